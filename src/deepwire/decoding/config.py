@@ -1,0 +1,96 @@
+"""The ``decoding`` section of a run file: how a translation is searched for."""
+
+from __future__ import annotations
+
+from typing import Literal, Self
+
+from pydantic import Field, model_validator
+
+from deepwire.config.base import Section
+
+LengthPenaltyForm = Literal["gnmt", "average"]
+StopRule = Literal["first", "optimal"]
+
+
+class SamplingConfig(Section):
+    """Draw translations at random instead of searching for the best one."""
+
+    temperature: float = Field(
+        1.0,
+        gt=0,
+        le=100,
+        description="divides the log-probabilities; below 1 is more careful, above 1 more varied",
+    )
+    top_k: int = Field(0, ge=0, description="draw from the k most probable subwords only; 0 = all of them")
+    top_p: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="draw from the fewest subwords whose probabilities sum to at least p; 1 = all",
+    )
+
+
+class DecodingConfig(Section):
+    """Settings of ``translate``, of BLEU during training and of ``evaluate``.
+
+    The score of a hypothesis with log-probability ``logp`` and ``len`` subwords (EOS counted) is
+    ``logp / ((5 + len) / 6) ** length_penalty`` in the form ``gnmt`` (Wu et al. 2016, eq. 14) and
+    ``logp / len ** length_penalty`` in the form ``average`` (fairseq; 1 = mean log-probability).
+    """
+
+    beam: int = Field(4, ge=1, le=1000, description="hypotheses kept per sentence; 1 = greedy search")
+    length_penalty: float = Field(
+        0.6, ge=-10, le=10, description="exponent of the length penalty; 0 = none, larger = longer output"
+    )
+    length_penalty_form: LengthPenaltyForm = Field(
+        "gnmt", description="gnmt: logp / ((5+len)/6)^a; average: logp / len^a"
+    )
+    stop: StopRule = Field(
+        "first",
+        description="first: a sentence ends with its beam-th finished hypothesis; "
+        "optimal: it ends when no open hypothesis can still enter the n-best list",
+    )
+    max_length_ratio: float = Field(
+        2.0, ge=0, le=100, description="longest output: ratio * source subwords + max_length_extra subwords"
+    )
+    max_length_extra: int = Field(50, ge=0, le=100_000, description="see max_length_ratio")
+    min_length: int = Field(1, ge=0, le=100_000, description="fewest subwords before EOS")
+    max_source_length: int = Field(
+        1024,
+        ge=1,
+        le=1_000_000,
+        description="longer source lines are cut to this many subwords, with a warning",
+    )
+    n_best: int = Field(
+        1, ge=1, le=1000, description="translations returned per line (samples, when sampling)"
+    )
+    no_repeat_ngram: int = Field(0, ge=0, le=1000, description="no n-gram of this size occurs twice; 0 = off")
+    unknown_penalty: float | None = Field(
+        None, ge=0, description="subtracted from the log-probability of UNK; null = UNK is never produced"
+    )
+    sampling: SamplingConfig | None = Field(None, description="draw at random instead of beam search")
+    batch_tokens: int = Field(
+        8192,
+        ge=1,
+        description="source subwords, padding included, times hypotheses per sentence in one batch",
+    )
+    window: int = Field(
+        4096, ge=1, le=1_000_000, description="lines read ahead and sorted by length; bounds the memory"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.max_length_ratio == 0 and self.max_length_extra == 0:
+            raise ValueError("max_length_ratio and max_length_extra are both 0: no output would be allowed")
+        if self.sampling is None and self.n_best > self.beam:
+            raise ValueError(f"n_best must be at most beam ({self.beam}), but is {self.n_best}")
+        return self
+
+    @property
+    def width(self) -> int:
+        """Decoder rows per sentence: the beam, or the number of samples."""
+        return self.beam if self.sampling is None else self.n_best
+
+    def output_limit(self, source_length: int) -> int:
+        """Most subwords (EOS not counted) of a translation of ``source_length`` subwords (EOS not counted)."""
+        return max(1, int(self.max_length_ratio * source_length) + self.max_length_extra)
