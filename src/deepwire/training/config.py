@@ -1,0 +1,175 @@
+"""The ``training`` section of a run file."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from deepwire.config.base import Section
+from deepwire.config.quantities import Count, Length
+
+Metric = Literal["loss", "perplexity", "bleu"]
+Precision = Literal["fp32", "bf16"]
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+
+
+class OptimizerConfig(Section):
+    """Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019)."""
+
+    type: Literal["adam", "adamw"] = Field(
+        "adamw", description="adamw decays weights directly; adam adds the decay to the gradient (L2)"
+    )
+    betas: tuple[Fraction, Fraction] = Field((0.9, 0.98), description="decay of the two moments")
+    eps: Positive = Field(1e-9, description="added to the denominator")
+    eps_form: Literal["torch", "fairseq"] = Field(
+        "torch", description="torch adds eps after the bias correction of the second moment, fairseq before it"
+    )
+    weight_decay: float = Field(0.0, ge=0, description="decay of every parameter")
+
+
+class InverseSqrtConfig(Section):
+    """Linear warm-up, then proportional to 1/sqrt(update), as fairseq counts it."""
+
+    type: Literal["inverse_sqrt"] = "inverse_sqrt"
+    peak: Positive = Field(1e-3, description="learning rate at the end of the warm-up")
+    warmup: Count = Field(2000, ge=0, description="updates of linear warm-up")
+    initial: float = Field(1e-7, ge=0, description="learning rate of the first update")
+
+
+class NoamConfig(Section):
+    """scale * d_model^-0.5 * min(u^-0.5, u * warmup^-1.5) (Vaswani et al. 2017, eq. 3)."""
+
+    type: Literal["noam"] = "noam"
+    scale: Positive = Field(1.0, description="factor of the whole curve")
+    warmup: Count = Field(4000, ge=1, description="updates of linear warm-up")
+
+
+class CosineConfig(Section):
+    """Linear warm-up, then half a cosine down to ``minimum`` (Loshchilov and Hutter 2017)."""
+
+    type: Literal["cosine"] = "cosine"
+    peak: Positive = Field(1e-3, description="learning rate at the end of the warm-up")
+    warmup: Count = Field(1000, ge=0, description="updates of linear warm-up")
+    initial: float = Field(0.0, ge=0, description="learning rate that the warm-up starts from")
+    minimum: float = Field(0.0, ge=0, description="learning rate at the end")
+    updates: Count | None = Field(
+        None, ge=1, description="updates until the minimum; default: training.max_updates"
+    )
+
+
+class ConstantConfig(Section):
+    """Linear warm-up, then one value."""
+
+    type: Literal["constant"] = "constant"
+    peak: Positive = Field(3e-4, description="the learning rate")
+    warmup: Count = Field(0, ge=0, description="updates of linear warm-up")
+    initial: float = Field(0.0, ge=0, description="learning rate that the warm-up starts from")
+
+
+ScheduleConfig = Annotated[
+    InverseSqrtConfig | NoamConfig | CosineConfig | ConstantConfig, Field(discriminator="type")
+]
+
+
+class ValidationConfig(Section):
+    """How often, and with what, the validation set is scored."""
+
+    every: Count = Field(500, ge=1, description="updates between validations")
+    metric: Metric = Field("loss", description="what makes a checkpoint the best: loss, perplexity or bleu")
+    bleu: bool = Field(False, description="also translate the validation set and score BLEU")
+    bleu_every: Count | None = Field(
+        None, ge=1, description="updates between BLEU scores, a multiple of every; default: every"
+    )
+    beam: int = Field(1, ge=1, le=100, description="beam of the translations that BLEU is scored on")
+    max_sentences: Count | None = Field(None, ge=1, description="use only the first n sentences")
+    max_tokens: Count = Field(4096, ge=1, description="padded tokens in one forward pass")
+
+    @model_validator(mode="after")
+    def _check(self) -> ValidationConfig:
+        if self.metric == "bleu" and not self.bleu:
+            raise ValueError("metric is bleu, but bleu is false: set validation.bleu to true")
+        if self.bleu_every is not None and self.bleu_every % self.every:
+            raise ValueError(f"bleu_every is {self.bleu_every}, not a multiple of every ({self.every})")
+        return self
+
+
+class EarlyStoppingConfig(Section):
+    """Stop when a metric has not improved for a while."""
+
+    metric: Metric = Field("loss", description="what must improve: loss, perplexity or bleu")
+    patience: int = Field(10, ge=1, description="scores of the metric without improvement before the stop")
+    min_improvement: float = Field(0.0, ge=0, description="a smaller change does not count as improvement")
+
+
+class CheckpointConfig(Section):
+    """How often checkpoints are written and which are kept."""
+
+    every: Count | None = Field(
+        None, ge=1, description="updates between checkpoints; default: validation.every"
+    )
+    keep_last: int = Field(5, ge=1, description="newest checkpoints to keep")
+    keep_best: int = Field(1, ge=1, description="best checkpoints to keep")
+
+
+class TrainingConfig(Section):
+    """How a model is trained: budget, loss, optimizer, precision, validation, checkpoints."""
+
+    max_updates: Count | None = Field(
+        20_000, ge=1, description="updates to train; default 20k, or none where stop_after is given"
+    )
+    stop_after: Length | None = Field(
+        None, description="another limit: updates (20ku), epochs (30e) or target tokens (1Gt)"
+    )
+    batch_tokens: Count = Field(4096, ge=1, description="target tokens of one update")
+    micro_batch_tokens: Count | None = Field(
+        None, ge=1, description="padded tokens of one forward pass; default: by device"
+    )
+    label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability mass taken from the reference")
+    label_smoothing_form: Literal["uniform_wrong", "uniform"] = Field(
+        "uniform_wrong",
+        description="the mass goes to all wrong words (uniform_wrong) or to the whole vocabulary (uniform)",
+    )
+    optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Adam and its constants")
+    schedule: ScheduleConfig = Field(InverseSqrtConfig(), description="learning rate of each update")
+    clip_norm: float | None = Field(1.0, gt=0, description="longest gradient; null: no clipping")
+    precision: Literal["auto", "fp32", "bf16"] = Field(
+        "auto", description="auto takes bf16 where the device computes it faster"
+    )
+    device: str = Field("auto", description="auto, cpu, cuda or cuda:N")
+    threads: int | None = Field(None, ge=1, description="CPU threads; default: torch's own choice")
+    validation: ValidationConfig = Field(ValidationConfig(), description="scores on the validation set")
+    early_stopping: EarlyStoppingConfig | None = Field(None, description="stop when a metric stands still")
+    checkpoint: CheckpointConfig = Field(CheckpointConfig(), description="checkpoints to write and keep")
+    log_every: Count = Field(50, ge=1, description="updates between lines of metrics.jsonl and of the log")
+    tensorboard: bool = Field(False, description="also write TensorBoard events (extra: tensorboard)")
+    compile: bool = Field(False, description="compile the model with torch.compile")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_limit(cls, data: object) -> object:
+        """A limit given in other units replaces the default number of updates."""
+        if isinstance(data, dict) and data.get("stop_after") is not None and "max_updates" not in data:
+            return {**data, "max_updates": None}
+        return data
+
+    @field_validator("device")
+    @classmethod
+    def _known_device(cls, device: str) -> str:
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+            raise ValueError(f"unknown device {device!r}: write auto, cpu, cuda or cuda:N")
+        return device
+
+    @model_validator(mode="after")
+    def _check(self) -> TrainingConfig:
+        if self.max_updates is None and self.stop_after is None:
+            raise ValueError("training has no end: set max_updates or stop_after")
+        cosine = self.schedule
+        if isinstance(cosine, CosineConfig) and cosine.updates is None and self.max_updates is None:
+            raise ValueError("the cosine schedule needs schedule.updates where max_updates is not set")
+        stopping = self.early_stopping
+        if stopping is not None and stopping.metric == "bleu" and not self.validation.bleu:
+            raise ValueError("early_stopping.metric is bleu, but validation.bleu is false")
+        return self
