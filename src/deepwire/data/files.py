@@ -1,0 +1,337 @@
+"""Reading text files: any compression, lines that end at the byte `\\n` only, constant memory."""
+
+from __future__ import annotations
+
+import difflib
+import gzip
+import io
+import lzma
+import stat
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from deepwire.data.config import STDIN, BadUtf8
+from deepwire.errors import DataError
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+COMPRESSED_SUFFIXES = (".gz", ".zst", ".xz")
+CHUNK = 1 << 18
+MAX_LINE_BYTES = 1 << 20
+"""Longer lines are not read into memory: they come back as a `BadLine`, fault `too_long`."""
+HEAD_BYTES = 200
+
+_GZIP, _XZ = b"\x1f\x8b", b"\xfd7zXZ\x00"
+_ZSTD = (b"\x28\xb5\x2f\xfd", *(bytes([0x50 + low]) + b"\x2a\x4d\x18" for low in range(16)))
+"""A frame with data, or one of the sixteen kinds of frame to skip."""
+_MAGIC = (_GZIP, _XZ, *_ZSTD)
+_BOM = b"\xef\xbb\xbf"
+
+
+class BadLine(NamedTuple):
+    """A line that cannot be used as text: why, and what of it can be shown."""
+
+    fault: str
+    """`bad_utf8`, `nul` or `too_long`."""
+    text: str
+    """The line with U+FFFD for bad bytes; the first characters of a line that is too long."""
+
+
+Line = str | BadLine
+
+
+@dataclass
+class ReadNotes:
+    """What reading repaired; the counts grow while a text is read."""
+
+    carriage_returns: int = 0
+    byte_order_marks: int = 0
+    replaced_lines: int = 0
+    """Lines with bytes that are not UTF-8, read with U+FFFD in their place."""
+    joined_lines: int = 0
+    """JSONL values with line breaks inside, read with spaces in their place."""
+
+
+def display(path: Path) -> str:
+    """The name of a file in messages."""
+    return "<stdin>" if path == STDIN else str(path)
+
+
+def read_lines(
+    path: Path, *, on_bad_utf8: BadUtf8 = "error", notes: ReadNotes | None = None
+) -> Iterator[Line]:
+    """The lines of a text file, without line ends; as many as `wc -l` counts (plus an unfinished last one).
+
+    Plain, gzip, zstd and xz are told apart by their first bytes; `-` is stdin. Only `\\n` ends a line; one
+    `\\r` before it and a byte order mark at the start of the file are removed and counted in `notes`.
+
+    Raises:
+        DataError: the file is missing, damaged or not readable, or a line is not UTF-8 and `on_bad_utf8`
+            is `error`.
+    """
+    return chain.from_iterable(_blocks(path, on_bad_utf8, notes or ReadNotes()))
+
+
+def find_text(prefix: Path, ending: str) -> Path:
+    """The file `PREFIX.ending`, or the same with `.gz`, `.zst` or `.xz`.
+
+    Raises:
+        DataError: none of them exists; the message lists what was tried, the hint near names.
+    """
+    tried = [prefix.with_name(f"{prefix.name}.{ending}{suffix}") for suffix in ("", *COMPRESSED_SUFFIXES)]
+    for path in tried:
+        if _exists(path):
+            return path
+    suffixes = ", ".join(COMPRESSED_SUFFIXES)
+    raise DataError(f"{tried[0]}: no such file (also tried {suffixes})", _near_names(tried[0]))
+
+
+@contextmanager
+def open_bytes(path: Path) -> Iterator[io.BufferedIOBase]:
+    """Open a file for reading its decompressed bytes; `-` is stdin.
+
+    Raises:
+        DataError: it is missing, a directory or not readable, or zstd without the package for it.
+    """
+    with _open_raw(path) as raw:
+        head = b""
+        # No byte more than needed: a terminal or a pipe may hold back the rest of its first line.
+        while any(magic.startswith(head) and magic != head for magic in _MAGIC) and (more := raw.read(1)):
+            head += more
+        yield _decompressed(io.BufferedReader(_Rejoined(head, raw), CHUNK), head, path)
+
+
+def _blocks(path: Path, on_bad_utf8: BadUtf8, notes: ReadNotes) -> Iterator[list[Line]]:
+    decoder = _Decoder(path, on_bad_utf8, notes)
+    with open_bytes(path) as stream:
+        for block, too_long in _line_blocks(_chunks(stream, path)):
+            yield decoder.decode(block, too_long)
+
+
+def _chunks(stream: io.BufferedIOBase, path: Path) -> Iterator[bytes]:
+    try:
+        while chunk := stream.read1(CHUNK):
+            yield chunk
+    except EOFError:
+        raise DataError(f"{display(path)}: ends in the middle of compressed data", "copy it again") from None
+    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, _ZstdError) as fault:
+        raise DataError(f"{display(path)}: damaged compressed data: {fault}", "copy it again") from None
+    except OSError as fault:
+        raise DataError(f"{display(path)}: cannot read: {fault.strerror or fault}") from None
+
+
+def _line_blocks(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
+    """Groups of whole lines, joined by `\\n`; or, with True, the head of one line above `MAX_LINE_BYTES`."""
+    pending, too_long = bytearray(), False
+    for chunk in chunks:
+        first, last = chunk.find(b"\n"), chunk.rfind(b"\n")
+        if last < 0:
+            pending += chunk[: 0 if too_long else len(chunk)]
+            if len(pending) > MAX_LINE_BYTES:
+                too_long = True
+                del pending[HEAD_BYTES:]
+            continue
+        start = 0
+        if too_long or len(pending) + first > MAX_LINE_BYTES:
+            yield bytes(pending[:HEAD_BYTES]), True
+            pending.clear()
+            too_long, start = False, first + 1
+        if start <= last:
+            yield bytes(pending) + chunk[start:last], False
+        pending = bytearray(chunk[last + 1 :])
+    if pending or too_long:
+        yield bytes(pending), too_long
+
+
+class _Decoder:
+    """Bytes of whole lines to text: a block at a time, line by line only in a block that has a fault."""
+
+    def __init__(self, path: Path, on_bad_utf8: BadUtf8, notes: ReadNotes) -> None:
+        self._path, self._on_bad_utf8, self._notes = path, on_bad_utf8, notes
+        self._lines = 0
+
+    def decode(self, block: bytes, too_long: bool) -> list[Line]:
+        if self._lines == 0 and block.startswith(_BOM):
+            block = block[len(_BOM) :]
+            self._notes.byte_order_marks += 1
+        if too_long:
+            self._lines += 1
+            return [BadLine("too_long", block.decode(errors="ignore"))]
+        lines: list[Line]
+        try:
+            text = block.decode()
+            lines = list(text.split("\n"))
+        except UnicodeDecodeError:
+            text = block.decode(errors="replace")
+            lines = [self._decode_line(raw, number) for number, raw in enumerate(block.split(b"\n"), 1)]
+        self._lines += len(lines)
+        if "\r" in text:
+            lines = [self._without_return(line) for line in lines]
+        if "\0" in text:
+            lines = [
+                BadLine("nul", line) if isinstance(line, str) and "\0" in line else line for line in lines
+            ]
+        return lines
+
+    def _decode_line(self, raw: bytes, number: int) -> Line:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError as fault:
+            if self._on_bad_utf8 == "error":
+                where = f"{display(self._path)}:{self._lines + number}:{fault.start + 1}"
+                utf16 = self._lines + number == 1 and raw.startswith((b"\xff\xfe", b"\xfe\xff"))
+                hint = (
+                    "it looks like UTF-16: convert it with iconv -f UTF-16 -t UTF-8"
+                    if utf16
+                    else "repair the line, or set data.on_bad_utf8 to skip or replace"
+                )
+                raise DataError(f"{where}: not UTF-8 (byte 0x{raw[fault.start]:02x})", hint) from None
+            text = raw.decode(errors="replace")
+            if self._on_bad_utf8 == "skip":
+                return BadLine("bad_utf8", text)
+            self._notes.replaced_lines += 1
+            return text
+
+    def _without_return(self, line: Line) -> Line:
+        if isinstance(line, str) and line.endswith("\r"):
+            self._notes.carriage_returns += 1
+            return line[:-1]
+        return line
+
+
+def _without_nul(line: Line) -> Line:
+    return BadLine("nul", line) if isinstance(line, str) and "\0" in line else line
+
+
+@contextmanager
+def _open_raw(path: Path) -> Iterator[io.BufferedIOBase]:
+    if path == STDIN:
+        yield cast(io.BufferedIOBase, sys.stdin.buffer)
+        return
+    try:
+        if stat.S_ISDIR(path.stat().st_mode):
+            raise DataError(f"{path}: is a directory, not a text file")
+        raw = path.open("rb", buffering=0)
+    except FileNotFoundError:
+        raise DataError(f"{path}: no such file", _near_names(path)) from None
+    except (OSError, ValueError) as fault:
+        reason = fault.strerror if isinstance(fault, OSError) else str(fault)
+        raise DataError(f"{path}: cannot open: {reason}") from None
+    with raw:
+        yield io.BufferedReader(raw, CHUNK)
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is something of that name; a file that may not be looked at is reported when opened."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except (OSError, ValueError):
+        return True
+    return True
+
+
+def _near_names(path: Path) -> str:
+    folder = path.parent
+    if not folder.is_dir():
+        return f"the folder {folder} does not exist"
+    try:
+        names = sorted(entry.name for entry in folder.iterdir())
+    except OSError:
+        return ""
+    near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.6)
+    near += [name for name in names if name.startswith(path.name) and name not in near][:3]
+    return f"did you mean {' or '.join(near)}?" if near else f"look into {folder}"
+
+
+class _Rejoined(io.RawIOBase):
+    """A stream whose first bytes were already taken: gives them again, then the rest as it arrives."""
+
+    def __init__(self, head: bytes, rest: io.BufferedIOBase) -> None:
+        super().__init__()
+        self._head, self._rest = head, rest
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer) -> int:
+        view = memoryview(buffer).cast("B")
+        chunk = self._head[: len(view)] or self._rest.read1(len(view))
+        self._head = self._head[len(chunk) :]
+        view[: len(chunk)] = chunk
+        return len(chunk)
+
+
+class _ZstdError(Exception):
+    """Damaged zstd data."""
+
+
+class _ZstdStream(io.RawIOBase):
+    """Decompressed bytes of zstd frames one after the other.
+
+    The package's own reader takes a cut file for a complete one, so frames are followed here. Small pieces of
+    input bound the memory: each can unfold to some MiB at most.
+    """
+
+    _PIECE = 1 << 12
+
+    def __init__(self, stream: io.BufferedIOBase, path: Path) -> None:
+        super().__init__()
+        try:
+            import zstandard
+        except ImportError:
+            raise DataError(
+                f"{display(path)}: reading zstd needs the package zstandard", "pip install 'deepwire[zstd]'"
+            ) from None
+        self._package, self._stream = zstandard, stream
+        self._frame = zstandard.ZstdDecompressor().decompressobj()
+        self._input, self._inside = b"", False
+        self._output = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer) -> int:
+        view = memoryview(buffer).cast("B")
+        while not self._output and (piece := self._next_piece()):
+            self._output = memoryview(self._decompress(piece))
+        size = min(len(view), len(self._output))
+        view[:size] = self._output[:size]
+        self._output = self._output[size:]
+        return size
+
+    def _next_piece(self) -> bytes:
+        piece, self._input = self._input, b""
+        piece = piece or self._stream.read1(self._PIECE)
+        if not piece and self._inside:
+            raise EOFError
+        return piece
+
+    def _decompress(self, piece: bytes) -> bytes:
+        try:
+            output: bytes = self._frame.decompress(piece)
+        except self._package.ZstdError as fault:
+            raise _ZstdError(str(fault).removeprefix("zstd decompressor error: ")) from None
+        self._inside = not self._frame.eof
+        if self._frame.eof:
+            self._input = self._frame.unused_data
+            self._frame = self._package.ZstdDecompressor().decompressobj()
+        return output
+
+
+def _decompressed(stream: io.BufferedReader, head: bytes, path: Path) -> io.BufferedIOBase:
+    if head == _GZIP:
+        return gzip.GzipFile(fileobj=stream, mode="rb")
+    if head == _XZ:
+        return lzma.LZMAFile(stream)
+    if head in _ZSTD:
+        return io.BufferedReader(_ZstdStream(stream, path), CHUNK)
+    return stream
