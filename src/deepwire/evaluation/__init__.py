@@ -1,0 +1,1 @@
+"""Scores of translations and tests of their differences."""

@@ -1,0 +1,159 @@
+"""What every metric has in common: the statistics of sentences, and a score made from their sums."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepwire.errors import DataError, UsageError
+
+Floats = NDArray[np.float64]
+References = Sequence[str] | Sequence[Sequence[str]]
+"""One reference text (a list of lines), or several of them (a list of lists of lines)."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """The score of one text.
+
+    Attributes:
+        name: The metric as it is written in tables, such as ``BLEU`` or ``chrF2++``.
+        value: The score; BLEU, chrF and TER are percentages.
+        signature: All settings that change the value, in sacrebleu's form.
+        higher_is_better: False for error rates.
+        details: The numbers behind the value, such as precisions and lengths.
+    """
+
+    name: str
+    value: float
+    signature: str
+    higher_is_better: bool = True
+    details: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.name}|{self.signature} = {self.value:.2f}"
+
+
+class Metric(ABC):
+    """A corpus metric that is a function of summed sentence statistics.
+
+    The statistics are what resampling needs: a resampled corpus is scored from a sum of rows, without text.
+
+    Attributes:
+        name: The metric as it is written in tables.
+        higher_is_better: False for error rates.
+        width: The number K of statistics of one sentence.
+    """
+
+    name: str
+    width: int
+    higher_is_better: bool = True
+
+    @abstractmethod
+    def values(self, totals: Floats) -> Floats:
+        """Turn summed statistics ``[..., K]`` into corpus scores ``[...]``."""
+
+    @abstractmethod
+    def sentence_values(self, statistics: Floats) -> Floats:
+        """Turn the statistics of single sentences ``[N, K]`` into sentence scores ``[N]``."""
+
+    @abstractmethod
+    def signature(self, references: int) -> str:
+        """Return the settings that change the score; ``references`` is the number of reference texts."""
+
+    @abstractmethod
+    def _count(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Floats:
+        """Return the statistics ``[N, K]`` of texts whose lengths were checked."""
+
+    def statistics(self, hypotheses: Sequence[str], references: References) -> Floats:
+        """Return the statistics of every sentence, ``[N, K]``.
+
+        Raises:
+            DataError: The line counts differ, or there are no lines or no references.
+        """
+        texts = reference_texts(references)
+        check_line_counts([("hypotheses", hypotheses), *_named(texts)])
+        counts = self._count(hypotheses, texts)
+        if counts.shape != (len(hypotheses), self.width):
+            raise UsageError(
+                f"{self.name}: unexpected statistics of shape {counts.shape}",
+                "this sacrebleu version counts in another way; install one that deepwire's tests cover",
+            )
+        return counts
+
+    def score(self, hypotheses: Sequence[str], references: References) -> Score:
+        """Score a text against one or several references.
+
+        Raises:
+            DataError: The line counts differ, or there are no lines or no references.
+        """
+        texts = reference_texts(references)
+        return self.score_of(self.statistics(hypotheses, texts), len(texts))
+
+    def score_of(self, statistics: Floats, references: int) -> Score:
+        """Score a text from its sentence statistics ``[N, K]`` and its number of references."""
+        totals = statistics.sum(axis=0)
+        return Score(
+            name=self.name,
+            value=float(self.values(totals)),
+            signature=self.signature(references),
+            higher_is_better=self.higher_is_better,
+            details=self.details(totals),
+        )
+
+    def details(self, totals: Floats) -> dict[str, float | tuple[float, ...]]:
+        """Return the numbers behind the score of summed statistics ``[K]``; a metric may have none."""
+        del totals
+        return {}
+
+
+def reference_texts(references: References) -> list[Sequence[str]]:
+    """Return the references as a list of texts, whether one text or several are given.
+
+    Raises:
+        DataError: There is no reference.
+    """
+    if not references:
+        raise DataError("no reference to score against")
+    if isinstance(references[0], str):
+        return [[str(line) for line in references]]
+    return list(references)
+
+
+def check_line_counts(texts: Sequence[tuple[str, Sequence[str]]]) -> None:
+    """Check that texts, given as (name, lines), have the same number of lines, which is not 0.
+
+    Raises:
+        DataError: A text is empty, or two counts differ.
+    """
+    for name, lines in texts:
+        if not lines:
+            raise DataError(f"{name} is empty")
+    first_name, first = texts[0]
+    for name, lines in texts[1:]:
+        if len(lines) != len(first):
+            raise DataError(
+                f"line counts differ: {first_name} {len(first)}, {name} {len(lines)}",
+                "line N of every file must be the same sentence; lines end at \\n only",
+            )
+
+
+def tokenized_share(lines: Sequence[str]) -> float:
+    """Return the share of lines (0 to 1) that end in a free-standing full stop, a sign of tokenised text."""
+    return sum(line.rstrip().endswith(" .") for line in lines) / len(lines) if lines else 0.0
+
+
+def detokenized_share(lines: Sequence[str]) -> float:
+    """Return the share of lines (0 to 1) that end in a full stop attached to a word, a sign of raw text."""
+    ends = [line.rstrip()[-2:] for line in lines]
+    return sum(len(end) == 2 and end[1] == "." and end[0].isalnum() for end in ends) / max(len(ends), 1)
+
+
+def _named(texts: Sequence[Sequence[str]]) -> list[tuple[str, Sequence[str]]]:
+    if len(texts) == 1:
+        return [("reference", texts[0])]
+    return [(f"reference {number}", text) for number, text in enumerate(texts, start=1)]

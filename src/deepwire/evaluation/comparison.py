@@ -1,0 +1,159 @@
+"""Score one or several systems with several metrics, and test their differences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deepwire.errors import UsageError
+from deepwire.evaluation.base import (
+    Floats,
+    Metric,
+    Score,
+    check_line_counts,
+    detokenized_share,
+    tokenized_share,
+)
+from deepwire.evaluation.multi_bleu import MultiBleuMetric
+from deepwire.evaluation.sacrebleu_metrics import BleuMetric
+from deepwire.evaluation.significance import (
+    DEFAULT_SAMPLES,
+    DEFAULT_SEED,
+    Comparison,
+    approximate_randomization,
+    paired_bootstrap,
+)
+from deepwire.evaluation.texts import Text
+
+_SUSPICIOUS_SHARE = 0.10
+_TESTS = {"bootstrap": paired_bootstrap, "randomization": approximate_randomization}
+_TOKENIZERS_FOR_RAW_TEXT = ("13a", "intl")
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """Which test to run on the differences to the baseline.
+
+    Attributes:
+        test: ``bootstrap`` or ``randomization``.
+        baseline: Position of the baseline among the systems.
+        samples: Number of resamples or shuffles; the usual number of the test when None.
+        seed: Seed of the random numbers.
+    """
+
+    test: str
+    baseline: int = 0
+    samples: int | None = None
+    seed: int = DEFAULT_SEED
+
+
+@dataclass(frozen=True)
+class SystemResult:
+    """The scores of one system, and its comparisons with the baseline if there are any; one per metric."""
+
+    name: str
+    scores: tuple[Score, ...]
+    comparisons: tuple[Comparison, ...] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything an evaluation found.
+
+    Attributes:
+        lines: Number of sentences.
+        references: Names of the references.
+        systems: Results, in the order the systems were given.
+        baseline: Position of the baseline among the systems; None when nothing was tested.
+        warnings: What is odd about the texts, one line each.
+    """
+
+    lines: int
+    references: tuple[str, ...]
+    systems: tuple[SystemResult, ...]
+    baseline: int | None
+    warnings: tuple[str, ...]
+
+
+def compare(
+    systems: Sequence[Text],
+    references: Sequence[Text],
+    metrics: Sequence[Metric],
+    paired: PairedTest | None = None,
+) -> Report:
+    """Score systems, and test each against the baseline.
+
+    Args:
+        systems: At least one; at least two for a test.
+        references: At least one.
+        metrics: At least one.
+        paired: The test; None for scores only.
+
+    Raises:
+        DataError: Two texts differ in their number of lines, or one is empty.
+        UsageError: The test is unknown or has nothing to compare.
+    """
+    if paired is not None:
+        _check_test(paired, len(systems))
+    check_line_counts([(text.name, text.lines) for text in (*systems, *references)])
+    answers = [text.lines for text in references]
+    counts = [[metric.statistics(system.lines, answers) for metric in metrics] for system in systems]
+    results = tuple(
+        SystemResult(
+            name=system.name,
+            scores=tuple(
+                metric.score_of(row, len(answers)) for metric, row in zip(metrics, rows, strict=True)
+            ),
+            comparisons=()
+            if paired is None or number == paired.baseline
+            else _test(metrics, counts[paired.baseline], rows, paired),
+        )
+        for number, (system, rows) in enumerate(zip(systems, counts, strict=True))
+    )
+    return Report(
+        lines=len(answers[0]),
+        references=tuple(text.name for text in references),
+        systems=results,
+        baseline=None if paired is None else paired.baseline,
+        warnings=tuple(_warnings([*systems, *references], metrics)),
+    )
+
+
+def _check_test(paired: PairedTest, systems: int) -> None:
+    if paired.test not in _TESTS:
+        raise UsageError(f"unknown paired test {paired.test!r}", f"choose one of {', '.join(_TESTS)}")
+    if systems < 2:
+        raise UsageError("a paired test needs two or more systems", "give another hypothesis file or model")
+
+
+def _test(
+    metrics: Sequence[Metric], baseline: Sequence[Floats], system: Sequence[Floats], paired: PairedTest
+) -> tuple[Comparison, ...]:
+    samples = DEFAULT_SAMPLES[paired.test] if paired.samples is None else paired.samples
+    run = _TESTS[paired.test]
+    return tuple(
+        run(metric, first, second, samples=samples, seed=paired.seed)
+        for metric, first, second in zip(metrics, baseline, system, strict=True)
+    )
+
+
+def _warnings(texts: Sequence[Text], metrics: Sequence[Metric]) -> list[str]:
+    found: list[str] = []
+    raw_tokenizers = [
+        metric.tokenize
+        for metric in metrics
+        if isinstance(metric, BleuMetric) and metric.tokenize in _TOKENIZERS_FOR_RAW_TEXT
+    ]
+    for text in texts:
+        if raw_tokenizers and (share := tokenized_share(text.lines)) > _SUSPICIOUS_SHARE:
+            found.append(
+                f'{text.name} looks tokenised ({share:.0%} of lines end in " ."), but BLEU with tokenizer '
+                f"{raw_tokenizers[0]} expects raw text: detokenise it, or use the metric multi-bleu"
+            )
+        is_multi_bleu = any(isinstance(metric, MultiBleuMetric) for metric in metrics)
+        if is_multi_bleu and (share := detokenized_share(text.lines)) > _SUSPICIOUS_SHARE:
+            found.append(
+                f"{text.name} looks like raw text ({share:.0%} of lines end in a word with a full stop), but "
+                "multi-bleu counts white-space tokens: tokenise it, or use the metric bleu"
+            )
+    return found

@@ -1,0 +1,85 @@
+"""The metrics by name, and the score of a text in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from deepwire.errors import UsageError
+from deepwire.evaluation.base import Floats, Metric, References, Score
+from deepwire.evaluation.multi_bleu import MultiBleuMetric
+from deepwire.evaluation.sacrebleu_metrics import BleuMetric, ChrfMetric, TerMetric
+
+
+@dataclass(frozen=True)
+class MetricOptions:
+    """Settings of the metrics; each metric takes those that concern it.
+
+    Attributes:
+        tokenize: The tokenizer of BLEU; see ``deepwire.evaluation.sacrebleu_metrics.TOKENIZERS``.
+        lowercase: Ignore case in BLEU, chrF and multi-bleu (TER always does).
+        split_hyphens: Split hyphenated words in multi-bleu.
+    """
+
+    tokenize: str = "13a"
+    lowercase: bool = False
+    split_hyphens: bool = False
+
+
+METRICS: dict[str, Callable[[MetricOptions], Metric]] = {
+    "bleu": lambda options: BleuMetric(options.tokenize, lowercase=options.lowercase),
+    "chrf": lambda options: ChrfMetric(lowercase=options.lowercase),
+    "chrf++": lambda options: ChrfMetric(word_order=2, lowercase=options.lowercase),
+    "ter": lambda options: TerMetric(),  # noqa: ARG005
+    "multi-bleu": lambda options: MultiBleuMetric(
+        lowercase=options.lowercase, split_hyphens=options.split_hyphens
+    ),
+}
+
+
+def make_metric(name: str, options: MetricOptions | None = None) -> Metric:
+    """Make a metric from its name.
+
+    Args:
+        name: A key of ``METRICS``: bleu, chrf, chrf++, ter or multi-bleu.
+        options: Its settings; the usual ones when left out.
+
+    Raises:
+        UsageError: The name or the tokenizer is unknown, or the tokenizer cannot be used here.
+    """
+    if name not in METRICS:
+        raise UsageError(f"unknown metric {name!r}", f"choose one of {', '.join(METRICS)}")
+    return METRICS[name](options or MetricOptions())
+
+
+def corpus_score(
+    metric: str | Metric,
+    hypotheses: Sequence[str],
+    references: References,
+    options: MetricOptions | None = None,
+) -> Score:
+    """Score a text.
+
+    Args:
+        metric: A name such as ``bleu``, or a metric that was made before.
+        hypotheses: N lines of detokenised text (tokenised for multi-bleu).
+        references: N lines, or several lists of N lines each.
+        options: Settings for a metric given by name.
+
+    Raises:
+        UsageError: The metric is unknown.
+        DataError: The line counts differ, or there are no lines.
+    """
+    chosen = make_metric(metric, options) if isinstance(metric, str) else metric
+    return chosen.score(hypotheses, references)
+
+
+def sentence_scores(metric: str | Metric, hypotheses: Sequence[str], references: References) -> Floats:
+    """Score every sentence by itself; returns ``[N]``.
+
+    Raises:
+        UsageError: The metric is unknown.
+        DataError: The line counts differ, or there are no lines.
+    """
+    chosen = make_metric(metric) if isinstance(metric, str) else metric
+    return chosen.sentence_values(chosen.statistics(hypotheses, references))

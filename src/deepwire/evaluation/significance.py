@@ -1,0 +1,199 @@
+"""Is one system really better than another? Paired tests on the statistics of sentences.
+
+Both tests take the sentence statistics of a baseline and of a system on the same lines. They draw random
+numbers in the order in which sacrebleu draws them, so the same seed gives the same resamples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepwire.errors import DataError, UsageError
+from deepwire.evaluation.base import Floats, Metric
+
+DEFAULT_SEED = 12345
+DEFAULT_SAMPLES = {"bootstrap": 1000, "randomization": 10000}
+
+_CHUNK_CELLS = 1 << 22
+_WORD_BITS = 32
+# Scores are sums of products in floating point; a difference below this is rounding, not a difference.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Mean and 95 % interval of resampled numbers."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a paired test says about a system and its baseline.
+
+    Attributes:
+        test: ``bootstrap`` or ``randomization``.
+        metric: The metric's name.
+        baseline: Score of the baseline.
+        system: Score of the system.
+        difference: System minus baseline.
+        p_value: Small when the difference is unlikely to be chance.
+        samples: Number of resamples or of shuffles.
+        seed: Seed of the random numbers.
+        baseline_interval: 95 % interval of the baseline's score (bootstrap only).
+        system_interval: 95 % interval of the system's score (bootstrap only).
+        difference_interval: 95 % interval of the difference (bootstrap only).
+    """
+
+    test: str
+    metric: str
+    baseline: float
+    system: float
+    difference: float
+    p_value: float
+    samples: int
+    seed: int
+    baseline_interval: Interval | None = None
+    system_interval: Interval | None = None
+    difference_interval: Interval | None = None
+
+
+def paired_bootstrap(
+    metric: Metric, baseline: Floats, system: Floats, *, samples: int = 1000, seed: int = DEFAULT_SEED
+) -> Comparison:
+    """Compare two systems by paired bootstrap resampling (Koehn 2004, section 5).
+
+    Every resample draws N of the N sentences with replacement and scores both systems on them. The p-value
+    is the share of resamples in which the difference has the other sign than on the whole text, or is zero;
+    one is added to both counts of the share, so that it is never 0. It is one-sided.
+
+    Args:
+        metric: Made the statistics.
+        baseline: ``[N, K]``.
+        system: ``[N, K]``, the same lines.
+        samples: Number of resamples.
+        seed: Seed of the resamples.
+
+    Raises:
+        DataError: The two have different numbers of sentences.
+        UsageError: ``samples`` is less than 1.
+    """
+    difference, first, second = _observed(metric, baseline, system, samples)
+    drawn = resampled_scores(metric, (baseline, system), samples=samples, seed=seed)
+    differences = drawn[1] - drawn[0]
+    against = int(np.sum(differences * np.sign(difference) <= _ROUNDING))
+    return Comparison(
+        test="bootstrap",
+        metric=metric.name,
+        baseline=first,
+        system=second,
+        difference=difference,
+        p_value=(against + 1) / (samples + 1),
+        samples=samples,
+        seed=seed,
+        baseline_interval=interval(drawn[0]),
+        system_interval=interval(drawn[1]),
+        difference_interval=interval(differences),
+    )
+
+
+def approximate_randomization(
+    metric: Metric, baseline: Floats, system: Floats, *, samples: int = 10000, seed: int = DEFAULT_SEED
+) -> Comparison:
+    """Compare two systems by approximate randomisation (Riezler & Maxwell 2005, section 4).
+
+    Every shuffle swaps the two outputs of a sentence with probability 1/2. The p-value is the share of
+    shuffles whose absolute difference is at least the one observed, with one added to both counts of the
+    share. It is two-sided.
+
+    Args:
+        metric: Made the statistics.
+        baseline: ``[N, K]``.
+        system: ``[N, K]``, the same lines.
+        samples: Number of shuffles.
+        seed: Seed of the shuffles.
+
+    Raises:
+        DataError: The two have different numbers of sentences.
+        UsageError: ``samples`` is less than 1.
+    """
+    difference, first, second = _observed(metric, baseline, system, samples)
+    rng = np.random.default_rng(seed)
+    total, exchange = baseline.sum(axis=0) + system.sum(axis=0), baseline - system
+    extreme = 0
+    for rows in _chunks(samples, len(baseline)):
+        swapped = rng.integers(2, size=(rows, len(baseline)), dtype=np.bool_)
+        one = system.sum(axis=0) + swapped.astype(np.float64) @ exchange
+        spread = np.abs(metric.values(one) - metric.values(total - one))
+        extreme += int(np.sum(spread >= abs(difference) - _ROUNDING))
+    return Comparison(
+        test="randomization",
+        metric=metric.name,
+        baseline=first,
+        system=second,
+        difference=difference,
+        p_value=(extreme + 1) / (samples + 1),
+        samples=samples,
+        seed=seed,
+    )
+
+
+def resampled_scores(
+    metric: Metric, systems: tuple[Floats, ...], *, samples: int, seed: int = DEFAULT_SEED
+) -> Floats:
+    """Score systems on the same bootstrap resamples.
+
+    Args:
+        metric: Made the statistics.
+        systems: ``[N, K]`` for each system.
+        samples: Number R of resamples.
+        seed: Seed of the resamples.
+
+    Returns:
+        ``[systems, R]``.
+    """
+    rng = np.random.default_rng(seed)
+    together = np.concatenate(systems, axis=1)
+    parts = []
+    for rows in _chunks(samples, len(together)):
+        totals = _draw_counts(rng, rows, len(together)) @ together
+        parts.append(metric.values(totals.reshape(rows, len(systems), metric.width)))
+    return np.concatenate(parts).T
+
+
+def interval(scores: Floats) -> Interval:
+    """Return the mean of resampled scores and the interval that is left without the 2.5 % at either end."""
+    ordered = np.sort(scores)
+    cut = len(ordered) // 40
+    return Interval(float(ordered.mean()), float(ordered[cut]), float(ordered[len(ordered) - cut - 1]))
+
+
+def _observed(metric: Metric, baseline: Floats, system: Floats, samples: int) -> tuple[float, float, float]:
+    if samples < 1:
+        raise UsageError(f"samples must be at least 1, but is {samples}")
+    if len(baseline) != len(system):
+        raise DataError(f"line counts differ: baseline {len(baseline)}, system {len(system)}")
+    first, second = float(metric.values(baseline.sum(axis=0))), float(metric.values(system.sum(axis=0)))
+    return second - first, first, second
+
+
+def _draw_counts(rng: np.random.Generator, rows: int, sentences: int) -> Floats:
+    """How often each sentence is in each of ``rows`` resamples, ``[rows, sentences]``."""
+    drawn: NDArray[np.int64] = rng.choice(sentences, size=(rows, sentences), replace=True)
+    drawn += sentences * np.arange(rows)[:, None]
+    return np.bincount(drawn.ravel(), minlength=rows * sentences).reshape(rows, sentences).astype(np.float64)
+
+
+def _chunks(samples: int, sentences: int) -> Iterator[int]:
+    """Split the samples so that a matrix of them over all sentences stays small."""
+    size = max(1, _CHUNK_CELLS // sentences)
+    if size > _WORD_BITS:  # random bits come in words; whole words keep the stream independent of the split
+        size -= size % _WORD_BITS
+    for start in range(0, samples, size):
+        yield min(size, samples - start)

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.significance import PairedTest
+
+from deepwire.errors import DataError, UsageError
+from deepwire.evaluation.metrics import METRICS, make_metric
+from deepwire.evaluation.significance import (
+    _chunks,
+    approximate_randomization,
+    interval,
+    paired_bootstrap,
+    resampled_scores,
+)
+
+SACREBLEU = {"bleu": BLEU, "chrf": CHRF, "ter": TER}
+
+
+def their_result(metric_class, test, samples, reference, *systems):
+    named = [(f"system {number}", lines) for number, lines in enumerate(systems)]
+    test = PairedTest(named, {"metric": metric_class()}, [reference], test_type=test, n_samples=samples)
+    _, scores = test()
+    return next(results for name, results in scores.items() if name != "System")
+
+
+@pytest.fixture(autouse=True)
+def same_seed_for_sacrebleu(monkeypatch):
+    monkeypatch.setenv("SACREBLEU_SEED", "12345")
+
+
+@pytest.mark.parametrize("name", SACREBLEU)
+def test_bootstrap_draws_the_resamples_of_sacrebleu(name, reference, damaged):
+    metric, one, two = make_metric(name), damaged(0.2, 1), damaged(0.22, 2)
+    counts = metric.statistics(one, reference), metric.statistics(two, reference)
+    _, theirs = their_result(SACREBLEU[name], "bs", 300, reference, one, two)
+    ours = paired_bootstrap(metric, *counts, samples=300)
+    assert ours.system == pytest.approx(theirs.score)
+    assert ours.system_interval.mean == pytest.approx(theirs.mean, rel=1e-5)
+    assert (ours.system_interval.high - ours.system_interval.low) / 2 == pytest.approx(theirs.ci, rel=1e-4)
+    drawn = resampled_scores(metric, counts, samples=300)
+    centred = np.abs(drawn[1] - drawn[0]) - np.abs(drawn[1] - drawn[0]).mean()
+    p_value = (np.sum(centred > abs(ours.difference)) + 1) / 301
+    assert p_value == pytest.approx(theirs.p_value, abs=2 / 301)
+
+
+@pytest.mark.parametrize("name", SACREBLEU)
+def test_randomization_has_the_p_value_of_sacrebleu(name, reference, damaged):
+    metric, one, two = make_metric(name), damaged(0.2, 1), damaged(0.22, 2)
+    counts = metric.statistics(one, reference), metric.statistics(two, reference)
+    _, theirs = their_result(SACREBLEU[name], "ar", 500, reference, one, two)
+    ours = approximate_randomization(metric, *counts, samples=500)
+    # Equal differences count here and not there; they are frequent only for TER, whose counts are few.
+    slack = 0.03 if name == "ter" else 1e-9
+    assert theirs.p_value - 1e-9 <= ours.p_value <= theirs.p_value + slack
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_identical_systems_are_never_different(name, reference, damaged):
+    metric = make_metric(name)
+    counts = metric.statistics(damaged(0.2, 1), reference)
+    for test in (paired_bootstrap, approximate_randomization):
+        result = test(metric, counts, counts, samples=50)
+        assert (result.difference, result.p_value) == (0, 1)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_clearly_different_systems_are_found(name, reference, damaged):
+    metric = make_metric(name)
+    good, bad = metric.statistics(damaged(0.05, 1), reference), metric.statistics(damaged(0.4, 2), reference)
+    for test in (paired_bootstrap, approximate_randomization):
+        result = test(metric, bad, good, samples=200)
+        assert result.p_value == pytest.approx(1 / 201)
+        assert (result.difference > 0) == metric.higher_is_better
+    sure = paired_bootstrap(metric, bad, good, samples=200).difference_interval
+    assert sure.low * sure.high > 0
+
+
+def test_chance_differences_are_seldom_called_significant(reference, damaged):
+    metric = make_metric("chrf")
+    found = 0
+    for seed in range(20):
+        one, two = (metric.statistics(damaged(0.2, 2 * seed + side), reference) for side in (0, 1))
+        found += approximate_randomization(metric, one, two, samples=200).p_value < 0.05
+    assert found <= 5
+
+
+def test_a_bootstrap_by_hand():
+    # Two sentences: the system is better on one and worse by the same amount on the other, so a resample is
+    # better, worse or equal with probability 1/4, 1/4, 1/2.
+    metric = make_metric("ter")
+    baseline, system = np.array([[2.0, 10], [2, 10]]), np.array([[1.0, 10], [2, 10]])
+    result = paired_bootstrap(metric, baseline, system, samples=4000)
+    assert (result.baseline, result.system, result.difference) == pytest.approx((20, 15, -5))
+    assert result.p_value == pytest.approx(0.25, abs=0.03)  # only the second sentence was drawn
+    randomized = approximate_randomization(metric, baseline, system, samples=1000)
+    assert randomized.p_value == 1  # swapping the one different sentence gives the same size
+
+
+def test_swapping_the_systems_turns_the_sign_only(reference, damaged):
+    metric = make_metric("bleu")
+    one, two = metric.statistics(damaged(0.2, 1), reference), metric.statistics(damaged(0.25, 2), reference)
+    forth, back = paired_bootstrap(metric, one, two), paired_bootstrap(metric, two, one)
+    assert forth.difference == -back.difference
+    assert forth.p_value == back.p_value
+    assert forth.difference_interval.low == pytest.approx(-back.difference_interval.high)
+
+
+def test_a_seed_repeats_and_another_seed_does_not(reference, damaged):
+    metric = make_metric("bleu")
+    one, two = metric.statistics(damaged(0.2, 1), reference), metric.statistics(damaged(0.21, 2), reference)
+    for test in (paired_bootstrap, approximate_randomization):
+        first = test(metric, one, two, samples=400, seed=1)
+        assert first == test(metric, one, two, samples=400, seed=1)
+        assert first.p_value == pytest.approx(test(metric, one, two, samples=400, seed=2).p_value, abs=0.15)
+    draws = [resampled_scores(metric, (one,), samples=10, seed=seed) for seed in (1, 2)]
+    assert not np.array_equal(*draws)
+
+
+@settings(max_examples=50, deadline=None)
+@given(samples=st.integers(1, 3000), sentences=st.integers(1, 500_000))
+def test_chunks_hold_all_samples_and_bound_the_memory(samples, sentences):
+    sizes = list(_chunks(samples, sentences))
+    assert sum(sizes) == samples
+    assert all(size * sentences <= max(1 << 22, sentences) for size in sizes)
+
+
+def test_results_do_not_depend_on_chunks(monkeypatch, reference, damaged):
+    from deepwire.evaluation import significance
+
+    metric = make_metric("bleu")
+    one, two = metric.statistics(damaged(0.2, 1), reference), metric.statistics(damaged(0.21, 2), reference)
+    whole = [test(metric, one, two, samples=200) for test in (paired_bootstrap, approximate_randomization)]
+    monkeypatch.setattr(significance, "_CHUNK_CELLS", 200 * 64)
+    split = [test(metric, one, two, samples=200) for test in (paired_bootstrap, approximate_randomization)]
+    assert [result.p_value for result in whole] == [result.p_value for result in split]
+
+
+def test_interval_leaves_out_a_fortieth_at_either_end():
+    found = interval(np.arange(1000.0)[::-1])
+    assert (found.mean, found.low, found.high) == (499.5, 25, 974)
+
+
+def test_a_thousand_resamples_of_a_thousand_sentences_take_well_under_a_second(reference, damaged):
+    metric = make_metric("bleu")
+    one = np.tile(metric.statistics(damaged(0.2, 1), reference), (5, 1))
+    two = np.tile(metric.statistics(damaged(0.25, 2), reference), (5, 1))
+    start = time.perf_counter()
+    paired_bootstrap(metric, one, two, samples=1000)
+    assert time.perf_counter() - start < 1.0
+
+
+@pytest.mark.parametrize("test", [paired_bootstrap, approximate_randomization])
+def test_impossible_requests_are_refused(test):
+    metric = make_metric("ter")
+    with pytest.raises(UsageError, match="samples must be at least 1, but is 0"):
+        test(metric, np.ones((3, 2)), np.ones((3, 2)), samples=0)
+    with pytest.raises(DataError, match="line counts differ: baseline 3, system 4"):
+        test(metric, np.ones((3, 2)), np.ones((4, 2)))
