@@ -20,43 +20,44 @@ class OptimizerConfig(Section):
     """Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019)."""
 
     type: Literal["adam", "adamw"] = Field(
-        "adamw", description="adamw decays weights directly; adam adds the decay to the gradient (L2)"
+        default="adamw", description="adamw decays weights directly; adam adds the decay to the gradient (L2)"
     )
-    betas: tuple[Fraction, Fraction] = Field((0.9, 0.98), description="decay of the two moments")
-    eps: Positive = Field(1e-9, description="added to the denominator")
+    betas: tuple[Fraction, Fraction] = Field(default=(0.9, 0.98), description="decay of the two moments")
+    eps: Positive = Field(default=1e-9, description="added to the denominator")
     eps_form: Literal["torch", "fairseq"] = Field(
-        "torch", description="torch adds eps after the bias correction of the second moment, fairseq before it"
+        default="torch",
+        description="torch adds eps after the bias correction of the second moment, fairseq before it",
     )
-    weight_decay: float = Field(0.0, ge=0, description="decay of every parameter")
+    weight_decay: float = Field(default=0.0, ge=0, description="decay of every parameter")
 
 
 class InverseSqrtConfig(Section):
     """Linear warm-up, then proportional to 1/sqrt(update), as fairseq counts it."""
 
     type: Literal["inverse_sqrt"] = "inverse_sqrt"
-    peak: Positive = Field(1e-3, description="learning rate at the end of the warm-up")
-    warmup: Count = Field(2000, ge=0, description="updates of linear warm-up")
-    initial: float = Field(1e-7, ge=0, description="learning rate of the first update")
+    peak: Positive = Field(default=1e-3, description="learning rate at the end of the warm-up")
+    warmup: Count = Field(default=2000, ge=0, description="updates of linear warm-up")
+    initial: float = Field(default=1e-7, ge=0, description="learning rate of the first update")
 
 
 class NoamConfig(Section):
     """scale * d_model^-0.5 * min(u^-0.5, u * warmup^-1.5) (Vaswani et al. 2017, eq. 3)."""
 
     type: Literal["noam"] = "noam"
-    scale: Positive = Field(1.0, description="factor of the whole curve")
-    warmup: Count = Field(4000, ge=1, description="updates of linear warm-up")
+    scale: Positive = Field(default=1.0, description="factor of the whole curve")
+    warmup: Count = Field(default=4000, ge=1, description="updates of linear warm-up")
 
 
 class CosineConfig(Section):
     """Linear warm-up, then half a cosine down to ``minimum`` (Loshchilov and Hutter 2017)."""
 
     type: Literal["cosine"] = "cosine"
-    peak: Positive = Field(1e-3, description="learning rate at the end of the warm-up")
-    warmup: Count = Field(1000, ge=0, description="updates of linear warm-up")
-    initial: float = Field(0.0, ge=0, description="learning rate that the warm-up starts from")
-    minimum: float = Field(0.0, ge=0, description="learning rate at the end")
+    peak: Positive = Field(default=1e-3, description="learning rate at the end of the warm-up")
+    warmup: Count = Field(default=1000, ge=0, description="updates of linear warm-up")
+    initial: float = Field(default=0.0, ge=0, description="learning rate that the warm-up starts from")
+    minimum: float = Field(default=0.0, ge=0, description="learning rate at the end")
     updates: Count | None = Field(
-        None, ge=1, description="updates until the minimum; default: training.max_updates"
+        default=None, ge=1, description="updates until the minimum; default: training.max_updates"
     )
 
 
@@ -64,9 +65,9 @@ class ConstantConfig(Section):
     """Linear warm-up, then one value."""
 
     type: Literal["constant"] = "constant"
-    peak: Positive = Field(3e-4, description="the learning rate")
-    warmup: Count = Field(0, ge=0, description="updates of linear warm-up")
-    initial: float = Field(0.0, ge=0, description="learning rate that the warm-up starts from")
+    peak: Positive = Field(default=3e-4, description="the learning rate")
+    warmup: Count = Field(default=0, ge=0, description="updates of linear warm-up")
+    initial: float = Field(default=0.0, ge=0, description="learning rate that the warm-up starts from")
 
 
 ScheduleConfig = Annotated[
@@ -77,15 +78,17 @@ ScheduleConfig = Annotated[
 class ValidationConfig(Section):
     """How often, and with what, the validation set is scored."""
 
-    every: Count = Field(500, ge=1, description="updates between validations")
-    metric: Metric = Field("loss", description="what makes a checkpoint the best: loss, perplexity or bleu")
-    bleu: bool = Field(False, description="also translate the validation set and score BLEU")
-    bleu_every: Count | None = Field(
-        None, ge=1, description="updates between BLEU scores, a multiple of every; default: every"
+    every: Count = Field(default=500, ge=1, description="updates between validations")
+    metric: Metric = Field(
+        default="loss", description="what makes a checkpoint the best: loss, perplexity or bleu"
     )
-    beam: int = Field(1, ge=1, le=100, description="beam of the translations that BLEU is scored on")
-    max_sentences: Count | None = Field(None, ge=1, description="use only the first n sentences")
-    max_tokens: Count = Field(4096, ge=1, description="padded tokens in one forward pass")
+    bleu: bool = Field(default=False, description="also translate the validation set and score BLEU")
+    bleu_every: Count | None = Field(
+        default=None, ge=1, description="updates between BLEU scores, a multiple of every; default: every"
+    )
+    beam: int = Field(default=1, ge=1, le=100, description="beam of the translations that BLEU is scored on")
+    max_sentences: Count | None = Field(default=None, ge=1, description="use only the first n sentences")
+    max_tokens: Count = Field(default=4096, ge=1, description="padded tokens in one forward pass")
 
     @model_validator(mode="after")
     def _check(self) -> ValidationConfig:
@@ -99,53 +102,67 @@ class ValidationConfig(Section):
 class EarlyStoppingConfig(Section):
     """Stop when a metric has not improved for a while."""
 
-    metric: Metric = Field("loss", description="what must improve: loss, perplexity or bleu")
-    patience: int = Field(10, ge=1, description="scores of the metric without improvement before the stop")
-    min_improvement: float = Field(0.0, ge=0, description="a smaller change does not count as improvement")
+    metric: Metric = Field(default="loss", description="what must improve: loss, perplexity or bleu")
+    patience: int = Field(
+        default=10, ge=1, description="scores of the metric without improvement before the stop"
+    )
+    min_improvement: float = Field(
+        default=0.0, ge=0, description="a smaller change does not count as improvement"
+    )
 
 
 class CheckpointConfig(Section):
     """How often checkpoints are written and which are kept."""
 
     every: Count | None = Field(
-        None, ge=1, description="updates between checkpoints; default: validation.every"
+        default=None, ge=1, description="updates between checkpoints; default: validation.every"
     )
-    keep_last: int = Field(5, ge=1, description="newest checkpoints to keep")
-    keep_best: int = Field(1, ge=1, description="best checkpoints to keep")
+    keep_last: int = Field(default=5, ge=1, description="newest checkpoints to keep")
+    keep_best: int = Field(default=1, ge=1, description="best checkpoints to keep")
 
 
 class TrainingConfig(Section):
     """How a model is trained: budget, loss, optimizer, precision, validation, checkpoints."""
 
     max_updates: Count | None = Field(
-        20_000, ge=1, description="updates to train; default 20k, or none where stop_after is given"
+        default=20_000, ge=1, description="updates to train; default 20k, or none where stop_after is given"
     )
     stop_after: Length | None = Field(
-        None, description="another limit: updates (20ku), epochs (30e) or target tokens (1Gt)"
+        default=None, description="another limit: updates (20ku), epochs (30e) or target tokens (1Gt)"
     )
-    batch_tokens: Count = Field(4096, ge=1, description="target tokens of one update")
+    batch_tokens: Count = Field(default=4096, ge=1, description="target tokens of one update")
     micro_batch_tokens: Count | None = Field(
-        None, ge=1, description="padded tokens of one forward pass; default: by device"
+        default=None, ge=1, description="padded tokens of one forward pass; default: by device"
     )
-    label_smoothing: float = Field(0.1, ge=0, lt=1, description="probability mass taken from the reference")
+    label_smoothing: float = Field(
+        default=0.1, ge=0, lt=1, description="probability mass taken from the reference"
+    )
     label_smoothing_form: Literal["uniform_wrong", "uniform"] = Field(
-        "uniform_wrong",
+        default="uniform_wrong",
         description="the mass goes to all wrong words (uniform_wrong) or to the whole vocabulary (uniform)",
     )
-    optimizer: OptimizerConfig = Field(OptimizerConfig(), description="Adam and its constants")
-    schedule: ScheduleConfig = Field(InverseSqrtConfig(), description="learning rate of each update")
-    clip_norm: float | None = Field(1.0, gt=0, description="longest gradient; null: no clipping")
+    optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description="Adam and its constants")
+    schedule: ScheduleConfig = Field(default=InverseSqrtConfig(), description="learning rate of each update")
+    clip_norm: float | None = Field(default=1.0, gt=0, description="longest gradient; null: no clipping")
     precision: Literal["auto", "fp32", "bf16"] = Field(
-        "auto", description="auto takes bf16 where the device computes it faster"
+        default="auto", description="auto takes bf16 where the device computes it faster"
     )
-    device: str = Field("auto", description="auto, cpu, cuda or cuda:N")
-    threads: int | None = Field(None, ge=1, description="CPU threads; default: torch's own choice")
-    validation: ValidationConfig = Field(ValidationConfig(), description="scores on the validation set")
-    early_stopping: EarlyStoppingConfig | None = Field(None, description="stop when a metric stands still")
-    checkpoint: CheckpointConfig = Field(CheckpointConfig(), description="checkpoints to write and keep")
-    log_every: Count = Field(50, ge=1, description="updates between lines of metrics.jsonl and of the log")
-    tensorboard: bool = Field(False, description="also write TensorBoard events (extra: tensorboard)")
-    compile: bool = Field(False, description="compile the model with torch.compile")
+    device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N")
+    threads: int | None = Field(default=None, ge=1, description="CPU threads; default: torch's own choice")
+    validation: ValidationConfig = Field(
+        default=ValidationConfig(), description="scores on the validation set"
+    )
+    early_stopping: EarlyStoppingConfig | None = Field(
+        default=None, description="stop when a metric stands still"
+    )
+    checkpoint: CheckpointConfig = Field(
+        default=CheckpointConfig(), description="checkpoints to write and keep"
+    )
+    log_every: Count = Field(
+        default=50, ge=1, description="updates between lines of metrics.jsonl and of the log"
+    )
+    tensorboard: bool = Field(default=False, description="also write TensorBoard events (extra: tensorboard)")
+    compile: bool = Field(default=False, description="compile the model with torch.compile")
 
     @model_validator(mode="before")
     @classmethod

@@ -1,0 +1,185 @@
+"""Writing that a crash cannot leave half done, and clear errors for full disks."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from safetensors import SafetensorError
+
+from deepwire.errors import ModelError, ResourceError
+
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_TEMPORARY = ".tmp"
+_REPLACED = ".old"
+_RUBBISH = ".delete"
+
+
+def human_bytes(count: float) -> str:
+    """``count`` bytes as people read them: ``812 B``, ``3.1 GB`` (powers of 1000)."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def require_space(folder: Path, needed: int) -> None:
+    """Refuse to begin a write of ``needed`` bytes that cannot fit on the disk of ``folder``.
+
+    Raises:
+        ResourceError: If less is free; names both numbers and the folder.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise ResourceError(
+            f"{folder}: a write needs {human_bytes(needed)}, but only {human_bytes(free)} are free",
+            "free some space and run the same command again; what was saved before is intact",
+        )
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn a full or read-only disk under ``path`` into an error of one line.
+
+    Raises:
+        ResourceError: For every operating-system error while writing.
+    """
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = _reason(error)
+        code = error.errno if isinstance(error, OSError) else _code(error)
+        hint = (
+            "free some space and run the same command again"
+            if code in _FULL
+            else "see that the folder can be written"
+        )
+        raise ResourceError(f"{path}: cannot write: {reason}", hint) from error
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    code = _code(error)
+    return os.strerror(code) if code else " ".join(str(error).split())
+
+
+def _code(error: Exception) -> int:
+    """The system's error number in an error of the safetensors library, which has it only in its text."""
+    found = re.search(r"os error (\d+)", str(error))
+    return int(found[1]) if found else 0
+
+
+def sync(path: Path) -> None:
+    """Wait until a file or folder has reached the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Replace ``path`` by ``text`` in one step: readers see the old file or the new one."""
+    temporary = path.with_name(f".{path.name}{_TEMPORARY}")
+    with disk_errors(path):
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        sync(path.parent)
+
+
+def write_json(path: Path, value: object) -> None:
+    """Replace ``path`` by ``value`` as JSON in one step."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """The JSON object in ``path``.
+
+    Raises:
+        ModelError: If the file is missing, is not JSON or holds something other than an object.
+    """
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(f"{path}: cannot read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ModelError(f"{path}: holds {type(value).__name__}, not an object")
+    return value
+
+
+@contextmanager
+def new_folder(target: Path) -> Iterator[Path]:
+    """Give a temporary folder to fill; it takes the place of ``target`` when the block ends well.
+
+    A crash at any moment leaves the old ``target`` or the new one, or a leftover that ``recover`` removes.
+    """
+    temporary = target.with_name(f".{target.name}{_TEMPORARY}")
+    with disk_errors(target):
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir(parents=True)
+    try:
+        with disk_errors(target):
+            yield temporary
+            for path in sorted(temporary.rglob("*")):
+                sync(path)
+            sync(temporary)
+            _put(temporary, target)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _put(temporary: Path, target: Path) -> None:
+    replaced = target.with_name(f".{target.name}{_REPLACED}")
+    if target.exists():
+        shutil.rmtree(replaced, ignore_errors=True)
+        target.replace(replaced)
+    temporary.replace(target)
+    sync(target.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
+
+
+def remove_folder(folder: Path) -> None:
+    """Delete ``folder``; a crash midway cannot leave a part of it under its name."""
+    rubbish = folder.with_name(f".{folder.name}{_RUBBISH}")
+    shutil.rmtree(rubbish, ignore_errors=True)
+    folder.replace(rubbish)
+    shutil.rmtree(rubbish, ignore_errors=True)
+
+
+def recover(parent: Path) -> None:
+    """Clear what crashes left in ``parent``: unfinished and replaced folders, unfinished files."""
+    for path in sorted(parent.glob(f".*{_REPLACED}")):
+        original = path.with_name(path.name[1 : -len(_REPLACED)])
+        if not original.exists():
+            path.replace(original)
+    for ending in (_TEMPORARY, _RUBBISH, _REPLACED):
+        for path in parent.glob(f".*{ending}"):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def set_aside(folder: Path, ending: str) -> Path:
+    """Rename ``folder`` to the first free of ``folder.<ending>``, ``folder.<ending>.2``, ...; return that."""
+    number = 1
+    while (
+        moved := folder.with_name(f"{folder.name}.{ending}" + (f".{number}" if number > 1 else ""))
+    ).exists():
+        number += 1
+    folder.replace(moved)
+    return moved

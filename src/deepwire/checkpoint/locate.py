@@ -1,0 +1,110 @@
+"""From a MODEL name, as people type it, to a model directory."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from deepwire.checkpoint.average import average_models, sources
+from deepwire.checkpoint.retention import Checkpoint
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.store import WEIGHTS, read_config
+from deepwire.errors import ModelError
+
+_FORMS = "RUN, RUN@best, RUN@last, RUN@update-2000 or RUN@avg5"
+
+
+def resolve(name: str) -> Path:
+    """The model directory that a MODEL name stands for.
+
+    A run directory stands for its best checkpoint; ``RUN@best``, ``RUN@last``, ``RUN@update-2000`` name one;
+    ``RUN@avg5`` is the average of the last five, made on first use and kept until a newer checkpoint appears;
+    a model directory stands for itself.
+
+    Raises:
+        ModelError: If there is no such model.
+    """
+    path = Path(name)
+    if path.exists() or "@" not in path.name:
+        return _existing(path)
+    run_name, _, choice = name.rpartition("@")
+    run = RunDirectory(Path(run_name))
+    checkpoints = _checkpoints(run, name)
+    if choice == "best":
+        return _best(run, name)
+    if choice == "last":
+        return checkpoints[-1].path
+    if match := re.fullmatch(r"update-(\d+)", choice):
+        return _at_update(run, checkpoints, int(match[1]))
+    if match := re.fullmatch(r"avg([1-9]\d{0,4})", choice):
+        return averaged(run, int(match[1]))
+    raise ModelError(f"{name}: no such choice @{choice}", f"a model of a run is {_FORMS}")
+
+
+def averaged(run: RunDirectory, count: int) -> Path:
+    """The average of the last ``count`` checkpoints of ``run``; reused while those are still the last.
+
+    Raises:
+        ModelError: If the run has fewer checkpoints.
+    """
+    folders = last_checkpoints(run, count)
+    target = run.averages / f"avg{count}"
+    if not _up_to_date(target, folders):
+        average_models(folders, target)
+    return target
+
+
+def last_checkpoints(run: RunDirectory, count: int) -> list[Path]:
+    """Folders of the last ``count`` checkpoints, the oldest first.
+
+    Raises:
+        ModelError: If the run has fewer.
+    """
+    checkpoints = _checkpoints(run, str(run.path))
+    if len(checkpoints) < count:
+        raise ModelError(
+            f"{run.path}: has {len(checkpoints)} checkpoints, so the last {count} cannot be averaged",
+            f"average fewer: {run.path}@avg{len(checkpoints)}; or set training.checkpoint.keep_last={count}",
+        )
+    return [one.path for one in checkpoints[-count:]]
+
+
+def _existing(path: Path) -> Path:
+    run = RunDirectory(path)
+    if (path / WEIGHTS).exists() or not run.checkpoints_folder.is_dir():
+        return path
+    return _best(run, str(path))
+
+
+def _best(run: RunDirectory, name: str) -> Path:
+    found = run.best()
+    if found is None:
+        raise ModelError(f"{name}: the run has no checkpoint yet")
+    return found.path
+
+
+def _checkpoints(run: RunDirectory, name: str) -> list[Checkpoint]:
+    if not run.path.is_dir():
+        raise ModelError(f"{name}: no such run: {run.path} does not exist")
+    checkpoints = run.checkpoints()
+    if not checkpoints:
+        raise ModelError(f"{name}: the run has no checkpoint yet")
+    return checkpoints
+
+
+def _at_update(run: RunDirectory, checkpoints: list[Checkpoint], update: int) -> Path:
+    for one in checkpoints:
+        if one.update == update:
+            return one.path
+    there = ", ".join(str(one.update) for one in checkpoints)
+    raise ModelError(f"{run.path}: no checkpoint at update {update}", f"there are: {there}")
+
+
+def _up_to_date(target: Path, folders: list[Path]) -> bool:
+    if not target.is_dir():
+        return False
+    try:
+        metadata = read_config(target).get("metadata")
+    except ModelError:
+        return False
+    return isinstance(metadata, dict) and metadata.get("sources") == sources(folders)

@@ -1,0 +1,60 @@
+"""Which checkpoints are the best and which may go: pure functions over their scores."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+HIGHER_IS_BETTER = frozenset({"bleu"})
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint on disk.
+
+    Attributes:
+        update: Updates that it had made.
+        path: Its folder.
+        scores: Validation scores by metric (``loss``, ``perplexity``, ``bleu``); empty where none was taken.
+    """
+
+    update: int
+    path: Path
+    scores: dict[str, float] = field(default_factory=dict)
+
+
+def better(metric: str, score: float, than: float) -> bool:
+    """Whether ``score`` beats ``than``; equal scores do not."""
+    return score > than if metric in HIGHER_IS_BETTER else score < than
+
+
+def ranked(checkpoints: Sequence[Checkpoint], metric: str) -> list[Checkpoint]:
+    """The checkpoints that have a finite score, the best first; of equal ones the older first."""
+    sign = -1.0 if metric in HIGHER_IS_BETTER else 1.0
+    scored = [one for one in checkpoints if math.isfinite(one.scores.get(metric, math.nan))]
+    return sorted(scored, key=lambda one: (sign * one.scores[metric], one.update))
+
+
+def best(checkpoints: Sequence[Checkpoint], metric: str) -> Checkpoint | None:
+    """The best checkpoint; where none has a score, the newest; None where there is none at all."""
+    order = ranked(checkpoints, metric)
+    return order[0] if order else max(checkpoints, key=lambda one: one.update, default=None)
+
+
+def among_best(checkpoints: Sequence[Checkpoint], metric: str, score: float | None, keep: int) -> bool:
+    """Whether a new checkpoint with ``score`` would be one of the ``keep`` best."""
+    if score is None or not math.isfinite(score):
+        return False
+    order = ranked(checkpoints, metric)
+    return len(order) < keep or better(metric, score, order[keep - 1].scores[metric])
+
+
+def superfluous(
+    checkpoints: Sequence[Checkpoint], metric: str, *, keep_last: int, keep_best: int
+) -> list[Checkpoint]:
+    """The checkpoints that are neither among the newest ``keep_last`` nor among the best ``keep_best``."""
+    newest = sorted(checkpoints, key=lambda one: one.update)[-keep_last:]
+    kept = {one.update for one in (*newest, *ranked(checkpoints, metric)[:keep_best])}
+    return [one for one in checkpoints if one.update not in kept]

@@ -1,0 +1,165 @@
+"""The folder of one training run: where its files lie, and its checkpoints from saving to deletion.
+
+::
+
+    RUN/config.yaml, config.resolved.json, env.json    what was asked for, and where it ran
+    RUN/metrics.jsonl, log.txt, valid/update-002000.txt
+    RUN/checkpoints/update-002000/                      a model directory + optimizer.safetensors + state.json
+    RUN/checkpoints/index.json                          best, last and the scores of each
+    RUN/averages/avg5/                                  averaged models, made when asked for
+    RUN/DONE                                            why training ended
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from deepwire.checkpoint.files import new_folder, read_json, recover, remove_folder, set_aside, write_json
+from deepwire.checkpoint.manifest import DamagedError, check_manifest, write_manifest
+from deepwire.checkpoint.retention import Checkpoint, best, superfluous
+from deepwire.checkpoint.store import CONFIG, OPTIMIZER, STATE, WEIGHTS
+from deepwire.errors import ModelError
+
+_NAME = re.compile(r"update-(\d{6,})")
+
+
+class RunDirectory:
+    """Paths and checkpoints of a run.
+
+    Args:
+        path: The run directory; it need not exist yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.user_config = path / "config.yaml"
+        self.resolved_config = path / "config.resolved.json"
+        self.environment = path / "env.json"
+        self.metrics = path / "metrics.jsonl"
+        self.log = path / "log.txt"
+        self.translations = path / "valid"
+        self.tensorboard = path / "tensorboard"
+        self.bad_batch = path / "bad_batch.jsonl"
+        self.averages = path / "averages"
+        self.done = path / "DONE"
+        self.checkpoints_folder = path / "checkpoints"
+        self.index = self.checkpoints_folder / "index.json"
+
+    def checkpoint_path(self, update: int) -> Path:
+        """Folder of the checkpoint after ``update`` updates."""
+        return self.checkpoints_folder / f"update-{update:06d}"
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """All checkpoints, the oldest first. A checkpoint with an unreadable state has no scores."""
+        found = []
+        if self.checkpoints_folder.is_dir():
+            for path in self.checkpoints_folder.iterdir():
+                match = _NAME.fullmatch(path.name)
+                if match and path.is_dir():
+                    found.append(Checkpoint(int(match[1]), path, _scores(path)))
+        return sorted(found, key=lambda one: one.update)
+
+    def best(self) -> Checkpoint | None:
+        """The best checkpoint by the metric of the run; the newest where nothing was scored."""
+        return best(self.checkpoints(), self.metric())
+
+    def metric(self) -> str:
+        """The metric that the best checkpoint is chosen by, as the index says; ``loss`` without an index."""
+        try:
+            metric = read_json(self.index).get("metric")
+        except ModelError:
+            return "loss"
+        return metric if isinstance(metric, str) else "loss"
+
+    def save(
+        self,
+        update: int,
+        write: Callable[[Path], None],
+        *,
+        metric: str,
+        keep_last: int,
+        keep_best: int,
+    ) -> Path:
+        """Write the checkpoint after ``update``, then delete those that are no longer kept.
+
+        Args:
+            update: Updates made so far.
+            write: Fills the given folder with everything but the manifest.
+            metric: What makes a checkpoint the best.
+            keep_last: Newest checkpoints to keep.
+            keep_best: Best checkpoints to keep.
+
+        Raises:
+            ResourceError: If the disk is full; earlier checkpoints are intact.
+        """
+        target = self.checkpoint_path(update)
+        self.checkpoints_folder.mkdir(parents=True, exist_ok=True)
+        with new_folder(target) as temporary:
+            write(temporary)
+            write_manifest(temporary)
+        found = self.checkpoints()
+        leaving = superfluous(found, metric, keep_last=keep_last, keep_best=keep_best)
+        self._write_index([one for one in found if one not in leaving], metric)
+        for one in leaving:
+            remove_folder(one.path)
+        return target
+
+    def newest_sound(self, report: Callable[[str], None]) -> Checkpoint | None:
+        """The newest undamaged checkpoint; damaged newer ones are reported and renamed ``update-N.damaged``.
+
+        Raises:
+            ModelError: If there are checkpoints and all are damaged.
+        """
+        if self.checkpoints_folder.is_dir():
+            recover(self.checkpoints_folder)
+        damaged: list[DamagedError] = []
+        for one in reversed(self.checkpoints()):
+            try:
+                check_manifest(one.path, required=(WEIGHTS, CONFIG, OPTIMIZER, STATE))
+            except DamagedError as error:
+                damaged.append(error)
+                continue
+            for error in damaged:
+                report(f"checkpoint {error.folder} is damaged ({error.reason}); using {one.path.name}")
+                set_aside(error.folder, "damaged")
+            return one
+        if damaged:
+            raise ModelError(
+                f"{self.checkpoints_folder}: every checkpoint is damaged; "
+                f"{damaged[0].folder.name}: {damaged[0].reason}",
+                "start over with --fresh, which moves this run aside",
+            )
+        return None
+
+    def _write_index(self, checkpoints: list[Checkpoint], metric: str) -> None:
+        first = best(checkpoints, metric)
+        record = {
+            "metric": metric,
+            "best": first.path.name if first else None,
+            "last": checkpoints[-1].path.name if checkpoints else None,
+            "checkpoints": {one.path.name: one.scores for one in checkpoints},
+        }
+        write_json(self.index, record)
+
+
+def _scores(folder: Path) -> dict[str, float]:
+    try:
+        scores = read_json(folder / STATE).get("scores")
+    except ModelError:
+        return {}
+    if not isinstance(scores, dict):
+        return {}
+    return {str(name): float(score) for name, score in scores.items() if isinstance(score, int | float)}
+
+
+def move_aside(path: Path) -> Path | None:
+    """Rename a run directory to the first free of ``path.1``, ``path.2``, ...; None if there is none."""
+    if not path.exists():
+        return None
+    number = 1
+    while (moved := path.with_name(f"{path.name}.{number}")).exists():
+        number += 1
+    path.rename(moved)
+    return moved

@@ -1,0 +1,217 @@
+"""Model directories: a folder that holds all that translation needs, and nothing that runs code.
+
+``model.safetensors`` (parameters), ``config.json`` (architecture, vocabulary sizes, metadata),
+``vocabulary/`` and ``manifest.json`` (size and digest of every file).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from deepwire.checkpoint.files import new_folder, read_json, require_space, write_json
+from deepwire.checkpoint.manifest import MANIFEST, DamagedError, check_manifest, write_manifest
+from deepwire.checkpoint.tensors import Shape, bytes_of, read_shapes, read_tensors, write_tensors
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.errors import DeepwireError, ModelError
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.translator import TranslationModel
+
+WEIGHTS = "model.safetensors"
+CONFIG = "config.json"
+VOCABULARY = "vocabulary"
+OPTIMIZER = "optimizer.safetensors"
+STATE = "state.json"
+
+FORMAT = 1
+_REQUIRED = (WEIGHTS, CONFIG)
+_SLACK = 1_000_000
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model read from disk, in evaluation mode.
+
+    Attributes:
+        model: The model, on the device and in the number format that were asked for.
+        vocabularies: Its two vocabularies.
+        metadata: What was stored with it: languages, decoding defaults, scores, where it came from.
+        folder: Where it was read from.
+    """
+
+    model: TranslationModel
+    vocabularies: Vocabularies
+    metadata: dict[str, object]
+    folder: Path
+
+
+def save_model(
+    folder: Path, model: TranslationModel, vocabularies: Vocabularies, metadata: dict[str, object]
+) -> None:
+    """Write a model directory in one step; a model directory that is already there is replaced.
+
+    Raises:
+        ResourceError: If the disk is full or cannot be written; what was there before is intact.
+    """
+    parameters = model_parameters(model)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    require_space(folder.parent, bytes_of(parameters) + _SLACK)
+    with new_folder(folder) as temporary:
+        write_model_files(temporary, model, parameters, vocabularies, metadata)
+        write_manifest(temporary)
+
+
+def write_model_files(
+    folder: Path,
+    model: TranslationModel,
+    parameters: dict[str, Tensor],
+    vocabularies: Vocabularies,
+    metadata: dict[str, object],
+) -> None:
+    """Put the files of a model directory, without its manifest, into an existing folder."""
+    write_tensors(folder / WEIGHTS, parameters)
+    record = {
+        "format": FORMAT,
+        "model": model.config.model_dump(mode="json"),
+        "source_vocabulary": model.source_vocabulary,
+        "target_vocabulary": model.target_vocabulary,
+        "metadata": metadata,
+    }
+    write_json(folder / CONFIG, record)
+    (folder / VOCABULARY).mkdir()
+    vocabularies.save(folder / VOCABULARY)
+
+
+def model_parameters(model: TranslationModel) -> dict[str, Tensor]:
+    """The values to save: every parameter once, shared ones under their first name."""
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def load_model(
+    folder: Path, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+) -> LoadedModel:
+    """Read a model directory.
+
+    Raises:
+        ModelError: If it is missing, damaged, in a foreign format, or its parts do not fit one another.
+    """
+    _check_is_model(folder)
+    check_manifest(folder, required=_REQUIRED, skip=(OPTIMIZER, STATE))
+    record = read_config(folder)
+    shapes = read_shapes(folder / WEIGHTS)
+    vocabularies = _read_vocabularies(folder)
+    model = _fitting_model(folder, record, shapes, vocabularies)
+    read_weights(folder, model)
+    metadata = record.get("metadata")
+    model = model.to(device=torch.device(device), dtype=dtype).eval()
+    return LoadedModel(model, vocabularies, metadata if isinstance(metadata, dict) else {}, folder)
+
+
+def read_weights(folder: Path, model: TranslationModel) -> None:
+    """Copy the parameters of ``folder`` into ``model``.
+
+    Raises:
+        ModelError: If a name or shape does not fit, listing what differs.
+    """
+    path = folder / WEIGHTS
+    parameters = dict(model.named_parameters())
+    check_fit(path, read_shapes(path), {name: tuple(value.shape) for name, value in parameters.items()})
+    tensors = read_tensors(path, torch.device("cpu"))
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[name])
+
+
+def read_config(folder: Path) -> dict[str, object]:
+    """The record in ``config.json`` of a model directory.
+
+    Raises:
+        ModelError: If it cannot be read or was written in a newer format.
+    """
+    record = read_json(folder / CONFIG)
+    if record.get("format") != FORMAT:
+        raise ModelError(
+            f"{folder / CONFIG}: model format {record.get('format')!r}, but this version reads {FORMAT}",
+            "install the version of deepwire that wrote the model, or a newer one",
+        )
+    return record
+
+
+def check_fit(path: Path, found: dict[str, Shape], expected: dict[str, Shape]) -> None:
+    """See that a file holds the parameters that a model has.
+
+    Raises:
+        ModelError: Listing missing, unknown and differently shaped parameters.
+    """
+    wrong = [f"{name} is missing" for name in expected.keys() - found.keys()]
+    wrong += [f"{name} is unknown" for name in found.keys() - expected.keys()]
+    wrong += [
+        f"{name} is {list(found[name])}, not {list(expected[name])}"
+        for name in expected.keys() & found.keys()
+        if found[name] != expected[name]
+    ]
+    if wrong:
+        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+        raise ModelError(
+            f"{path}: parameters do not fit the configuration: {'; '.join(sorted(wrong)[:_SHOWN])}{more}"
+        )
+
+
+def _check_is_model(folder: Path) -> None:
+    if folder.is_file():
+        raise ModelError(
+            f"{folder}: is a file, but a model is a folder",
+            "pickle files such as .pt are never opened, because they can run code",
+        )
+    if not folder.is_dir():
+        raise ModelError(
+            f"{folder}: no such model", "give a run directory, RUN@last, RUN@avg5 or a model directory"
+        )
+    pickles = sorted(path.name for path in folder.glob("*.pt"))
+    if pickles and not (folder / WEIGHTS).exists():
+        raise ModelError(
+            f"{folder}: holds {pickles[0]}, which is never opened, because pickle can run code",
+            "convert the model to safetensors with the tool that wrote it",
+        )
+    if not (folder / MANIFEST).exists() and not (folder / WEIGHTS).exists():
+        raise ModelError(f"{folder}: is not a model: no {WEIGHTS} and no {MANIFEST}")
+
+
+def _read_vocabularies(folder: Path) -> Vocabularies:
+    try:
+        return Vocabularies.load(folder / VOCABULARY)
+    except DamagedError:
+        raise
+    except (DeepwireError, OSError) as error:
+        raise ModelError(f"{folder / VOCABULARY}: cannot be read: {error}") from error
+
+
+def _fitting_model(
+    folder: Path, record: dict[str, object], shapes: dict[str, Shape], vocabularies: Vocabularies
+) -> TranslationModel:
+    """The model that ``config.json`` describes, built only after its shapes were found in the file."""
+    try:
+        config = ModelConfig.model_validate(record.get("model"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in ("model", *first["loc"]))
+        raise ModelError(f"{folder / CONFIG}: {where}: {first['msg']}") from error
+    sizes = (vocabularies.source.size, vocabularies.target.size)
+    named = (record.get("source_vocabulary"), record.get("target_vocabulary"))
+    if sizes != named:
+        raise ModelError(f"{folder}: vocabulary/ has {sizes} subwords, but {CONFIG} names {named}")
+    # On the meta device nothing is allocated, so a configuration of absurd sizes is refused for free.
+    with torch.device("meta"):
+        outline = build_model(config, *sizes)
+    check_fit(
+        folder / WEIGHTS,
+        shapes,
+        {name: tuple(value.shape) for name, value in outline.named_parameters()},
+    )
+    return build_model(config, *sizes)
