@@ -19,14 +19,14 @@ class SamplingConfig(Section):
         1.0,
         gt=0,
         le=100,
-        description="divides the log-probabilities; below 1 is more careful, above 1 more varied",
+        description="divides the log-probabilities; below 1 = more careful",
     )
     top_k: int = Field(0, ge=0, description="draw from the k most probable subwords only; 0 = all of them")
     top_p: float = Field(
         1.0,
         gt=0,
         le=1,
-        description="draw from the fewest subwords whose probabilities sum to at least p; 1 = all",
+        description="draw from the fewest subwords that together reach probability p; 1 = all",
     )
 
 
@@ -59,11 +59,9 @@ class DecodingConfig(Section):
         1024,
         ge=1,
         le=1_000_000,
-        description="longer source lines are cut to this many subwords, with a warning",
+        description="longer lines are cut to this many subwords, with a warning",
     )
-    n_best: int = Field(
-        1, ge=1, le=1000, description="translations returned per line (samples, when sampling)"
-    )
+    n_best: int = Field(1, ge=1, le=1000, description="translations (or samples) returned per line")
     no_repeat_ngram: int = Field(0, ge=0, le=1000, description="no n-gram of this size occurs twice; 0 = off")
     unknown_penalty: float | None = Field(
         None, ge=0, description="subtracted from the log-probability of UNK; null = UNK is never produced"
@@ -72,7 +70,7 @@ class DecodingConfig(Section):
     batch_tokens: int = Field(
         8192,
         ge=1,
-        description="source subwords, padding included, times hypotheses per sentence in one batch",
+        description="source subwords with padding, times hypotheses per sentence, in one batch",
     )
     window: int = Field(
         4096, ge=1, le=1_000_000, description="lines read ahead and sorted by length; bounds the memory"
@@ -92,5 +90,5 @@ class DecodingConfig(Section):
         return self.beam if self.sampling is None else self.n_best
 
     def output_limit(self, source_length: int) -> int:
-        """Most subwords (EOS not counted) of a translation of ``source_length`` subwords (EOS not counted)."""
+        """Most subwords of a translation of ``source_length`` subwords; EOS counts on neither side."""
         return max(1, int(self.max_length_ratio * source_length) + self.max_length_extra)
