@@ -1,0 +1,28 @@
+"""Recipes: run files shipped with the package. Their paths start from the working directory."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from deepwire.errors import UsageError
+
+FOLDER = Path(__file__).parent
+
+
+def names() -> list[str]:
+    """The names of all recipes, sorted: ``multi30k/base``, ..."""
+    return sorted(path.relative_to(FOLDER).with_suffix("").as_posix() for path in FOLDER.rglob("*.yaml"))
+
+
+def find(name: str) -> Path | None:
+    """The file of a recipe; None if there is no such recipe."""
+    return FOLDER / f"{name}.yaml" if name in names() else None
+
+
+def unknown(name: str) -> UsageError:
+    """The error for a name that is no recipe, with the closest one as a hint."""
+    known = names()
+    close = difflib.get_close_matches(name, known, n=1) or [n for n in known if name and name in n][:1]
+    hint = f"did you mean {close[0]}?" if close else "'deepwire recipes' lists the recipes"
+    return UsageError(f"{name}: no such recipe", hint)

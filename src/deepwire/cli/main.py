@@ -1,0 +1,234 @@
+"""The command ``deepwire``: a table of verbs, loaded when used; errors become exit codes here."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import io
+import os
+import platform
+import re
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Annotated, NoReturn
+
+import typer
+
+from deepwire import __version__
+from deepwire.errors import DeepwireError
+
+
+@dataclass(frozen=True)
+class Verb:
+    """A command: where its function (or group of commands) is, and what ``deepwire --help`` says of it."""
+
+    place: str
+    help: str
+
+
+VERBS = {
+    "data": Verb("deepwire.cli.data:app", "Check parallel text; download known corpora."),
+    "prepare": Verb(
+        "deepwire.cli.prepare:prepare", "Filter and segment the text of a run file once, for training."
+    ),
+    "train": Verb(
+        "deepwire.cli.train:train", "Train a model; the same command continues an interrupted run."
+    ),
+    "translate": Verb("deepwire.cli.translate:translate", "Translate text with a model, line by line."),
+    "score": Verb("deepwire.cli.score:score", "Log-probabilities of given translations."),
+    "evaluate": Verb(
+        "deepwire.cli.evaluate:evaluate", "BLEU, chrF, TER and significance, of files or of models."
+    ),
+    "average": Verb("deepwire.cli.average:average", "Average the last checkpoints of a run into one model."),
+    "inspect": Verb(
+        "deepwire.cli.inspect:inspect", "Parameters and settings of a run file, recipe or model."
+    ),
+    "recipes": Verb("deepwire.cli.recipes:app", "List the recipes shipped with deepwire, or show one."),
+}
+
+EPILOG = (
+    "Exit codes: 0 done, 1 failure, 2 wrong command or run file, 3 wrong data, 4 wrong model or checkpoint, "
+    "5 training diverged, 6 out of memory or disk, 130 interrupted, 143 terminated."
+)
+
+BROKEN_PIPE = 141
+INTERRUPTED = 130
+
+
+def run() -> NoReturn:
+    """Entry point of the command: runs it and exits."""
+    sys.exit(main(sys.argv[1:]))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``deepwire`` with these arguments and return the exit code; errors are printed, not raised."""
+    _use_utf8()
+    arguments, debug = _without_debug(arguments)
+    try:
+        code = _invoke(arguments or ["--help"])
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return _reader_went_away()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except Exception as error:  # the one place that may: whatever it is, the user gets a line and a code
+        if debug:
+            traceback.print_exc()
+        return _report(error, debug)
+    return code
+
+
+def build_app(verb: str | None) -> typer.Typer:
+    """The command tree with only ``verb`` loaded; the other verbs are names with a line of help.
+
+    Loading one verb keeps ``deepwire --help`` from importing torch, numpy or sacrebleu.
+    """
+    app = typer.Typer(
+        name="deepwire",
+        help="Train, study and serve deep Transformer translation models.",
+        epilog=EPILOG,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for name, entry in VERBS.items():
+        if name != verb:
+            app.command(name=name, help=entry.help)(_not_loaded)
+            continue
+        module, _, attribute = entry.place.partition(":")
+        loaded: typer.Typer | Callable[..., None] = getattr(importlib.import_module(module), attribute)
+        if isinstance(loaded, typer.Typer):
+            app.add_typer(loaded, name=name, help=entry.help)
+        else:
+            app.command(name=name)(loaded)
+    return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"deepwire {__version__} (torch {_installed('torch')}, Python {platform.python_version()})")
+        raise typer.Exit
+
+
+def _options(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the versions of deepwire, torch and Python.",
+            callback=_print_version,
+            is_eager=True,
+        ),
+    ] = False,
+    _debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")
+    ] = False,
+) -> None:
+    """Options before the verb; ``--debug`` was taken out of the arguments and stands here for ``--help``."""
+
+
+def _not_loaded() -> None:
+    """Stands for a verb that was not chosen; it is only ever listed."""
+    raise AssertionError("only the chosen verb is run")
+
+
+def _invoke(arguments: Sequence[str]) -> int:
+    verb = next((argument for argument in arguments if not argument.startswith("-")), None)
+    command = typer.main.get_command(build_app(verb if verb in VERBS else None))
+    try:
+        with command.make_context("deepwire", list(arguments)) as context:
+            command.invoke(context)
+    except typer.Exit as end:
+        return end.exit_code
+    return 0
+
+
+def _report(error: Exception, debug: bool) -> int:
+    """Print what went wrong and what to do about it; return the exit code."""
+    lines, hint, code = _explain(error)
+    for line in lines:
+        print(f"error: {line}", file=sys.stderr)
+    if code == 1 and not debug and not isinstance(error, DeepwireError | typer.TyperException | typer.Abort):
+        hint = "run the same command with --debug to see the traceback"
+    if hint:
+        print(f"hint: {hint}", file=sys.stderr)
+    return code
+
+
+def _explain(error: Exception) -> tuple[list[str], str, int]:
+    """(lines, hint, exit code) of any exception."""
+    if isinstance(error, DeepwireError):
+        return error.message.splitlines() or [type(error).__name__], error.hint, error.exit_code
+    if isinstance(error, typer.TyperException):
+        return _explain_usage(error)
+    if isinstance(error, typer.Abort):
+        return ["the input ended too early"], "", 1
+    if isinstance(error, MemoryError) or _is_torch_memory_error(error):
+        return [f"out of memory: {_first_line(error)}"], "try a smaller batch_tokens or micro_batch_tokens", 6
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
+        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        hint = "free some space and run the same command again" if full else ""
+        by_user = isinstance(
+            error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError
+        )
+        return [f"{where}{error.strerror}"], hint, 6 if full else 2 if by_user else 1
+    return [f"unexpected {type(error).__name__}: {_first_line(error)}"], "", 1
+
+
+def _explain_usage(error: typer.TyperException) -> tuple[list[str], str, int]:
+    """A wrong option or command; the suggestion that the parser puts into the sentence becomes the hint."""
+    text = " ".join(error.format_message().split())
+    match = re.search(r"\s*\(Possible options: (.+)\)$|\.?\s*Did you mean (.+)\?$", text)
+    hint = f"did you mean {match[1] or match[2]}?" if match else "see deepwire --help"
+    text = text[: match.start()] if match else text
+    return ([text.rstrip(".")] if text else []), hint, error.exit_code
+
+
+def _is_torch_memory_error(error: Exception) -> bool:
+    torch = sys.modules.get("torch")
+    kind = getattr(torch, "OutOfMemoryError", None)
+    if isinstance(kind, type) and isinstance(error, kind):
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or ["no message"])[0][:300]
+
+
+def _without_debug(arguments: Sequence[str]) -> tuple[list[str], bool]:
+    """Take ``--debug`` out wherever it stands before ``--``: it may be appended to a failed command."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    kept = [argument for argument in arguments[:end] if argument != "--debug"]
+    return [*kept, *arguments[end:]], len(kept) < end
+
+
+def _use_utf8() -> None:
+    """Text is UTF-8 whatever the locale says; bytes that came in as file names go out unchanged."""
+    for stream, errors in (
+        (sys.stdin, "surrogateescape"),
+        (sys.stdout, "surrogateescape"),
+        (sys.stderr, "backslashreplace"),
+    ):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8", errors=errors)
+
+
+def _reader_went_away() -> int:
+    """The program that read our output has ended (``| head``): stop without a word, now and at exit."""
+    with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - os.devnull is no path of ours
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+    return BROKEN_PIPE
+
+
+def _installed(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "not installed"

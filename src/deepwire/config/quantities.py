@@ -1,0 +1,102 @@
+"""Numbers as people write them: ``4k``, ``1.5M``, ``100_000``, and lengths ``20ku``, ``30e``, ``1Gt``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+Unit = Literal["updates", "epochs", "tokens"]
+
+_SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+_UNITS: dict[str, Unit] = {"": "updates", "u": "updates", "e": "epochs", "t": "tokens"}
+_LETTERS: dict[Unit, str] = {"updates": "u", "epochs": "e", "tokens": "t"}
+_NUMBER = re.compile(r"([-+]?\d[\d_]{0,30}(?:\.\d{1,20})?)([kKmMgG]?)", re.ASCII)
+_LENGTH = re.compile(r"([-+]?\d[\d_]{0,30}(?:\.\d{1,20})?)([kKmMgG]?)([uet]?)", re.ASCII)
+
+
+def parse_count(value: object) -> int:
+    """Read a whole number that may carry a scale: ``4k`` is 4,000, ``1.5M`` is 1,500,000, ``1G`` a billion.
+
+    Raises:
+        ValueError: If the value is not a number or not whole.
+    """
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    match = _NUMBER.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f"must be a whole number such as 4096, 4k or 1.5M, not {_shown(value)}")
+    return _scaled(match[1], match[2], str(value))
+
+
+Count = Annotated[int, BeforeValidator(parse_count)]
+"""A whole number of a run file; may be written ``4k``, ``25k``, ``1.5M`` or ``100_000``."""
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long something lasts: a number of updates, of epochs, or of target tokens.
+
+    Written ``20ku`` (or ``20k``) for 20,000 updates, ``30e`` for 30 epochs, ``1Gt`` for a billion target
+    tokens.
+    """
+
+    amount: int
+    unit: Unit = "updates"
+
+    @classmethod
+    def parse(cls, value: object) -> Length:
+        """Read a length; a number without a unit counts updates.
+
+        Raises:
+            ValueError: If the value is not a length or not greater than zero.
+        """
+        if isinstance(value, cls):
+            return value
+        text = str(parse_count(value)) if isinstance(value, int | float) and _whole(value) else value
+        match = _LENGTH.fullmatch(text.strip()) if isinstance(text, str) else None
+        if match is None:
+            raise ValueError(
+                f"must be a length such as 20ku (updates), 30e (epochs) or 1Gt (target tokens), "
+                f"not {_shown(value)}"
+            )
+        amount = _scaled(match[1], match[2], str(value))
+        if amount <= 0:
+            raise ValueError(f"must be greater than 0, not {_shown(value)}")
+        return cls(amount, _UNITS[match[3]])
+
+    def __str__(self) -> str:
+        for letter, scale in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+            if self.amount % scale == 0:
+                return f"{self.amount // scale}{letter}{_LETTERS[self.unit]}"
+        return f"{self.amount}{_LETTERS[self.unit]}"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Let pydantic read a field of this type with ``parse`` and write it with ``str``."""
+        return core_schema.no_info_plain_validator_function(
+            cls.parse, serialization=core_schema.to_string_ser_schema(when_used="always")
+        )
+
+
+def _whole(value: float) -> bool:
+    return not isinstance(value, bool) and float(value).is_integer()
+
+
+def _scaled(digits: str, scale: str, written: str) -> int:
+    # Decimal, because 1.1k in binary floating point is not 1100.
+    number = Decimal(digits.replace("_", "")) * _SCALES[scale.lower()]
+    if number != number.to_integral_value():
+        raise ValueError(f"must be a whole number, not {written}")
+    return int(number)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:37] + "..."

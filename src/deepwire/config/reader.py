@@ -1,0 +1,268 @@
+"""Run files: read, extend, override, check. Every mistake is reported at once, with file and line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from pydantic import ValidationError
+
+from deepwire.config.base import Section
+from deepwire.config.messages import note_errors, shown
+from deepwire.config.schema import alternatives, child, chosen_by_type, sections
+from deepwire.config.tree import Items, Keys, Node, Origin, Problems, Scalar, parse_yaml, plain
+from deepwire.errors import UsageError
+
+SectionType = TypeVar("SectionType", bound=Section)
+
+MAX_BYTES = 4 * 1024 * 1024
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True)
+class Document:
+    """A file to read: where it is, what messages call it, and the folder its relative paths start from."""
+
+    path: Path
+    label: str
+    folder: Path
+
+
+Locate = Callable[[str, Document | None], Document]
+"""Finds the file or recipe that a name stands for; the second argument is the file that names it."""
+
+
+@dataclass(frozen=True)
+class Settings(Generic[SectionType]):
+    """A checked run file."""
+
+    section: SectionType
+    tree: Keys
+    document: Document
+
+    def written(self, path: Sequence[str | int]) -> Origin | None:
+        """Where the value at ``path`` (or the text that stands for it) was written; None for a default."""
+        node: Node = self.tree
+        for part in path:
+            if isinstance(node, Scalar):
+                break
+            if isinstance(node, Keys):
+                # A list of one may be written without the list; its index is no step down then.
+                below = node.entries.get(part) if isinstance(part, str) else node
+            else:
+                below = node.items[part] if isinstance(part, int) and part < len(node.items) else None
+            if below is None:
+                return None
+            node = below
+        return node.origin if isinstance(node, Scalar) else None
+
+    def origins(self) -> dict[str, str]:
+        """``file:line`` or ``command line`` of every written value, by dotted key."""
+        found: dict[str, str] = {}
+
+        def visit(node: Node, path: str) -> None:
+            if isinstance(node, Keys):
+                for key, value in node.entries.items():
+                    visit(value, f"{path}.{key}" if path else key)
+            else:
+                found[path] = str(node.origin)
+
+        visit(self.tree, "")
+        return found
+
+
+def read_settings(
+    section: type[SectionType],
+    name: str,
+    overrides: Sequence[str] = (),
+    *,
+    locate: Locate,
+    own_keys: frozenset[str] = frozenset(),
+) -> Settings[SectionType]:
+    """Read a run file with what it extends, apply overrides, and check it against ``section``.
+
+    Args:
+        section: The class of the whole file.
+        name: Path or recipe, as ``locate`` understands it.
+        overrides: ``key.sub=value``; later ones win. The value is YAML.
+        locate: Finds the file behind a name.
+        own_keys: Top-level keys that a file does not take over from what it extends.
+
+    Raises:
+        UsageError: If a file cannot be read or anything in it is wrong; the message has one line per mistake.
+    """
+    problems = Problems()
+    document = locate(name, None)
+    tree = _extended(section, document, locate, own_keys, problems, ())
+    for text in overrides:
+        tree = _overridden(tree, text, section, problems)
+    problems.raise_if_any()
+    return Settings(check(section, tree), tree, document)
+
+
+def check(section: type[SectionType], tree: Keys) -> SectionType:
+    """Build ``section`` from a tree.
+
+    Raises:
+        UsageError: With one line for each value that is wrong.
+    """
+    problems = Problems()
+    try:
+        built = section.model_validate(plain(_prepared(tree, section)))
+    except ValidationError as error:
+        note_errors(error.errors(include_url=False), tree, section, problems)
+    problems.raise_if_any()
+    return built
+
+
+def read_document(document: Document, problems: Problems) -> Keys:
+    """Read one YAML file whose top level is a mapping.
+
+    Raises:
+        UsageError: If it is missing, a directory, not text, empty, or not a mapping.
+    """
+    text = _text(document)
+    origin = Origin(document.label, 1, document.folder)
+    node = parse_yaml(text, origin, problems)
+    if node is None:
+        raise UsageError(
+            f"{document.label}: is empty", "write at least data, see 'deepwire recipes show demo'"
+        )
+    if not isinstance(node, Keys):
+        raise UsageError(f"{node.origin}: a run file holds keys (like 'data:'), not {_what(node)}")
+    return node
+
+
+def merge(base: Node, later: Node, annotation: object | None) -> Node:
+    """What ``later`` makes of ``base``: mappings merge key by key, everything else replaces.
+
+    A mapping of another ``type`` replaces, too. Keys without a ``type`` refine a plain name (``depth_lstm``)
+    where the name stands for ``{type: depth_lstm}``.
+    """
+    if not isinstance(later, Keys):
+        return later
+    if isinstance(base, Scalar) and isinstance(base.value, str) and chosen_by_type(annotation):
+        base = Keys({"type": base}, base.origin)
+    if isinstance(base, Items) and later.entries and all(key.isdecimal() for key in later.entries):
+        return _merge_items(base, later, annotation)
+    if not isinstance(base, Keys):
+        return later
+    old, new = base.entries.get("type"), later.entries.get("type")
+    if isinstance(old, Scalar) and isinstance(new, Scalar) and old.value != new.value:
+        return later
+    entries = dict(base.entries)
+    tag = getattr(new or old, "value", None)
+    for key, value in later.entries.items():
+        below = child(annotation, key, tag)
+        entries[key] = merge(entries[key], value, below) if key in entries else value
+    return Keys(entries, later.origin)
+
+
+def _merge_items(base: Items, later: Keys, annotation: object | None) -> Node:
+    items = list(base.items)
+    for key, value in later.entries.items():
+        index = int(key[:9])
+        if index >= len(items):
+            raise UsageError(f"{value.origin}: item {key} of a list of {len(items)}; items count from 0")
+        items[index] = merge(items[index], value, child(annotation, index))
+    return Items(items, base.origin)
+
+
+def _extended(
+    section: type[Section],
+    document: Document,
+    locate: Locate,
+    own_keys: frozenset[str],
+    problems: Problems,
+    parents: tuple[Path, ...],
+) -> Keys:
+    """The tree of a file merged onto those of what it extends."""
+    tree = read_document(document, problems)
+    extends = tree.entries.pop("extends", None)
+    if extends is None:
+        return tree
+    if not isinstance(extends, Scalar) or not isinstance(extends.value, str) or not extends.value:
+        problems.add(extends.origin, f"extends: must be a recipe or the path of a file, not {shown(extends)}")
+        return tree
+    try:
+        base = locate(extends.value, document)
+    except UsageError as error:
+        raise UsageError(f"{extends.origin}: extends: {error.message}", error.hint) from None
+    chain = (*parents, document.path)
+    if base.path in chain:
+        raise UsageError(f"{extends.origin}: extends: {extends.value} extends itself through this file")
+    below = _extended(section, base, locate, own_keys, problems, chain)
+    inherited = {key: value for key, value in below.entries.items() if key not in own_keys}
+    merged = merge(Keys(inherited, below.origin), tree, section)
+    return merged if isinstance(merged, Keys) else tree
+
+
+def _overridden(tree: Keys, text: str, section: type[Section], problems: Problems) -> Keys:
+    """The tree after ``key.sub=value``."""
+    origin = Origin(COMMAND_LINE, None, Path.cwd())
+    key, equals, value = text.partition("=")
+    parts = key.strip().split(".")
+    if not equals or not all(parts):
+        problems.add(origin, f"{text!r} is not key=value, such as model.d_model=256")
+        return tree
+    if parts == ["extends"]:
+        problems.add(origin, "extends: cannot be set here; write it into a run file")
+        return tree
+    node = parse_yaml(value, origin, problems) or Scalar(None, origin)
+    for part in reversed(parts):
+        node = Keys({part: node}, origin)
+    merged = merge(tree, node, section)
+    return replace(merged, origin=tree.origin) if isinstance(merged, Keys) else tree
+
+
+def _prepared(node: Node, annotation: object | None) -> Node:
+    """The tree as pydantic shall see it: an empty section means its defaults, and true is not 1."""
+    if isinstance(node, Keys):
+        tag = getattr(node.entries.get("type"), "value", None)
+        below = {key: _prepared(value, child(annotation, key, tag)) for key, value in node.entries.items()}
+        return Keys(below, node.origin)
+    if isinstance(node, Items):
+        inner = child(annotation, 0)
+        return Items([_prepared(item, inner) for item in node.items], node.origin)
+    kinds = alternatives(annotation)
+    if node.value is None and sections(annotation) and type(None) not in kinds:
+        return Keys({}, node.origin)
+    if isinstance(node.value, bool) and bool not in kinds and (int in kinds or float in kinds):
+        return Scalar(str(node.value), node.origin)  # pydantic would count with a truth value
+    return node
+
+
+def _text(document: Document) -> str:
+    label = document.label
+    try:
+        with document.path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise UsageError(f"{label}: no such file") from None
+    except IsADirectoryError:
+        raise UsageError(
+            f"{label}: is a directory, not a run file", "name a .yaml file or a recipe"
+        ) from None
+    except OSError as error:
+        raise UsageError(f"{label}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+    if len(data) > MAX_BYTES:
+        raise UsageError(f"{label}: is larger than 4 MiB, so hardly a run file")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{label}:{line}: is not UTF-8 (byte 0x{data[error.start]:02x})") from None
+
+
+def _what(node: Node) -> str:
+    return "a list" if isinstance(node, Items) else f"only {shown(node)}"
+
+
+def absolute(path: Path, folder: Path) -> Path:
+    """``path`` seen from ``folder``, with ``~`` and ``..`` worked out but links left alone; ``-`` stays."""
+    if path == Path("-"):
+        return path
+    return Path(os.path.normpath(folder / path.expanduser()))

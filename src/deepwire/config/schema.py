@@ -1,0 +1,85 @@
+"""Questions about the fields of sections: what may stand at a key, and which keys exist.
+
+Answered from the annotations of the pydantic models, so that a section needs to say nothing twice.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Literal, Union, get_args, get_origin
+
+from deepwire.config.base import Section
+
+
+def alternatives(annotation: object) -> tuple[object, ...]:
+    """The members of a union, through ``Annotated`` and optionals; a plain type is its own only member."""
+    if get_origin(annotation) is Annotated:
+        return alternatives(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return tuple(member for part in get_args(annotation) for member in alternatives(part))
+    return (annotation,)
+
+
+def sections(annotation: object) -> tuple[type[Section], ...]:
+    """The section classes that may stand here."""
+    return tuple(a for a in alternatives(annotation) if isinstance(a, type) and issubclass(a, Section))
+
+
+def tags(section: type[Section]) -> tuple[str, ...]:
+    """The values of the section's ``type`` key that choose it in a union; empty without such a key."""
+    field = section.model_fields.get("type")
+    if field is None:
+        return ()
+    return tuple(
+        str(v) for a in alternatives(field.annotation) if get_origin(a) is Literal for v in get_args(a)
+    )
+
+
+def chosen_by_type(annotation: object) -> bool:
+    """Whether a mapping here is told apart by its ``type`` key."""
+    return any(tags(section) for section in sections(annotation))
+
+
+def child(annotation: object, key: str | int, tag: object = None) -> object | None:
+    """The annotation of a key or of a list index below ``annotation``; None where nothing is known."""
+    if isinstance(key, int):
+        return _items(annotation)
+    found = [s for s in sections(annotation) if key in s.model_fields]
+    narrowed = [s for s in found if tag in tags(s)] or found
+    if narrowed:
+        return narrowed[0].model_fields[key].annotation
+    for member in alternatives(annotation):
+        origin = get_origin(member)
+        if isinstance(origin, type) and issubclass(origin, Mapping) and len(get_args(member)) == 2:
+            return get_args(member)[1]  # type: ignore[no-any-return]
+    return None
+
+
+def allows(annotation: object, kind: type) -> bool:
+    """Whether a value of exactly this built-in type may stand here as it is; true where nothing is known."""
+    for member in alternatives(annotation):
+        if member is kind or member is object:
+            return True
+        if get_origin(member) is Literal and any(type(value) is kind for value in get_args(member)):
+            return True
+    return False
+
+
+def key_paths(section: type[Section], prefix: str = "", depth: int = 8) -> Iterator[str]:
+    """Every dotted key that a run file may hold below ``section``."""
+    if depth == 0:
+        return
+    for name, field in section.model_fields.items():
+        path = f"{prefix}.{name}" if prefix else name
+        yield path
+        for inner in sections(field.annotation):
+            yield from key_paths(inner, path, depth - 1)
+
+
+def _items(annotation: object) -> object | None:
+    for member in alternatives(annotation):
+        origin = get_origin(member)
+        if isinstance(origin, type) and issubclass(origin, Sequence) and get_args(member):
+            return get_args(member)[0]  # type: ignore[no-any-return]
+    return None

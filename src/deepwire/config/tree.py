@@ -1,0 +1,239 @@
+"""YAML text as a tree of plain values that know where they were written.
+
+The tree is built from parser events and no constructor of the YAML library runs, so no tag creates an object.
+Scalars follow the YAML 1.2 core schema (``no`` is the language Norwegian, not false; ``1e-4`` is a number).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeAlias
+
+import yaml
+
+from deepwire.errors import UsageError
+
+PlainValue: TypeAlias = "str | int | float | bool | list[PlainValue] | dict[str, PlainValue] | None"
+
+MAX_DEPTH = 40
+_INTEGER = re.compile(r"[-+]?[0-9][0-9_]{0,40}")
+_OTHER_BASE = re.compile(r"0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40}")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_REFERENCE = re.compile(r"\$\{([^}]*)\}?")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a value was written, and the folder that its relative paths start from; no line: command line."""
+
+    file: str
+    line: int | None
+    folder: Path
+
+    def __str__(self) -> str:
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A text, number, truth value or nothing."""
+
+    value: str | int | float | bool | None
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list."""
+
+    items: list[Node]
+    origin: Origin
+
+
+@dataclass(frozen=True)
+class Keys:
+    """A mapping; the origin of an entry is the line of its key."""
+
+    entries: dict[str, Node]
+    origin: Origin
+
+
+Node: TypeAlias = Scalar | Items | Keys
+
+
+@dataclass
+class Problems:
+    """What is wrong so far, one line each; raised together so that one run shows everything."""
+
+    lines: list[str] = field(default_factory=list)
+
+    def add(self, origin: Origin, text: str) -> None:
+        """Note that ``text`` is wrong at ``origin``."""
+        self.lines.append(f"{origin}: {text}".replace("\n", "\\n"))
+
+    def raise_if_any(self) -> None:
+        """Raise one UsageError with every line noted, or do nothing."""
+        if self.lines:
+            raise UsageError("\n".join(self.lines))
+
+
+def parse_yaml(text: str, origin: Origin, problems: Problems) -> Node | None:
+    """Parse one YAML document; None if it holds nothing but blanks and comments.
+
+    Duplicate keys and unset environment variables are noted in ``problems``; reading goes on. Lines are
+    counted from 1, or left out where ``origin`` has none.
+
+    Raises:
+        UsageError: If the text is not YAML, or uses tags, anchors, several documents or absurd depth.
+    """
+    return _Builder(text, origin, problems).document()
+
+
+def plain(node: Node) -> PlainValue:
+    """The value without the origins."""
+    if isinstance(node, Keys):
+        return {key: plain(value) for key, value in node.entries.items()}
+    if isinstance(node, Items):
+        return [plain(item) for item in node.items]
+    return node.value
+
+
+def resolve_scalar(text: str) -> str | int | float | bool | None:
+    """What an unquoted scalar means in the YAML 1.2 core schema (plus ``_`` between digits)."""
+    if text in {"", "~", "null", "Null", "NULL"}:
+        return None
+    if text in {"true", "True", "TRUE", "false", "False", "FALSE"}:
+        return text.lower() == "true"
+    if _INTEGER.fullmatch(text):
+        return int(text.replace("_", ""))
+    if _OTHER_BASE.fullmatch(text):
+        return int(text, 0)
+    if _FLOAT.fullmatch(text):
+        return float(text.replace("_", ""))
+    if _NOT_FINITE.fullmatch(text):
+        return float(text.replace(".", "", 1))
+    return text
+
+
+def _code(character: int | str | bytes) -> int:
+    return character if isinstance(character, int) else ord(character)
+
+
+class _Builder:
+    """Turns the events of one YAML text into a tree."""
+
+    def __init__(self, text: str, origin: Origin, problems: Problems) -> None:
+        self._text = text
+        self._origin = origin
+        self._problems = problems
+
+    def document(self) -> Node | None:
+        try:
+            events = iter(yaml.parse(self._text, Loader=yaml.SafeLoader))
+            next(events)  # stream start
+            if isinstance(next(events), yaml.StreamEndEvent):
+                return None
+            node = self._node(next(events), events, (), 0)
+            next(events)  # document end
+            follower = next(events)
+            if not isinstance(follower, yaml.StreamEndEvent):
+                raise self._error(
+                    follower, "a second document ('---') begins here; a run file is one document"
+                )
+        except yaml.MarkedYAMLError as error:
+            raise self._syntax(error) from None
+        except yaml.reader.ReaderError as error:
+            line = self._text.count("\n", 0, error.position) + 1
+            raise UsageError(
+                f"{self._at(line)}: character U+{_code(error.character):04X} is not allowed"
+            ) from None
+        # "key: value" files whose only content is a comment still yield one empty scalar.
+        return None if isinstance(node, Scalar) and node.value is None else node
+
+    def _at(self, line: int) -> Origin:
+        return self._origin if self._origin.line is None else replace(self._origin, line=line)
+
+    def _where(self, event: yaml.Event) -> Origin:
+        return self._at(event.start_mark.line + 1) if event.start_mark is not None else self._origin
+
+    def _error(self, event: yaml.Event, text: str, hint: str = "") -> UsageError:
+        return UsageError(f"{self._where(event)}: {text}", hint)
+
+    def _syntax(self, error: yaml.MarkedYAMLError) -> UsageError:
+        mark = error.problem_mark or error.context_mark
+        at = self._at(mark.line + 1) if mark is not None else self._origin
+        problem = error.problem or "not valid YAML"
+        if "'\\t'" in problem:
+            return UsageError(f"{at}: a tab is used where YAML needs spaces", "replace the tab by spaces")
+        return UsageError(f"{at}: not valid YAML: {problem}")
+
+    def _node(
+        self, event: yaml.Event, events: Iterator[yaml.Event], path: tuple[str, ...], depth: int
+    ) -> Node:
+        if depth > MAX_DEPTH:
+            raise self._error(event, f"nested more than {MAX_DEPTH} deep")
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
+            raise self._error(
+                event, "anchors and aliases (& and *) are not supported", "share settings with 'extends'"
+            )
+        if getattr(event, "tag", None) is not None:
+            raise self._error(
+                event,
+                f"tags ({str(getattr(event, 'tag', ''))[:60]}) are not supported",
+                "write the plain value",
+            )
+        if isinstance(event, yaml.ScalarEvent):
+            return self._scalar(event, path)
+        if isinstance(event, yaml.SequenceStartEvent):
+            return self._items(event, events, path, depth)
+        return self._keys(event, events, path, depth)
+
+    def _scalar(self, event: yaml.ScalarEvent, path: tuple[str, ...]) -> Scalar:
+        origin = self._where(event)
+
+        def value_of(match: re.Match[str]) -> str:
+            name = match[1]
+            if not name.startswith("env:") or not match[0].endswith("}"):
+                self._problems.add(
+                    origin, f"{'.'.join(path)}: {match[0]} is not understood; write ${{env:NAME}}"
+                )
+                return ""
+            value = os.environ.get(name.removeprefix("env:"))
+            if value is None:
+                self._problems.add(
+                    origin, f"{'.'.join(path)}: the environment variable {name[4:]} is not set"
+                )
+            return value or ""
+
+        text = _REFERENCE.sub(value_of, event.value)
+        return Scalar(resolve_scalar(text) if event.style is None else text, origin)
+
+    def _items(
+        self, start: yaml.Event, events: Iterator[yaml.Event], path: tuple[str, ...], depth: int
+    ) -> Items:
+        items: list[Node] = []
+        while not isinstance(event := next(events), yaml.SequenceEndEvent):
+            items.append(self._node(event, events, (*path, str(len(items))), depth + 1))
+        return Items(items, self._where(start))
+
+    def _keys(
+        self, start: yaml.Event, events: Iterator[yaml.Event], path: tuple[str, ...], depth: int
+    ) -> Keys:
+        entries: dict[str, Node] = {}
+        while not isinstance(event := next(events), yaml.MappingEndEvent):
+            if not isinstance(event, yaml.ScalarEvent) or event.tag is not None or event.anchor is not None:
+                raise self._error(event, "a key must be a plain word")
+            key, origin = event.value, self._where(event)
+            inner = (*path, key)
+            value = replace(self._node(next(events), events, inner, depth + 1), origin=origin)
+            if key in entries:
+                first = entries[key].origin
+                where = f" (first on line {first.line})" if first.line is not None else ""
+                self._problems.add(origin, f"{'.'.join(inner)}: given twice{where}")
+            entries[key] = value
+        return Keys(entries, self._where(start))

@@ -1,0 +1,128 @@
+"""The run file: everything that defines a run, in one checked object."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import Field
+
+from deepwire import recipes
+from deepwire.config.base import Section
+from deepwire.config.reader import Document, Settings, absolute, read_settings
+from deepwire.config.tree import PlainValue
+from deepwire.data.config import DataConfig
+from deepwire.decoding.config import DecodingConfig
+from deepwire.errors import UsageError
+from deepwire.model.config import ModelConfig
+from deepwire.recipes.notes import RecipeNote
+from deepwire.training.config import TrainingConfig
+
+Value = TypeVar("Value")
+
+
+class RunFile(Section):
+    """A run: data, model, training, decoding."""
+
+    seed: int = Field(default=1, ge=0, lt=2**63, description="seed of everything random")
+    run: Path | None = Field(default=None, description="run directory; default: runs/<name of the run file>")
+    data: DataConfig = Field(description="text, vocabulary, filters")
+    model: ModelConfig = Field(default_factory=ModelConfig, description="architecture")
+    training: TrainingConfig = Field(default_factory=TrainingConfig, description="how it is trained")
+    decoding: DecodingConfig = Field(default_factory=DecodingConfig, description="how text is translated")
+    recipe: RecipeNote | None = Field(default=None, description="what a recipe says about itself")
+
+
+@dataclass(frozen=True)
+class LoadedRunFile:
+    """A run file as the commands use it."""
+
+    config: RunFile
+    """The settings; relative paths of the file are absolute, ``run`` is as written."""
+    path: Path
+    """The file that was read."""
+    name: str
+    """Name of the run: the stem of the file."""
+    resolved: dict[str, PlainValue]
+    """All settings, defaults included, as plain values for JSON or YAML."""
+    origins: dict[str, str]
+    """Where each value was written: dotted key to ``file:line`` or ``command line``; others are defaults."""
+
+    @property
+    def run_directory(self) -> Path:
+        """Where the run lives: ``run``, or ``runs/<name>`` in the working directory."""
+        return self.config.run or Path("runs") / self.name
+
+
+def load_run_file(name_or_path: str | Path, overrides: Sequence[str] = ()) -> LoadedRunFile:
+    """Read the run file or recipe, apply ``key.sub=value`` overrides, and check everything.
+
+    Raises:
+        UsageError: If anything is wrong; one line per mistake, each beginning with file and line.
+    """
+    name = str(name_or_path)
+    settings = read_settings(RunFile, name, overrides, locate=locate, own_keys=frozenset({"recipe"}))
+    config = _with_absolute_paths(settings)
+    resolved: dict[str, PlainValue] = config.model_dump(mode="json")
+    return LoadedRunFile(
+        config, settings.document.path, settings.document.path.stem, resolved, settings.origins()
+    )
+
+
+def locate(name: str, parent: Document | None) -> Document:
+    """The file behind a name: a path if it ends in .yaml or .yml, else a recipe, else any file that exists.
+
+    Raises:
+        UsageError: If the name is neither.
+    """
+    written = Path(name).expanduser()
+    if written.suffix in {".yaml", ".yml"}:
+        return _document(written if parent is None else parent.path.parent / written)
+    recipe = recipes.find(name)
+    if recipe is not None:
+        # A recipe lies inside the package; paths in it mean the user's working directory.
+        return Document(recipe, f"recipe {name}", Path.cwd())
+    if parent is None and written.exists():
+        return _document(written)
+    error = recipes.unknown(name)
+    if parent is None:
+        raise UsageError(f"{name}: no such run file or recipe", error.hint)
+    raise error
+
+
+def _document(path: Path) -> Document:
+    full = absolute(path, Path.cwd())
+    label = str(full.relative_to(Path.cwd())) if full.is_relative_to(Path.cwd()) else str(full)
+    return Document(full, label, full.parent)
+
+
+def _with_absolute_paths(settings: Settings[RunFile]) -> RunFile:
+    """Relative paths start from the folder of the file they were written in; ``run`` stays as it is."""
+    config = settings.section
+    moved = {
+        name: _moved(getattr(config, name), (name,), settings)
+        for name in ("data", "model", "training", "decoding")
+    }
+    return config.model_copy(update=moved)
+
+
+def _moved(value: Value, path: tuple[str | int, ...], settings: Settings[RunFile]) -> Value:
+    changed: object = value
+    if isinstance(value, Path):
+        changed = absolute(value, _folder(path, settings))
+    elif isinstance(value, Section):
+        fields = {name: (getattr(value, name), (*path, name)) for name in type(value).model_fields}
+        moved = {name: _moved(old, where, settings) for name, (old, where) in fields.items()}
+        changes = {name: new for name, new in moved.items() if new is not fields[name][0]}
+        changed = value.model_copy(update=changes) if changes else value
+    elif isinstance(value, list | tuple):
+        items = [_moved(item, (*path, index), settings) for index, item in enumerate(value)]
+        changed = type(value)(items) if any(a is not b for a, b in zip(items, value, strict=True)) else value
+    return changed  # type: ignore[return-value]  # the same type, by construction
+
+
+def _folder(path: tuple[str | int, ...], settings: Settings[RunFile]) -> Path:
+    origin = settings.written(path)
+    return origin.folder if origin is not None else settings.document.folder

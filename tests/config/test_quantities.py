@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import TypeAdapter, ValidationError
+
+from deepwire.config.base import Section
+from deepwire.config.quantities import Count, Length, parse_count
+
+
+class Limits(Section):
+    tokens: Count = 1
+    length: Length = Length(1)
+
+
+@pytest.mark.parametrize(
+    ("written", "number"),
+    [
+        (7, 7),
+        ("4k", 4000),
+        ("4K", 4000),
+        ("1.5M", 1_500_000),
+        ("1.1k", 1100),
+        ("100_000", 100_000),
+        ("2G", 2 * 10**9),
+        (4.0, 4),
+        ("-3", -3),
+    ],
+)
+def test_counts(written: object, number: int) -> None:
+    assert parse_count(written) == number
+
+
+@pytest.mark.parametrize(
+    "written", ["", "k", "4kk", "1.5", 1.5, "4 k", True, None, [4], "٤", "1e3", "4" * 100, float("inf")]
+)
+def test_what_is_no_count_is_refused(written: object) -> None:
+    with pytest.raises(ValidationError):
+        Limits.model_validate({"tokens": written})
+
+
+@pytest.mark.parametrize(
+    ("written", "length"),
+    [
+        ("20ku", Length(20_000, "updates")),
+        ("20Ku", Length(20_000, "updates")),
+        (500, Length(500, "updates")),
+        ("30e", Length(30, "epochs")),
+        ("1Gt", Length(10**9, "tokens")),
+        ("1.5Mt", Length(1_500_000, "tokens")),
+    ],
+)
+def test_lengths(written: object, length: Length) -> None:
+    assert Limits.model_validate({"length": written}).length == length
+
+
+@pytest.mark.parametrize("written", ["0u", "-1e", "20x", "ku", "", None, True, "1.5e", 0, 2.5])
+def test_what_is_no_length_is_refused(written: object) -> None:
+    with pytest.raises(ValidationError):
+        Limits.model_validate({"length": written})
+
+
+@given(st.integers(1, 10**13), st.sampled_from(["updates", "epochs", "tokens"]))
+def test_a_length_is_written_as_it_is_read(amount: int, unit: str) -> None:
+    length = TypeAdapter(Length).validate_python(f"{amount}{unit[0]}")
+    assert Length.parse(str(length)) == length == Length(amount, length.unit)
+    assert Limits(length=length).model_dump(mode="json")["length"] == str(length)
+
+
+@given(st.integers(-(10**15), 10**15))
+def test_every_whole_number_is_its_own_count(number: int) -> None:
+    assert parse_count(number) == parse_count(str(number)) == parse_count(f"{number:_}") == number

@@ -1,0 +1,351 @@
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import BeforeValidator, Field, model_validator
+
+from deepwire.config.base import Section
+from deepwire.config.quantities import Count, Length
+from deepwire.config.reader import Document, Settings, read_settings
+from deepwire.config.tree import Origin, Problems, parse_yaml, plain
+from deepwire.errors import UsageError
+
+
+class Plain(Section):
+    type: Literal["plain"] = "plain"
+    eps: float = 1e-5
+
+
+class Gated(Section):
+    type: Literal["gated"] = "gated"
+    share: Literal["all", "gates", "none"] = "gates"
+    size: int = Field(4, ge=1)
+
+
+def _named(value: object) -> object:
+    return {"type": value} if isinstance(value, str) else value
+
+
+Connection = Annotated[Plain | Gated, Field(discriminator="type"), BeforeValidator(_named)]
+
+
+class Corpus(Section):
+    prefix: Path
+    weight: float = Field(1.0, gt=0)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: object) -> object:
+        return {"prefix": value} if isinstance(value, str) else value
+
+
+class Data(Section):
+    source: str = "de"
+    train: Annotated[list[Corpus], BeforeValidator(lambda v: v if isinstance(v, list) else [v])] = Field([])
+    column: int | str | None = None
+
+
+class Model(Section):
+    d_model: int = 8
+    heads: int = 2
+    connection: Connection = Plain()
+
+    @model_validator(mode="after")
+    def _divides(self) -> Model:
+        if self.d_model % self.heads:
+            raise ValueError(f"heads ({self.heads}) does not divide d_model ({self.d_model})")
+        return self
+
+
+class Training(Section):
+    learning_rate: float = 1e-3
+    max_updates: Count = 10
+    stop: Length | None = None
+
+
+class Run(Section):
+    seed: int = 1
+    data: Data = Data()
+    model: Model = Model()
+    training: Training = Training()
+    note: dict[str, float] | None = None
+
+
+def locate(name: str, parent: Document | None) -> Document:
+    path = Path(name) if parent is None else parent.path.parent / name
+    if not path.exists():
+        raise UsageError(f"{name}: no such file")
+    return Document(path.resolve(), path.name, path.parent)
+
+
+@pytest.fixture
+def read(tmp_path: Path):
+    """Write run.yaml (and more files) and read it."""
+
+    def reader(text: str | bytes, *overrides: str, **files: str) -> Settings[Run]:
+        path = tmp_path / "run.yaml"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        for name, content in files.items():
+            (tmp_path / f"{name}.yaml").write_text(content)
+        return read_settings(Run, str(path), overrides, locate=locate, own_keys=frozenset({"note"}))
+
+    return reader
+
+
+@pytest.fixture
+def mistakes(read):
+    """The lines of the error that a run file causes."""
+
+    def lines(text: str | bytes, *overrides: str, **files: str) -> list[str]:
+        with pytest.raises(UsageError) as caught:
+            read(text, *overrides, **files)
+        assert caught.value.exit_code == 2
+        return caught.value.message.splitlines()
+
+    return lines
+
+
+def test_values_of_every_kind(read) -> None:
+    run = read(
+        "seed: 3\ndata: {source: no, train: [a, {prefix: b, weight: 2}]}\ntraining: {learning_rate: 1e-4}\n"
+    )
+    assert run.section.seed == 3
+    assert run.section.data.source == "no"
+    assert run.section.data.train == [Corpus(prefix=Path("a")), Corpus(prefix=Path("b"), weight=2)]
+    assert run.section.training.learning_rate == 1e-4
+
+
+def test_a_union_is_a_name_or_a_mapping(read) -> None:
+    assert read("model: {connection: gated}").section.model.connection == Gated()
+    assert read("model: {connection: {type: gated, size: 9}}").section.model.connection == Gated(size=9)
+
+
+def test_an_empty_section_means_its_defaults(read) -> None:
+    assert read("seed: 1\ntraining:\nmodel:\n  # d_model: 3\n").section == Run()
+
+
+def test_overrides_are_yaml_and_the_last_wins(read) -> None:
+    run = read(
+        "model: {d_model: 4}",
+        "model.d_model=16",
+        "model.d_model=32",
+        "data.train=[a,b]",
+        "training.max_updates=2k",
+        "model.connection={type: gated, share: all}",
+    ).section
+    assert run.model == Model(d_model=32, connection=Gated(share="all"))
+    assert [c.prefix for c in run.data.train] == [Path("a"), Path("b")]
+    assert run.training.max_updates == 2000
+
+
+def test_an_override_reaches_into_a_list(read) -> None:
+    run = read("data: {train: [a, {prefix: b}]}", "data.train.1.weight=3").section
+    assert run.data.train[1] == Corpus(prefix=Path("b"), weight=3)
+
+
+def test_extends_merges_deeply_and_later_wins(read) -> None:
+    run = read(
+        "extends: base.yaml\nmodel: {heads: 4}\n",
+        base="extends: root.yaml\nseed: 7\nmodel: {d_model: 16, heads: 1}\n",
+        root="seed: 5\ntraining: {max_updates: 3}\nnote: {a: 1}\n",
+    )
+    assert run.section == Run(seed=7, model=Model(d_model=16, heads=4), training=Training(max_updates=3))
+    assert str(run.written(("model", "heads"))) == "run.yaml:2"
+    assert str(run.written(("training", "max_updates"))) == "root.yaml:2"
+    assert run.origins()["model.d_model"] == "base.yaml:3"
+
+
+@pytest.mark.parametrize(
+    ("base", "later", "result"),
+    [
+        ("{type: gated, size: 9}", "{share: all}", Gated(size=9, share="all")),
+        ("{type: gated, size: 9}", "{type: gated, share: all}", Gated(size=9, share="all")),
+        ("{type: gated, size: 9}", "{type: plain}", Plain()),
+        ("{type: gated, size: 9}", "gated", Gated()),
+        ("gated", "{share: none}", Gated(share="none")),
+        ("gated", "plain", Plain()),
+    ],
+)
+def test_how_a_chosen_part_is_refined_or_replaced(read, base: str, later: str, result: Section) -> None:
+    by_file = read(
+        f"extends: base.yaml\nmodel: {{connection: {later}}}", base=f"model: {{connection: {base}}}"
+    )
+    by_override = read(f"model: {{connection: {base}}}", f"model.connection={later}")
+    assert by_file.section.model.connection == by_override.section.model.connection == result
+
+
+def test_environment_variables(read, mistakes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HERE", "12")
+    monkeypatch.delenv("NOWHERE", raising=False)
+    assert read("seed: ${env:HERE}\ndata: {source: 'x${env:HERE}y'}").section.data.source == "x12y"
+    assert mistakes("data:\n  source: ${env:NOWHERE}\nseed: ${other}") == [
+        "run.yaml:2: data.source: the environment variable NOWHERE is not set",
+        "run.yaml:3: seed: ${other} is not understood; write ${env:NAME}",
+    ]
+
+
+def test_every_mistake_is_reported_with_its_line(mistakes) -> None:
+    lines = mistakes(
+        "seed: x\ndata:\n  train: [a, {prefix: b, weight: -1, wieght: 2}]\n"
+        "model:\n  connection:\n    type: gated\n    share: al\n    eps: 1\n"
+        "training:\n  lerning_rate: 1\n  max_updates: many\n  beam: 2\n",
+        "model.d_model=[1]",
+        "nothing=1",
+    )
+    assert lines == [
+        "command line: model.d_model: must be a whole number, not a list",
+        "command line: nothing: unknown key (known: seed, data, model, training, note)",
+        "run.yaml:1: seed: must be a whole number, not 'x'",
+        "run.yaml:3: data.train.1.weight: must be greater than 0.0, not -1",
+        "run.yaml:3: data.train.1.wieght: unknown key (did you mean data.train.1.weight?)",
+        "run.yaml:7: model.connection.share: must be all, gates or none, not 'al' (did you mean all?)",
+        "run.yaml:8: model.connection.eps: unknown key (known: type, share, size)",
+        "run.yaml:10: training.lerning_rate: unknown key (did you mean training.learning_rate?)",
+        "run.yaml:11: training.max_updates: must be a whole number such as 4096, 4k or 1.5M, not 'many'",
+        "run.yaml:12: training.beam: unknown key (known: learning_rate, max_updates, stop)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("model: {d_model: true}", "run.yaml:1: model.d_model: must be a whole number, not true"),
+        (
+            "training: {learning_rate: .nan}",
+            "run.yaml:1: training.learning_rate: must be a finite number, not nan",
+        ),
+        (
+            "training: {learning_rate: 1e999}",
+            "run.yaml:1: training.learning_rate: must be a finite number, not inf",
+        ),
+        ("model:\n\n  heads: 3", "run.yaml:3: model: heads (3) does not divide d_model (8)"),
+        ("model: 5", "run.yaml:1: model: must be a mapping, not 5"),
+        ("model: {heads: 1.5}", "run.yaml:1: model.heads: must be a whole number, not 1.5"),
+        ("data: {source: 5}", "run.yaml:1: data.source: must be a text, not 5 (put it in quotes)"),
+        ("data: {column: [1]}", "run.yaml:1: data.column: must be a whole number or a text, not a list"),
+        ("data: {train: {weight: 1}}", "run.yaml:1: data.train.prefix: is missing and has no default"),
+        (
+            "model: {connection: gatd}",
+            "run.yaml:1: model.connection: must be plain or gated, not 'gatd' (did you mean gated?)",
+        ),
+        ("model: {connection: 5}", "run.yaml:1: model.connection: must be plain or gated, not 5"),
+        ("model: {connection: {size: 1}}", "run.yaml:1: model.connection: needs a key type: plain or gated"),
+        (
+            "model: {connection: {type: gated, size: 0}}",
+            "run.yaml:1: model.connection.size: must be at least 1, not 0",
+        ),
+        ("seed: 1\nseed: 2", "run.yaml:2: seed: given twice (first on line 1)"),
+        (
+            "training: {max_update: 3}",
+            "run.yaml:1: training.max_update: unknown key (did you mean training.max_updates?)",
+        ),
+        ("learning_rate: 3", "run.yaml:1: learning_rate: unknown key (did you mean training.learning_rate?)"),
+        ("note: {a: x}", "run.yaml:1: note.a: must be a number, not 'x'"),
+    ],
+)
+def test_one_mistake_is_one_line(mistakes, text: str, line: str) -> None:
+    assert mistakes(text) == [line]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        (b"", "run.yaml: is empty"),
+        (b"# nothing\n", "run.yaml: is empty"),
+        (b"---\n", "run.yaml: is empty"),
+        (b"- a\n- b\n", "run.yaml:1: a run file holds keys (like 'data:'), not a list"),
+        (b"word\n", "run.yaml:1: a run file holds keys (like 'data:'), not only 'word'"),
+        (b"seed: 1\nmodel:\n\td_model: 2\n", "run.yaml:3: a tab is used where YAML needs spaces"),
+        (b"seed: 1\nmodel: {d_model: 2\n", "not valid YAML"),
+        (b"seed: 1\ndata: \xff\n", "run.yaml:2: is not UTF-8 (byte 0xff)"),
+        (b"seed: 1\ndata: \x00\n", "run.yaml:2: character U+0000 is not allowed"),
+        (b"seed: 1\n---\nseed: 2\n", "a second document"),
+        (b"a: &x 1\nb: *x\n", "anchors and aliases"),
+        (b"? [a]\n: 1\n", "a key must be a plain word"),
+        (b"a: " + b"[" * 100_000, "nested more than"),
+        (b"seed: !!int 1\n", "run.yaml:1: tags"),
+        (b"#" * 5_000_000, "larger than 4 MiB"),
+    ],
+)
+def test_what_is_no_run_file(mistakes, text: bytes, part: str) -> None:
+    (line,) = mistakes(text)
+    assert line.startswith("run.yaml")
+    assert part in line
+
+
+def test_yaml_never_executes(mistakes, tmp_path: Path) -> None:
+    canary = tmp_path / "canary"
+    for tag in (
+        "!!python/object/apply:os.system",
+        "!!python/object/new:os.system",
+        "!!python/name:os.system",
+    ):
+        assert "are not supported" in mistakes(f"seed: {tag} ['touch {canary}']")[0]
+        assert "are not supported" in mistakes("seed: 1", f"seed={tag} ['touch {canary}']")[0]
+    assert not canary.exists()
+
+
+def test_missing_files_and_directories(read, mistakes, tmp_path: Path) -> None:
+    assert mistakes("extends: gone.yaml") == ["run.yaml:1: extends: gone.yaml: no such file"]
+    (tmp_path / "folder.yaml").mkdir()
+    assert mistakes("extends: folder.yaml") == ["folder.yaml: is a directory, not a run file"]
+    assert mistakes("extends: [a]") == [
+        "run.yaml:1: extends: must be a recipe or the path of a file, not a list"
+    ]
+
+
+def test_a_cycle_is_refused(mistakes) -> None:
+    assert mistakes("extends: a.yaml", a="seed: 1\nextends: b.yaml", b="extends: a.yaml") == [
+        "b.yaml:1: extends: a.yaml extends itself through this file"
+    ]
+    assert mistakes("extends: run.yaml") == ["run.yaml:1: extends: run.yaml extends itself through this file"]
+
+
+@pytest.mark.parametrize("text", ["model.d_model", "=3", "a..b=1", ".a=1"])
+def test_what_is_no_override(mistakes, text: str) -> None:
+    assert mistakes("seed: 1", text) == [
+        f"command line: {text!r} is not key=value, such as model.d_model=256"
+    ]
+
+
+def test_an_override_with_broken_yaml_or_a_wrong_place(mistakes) -> None:
+    assert mistakes("seed: 1", "seed=[1")[0].startswith("command line: not valid YAML")
+    assert mistakes("seed: 1", "extends=x") == [
+        "command line: extends: cannot be set here; write it into a run file"
+    ]
+    assert mistakes("data: {train: [a]}", "data.train.4.weight=1") == [
+        "command line: item 4 of a list of 1; items count from 0"
+    ]
+    assert mistakes("seed: 1", "seed.x=1") == ["command line: seed: must be a whole number, not a mapping"]
+
+
+words = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), max_size=8)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.floats(allow_nan=False) | words,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
+    max_leaves=10,
+)
+
+
+@given(values)
+def test_the_tree_holds_what_was_written(value: object) -> None:
+    import json
+
+    text = json.dumps({"top": value}, ensure_ascii=False)
+    problems = Problems()
+    node = parse_yaml(text.replace("${", ""), Origin("x", 1, Path()), problems)
+    assert node is not None
+    assert plain(node) == json.loads(text.replace("${", ""))
+
+
+@settings(max_examples=300)
+@given(st.text(alphabet="abd: \n-[]{}&*!|>'\"#?%@`,~\t0.5e", max_size=60))
+def test_any_text_is_read_or_refused_in_words(text: str) -> None:
+    problems = Problems()
+    with contextlib.suppress(UsageError):
+        parse_yaml(text, Origin("x", 1, Path()), problems)
