@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from deepwire.config.base import Section
+from deepwire.config.quantities import Count
 from deepwire.data.vocabulary_config import VocabularyConfig
 
 STDIN = Path("-")
@@ -87,13 +88,6 @@ class CorpusConfig(Section):
         path = self.prefix or self.source_file or self.tsv or self.jsonl
         return self.name or ("stdin" if path is None or path == STDIN else path.name)
 
-    def relative_to(self, folder: Path) -> CorpusConfig:
-        """The same corpus with its relative paths taken from `folder`; `-` stays stdin."""
-        fields = ("prefix", "source_file", "target_file", "tsv", "jsonl")
-        paths: dict[str, Path | None] = {field: getattr(self, field) for field in fields}
-        moved = {name: folder / path for name, path in paths.items() if path is not None and path != STDIN}
-        return self.model_copy(update=moved)
-
 
 def _as_list(value: object) -> object:
     return value if isinstance(value, (list, tuple)) else [value]
@@ -105,11 +99,11 @@ Corpora = Annotated[list[CorpusConfig], BeforeValidator(_as_list), Field(min_len
 class FilterConfig(Section):
     """Which pairs training leaves out. Lengths count characters or subwords, never words between spaces."""
 
-    min_characters: int = Field(default=1, ge=1, description="shortest side, in characters")
-    max_characters: int = Field(
+    min_characters: Count = Field(default=1, ge=1, description="shortest side, in characters")
+    max_characters: Count = Field(
         default=2000, ge=1, description="longest side, in characters, before segmentation"
     )
-    max_length: int = Field(
+    max_length: Count = Field(
         default=256, ge=1, description="longest side, in subwords, applied by preparation"
     )
     max_ratio: float = Field(
@@ -164,14 +158,3 @@ class DataConfig(Section):
             if corpus is not None and corpus.weight != 1:
                 raise ValueError(f"{role} cannot have a weight: weights are for train")
         return self
-
-    def relative_to(self, folder: Path) -> DataConfig:
-        """The same section with its relative paths taken from `folder`, the folder of the run file."""
-        return self.model_copy(
-            update={
-                "train": [corpus.relative_to(folder) for corpus in self.train],
-                "valid": self.valid and self.valid.relative_to(folder),
-                "test": self.test and self.test.relative_to(folder),
-                "prepared": folder / self.prepared,
-            }
-        )

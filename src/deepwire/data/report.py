@@ -140,7 +140,7 @@ class CheckReport:
             found.append(
                 f"both sides are the same in {same:.0%} of the pairs (filters.drop_copies drops these)"
             )
-        found += side_warnings(self.labels, self._scripts())
+        found += side_warnings(self.labels, self.scripts())
         correlation = _length_correlation(sample)
         if correlation is not None and correlation < _CORRELATION:
             found.append(
@@ -161,18 +161,23 @@ class CheckReport:
         ]
         return [f"{count} {text}" for count, text in texts if count]
 
-    def _scripts(self) -> tuple[dict[str, float], dict[str, float]]:
+    def length(self, side: int) -> tuple[int, dict[str, float]]:
+        """Characters of a side (0 is the source) in total; mean, median, p95, p99 and maximum of a line."""
+        return self._characters[side], _length_statistics(self._lengths[side], self._characters[side])
+
+    def scripts(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Share of the letters in each script, of either side of the random sample."""
         pairs = self._reservoir.pairs
         return script_shares(pair.source for pair in pairs), script_shares(pair.target for pair in pairs)
 
     def to_dict(self) -> dict[str, object]:
         """The whole report as values that JSON can hold."""
-        scripts = self._scripts()
+        scripts = self.scripts()
         sides = {
             side: {
                 "language": self.labels[index],
-                "characters": self._characters[index],
-                "length": _length_statistics(self._lengths[index], self._characters[index]),
+                "characters": self.length(index)[0],
+                "length": self.length(index)[1],
                 "scripts": {script: round(share, 4) for script, share in scripts[index].items()},
             }
             for index, side in enumerate(("source", "target"))

@@ -1,0 +1,201 @@
+"""`deepwire data`: check parallel text before training, download corpora."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from deepwire.errors import UsageError
+
+if TYPE_CHECKING:
+    from deepwire.data.config import DataConfig
+    from deepwire.data.report import CheckReport
+
+app = typer.Typer(help="Check parallel text; download known corpora.", no_args_is_help=True)
+
+
+@app.command()
+def check(
+    run_file: Annotated[
+        str | None,
+        typer.Argument(metavar="[RUN.yaml]", help="Run file or recipe whose data section to check."),
+    ] = None,
+    overrides: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")] = None,
+    source: Annotated[Path | None, typer.Option(help="Source text, - for stdin.")] = None,
+    target: Annotated[Path | None, typer.Option(help="Target text, line by line its translation.")] = None,
+    tsv: Annotated[Path | None, typer.Option(help="Pairs in columns separated by tabs.")] = None,
+    jsonl: Annotated[Path | None, typer.Option(help="Pairs as one JSON object a line.")] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Columns of --tsv or keys of --jsonl, such as 1,2 or de,en.")
+    ] = None,
+    languages: Annotated[
+        str | None, typer.Option(help="Source and target, such as de,en; default: the file endings.")
+    ] = None,
+    on_bad_utf8: Annotated[
+        Literal["error", "skip", "replace"] | None,
+        typer.Option(help="What to do with a line that is not UTF-8."),
+    ] = None,
+    samples: Annotated[int, typer.Option(min=0, max=1000, help="Random pairs to show.")] = 5,
+    seed: Annotated[int, typer.Option(help="Chooses the random pairs.")] = 1,
+    rejects: Annotated[
+        Path | None, typer.Option(help="Write every dropped pair here: corpus, line, reason, source, target.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as one JSON object.")] = False,
+) -> None:
+    """Read all text of a run file, or one parallel text, and report what training would use.
+
+    Examples: deepwire data check run.yaml; deepwire data check --source train.de --target train.en
+    """
+    from deepwire.data import report as reports
+    from deepwire.data.rejects import RejectFile
+
+    forms = {"source_file": source, "target_file": target, "tsv": tsv, "jsonl": jsonl}
+    given = {name: path for name, path in forms.items() if path is not None}
+    if run_file is not None and (given or columns or languages or on_bad_utf8):
+        raise UsageError("a run file says itself where its text is", "change it with data.KEY=VALUE")
+    if run_file is None and not given:
+        raise UsageError("nothing to check", "name a run file, or --source and --target, --tsv or --jsonl")
+    if run_file is None:
+        data = _data_of_files(given, columns, languages, on_bad_utf8)
+    else:
+        data = _data_of_run(run_file, overrides or [])
+    progress = _Progress("pairs")
+    with RejectFile(rejects) if rejects else nullcontext() as reject_file:
+        found = reports.check(
+            data,
+            seed=seed,
+            samples=samples,
+            on_reject=reject_file.add if reject_file else None,
+            on_progress=progress.show,
+        )
+    progress.end()
+    _print_reports(found, as_json)
+
+
+@app.command()
+def download(
+    urls: Annotated[list[str], typer.Argument(metavar="URL...", help="http or https addresses of files.")],
+    to: Annotated[Path, typer.Option(help="Folder for the files; created when missing.")] = Path(),
+    sha256: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HEX", help="Digest of each file, in the order of the addresses."),
+    ] = None,
+) -> None:
+    """Download files, continue what was interrupted, and check digests before a file gets its name.
+
+    Prints the digest and path of each file, as sha256sum does.
+    """
+    from itertools import zip_longest
+
+    from deepwire.data import download as downloads
+
+    digests = sha256 or []
+    if digests and len(digests) != len(urls):
+        raise UsageError(
+            f"{len(urls)} addresses but {len(digests)} digests", "give --sha256 once for each address"
+        )
+    for url, digest in zip_longest(urls, digests):
+        progress = _Progress("bytes")
+        try:
+            file = downloads.download(url, to, sha256=digest, on_progress=progress.show_bytes)
+        finally:
+            progress.end()
+        if not file.fetched:
+            print(f"{file.path} is here already", file=sys.stderr)
+        print(f"{file.sha256}  {file.path}")
+
+
+class _Progress:
+    """One line on standard error that counts; nothing where that is no terminal."""
+
+    def __init__(self, unit: str) -> None:
+        self._unit, self._live, self._next = unit, sys.stderr.isatty(), 0.0
+        self._shown = False
+
+    def show(self, what: str, done: int, total: int | None = None) -> None:
+        if not self._live or (time.monotonic() < self._next and done != total):
+            return
+        self._next = time.monotonic() + 0.2
+        share = f" of {total:,} ({done / total:.0%})" if total else ""
+        print(f"\r{what} {done:,}{share} {self._unit} ", end="", file=sys.stderr, flush=True)
+        self._shown = True
+
+    def show_bytes(self, done: int, total: int | None) -> None:
+        self.show("downloaded", done, total)
+
+    def end(self) -> None:
+        if self._shown:
+            print(file=sys.stderr)
+
+
+def _data_of_run(run_file: str, overrides: list[str]) -> DataConfig:
+    from deepwire.runfile import load_run_file
+
+    return load_run_file(run_file, overrides).config.data
+
+
+def _data_of_files(
+    forms: dict[str, Path], columns: str | None, languages: str | None, on_bad_utf8: str | None
+) -> DataConfig:
+    from pydantic import ValidationError
+
+    from deepwire.data.config import DataConfig
+
+    corpus: dict[str, object] = dict(forms)
+    if columns is not None:
+        names = _two(columns, "--columns")
+        corpus["source_column"], corpus["target_column"] = (int(n) if n.isdecimal() else n for n in names)
+    labels = _two(languages, "--languages") if languages is not None else _labels_of(forms)
+    settings = {"source": labels[0], "target": labels[1], "train": [corpus]}
+    if on_bad_utf8 is not None:
+        settings["on_bad_utf8"] = on_bad_utf8
+    try:
+        return DataConfig.model_validate(settings)
+    except ValidationError as fault:
+        raise UsageError(fault.errors()[0]["msg"].removeprefix("Value error, ")) from None
+
+
+def _two(text: str, option: str) -> list[str]:
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) != 2 or not all(parts):
+        raise UsageError(
+            f"{option} {text!r}: two names with a comma between them are needed", "such as de,en"
+        )
+    return parts
+
+
+def _labels_of(forms: dict[str, Path]) -> list[str]:
+    """Language labels from the endings of two files, `train.de.gz` is `de`; else `source` and `target`."""
+    from deepwire.data.files import COMPRESSED_SUFFIXES
+
+    labels = []
+    for form in ("source_file", "target_file"):
+        path = forms.get(form, Path("-"))
+        path = path.with_suffix("") if path.suffix in COMPRESSED_SUFFIXES else path
+        labels.append(path.suffix.removeprefix("."))
+    return labels if all(labels) and labels[0] != labels[1] else ["source", "target"]
+
+
+def _print_reports(found: dict[str, CheckReport], as_json: bool) -> None:
+    from deepwire.data.report_text import report_lines
+
+    if as_json:
+        print(json.dumps({role: report.to_dict() for role, report in found.items()}, ensure_ascii=False))
+        return
+    lines = [line for role, report in found.items() for line in report_lines(role, report)]
+    if not sys.stdout.isatty():
+        print("\n".join(line.text for line in lines))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    styles = {"title": "bold", "plain": "", "warning": "yellow", "quiet": "dim"}
+    console = Console(highlight=False, soft_wrap=True)
+    for line in lines:
+        console.print(Text(line.text, styles[line.style]))

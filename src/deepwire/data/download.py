@@ -1,0 +1,175 @@
+"""Downloading a file: continued when interrupted, checked by its digest before its name exists."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import http.client
+import os
+import re
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from deepwire.errors import DataError, DeepwireError, ResourceError, UsageError
+
+TIMEOUT_SECONDS = 30.0
+_CHUNK = 1 << 18
+_BROKEN = (TimeoutError, ConnectionError, ssl.SSLError)
+_RESUME = "run the same command again to continue"
+
+
+@dataclass(frozen=True)
+class Download:
+    """A file that lies on disk now."""
+
+    path: Path
+    sha256: str
+    fetched: bool
+    """False when it was there already."""
+
+
+def download(
+    url: str,
+    folder: Path,
+    *,
+    sha256: str | None = None,
+    on_progress: Callable[[int, int | None], None] | None = None,
+) -> Download:
+    """Fetch `url` into `folder` under the last part of its path.
+
+    Bytes go to a hidden `.NAME.part` beside it. With a digest an interrupted download continues there;
+    without one it starts over, because nothing could tell that the file on the server changed in between.
+
+    Args:
+        url: An http or https address.
+        folder: Created when missing.
+        sha256: The digest the file must have, in hex.
+        on_progress: Called with the bytes there are and the bytes there will be (None: not known).
+
+    Raises:
+        UsageError: the address or the digest is malformed.
+        DataError: the digest differs; nothing is left under the name.
+        ResourceError: the disk is full.
+        DeepwireError: the server cannot be reached or refuses.
+    """
+    name = file_name(url)
+    if sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
+        raise UsageError(f"{sha256!r} is not a SHA-256 digest", "it has 64 hexadecimal digits")
+    expected = sha256.lower() if sha256 else None
+    path, part = folder / name, folder / f".{name}.part"
+    if path.exists():
+        found = file_digest(path)
+        if expected not in (None, found):
+            raise DataError(
+                f"{path}: exists with SHA-256 {found}, not {expected}", "move it away to download it"
+            )
+        return Download(path, found, fetched=False)
+    if os.environ.get("DEEPWIRE_OFFLINE", "0") not in ("", "0"):
+        raise DeepwireError(f"{url}: not downloaded: DEEPWIRE_OFFLINE is set")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if expected is None:
+            part.unlink(missing_ok=True)
+        _fetch(url, part, on_progress)
+        found = file_digest(part)
+        if expected not in (None, found):
+            part.unlink()
+            raise DataError(
+                f"{url}: SHA-256 is {found}, not {expected}",
+                "the file changed or was damaged; nothing was kept",
+            )
+        part.replace(path)
+    except OSError as fault:
+        raise _disk_error(folder, fault) from None
+    return Download(path, found, fetched=True)
+
+
+def file_name(url: str) -> str:
+    """The name a download gets: the last part of the path of `url`.
+
+    Raises:
+        UsageError: the address is not http or https, or ends in nothing that can be a file name.
+    """
+    try:
+        parts = urlsplit(url)
+    except ValueError as fault:
+        raise UsageError(f"{url}: not an address: {fault}") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"{url}: not an http or https address")
+    name = unquote(parts.path.rsplit("/", 1)[-1])
+    if not name or name.startswith(".") or re.search(r"[/\\\x00-\x1f]", name):
+        raise UsageError(f"{url}: does not end in a file name")
+    return name
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _fetch(url: str, part: Path, on_progress: Callable[[int, int | None], None] | None) -> None:
+    """Bring `part` to its full length, from where it ends now."""
+    start = part.stat().st_size if part.exists() else 0
+    request = urllib.request.Request(url, headers={"User-Agent": "deepwire"})
+    if start:
+        request.add_header("Range", f"bytes={start}-")
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
+            start = _first_byte(response) if start else 0
+            length = response.headers.get("Content-Length")
+            total = start + int(length) if length and length.isdigit() else None
+            done = _write(response, part, start, total, on_progress)
+    except urllib.error.HTTPError as fault:
+        fault.close()
+        if fault.code == 416 and start:
+            return  # the part is complete already: its digest decides
+        raise DeepwireError(f"{url}: the server answers {fault.code} {fault.reason}") from None
+    except (urllib.error.URLError, http.client.HTTPException, *_BROKEN) as fault:
+        reason = fault.reason if isinstance(fault, urllib.error.URLError) else fault
+        raise DeepwireError(
+            f"{url}: cannot download: {str(reason) or type(reason).__name__}",
+            f"is there a network connection? {_RESUME}",
+        ) from None
+    if total is not None and done < total:
+        raise DeepwireError(f"{url}: the connection ended after {done:,} of {total:,} bytes", _RESUME)
+
+
+def _first_byte(response: http.client.HTTPResponse) -> int:
+    """Where the answer to a request for the rest of a file starts; 0 when the server sends it whole."""
+    match = re.match(r"bytes (\d+)-", response.headers.get("Content-Range", ""))
+    return int(match[1]) if response.status == http.HTTPStatus.PARTIAL_CONTENT and match else 0
+
+
+def _write(
+    response: http.client.HTTPResponse,
+    part: Path,
+    start: int,
+    total: int | None,
+    on_progress: Callable[[int, int | None], None] | None,
+) -> int:
+    done = start
+    with part.open("r+b" if start else "wb") as file:
+        file.seek(start)
+        try:
+            while chunk := response.read(_CHUNK):
+                file.write(chunk)
+                done += len(chunk)
+                if on_progress is not None:
+                    on_progress(done, total)
+        finally:
+            file.truncate()
+            file.flush()
+            os.fsync(file.fileno())
+    return done
+
+
+def _disk_error(folder: Path, fault: OSError) -> DeepwireError:
+    if fault.errno in (errno.ENOSPC, errno.EDQUOT):
+        return ResourceError(f"{folder}: the disk is full", f"free some space; {_RESUME}")
+    return UsageError(f"{folder}: cannot write: {fault.strerror or fault}")
