@@ -56,7 +56,7 @@ def bleu_details(totals: Floats, smoothing: Smoothing) -> dict[str, float | tupl
         missed = (counts > 0) & (matches == 0)
         matches = np.where(missed, 0.5 ** np.cumsum(missed), matches)
     precisions = 100.0 * matches / np.where(counts > 0, counts, 1.0)
-    length, reference = float(totals[0]), float(totals[1])
+    length, reference = int(totals[0]), int(totals[1])
     return {
         "precisions": tuple(float(precision) for precision in precisions),
         "brevity_penalty": float(brevity_penalty(totals)),

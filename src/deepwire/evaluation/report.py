@@ -16,9 +16,10 @@ _SIGNIFICANT = 0.05
 
 def as_text(report: Report) -> str:
     """Write scores, intervals and p-values as a table, then one signature per metric."""
-    blocks = [_table(_score_rows(report) if report.baseline is None else _test_rows(report))]
-    if report.baseline is not None:
-        blocks.append(_test_note(report))
+    if report.baseline is None:
+        blocks = [_table(_score_rows(report), names=1)]
+    else:
+        blocks = [_table(_test_rows(report), names=2), _test_note(report)]
     detail = [
         f"{system.name}: {multi_bleu_line(score)}"
         for system in report.systems
@@ -136,15 +137,16 @@ def _test_note(report: Report) -> str:
     return f"{title}; {first.samples} samples, seed {first.seed}; * p < {_SIGNIFICANT}"
 
 
-def _table(rows: Iterator[list[str]]) -> str:
+def _table(rows: Iterator[list[str]], names: int) -> str:
     cells = list(rows)
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
-    return "\n".join(_line(row, widths) for row in cells)
+    return "\n".join(_line(row, widths, names) for row in cells)
 
 
-def _line(row: Sequence[str], widths: Sequence[int]) -> str:
+def _line(row: Sequence[str], widths: Sequence[int], names: int) -> str:
+    """One line: names on the left edge of their columns, numbers on the right."""
     columns = zip(row, widths, strict=True)
     return "  ".join(
-        cell.ljust(width) if number == 0 else cell.rjust(width)
+        cell.ljust(width) if number < names else cell.rjust(width)
         for number, (cell, width) in enumerate(columns)
     ).rstrip()

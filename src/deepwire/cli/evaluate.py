@@ -1,0 +1,176 @@
+"""``deepwire evaluate``: scores of files or of models, and tests of their differences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deepwire.evaluation.comparison import Report
+    from deepwire.evaluation.from_model import SearchSettings
+    from deepwire.evaluation.texts import Text
+
+Hypotheses = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[HYP]...", help="Translations, one file per system; - is stdin."),
+]
+References = Annotated[
+    list[Path] | None, typer.Option("--reference", "-r", help="Reference text; repeat for several.")
+]
+Models = Annotated[
+    list[str] | None,
+    typer.Option("--model", "-m", help="Translate with this model and score the result; repeat to compare."),
+]
+Source = Annotated[Path | None, typer.Option("--source", "-s", help="Text for the models to translate.")]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option("--metric", help="bleu, chrf, chrf++, ter or multi-bleu; repeatable. Default: bleu."),
+]
+Tokenize = Annotated[
+    str, typer.Option(help="BLEU's tokenizer: 13a, intl, zh, ja-mecab, ko-mecab, flores200, char or none.")
+]
+Lowercase = Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU, chrF and multi-bleu.")]
+SplitHyphens = Annotated[
+    bool, typer.Option("--split-hyphens", help="multi-bleu: rewrite a-b to a ##AT##-##AT## b first.")
+]
+Paired = Annotated[
+    str | None, typer.Option(help="Test the differences to the baseline: bootstrap or randomization.")
+]
+Baseline = Annotated[
+    str | None, typer.Option(help="The HYP or MODEL to compare with; added if not given. Default: the first.")
+]
+Samples = Annotated[
+    int | None, typer.Option(min=1, help="Resamples (default 1000) or shuffles (default 10000) of the test.")
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the test; the default is sacrebleu's.")]
+Beam = Annotated[int | None, typer.Option(min=1, help="Beam of the models. Default: their own.")]
+LengthPenalty = Annotated[float | None, typer.Option(help="Length penalty. Default: the models' own.")]
+BatchTokens = Annotated[int | None, typer.Option(min=1, help="Source subwords in a batch of the models.")]
+Device = Annotated[str | None, typer.Option(help="Device of the models: cpu, cuda, cuda:1.")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Write the translation of the (one) model there.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one line of JSON with all numbers.")]
+
+
+def evaluate(
+    hypotheses: Hypotheses = None,
+    reference: References = None,
+    model: Models = None,
+    source: Source = None,
+    metric: Metrics = None,
+    tokenize: Tokenize = "13a",
+    lowercase: Lowercase = False,
+    split_hyphens: SplitHyphens = False,
+    paired: Paired = None,
+    baseline: Baseline = None,
+    samples: Samples = None,
+    seed: Seed = 12345,
+    beam: Beam = None,
+    length_penalty: LengthPenalty = None,
+    batch_tokens: BatchTokens = None,
+    device: Device = None,
+    output: Output = None,
+    as_json: Json = False,
+) -> None:
+    """Score translations with BLEU, chrF and TER (sacrebleu, with signatures) or multi-bleu; compare systems.
+
+    deepwire evaluate hyp.txt --reference ref.txt --metric bleu --metric chrf
+
+    deepwire evaluate base.txt new.txt --reference ref.txt --paired bootstrap
+
+    deepwire evaluate --model runs/a --model runs/b@avg5 --source test.de --reference test.en
+
+    deepwire evaluate --model runs/a           (on the run file's data.test)
+    """
+    from deepwire.evaluation.comparison import PairedTest, compare
+    from deepwire.evaluation.metrics import MetricOptions, make_metric
+    from deepwire.evaluation.texts import read_text
+
+    files, models = [str(path) for path in hypotheses or ()], list(model or ())
+    if baseline is not None and baseline not in models:
+        baseline = str(Path(baseline))
+        files = files if baseline in files else [baseline, *files]
+    _check_inputs([*files, *models], models, reference, source, output, baseline, paired)
+    options = MetricOptions(tokenize, lowercase=lowercase, split_hyphens=split_hyphens)
+    metrics = [make_metric(name, options) for name in dict.fromkeys(metric or ["bleu"])]
+
+    systems = [read_text(Path(name)) for name in files]
+    references = [read_text(path) for path in reference or ()]
+    if models:
+        from deepwire.evaluation.from_model import SearchSettings
+
+        search = SearchSettings(beam, length_penalty, batch_tokens, device)
+        translations, answer = _translations(models, source, references, search, output)
+        systems += translations
+        references = references or [answer]
+    place = 0 if baseline is None else [*files, *models].index(baseline)
+    test = None if paired is None else PairedTest(paired, place, samples, seed)
+    report = compare(systems, references, metrics, test)
+    _show(report, as_json)
+
+
+def _check_inputs(
+    systems: Sequence[str],
+    models: Sequence[str],
+    references: Sequence[Path] | None,
+    source: Path | None,
+    output: Path | None,
+    baseline: str | None,
+    paired: str | None,
+) -> None:
+    from deepwire.errors import UsageError
+
+    if not systems:
+        raise UsageError("nothing to evaluate", "name hypothesis files, or a model with --model")
+    if source is not None and not models:
+        raise UsageError("--source is for models, and there is no --model", "leave it out, or add --model")
+    if not references and (not models or source is not None):
+        raise UsageError("there is no reference", "add --reference FILE")
+    if [*systems, str(source), *map(str, references or ())].count("-") > 1:
+        raise UsageError("only one text can come from stdin (-)", "put the other texts into files")
+    if output is not None and len(models) != 1:
+        raise UsageError(f"--output needs exactly one --model, not {len(models)}", "run it once per model")
+    if output is not None and not output.parent.is_dir():
+        raise UsageError(f"{output}: the folder {output.parent} does not exist", "create it first")
+    if baseline is not None and paired is None:
+        raise UsageError("--baseline is for tests, and there is no --paired", "add --paired bootstrap")
+
+
+def _translations(
+    models: Sequence[str],
+    source: Path | None,
+    references: Sequence[Text],
+    search: SearchSettings,
+    output: Path | None,
+) -> tuple[list[Text], Text]:
+    """The translations, and the reference of the test set (or the first one given)."""
+    from deepwire.evaluation import from_model
+    from deepwire.evaluation.base import check_line_counts
+    from deepwire.evaluation.texts import read_text
+
+    if source is None:
+        text, answer = from_model.test_set(models[0])
+    else:
+        text, answer = read_text(source), references[0]
+    # Counts are compared now: a mistake must not show up only after an hour of translation.
+    check_line_counts([(each.name, each.lines) for each in (text, *(references or [answer]))])
+    translations = [from_model.translate(name, text, search) for name in models]
+    if output is not None:
+        from_model.write_lines(output, translations[0].lines)
+    return translations, answer
+
+
+def _show(report: Report, as_json: bool) -> None:
+    import json
+    import sys
+
+    from deepwire.evaluation import report as write
+
+    for warning in report.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    print(json.dumps(write.as_json(report), ensure_ascii=False) if as_json else write.as_text(report))

@@ -1,0 +1,116 @@
+"""Texts that come from a model: its translation of a source text, and the test set of its run."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from deepwire.data.config import DataConfig
+from deepwire.data.corpus import read_pairs
+from deepwire.errors import DataError, ModelError, ResourceError, UsageError
+from deepwire.evaluation.texts import Text
+
+RESOLVED_CONFIG = "config.resolved.json"
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """What to change in the decoding settings of a model; None keeps the model's own.
+
+    Attributes:
+        beam: Hypotheses kept per sentence.
+        length_penalty: Exponent of the length penalty.
+        batch_tokens: Source subwords in one batch.
+        device: ``cpu``, ``cuda``, ``cuda:1``; None chooses.
+    """
+
+    beam: int | None = None
+    length_penalty: float | None = None
+    batch_tokens: int | None = None
+    device: str | None = None
+
+
+def translate(model: str, source: Text, settings: SearchSettings) -> Text:
+    """Translate a text with a model; the result is named after the model.
+
+    Raises:
+        ModelError: There is no such model, or it is damaged.
+        UsageError: A setting is impossible.
+    """
+    from deepwire.decoding.translator import load  # torch; late, so that wrong files are found before
+
+    translator = load(model, device=settings.device)
+    lines = translator.translate(source.lines)
+    return Text(model, lines)
+
+
+def test_set(model: str) -> tuple[Text, Text]:
+    """Return source and reference of the test set that the run file of a run names as ``data.test``.
+
+    Args:
+        model: A run directory, with or without ``@checkpoint``.
+
+    Raises:
+        UsageError: It is no run directory, or its run file names no test set.
+        ModelError: Its stored settings are damaged.
+        DataError: The test set is missing or cannot be read.
+    """
+    stored = Path(model.rpartition("@")[0] or model) / RESOLVED_CONFIG
+    data = _data_section(stored, model)
+    if data.test is None:
+        raise UsageError(
+            f"{stored}: the run file names no data.test", "give the test set with --source and --reference"
+        )
+    pairs = list(read_pairs(data.test, data))
+    for pair in pairs:
+        if pair.fault:
+            raise DataError(
+                f"{data.test.label}:{pair.line}: the pair cannot be used ({pair.fault})", "repair the line"
+            )
+    name = data.test.label
+    return (
+        Text(f"{name} ({data.source})", [pair.source for pair in pairs]),
+        Text(f"{name} ({data.target})", [pair.target for pair in pairs]),
+    )
+
+
+def write_lines(path: Path, lines: Sequence[str]) -> None:
+    """Write a text in one piece: after a crash there is the whole file or the old one.
+
+    Raises:
+        ResourceError: It cannot be written.
+    """
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+                file.writelines(f"{line}\n" for line in lines)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ResourceError(f"{path}: cannot write: {error.strerror or error}") from error
+
+
+def _data_section(stored: Path, model: str) -> DataConfig:
+    try:
+        settings = json.loads(stored.read_bytes())
+        return DataConfig.model_validate(settings["data"])
+    except FileNotFoundError:
+        raise UsageError(
+            f"{model} is not a run directory with a stored run file, so its test set is not known",
+            "give the test set with --source and --reference",
+        ) from None
+    except OSError as error:
+        raise ModelError(f"{stored}: cannot read: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        raise ModelError(f"{stored} is damaged: it does not hold the settings of a run") from error

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from sacrebleu.metrics import BLEU
+
+from deepwire.cli.main import main
+from deepwire.evaluation import from_model
+from deepwire.evaluation.texts import Text
+
+REFERENCE = [f"There are {number} birds on the old roof, and a cat ." for number in range(30)]
+RAW = [line.replace(" .", ".") for line in REFERENCE]
+GOOD = [line.replace("old", "new") if number % 3 == 0 else line for number, line in enumerate(RAW)]
+BAD = [line.replace("birds on", "cats at") for line in RAW]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, lines in {"ref.txt": RAW, "good.txt": GOOD, "bad.txt": BAD}.items():
+        Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return tmp_path
+
+
+@pytest.fixture
+def models(monkeypatch):
+    """Models that know their translation; the settings of each call are kept."""
+    asked = []
+    outputs = {"good": GOOD, "bad": BAD, "runs/x": GOOD, "runs/x@avg5": GOOD}
+
+    def translate(name, source, settings):
+        asked.append((name, source, settings))
+        return Text(name, outputs[name])
+
+    monkeypatch.setattr(from_model, "translate", translate)
+    return asked
+
+
+def test_a_file_is_scored_and_signed(folder, capsys):
+    assert main(["evaluate", "good.txt", "--reference", "ref.txt"]) == 0
+    expected = BLEU()
+    value = expected.corpus_score(GOOD, [RAW]).score
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert lines[0].split() == ["system", "BLEU"]
+    assert lines[1].split() == ["good.txt", f"{value:.2f}"]
+    assert lines[-1] == f"BLEU|{expected.get_signature()}"
+    assert err == ""
+
+
+def test_several_files_metrics_and_references_make_one_table(folder, capsys):
+    Path("ref2.txt.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in BAD).encode()))
+    command = ["evaluate", "good.txt", "bad.txt", "-r", "ref.txt", "-r", "ref2.txt.gz"]
+    assert main([*command, "--metric", "bleu", "--metric", "chrf++", "--metric", "ter"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["system", "BLEU", "chrF2++", "TER"]
+    assert lines[2].split() == ["bad.txt", "100.00", "100.00", "0.00"]
+    assert all("nrefs:2" in line for line in lines[-3:])
+
+
+def test_json_holds_unrounded_numbers_and_the_test(folder, capsys):
+    command = ["evaluate", "good.txt", "bad.txt", "-r", "ref.txt", "--paired", "bootstrap"]
+    assert main([*command, "--metric", "bleu", "--metric", "multi-bleu", "--samples", "50", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["lines"] == 30
+    good, bad = found["systems"]
+    assert good["baseline"]
+    assert not bad["baseline"]
+    assert good["scores"][0]["score"] == pytest.approx(BLEU().corpus_score(GOOD, [RAW]).score)
+    comparison = bad["comparisons"][0]
+    assert comparison["difference"] == pytest.approx(bad["scores"][0]["score"] - good["scores"][0]["score"])
+    assert comparison["p_value"] == pytest.approx(1 / 51)
+    assert comparison["difference_interval"]["high"] < 0
+    assert [score["name"] for score in bad["scores"]] == ["BLEU", "multi-bleu"]
+
+
+@pytest.mark.parametrize("test", ["bootstrap", "randomization"])
+def test_the_baseline_is_the_first_or_the_named_one(folder, capsys, test):
+    for extra, baseline in (([], "good.txt"), (["--baseline", "./bad.txt"], "bad.txt")):
+        command = ["evaluate", "good.txt", "bad.txt", "-r", "ref.txt", "--paired", test, "--samples", "40"]
+        assert main([*command, *extra]) == 0
+        rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:3]]
+        assert [row[0] for row in rows] == ["good.txt", "bad.txt"]
+        assert [row[0] for row in rows if "baseline" in row] == [baseline]
+
+
+def test_a_baseline_that_is_no_system_yet_is_added(folder, capsys):
+    command = ["evaluate", "good.txt", "-r", "ref.txt", "--paired", "bootstrap", "--baseline", "bad.txt"]
+    assert main(command) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:3]] == ["bad.txt", "good.txt"]
+
+
+def test_tokenised_text_is_warned_about(folder, capsys):
+    Path("tok.txt").write_text("".join(f"{line}\n" for line in REFERENCE), encoding="utf-8")
+    assert main(["evaluate", "good.txt", "-r", "tok.txt"]) == 0
+    assert 'warning: tok.txt looks tokenised (100% of lines end in " .")' in capsys.readouterr().err
+    assert main(["evaluate", "tok.txt", "-r", "tok.txt", "--metric", "multi-bleu"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "tok.txt: BLEU = 100.00, 100.0/100.0/100.0/100.0 (BP=1.000" in out
+    assert main(["evaluate", "good.txt", "-r", "tok.txt", "--metric", "multi-bleu"]) == 0
+    assert "warning: good.txt looks like raw text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        ([], 2, "nothing to evaluate"),
+        (["good.txt"], 2, "there is no reference"),
+        (["good.txt", "-r", "short.txt"], 3, "line counts differ: good.txt 30, short.txt 29"),
+        (["good.txt", "-r", "empty.txt"], 3, "empty.txt is empty"),
+        (["good.txt", "-r", "absent.txt"], 3, "absent.txt: no such file"),
+        (["good.txt", "-r", "."], 3, "is a directory"),
+        (["good.txt", "-r", "latin.txt"], 3, "latin.txt:2:2: not UTF-8"),
+        (["good.txt", "-r", "nul.txt"], 3, "nul.txt:1: contains a NUL"),
+        (["good.txt", "-r", "ref.txt", "--metric", "blue"], 2, "unknown metric 'blue'"),
+        (["good.txt", "-r", "ref.txt", "--tokenize", "13b"], 2, "unknown tokenizer '13b'"),
+        (["good.txt", "-r", "ref.txt", "--paired", "bootstrap"], 2, "needs two or more systems"),
+        (["good.txt", "bad.txt", "-r", "ref.txt", "--paired", "t"], 2, "unknown paired test 't'"),
+        (["good.txt", "-r", "ref.txt", "--baseline", "bad.txt"], 2, "there is no --paired"),
+        (["good.txt", "-r", "ref.txt", "--source", "ref.txt"], 2, "there is no --model"),
+        (["good.txt", "-r", "ref.txt", "-o", "out.txt"], 2, "--output needs exactly one --model"),
+        (["-", "-r", "-"], 2, "only one text can come from stdin"),
+        (
+            ["--model", "good", "--source", "short.txt", "-r", "ref.txt"],
+            3,
+            "line counts differ: short.txt 29",
+        ),
+        (["--model", "good", "--source", "ref.txt"], 2, "there is no reference"),
+        (["--model", "absent"], 2, "absent is not a run directory"),
+        (["--model", "good", "-s", "ref.txt", "-r", "ref.txt", "-o", "no/out"], 2, "does not exist"),
+    ],
+)
+def test_mistakes_are_one_line_and_an_exit_code(folder, models, capsys, arguments, code, message):
+    Path("short.txt").write_text("".join(f"{line}\n" for line in RAW[1:]), encoding="utf-8")
+    Path("empty.txt").write_bytes(b"")
+    Path("latin.txt").write_bytes(b"a\nb\xe4\n")
+    Path("nul.txt").write_bytes(b"a\0b\n")
+    assert main(["evaluate", *arguments]) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("error: ")
+    assert message in err
+    assert len(err.splitlines()) <= 2
+    assert models == []
+
+
+def test_models_translate_the_source_and_are_compared(folder, models, capsys):
+    command = ["evaluate", "--model", "good", "--model", "bad", "--source", "ref.txt", "-r", "ref.txt"]
+    assert main([*command, "--beam", "7", "--length-penalty", "0.5", "--paired", "bootstrap"]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[1:3]]
+    assert [row[0] for row in rows] == ["good", "bad"]
+    assert [name for name, _, _ in models] == ["good", "bad"]
+    assert models[0][1].lines == RAW
+    assert (models[0][2].beam, models[0][2].length_penalty) == (7, 0.5)
+
+
+def test_the_translation_of_a_model_is_written(folder, models):
+    Path("out.txt").write_text("old", encoding="utf-8")
+    command = ["evaluate", "--model", "good", "-s", "ref.txt", "-r", "ref.txt", "--output", "out.txt"]
+    assert main(command) == 0
+    assert Path("out.txt").read_text(encoding="utf-8") == "".join(f"{line}\n" for line in GOOD)
+    assert sorted(path.name for path in folder.iterdir()) == ["bad.txt", "good.txt", "out.txt", "ref.txt"]
+
+
+@pytest.mark.parametrize("name", ["runs/x", "runs/x@avg5"])
+def test_a_run_alone_is_scored_on_the_test_set_of_its_run_file(folder, models, capsys, name):
+    _write_run(folder / "runs/x", {"prefix": str(folder / "test")})
+    (folder / "test.de").write_text("".join(f"Zeile {number}\n" for number in range(30)), encoding="utf-8")
+    (folder / "test.en").write_text("".join(f"{line}\n" for line in RAW), encoding="utf-8")
+    assert main(["evaluate", "--model", name, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["references"] == ["test (en)"]
+    assert found["systems"][0]["scores"][0]["score"] == pytest.approx(BLEU().corpus_score(GOOD, [RAW]).score)
+    assert models[0][1].lines[2] == "Zeile 2"
+
+
+def test_a_run_without_a_test_set_says_so(folder, models, capsys):
+    _write_run(folder / "runs/x", None)
+    assert main(["evaluate", "--model", "runs/x"]) == 2
+    assert "names no data.test" in capsys.readouterr().err
+
+
+def test_damaged_settings_of_a_run_are_a_model_error(folder, models, capsys):
+    _write_run(folder / "runs/x", None)
+    (folder / "runs/x/config.resolved.json").write_text("{", encoding="utf-8")
+    assert main(["evaluate", "--model", "runs/x"]) == 4
+    assert "is damaged" in capsys.readouterr().err
+
+
+def _write_run(folder, test):
+    folder.mkdir(parents=True)
+    data = {"source": "de", "target": "en", "train": [{"prefix": "train"}], "test": test}
+    (folder / "config.resolved.json").write_text(json.dumps({"data": data}), encoding="utf-8")
