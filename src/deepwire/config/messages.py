@@ -233,7 +233,8 @@ def _other_key(place: _Place, section: type[Section]) -> str:
         return f" (did you mean {'.'.join([*parents, close[0]])}?)"
     everywhere: dict[str, str] = {}
     for path in key_paths(section):
-        everywhere.setdefault(path.rpartition(".")[2], path)
+        if path != ".".join([*parents, word]):  # another member of the union may know the key
+            everywhere.setdefault(path.rpartition(".")[2], path)
     # A word that stands elsewhere must fit well: a far guess confuses more than the list of what fits here.
     far = difflib.get_close_matches(word, list(everywhere), n=1, cutoff=0.85)
     if far:

@@ -1,0 +1,54 @@
+# make demo and make test need nothing but Python 3.11 or newer: the environment .venv is made first, once,
+# and again when pyproject.toml changes. Nothing is installed outside the repository.
+#
+#   PYTHON=python3.12              the interpreter that makes .venv
+#   TORCH=torch==2.13.0            what pip installs first; on Linux without a GPU the CPU build is much smaller:
+#                                  TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
+#   WORKERS=2                      processes of make test
+
+PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,\
+	$(if $(shell $(name) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null),$(name))))
+TORCH ?= torch==2.13.0
+WORKERS ?= 2
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format bench clean
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+setup: $(READY) ## make .venv with everything the other targets need
+
+$(READY): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer found; name one with PYTHON=..." >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade pip
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet $(TORCH)
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[dev]'
+	@touch $@
+
+demo: $(READY) ## train a small model on examples/multi30k, translate, score (about ten minutes on two cores)
+	PATH="$(abspath $(BIN)):$$PATH" bash examples/demo.sh
+
+test: $(READY) ## all tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+
+check: $(READY) ## style, types, import directions
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY) ## rewrite the code in the one style
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY) ## the benchmarks; see benchmarks/README.md
+	$(BIN)/python -m benchmarks
+
+clean: ## remove the environment, caches and demo runs
+	rm -rf $(VENV) runs/demo prepared .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
