@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import importlib
 import io
@@ -210,14 +211,20 @@ def _without_debug(arguments: Sequence[str]) -> tuple[list[str], bool]:
 
 
 def _use_utf8() -> None:
-    """Text is UTF-8 whatever the locale says; bytes that came in as file names go out unchanged."""
-    for stream, errors in (
-        (sys.stdin, "surrogateescape"),
-        (sys.stdout, "surrogateescape"),
-        (sys.stderr, "backslashreplace"),
-    ):
+    """Text is UTF-8 whatever the locale says; bytes of file names that are not go out as they came in."""
+    codecs.register_error("bytes_or_escape", _bytes_or_escape)
+    for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(encoding="utf-8", errors=errors)
+            stream.reconfigure(
+                encoding="utf-8", errors="surrogateescape" if stream is sys.stdin else "bytes_or_escape"
+            )
+
+
+def _bytes_or_escape(error: UnicodeError) -> tuple[str | bytes, int]:
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeError:
+        return codecs.lookup_error("backslashreplace")(error)
 
 
 def _reader_went_away() -> int:

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+import errno
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+
+from deepwire import errors
+from deepwire.cli import main as cli
+
+HEAVY = ("torch", "numpy", "sacrebleu", "sentencepiece", "pydantic", "yaml")
+
+
+def deepwire(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "deepwire", *arguments]
+    return subprocess.run(
+        command, capture_output=True, timeout=60, env={**os.environ, **environment}, check=False
+    )
+
+
+@pytest.fixture
+def raising(monkeypatch: pytest.MonkeyPatch):
+    """Let ``deepwire recipes`` raise this exception."""
+
+    def install(error: BaseException) -> None:
+        def command() -> None:
+            raise error
+
+        app = typer.Typer(invoke_without_command=True)
+        app.callback()(command)
+        monkeypatch.setattr("deepwire.cli.recipes.app", app)
+
+    return install
+
+
+def test_help_lists_every_verb_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    words = set(re.findall(r"\w+", capsys.readouterr().out))
+    assert set(cli.VERBS) <= words
+    assert {"0", "1", "2", "3", "4", "5", "6", "130", "143"} <= words
+    assert cli.main(["-h"]) == 0
+    assert cli.main([]) == 0
+
+
+def test_help_and_version_import_nothing_heavy() -> None:
+    for argument in ("--help", "--version"):
+        code = (
+            "import sys; from deepwire.cli.main import main; code = main(sys.argv[1:]);"
+            f"sys.exit(code or ' '.join(sorted(set(sys.modules) & set({HEAVY!r}))) or None)"
+        )
+        result = subprocess.run(
+            [sys.executable, "-c", code, argument], capture_output=True, timeout=60, check=False
+        )
+        assert (result.returncode, result.stderr) == (0, b"")
+
+
+def test_no_command_module_imports_torch() -> None:
+    code = (
+        "import sys, importlib; from deepwire.cli.main import VERBS\n"
+        "for verb in VERBS.values(): importlib.import_module(verb.place.partition(':')[0])\n"
+        f"sys.exit(' '.join(sorted(set(sys.modules) & set({HEAVY[:4]!r}))) or None)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=False)
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+def test_every_verb_has_help_and_is_described_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for verb, entry in cli.VERBS.items():
+        assert "\n" not in entry.help
+        assert cli.main([verb, "--help"]) == 0
+        assert f"deepwire {verb}" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--version"]) == 0
+    assert re.fullmatch(r"deepwire \S+ \(torch \d\S+, Python 3\.\S+\)\n", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["trian"], "did you mean 'train'?"),
+        (["--versoin"], "did you mean --version?"),
+        (["recipes", "shwo"], "did you mean 'show'?"),
+        (["recipes", "show", "demo", "--resolvd"], "did you mean --resolved?"),
+        (["recipes", "show"], "see deepwire"),
+    ],
+)
+def test_a_wrong_command_gets_a_suggestion(
+    arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    error, second = captured.err.splitlines()
+    assert error.startswith("error: ")
+    assert second.startswith(f"hint: {hint}")
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (
+            errors.DataError("a.de:3: is not UTF-8", "fix it"),
+            3,
+            "error: a.de:3: is not UTF-8\nhint: fix it\n",
+        ),
+        (errors.UsageError("x:1: one\nx:2: two"), 2, "error: x:1: one\nerror: x:2: two\n"),
+        (errors.ModelError("m: damaged"), 4, "error: m: damaged\n"),
+        (errors.DivergedError("nan"), 5, "error: nan\n"),
+        (errors.ResourceError("full"), 6, "error: full\n"),
+        (KeyboardInterrupt(), 130, "interrupted\n"),
+        (
+            FileNotFoundError(errno.ENOENT, "No such file or directory", "x.de"),
+            2,
+            "error: x.de: No such file or directory\n",
+        ),
+        (typer.Exit(7), 7, ""),
+    ],
+)
+def test_an_error_becomes_lines_and_an_exit_code(
+    error: BaseException, code: int, text: str, raising, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising(error)
+    assert cli.main(["recipes"]) == code
+    assert capsys.readouterr().err == text
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), OSError(errno.ENOSPC, "No space left on device", "/data/run/x")]
+)
+def test_too_little_memory_or_disk(error: Exception, raising, capsys: pytest.CaptureFixture[str]) -> None:
+    raising(error)
+    assert cli.main(["recipes"]) == 6
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert isinstance(error, MemoryError) or lines[0] == "error: /data/run/x: No space left on device"
+
+
+def test_an_unexpected_error_is_one_line_and_a_traceback_only_on_request(
+    raising, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raising(ZeroDivisionError("by\nzero"))
+    assert cli.main(["recipes"]) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        "error: unexpected ZeroDivisionError: by",
+        "hint: run the same command with --debug to see the traceback",
+    ]
+    for arguments in (["--debug", "recipes"], ["recipes", "--debug"]):
+        assert cli.main(arguments) == 1
+        assert "Traceback" in capsys.readouterr().err
+
+
+def test_a_closed_pipe_ends_quietly() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "deepwire", "recipes"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert (process.wait(60), process.stderr.read()) == (141, b"")
+    process.stderr.close()
+
+
+def test_output_is_utf8_whatever_the_locale_says(tmp_path: Path) -> None:
+    result = deepwire("recipes", "show", "größe", LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+    assert result.returncode == 2
+    assert "größe" in result.stderr.decode("utf-8")
+
+
+def test_what_is_no_text_is_written_all_the_same() -> None:
+    code = "import sys; from deepwire.cli.main import main; main(['-h']); print('\\udcff\\ud800ß')"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=60, check=True)
+    assert result.stdout.endswith(b"\xff\\ud800" + "ß\n".encode())
+
+
+def test_an_interrupt_is_answered_at_once() -> None:
+    code = (
+        "import time, sys, typer, deepwire.cli.recipes as r; from deepwire.cli.main import main\n"
+        "app = typer.Typer(invoke_without_command=True)\n"
+        "app.callback()(lambda: (print('up', flush=True), time.sleep(50)))\n"
+        "r.app = app; sys.exit(main(['recipes']))"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"up\n"
+    start = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert (process.returncode, stderr) == (130, b"interrupted\n")
+    assert time.monotonic() - start < 10
