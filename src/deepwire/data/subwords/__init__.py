@@ -1,0 +1,40 @@
+"""Ways to cut text into subwords; the one table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import assert_never
+
+from deepwire.data.subwords.base import Learner, Vocabulary
+from deepwire.data.subwords.sentencepiece import SentencePieceLearner, SentencePieceVocabulary
+from deepwire.data.subwords.subword_nmt import SubwordNmtLearner, SubwordNmtVocabulary
+from deepwire.data.subwords.words import WordLearner, WordVocabulary
+from deepwire.data.vocabulary_config import (
+    BpeConfig,
+    SubwordNmtConfig,
+    UnigramConfig,
+    VocabularyConfig,
+    WordsConfig,
+)
+
+LOADERS: dict[str, Callable[[Path, str], Vocabulary]] = {
+    "bpe": SentencePieceVocabulary.load,
+    "unigram": SentencePieceVocabulary.load,
+    "subword_nmt": SubwordNmtVocabulary.load,
+    "words": WordVocabulary.load,
+}
+"""How each type of vocabulary is read from the files `NAME.*` of a folder."""
+
+
+def learner(config: VocabularyConfig) -> Learner:
+    """What learns the type of vocabulary that `config` asks for."""
+    match config:
+        case BpeConfig() | UnigramConfig():
+            return SentencePieceLearner(config)
+        case SubwordNmtConfig():
+            return SubwordNmtLearner(config)
+        case WordsConfig():
+            return WordLearner(config)
+        case _:
+            assert_never(config)

@@ -1,0 +1,88 @@
+"""What every vocabulary is: text to numbers and back, with four numbers set apart."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from deepwire.data.corpus import Pair
+
+PAD, BOS, EOS, UNK = 0, 1, 2, 3
+SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
+"""How the special numbers are shown; text that says the same is text and gets other numbers."""
+
+
+class Vocabulary(ABC):
+    """One side's subwords. Ordinary pieces are numbered from 4 (`len(SPECIAL_PIECES)`)."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of entries, the special ones included."""
+
+    @abstractmethod
+    def encode(self, text: str) -> list[int]:
+        """Text to piece numbers; never PAD, BOS or EOS, whatever the text says, and no EOS at the end."""
+
+    def encode_lines(self, texts: Sequence[str]) -> list[list[int]]:
+        """`encode` of each text; faster for many."""
+        return [self.encode(text) for text in texts]
+
+    @abstractmethod
+    def sample(self, text: str, seed: int, strength: float) -> list[int]:
+        """A random segmentation: the same for the same text, seed and strength.
+
+        Args:
+            text: What to segment.
+            seed: Any whole number.
+            strength: Probability of BPE-dropout, or alpha of a unigram model; 0 is `encode`.
+        """
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """Raw text of piece numbers: PAD and BOS are left out, EOS ends it, UNK becomes U+2047 (⁇)."""
+        return self._join(_ordinary(ids))
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The pieces as people read them, special ones as `<s>`."""
+        return [SPECIAL_PIECES[number] if number < 4 else self._piece(number) for number in map(int, ids)]
+
+    @abstractmethod
+    def _join(self, ids: list[int]) -> str:
+        """Text of numbers among which only UNK is special."""
+
+    @abstractmethod
+    def _piece(self, number: int) -> str: ...
+
+    @abstractmethod
+    def files(self, name: str) -> dict[str, bytes]:
+        """All there is to keep, as contents of files whose names begin with `name.`."""
+
+
+class Learner(Protocol):
+    """Sees the training text once, in constant memory, then makes the vocabularies of both sides."""
+
+    def add(self, pair: Pair) -> None:
+        """Show the next pair."""
+
+    def finish(self) -> tuple[Vocabulary, Vocabulary]:
+        """Source and target vocabulary; the same object twice when they are one.
+
+        Raises:
+            DataError: the text does not support what was asked for.
+        """
+
+
+def mended(text: str) -> str:
+    """Text without halves of surrogate pairs, which UTF-8 cannot hold; they become U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _ordinary(ids: Iterable[int]) -> list[int]:
+    kept = []
+    for number in map(int, ids):
+        if number == EOS:
+            break
+        if number not in (PAD, BOS):
+            kept.append(number)
+    return kept

@@ -1,0 +1,202 @@
+"""BPE with codes of subword-nmt: apply, apply with dropout, undo. The text must be tokenised."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from deepwire.data.corpus import Pair
+from deepwire.data.files import BadLine, display, read_lines
+from deepwire.data.subwords.base import UNK, Vocabulary
+from deepwire.data.subwords.dictionary import Dictionary, PieceCounter, as_json
+from deepwire.data.subwords.merges import Merges
+from deepwire.data.vocabulary_config import SubwordNmtConfig
+from deepwire.errors import DataError, ModelError
+
+SEPARATOR = "@@"
+"""Shown after a piece that does not end its word."""
+UNKNOWN = "\u2047 "
+_MOST_CACHED = 1 << 18
+
+
+class Segmenter:
+    """Cuts words into pieces.
+
+    A piece that ends its word is written with a space behind it, as in the text, so that pieces are told apart
+    whatever characters they hold and `"".join` undoes the segmentation.
+
+    Args:
+        merges: The codes.
+        allowed: Pieces (written `x@@` and `x` as in subword-nmt's files) that may be used; others are split
+            until they are allowed or single characters. None allows all.
+    """
+
+    def __init__(self, merges: Merges, allowed: Collection[str] | None = None) -> None:
+        self.merges = merges
+        self.allowed = None if allowed is None else frozenset(allowed)
+
+    def cut(self, word: str, dropout: float = 0.0, generator: random.Random | None = None) -> list[str]:
+        """The pieces of a word that is not empty."""
+        pieces = self.merges.cut(word, dropout, generator)
+        if self.allowed is not None:
+            last = len(pieces) - 1
+            pieces = [part for i, piece in enumerate(pieces) for part in self._split(piece, i == last)]
+        pieces[-1] += " "
+        return pieces
+
+    def _split(self, piece: str, final: bool) -> Iterator[str]:
+        known = (piece if final else piece + SEPARATOR) in (self.allowed or ())
+        parts = None if known else self.merges.undo(piece, final)
+        if parts is None:
+            yield piece
+        else:
+            yield from self._split(parts[0], False)
+            yield from self._split(parts[1], final)
+
+
+class SubwordNmtVocabulary(Vocabulary):
+    """Codes and the dictionary of their pieces."""
+
+    def __init__(self, segmenter: Segmenter, dictionary: Dictionary) -> None:
+        self._segmenter, self._dictionary = segmenter, dictionary
+        self._cache: dict[str, list[int]] = {}
+
+    @property
+    def size(self) -> int:
+        """Number of entries."""
+        return len(self._dictionary)
+
+    def encode(self, text: str) -> list[int]:
+        """Words, parted by spaces, to piece numbers; pieces that are not in the dictionary become UNK."""
+        cache, ids = self._cache, []
+        for word in text.split(" "):
+            if word:
+                numbers = cache.get(word)
+                if numbers is None:
+                    numbers = self._remember(word)
+                ids += numbers
+        return ids
+
+    def _remember(self, word: str) -> list[int]:
+        if len(self._cache) >= _MOST_CACHED:
+            self._cache.clear()
+        numbers = [self._dictionary.number(piece) for piece in self._segmenter.cut(word)]
+        self._cache[word] = numbers
+        return numbers
+
+    def sample(self, text: str, seed: int, strength: float) -> list[int]:
+        """BPE-dropout (Provilkov et al. 2020, algorithm 1)."""
+        if strength == 0:
+            return self.encode(text)
+        generator, number, cut = random.Random(seed), self._dictionary.number, self._segmenter.cut
+        return [number(piece) for word in text.split(" ") if word for piece in cut(word, strength, generator)]
+
+    def _join(self, ids: list[int]) -> str:
+        texts = (UNKNOWN if number == UNK else self._dictionary.piece(number) for number in ids)
+        return "".join(texts).rstrip(" ")
+
+    def _piece(self, number: int) -> str:
+        piece = self._dictionary.piece(number)
+        return piece[:-1] if piece.endswith(" ") else piece + SEPARATOR
+
+    def files(self, name: str) -> dict[str, bytes]:
+        """The codes, the dictionary, and the pieces that may be used (null: all)."""
+        allowed = None if self._segmenter.allowed is None else sorted(self._segmenter.allowed)
+        return {
+            f"{name}.codes": "".join(f"{line}\n" for line in self._segmenter.merges.lines).encode(),
+            f"{name}.pieces.json": self._dictionary.to_json(),
+            f"{name}.allowed.json": as_json(allowed),
+        }
+
+    @classmethod
+    def load(cls, folder: Path, name: str) -> SubwordNmtVocabulary:
+        """Read what `files` gave.
+
+        Raises:
+            ModelError: a file is missing or damaged.
+        """
+        dictionary = Dictionary.load(folder / f"{name}.pieces.json")
+        path = folder / f"{name}.allowed.json"
+        try:
+            merges = Merges.read(folder / f"{name}.codes")
+            allowed = json.loads(path.read_bytes())
+        except DataError as fault:
+            raise ModelError(fault.message) from None
+        except OSError as fault:
+            raise ModelError(f"{path}: cannot read: {fault.strerror}") from None
+        except (ValueError, RecursionError):
+            raise ModelError(f"{path}: damaged: not JSON") from None
+        if allowed is not None and not (
+            isinstance(allowed, list) and all(isinstance(piece, str) for piece in allowed)
+        ):
+            raise ModelError(f"{path}: damaged: not a list of pieces")
+        return cls(Segmenter(merges, allowed), dictionary)
+
+
+class SubwordNmtLearner:
+    """Applies the codes to the training text and counts the pieces."""
+
+    def __init__(self, config: SubwordNmtConfig) -> None:
+        self._joint = config.joint
+        merges = Merges.read(config.codes)
+        other = Merges.read(config.target_codes) if config.target_codes is not None else merges
+        self._segmenters = tuple(
+            Segmenter(codes, path and read_allowed(path, config.threshold))
+            for codes, path in ((merges, config.vocabulary), (other, config.target_vocabulary))
+        )
+        self._words: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
+        counter = PieceCounter()
+        self._counters = (counter, counter if config.joint else PieceCounter())
+
+    def add(self, pair: Pair) -> None:
+        """Show the next pair."""
+        for words, text in zip(self._words, (pair.source, pair.target), strict=True):
+            words.update(word for word in text.split(" ") if word)
+            if len(words) > _MOST_CACHED:
+                self._count_pieces()
+
+    def finish(self) -> tuple[Vocabulary, Vocabulary]:
+        """The vocabularies, most frequent pieces first.
+
+        Raises:
+            DataError: there was no text.
+        """
+        self._count_pieces()
+        dictionaries = [counter.dictionary() for counter in self._counters]
+        if min(map(len, dictionaries)) == len(Dictionary([])):
+            raise DataError("no words in the training text", "is there any text on both sides?")
+        source, target = map(SubwordNmtVocabulary, self._segmenters, dictionaries)
+        same = self._joint and self._segmenters[0].allowed == self._segmenters[1].allowed
+        return source, source if same else target
+
+    def _count_pieces(self) -> None:
+        for words, segmenter, counter in zip(self._words, self._segmenters, self._counters, strict=True):
+            for word, times in words.items():
+                counter.add(segmenter.cut(word), times)
+            words.clear()
+
+
+def read_allowed(path: Path, threshold: int) -> frozenset[str]:
+    """The pieces of a vocabulary file of subword-nmt (`piece count` a line) counted at least `threshold` times.
+
+    Raises:
+        DataError: the file is missing, or a line is not a piece and a count.
+    """
+    allowed = set()
+    for number, line in enumerate(read_lines(path), 1):
+        parts = [] if isinstance(line, BadLine) else line.strip("\r ").split(" ")
+        if len(parts) != 2 or not parts[1].isdecimal():
+            raise DataError(
+                f"{display(path)}:{number}: not a piece and its count",
+                "the file is what `subword-nmt get-vocab` writes",
+            )
+        if int(parts[1]) >= threshold:
+            allowed.add(parts[0])
+    if not allowed:
+        raise DataError(
+            f"{display(path)}: no piece occurs {threshold} times", "lower data.vocabulary.threshold"
+        )
+    return frozenset(allowed)

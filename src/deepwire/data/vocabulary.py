@@ -1,0 +1,104 @@
+"""The vocabularies of a translation model: subwords of both sides, kept together in one folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from deepwire.data.corpus import Pair
+from deepwire.data.subwords import LOADERS, learner
+from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary
+from deepwire.data.vocabulary_config import VocabularyConfig
+from deepwire.errors import ModelError
+
+__all__ = ["BOS", "EOS", "PAD", "UNK", "Vocabularies", "Vocabulary"]
+
+HEADER = "vocabulary.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """Source and target vocabulary of a model."""
+
+    source: Vocabulary
+    target: Vocabulary
+    joint: bool
+    """Whether a number means the same piece on both sides, so that embeddings can be shared."""
+    type: str
+    """`bpe`, `unigram`, `subword_nmt` or `words`."""
+
+    @classmethod
+    def learn(cls, config: VocabularyConfig, pairs: Iterable[Pair]) -> Vocabularies:
+        """Learn what `config` asks for from training pairs, in constant memory; the result is repeatable.
+
+        Raises:
+            DataError: the text does not support what was asked for, or a file of codes is missing or damaged.
+        """
+        learning = learner(config)
+        for pair in pairs:
+            learning.add(pair)
+        return cls(*learning.finish(), joint=config.joint, type=config.type)
+
+    @cached_property
+    def digest(self) -> str:
+        """64 hexadecimal digits that differ for vocabularies that differ."""
+        digest = hashlib.blake2b(f"{_FORMAT} {self.type} {self.joint}".encode(), digest_size=32)
+        for name, content in sorted(self._files().items()):
+            digest.update(f"\n{name} {len(content)}\n".encode())
+            digest.update(content)
+        return digest.hexdigest()
+
+    def save(self, folder: Path) -> None:
+        """Write everything into `folder`, which is made if it is missing; the header comes last."""
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, content in self._files().items():
+            (folder / name).write_bytes(content)
+        header = {
+            "format": _FORMAT,
+            "type": self.type,
+            "joint": self.joint,
+            "same": self.source is self.target,
+            "source_size": self.source.size,
+            "target_size": self.target.size,
+            "digest": self.digest,
+        }
+        (folder / HEADER).write_text(json.dumps(header, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, folder: Path) -> Vocabularies:
+        """Read what `save` wrote.
+
+        Raises:
+            ModelError: a file is missing, damaged, or not what was saved.
+        """
+        path = folder / HEADER
+        try:
+            header = json.loads(path.read_bytes())
+            kind, joint, same = str(header["type"]), bool(header["joint"]), bool(header["same"])
+            known = header["format"] == _FORMAT and kind in LOADERS
+            digest = header["digest"]
+        except OSError as fault:
+            raise ModelError(f"{path}: cannot read: {fault.strerror}") from None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            raise ModelError(f"{path}: damaged: not the header of a vocabulary") from None
+        if not known:
+            raise ModelError(f"{path}: a vocabulary this version cannot read", "update deepwire")
+        load = LOADERS[kind]
+        if same:
+            source = target = load(folder, "joint")
+        else:
+            source, target = load(folder, "source"), load(folder, "target")
+        vocabularies = cls(source, target, joint, kind)
+        if vocabularies.digest != digest:
+            raise ModelError(f"{folder}: damaged: a file of the vocabulary is not what was saved")
+        return vocabularies
+
+    def _files(self) -> dict[str, bytes]:
+        if self.source is self.target:
+            return self.source.files("joint")
+        return self.source.files("source") | self.target.files("target")
