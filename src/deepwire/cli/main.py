@@ -221,10 +221,11 @@ def _use_utf8() -> None:
 
 
 def _bytes_or_escape(error: UnicodeError) -> tuple[str | bytes, int]:
-    try:
-        return codecs.lookup_error("surrogateescape")(error)
-    except UnicodeError:
-        return codecs.lookup_error("backslashreplace")(error)
+    """Encode one character that UTF-8 cannot: a byte of a file name as itself, anything else as an escape."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    code = ord(error.object[error.start])
+    return bytes([code - 0xDC00]) if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}", error.start + 1
 
 
 def _reader_went_away() -> int:
