@@ -79,6 +79,8 @@ class CorpusConfig(Section):
                 raise ValueError(f"a jsonl column is a key, not the number {column}")
             if column == "":
                 raise ValueError("a column name cannot be empty")
+        if self.tsv is not None:
+            columns = [self.source_column or 1, self.target_column or 2]
         if len(columns) == 2 and columns[0] == columns[1]:
             raise ValueError(f"source_column and target_column are both {columns[0]!r}")
 

@@ -27,6 +27,11 @@ class DigestSet:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory in use."""
+        return self._table.nbytes
+
     def __contains__(self, text: str) -> bool:
         digest = _digest(text)
         return self._view[self._slot(digest)] == digest

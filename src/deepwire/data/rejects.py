@@ -27,7 +27,7 @@ class RejectFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._unfinished = path.with_name(f".{path.name}.part")
+        self._unfinished = path.parent / f".{path.name}.part"
         self._file: TextIO | None = None
 
     def __enter__(self) -> RejectFile:

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deepwire.cli.main import main
+
+
+@pytest.fixture
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.de").write_text("Ein Hund.\nZwei Hunde.\n\nEin\tHund\\.\nEin Hund.\n")
+    (tmp_path / "train.en").write_text("A dog.\nTwo dogs.\nNothing.\n\nA dog.\n")
+    (tmp_path / "run.yaml").write_text("data: {source: de, target: en, train: train}\n")
+    return tmp_path
+
+
+def test_the_report_of_two_files(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "check", "--source", "train.de", "--target", "train.en"]) == 0
+    shown = capsys.readouterr()
+    assert "train: 2 of 5 pairs kept (40.00%)" in shown.out
+    assert "dropped 2 one_side_empty" in shown.out
+    assert "lines 3, 4" in shown.out
+    assert "\x1b" not in shown.out
+    assert shown.err == ""
+
+
+@pytest.mark.parametrize(
+    "arguments", [["run.yaml"], ["--source", "train.de", "--target", "train.en"], ["--tsv", "t.tsv"]]
+)
+def test_the_json_report(corpus: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    (corpus / "t.tsv").write_text("Ein Hund.\tA dog.\nZwei Hunde.\tTwo dogs.\nx\t\n\ty\na\t\n")
+    assert main(["data", "check", "--json", *arguments]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    report = json.loads(line)["train"]
+    assert (report["pairs"], report["kept"]) == (5, 2)
+
+
+def test_overrides_reach_the_run_file(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "check", "run.yaml", "data.filters.drop_duplicates=false", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["train"]["kept"] == 3
+
+
+def test_labels_come_from_file_endings_or_the_option(
+    corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = ["data", "check", "--json", "--source", "train.de", "--target", "train.en"]
+    for extra, label in ([], "de"), (["--languages", "nds,en"], "nds"):
+        main([*files, *extra])
+        assert json.loads(capsys.readouterr().out)["train"]["source"]["language"] == label
+
+
+def test_rejects_are_written_whole_and_escaped(corpus: Path) -> None:
+    command = ["data", "check", "run.yaml", "--rejects"]
+    assert main([*command, "rejected.tsv"]) == 0
+    assert (corpus / "rejected.tsv").read_text().split("\n") == [
+        "corpus\tline\treason\tsource\ttarget",
+        "train/train\t3\tone_side_empty\t\tNothing.",
+        "train/train\t4\tone_side_empty\tEin\\tHund\\\\.\t",
+        "train/train\t5\tduplicate\tEin Hund.\tA dog.",
+        "",
+    ]
+    assert main([*command, "none/rejected.tsv"]) == 2
+    assert main([*command, "."]) == 2
+    (corpus / "train.en").write_text("A dog.\n")
+    assert main([*command, "other.tsv"]) == 3
+    assert [path.name for path in corpus.glob("*tsv*")] == ["rejected.tsv"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--source", "train.de", "--target", "short.en"], 3, "line counts differ: train.de 5, short.en 1"),
+        (["--source", "none.de", "--target", "train.en"], 3, "none.de: no such file"),
+        (["--source", "empty", "--target", "train.en"], 3, "empty: is empty"),
+        (["--source", ".", "--target", "train.en"], 3, ".: is a directory"),
+        (["--source", "bad", "--target", "short.en"], 3, "bad:1:2: not UTF-8 (byte 0xff)"),
+        (["--source", "cut.gz", "--target", "train.en"], 3, "cut.gz: ends in the middle of compressed data"),
+        (["--tsv", "train.de"], 3, "train.de:1: 1 columns where 2 are expected"),
+        (["--jsonl", "train.de"], 3, "train.de:1: not JSON"),
+        (["--source", "train.de"], 2, "source_file and target_file belong together: give both"),
+        (["--tsv", "a", "--jsonl", "b"], 2, "a corpus needs exactly one of"),
+        (["--tsv", "a", "--columns", "1"], 2, "--columns '1': two names with a comma"),
+        (["--tsv", "a", "--columns", "0,1"], 2, "columns are counted from 1, not 0"),
+        ([], 2, "nothing to check"),
+        (["run.yaml", "--tsv", "a"], 2, "a run file says itself where its text is"),
+        (["run.yaml", "data.train=none/train"], 3, "no such file (also tried .gz, .zst, .xz)"),
+        (["missing.yaml"], 2, "missing.yaml: no such file"),
+    ],
+)
+def test_wrong_input_is_one_clear_line(
+    corpus: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, said: str
+) -> None:
+    (corpus / "short.en").write_text("A dog.\n")
+    (corpus / "empty").write_text("")
+    (corpus / "bad").write_bytes(b"a\xff\n")
+    (corpus / "cut.gz").write_bytes(b"\x1f\x8b\x08")
+    assert main(["data", "check", *arguments]) == code
+    shown = capsys.readouterr()
+    first, *hints = shown.err.splitlines()
+    assert first.startswith("error: ")
+    assert said in first
+    assert all(hint.startswith("hint: ") for hint in hints)
+    assert len(hints) <= 1
+    assert shown.out == ""
+
+
+def test_a_bad_line_may_be_skipped(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (corpus / "bad.tsv").write_bytes(b"a\xff\tb\nc\td\n")
+    assert main(["data", "check", "--tsv", "bad.tsv", "--on-bad-utf8", "skip"]) == 0
+    assert "dropped 1 bad_utf8" in capsys.readouterr().out
+
+
+def test_a_closed_pipe_and_stdin_end_quietly(corpus: Path) -> None:
+    command = [sys.executable, "-m", "deepwire", "data", "check", "--tsv", "-", "--samples", "1000"]
+    text = "".join(f"Satz {number} {'x' * 200}\tSentence {number} {'x' * 200}\n" for number in range(1500))
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(text.encode())
+        process.stdin.close()
+        assert process.stdout.readline().startswith(b"train: 1,500 of 1,500 pairs kept")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(20) in (0, 141)
+
+
+def test_download_prints_digests_and_wants_as_many_as_addresses(
+    corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digest = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
+    (corpus / "there").write_bytes(b"")
+    assert main(["data", "download", "http://127.0.0.1:1/there", "--sha256", digest]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == f"{digest}  there\n"
+    assert shown.err == "there is here already\n"
+    assert main(["data", "download", "http://h/a", "http://h/b", "--sha256", digest]) == 2
+    assert "2 addresses but 1 digests" in capsys.readouterr().err
+    assert main(["data", "download", "http://127.0.0.1:1/a", "--to", "new"]) == 1
+    assert "hint: is there a network connection?" in capsys.readouterr().err
+
+
+def test_the_command_does_not_load_torch() -> None:
+    modules = "deepwire.cli.data, deepwire.data.report, deepwire.data.download"
+    code = f"import sys, {modules}; print('torch' in sys.modules)"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        == "False\n"
+    )

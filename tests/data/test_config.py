@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from deepwire.data.config import CorpusConfig, DataConfig, FilterConfig
+
+
+@pytest.mark.parametrize(
+    "train",
+    [
+        "corpus/train",
+        ["corpus/train"],
+        {"prefix": "corpus/train"},
+        [{"prefix": "corpus/train", "weight": 1}],
+    ],
+)
+def test_train_accepts_a_prefix_in_every_form(train: object) -> None:
+    data = DataConfig.model_validate({"train": train})
+    assert data.train == [CorpusConfig(prefix=Path("corpus/train"))]
+
+
+def test_several_corpora_keep_order_and_weights() -> None:
+    data = DataConfig.model_validate({"train": ["a", {"tsv": "b.tsv", "weight": 2.5}]})
+    assert [(corpus.label, corpus.weight) for corpus in data.train] == [("a", 1.0), ("b.tsv", 2.5)]
+
+
+@pytest.mark.parametrize(
+    ("corpus", "said"),
+    [
+        ({}, "exactly one of"),
+        ({"tsv": "a", "jsonl": "b"}, "exactly one of"),
+        ({"prefix": "a", "source_file": "b", "target_file": "c"}, "exactly one of"),
+        ({"source_file": "a"}, "give both"),
+        ({"source_file": "-", "target_file": "-"}, "cannot both be stdin"),
+        ({"prefix": "-"}, "cannot be stdin"),
+        ({"prefix": "a", "source_column": 1}, "for tsv and jsonl only"),
+        ({"tsv": "a", "source_column": 0}, "counted from 1"),
+        ({"tsv": "a", "source_column": 2, "target_column": 2}, "both 2"),
+        ({"tsv": "a", "source_column": 2}, "both 2"),
+        ({"tsv": "a", "source_column": ""}, "empty"),
+        ({"jsonl": "a", "source_column": 1}, "is a key"),
+        ({"prefix": "a", "weight": 0}, "greater than 0"),
+        ({"prefix": "a", "weight": float("nan")}, "finite|greater than"),
+        ({"prefx": "a"}, "not permitted"),
+    ],
+)
+def test_impossible_corpora_are_refused(corpus: dict[str, object], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        CorpusConfig.model_validate(corpus)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"train": []}, "at least 1"),
+        ({"train": "a", "source": "de", "target": "de"}, "same text"),
+        ({"train": {"jsonl": "a"}, "source": "de", "target": "de"}, "same text"),
+        ({"train": "a", "valid": {"prefix": "b", "weight": 2}}, "weights are for train"),
+        ({"train": "a", "source": "d/e"}, "pattern"),
+        ({"train": "a", "on_bad_utf8": "ignore"}, "'error', 'skip' or 'replace'"),
+        ({"train": "a", "filters": {"max_ratio": 0.5}}, "greater than or equal to 1"),
+        ({"train": "a", "filters": {"min_characters": 9, "max_characters": 8}}, "above"),
+    ],
+)
+def test_impossible_data_sections_are_refused(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        DataConfig.model_validate({"source": "de", "target": "en", **settings})
+
+
+def test_equal_languages_are_fine_for_columns() -> None:
+    DataConfig.model_validate({"source": "en", "target": "en", "train": {"tsv": "a"}})
+
+
+def test_counts_may_be_written_with_a_scale() -> None:
+    assert FilterConfig.model_validate({"max_characters": "5k"}).max_characters == 5000
+
+
+def test_a_dumped_section_reads_back_the_same() -> None:
+    data = DataConfig.model_validate(
+        {"source": "de", "target": "en", "train": ["a", {"tsv": "b", "source_column": "x"}], "valid": "v"}
+    )
+    assert DataConfig.model_validate(data.model_dump(mode="json")) == data

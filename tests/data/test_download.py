@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import hashlib
+import http.server
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from deepwire.data import download as downloads
+from deepwire.data.download import download, file_name
+from deepwire.errors import DataError, DeepwireError, ResourceError, UsageError
+
+CONTENT = os.urandom(700_000)
+DIGEST = hashlib.sha256(CONTENT).hexdigest()
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Serves CONTENT under every name; can break off, and can ignore the request for a part."""
+
+    stop_after: int | None = None
+    ranges = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.asked: list[str | None] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/corpus.tsv.gz?x=1"
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        asked = self.headers.get("Range")
+        self.server.asked.append(asked)
+        if self.path.startswith("/none"):
+            self.send_error(404)
+            return
+        start = int(asked.removeprefix("bytes=").rstrip("-")) if asked and self.server.ranges else 0
+        if start >= len(CONTENT):
+            self.send_error(416)
+            return
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(CONTENT) - 1}/{len(CONTENT)}")
+        self.send_header("Content-Length", str(len(CONTENT) - start))
+        self.end_headers()
+        self.wfile.write(CONTENT[start : self.server.stop_after])
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY", "DEEPWIRE_OFFLINE"):
+        monkeypatch.delenv(name, raising=False)
+    with Server() as running:
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("digest", [DIGEST, DIGEST.upper(), None])
+def test_a_file_arrives_whole(server: Server, tmp_path: Path, digest: str | None) -> None:
+    seen: list[tuple[int, int | None]] = []
+    found = download(server.url, tmp_path / "new", sha256=digest, on_progress=lambda *now: seen.append(now))
+    assert found.path == tmp_path / "new" / "corpus.tsv.gz"
+    assert (found.path.read_bytes(), found.sha256, found.fetched) == (CONTENT, DIGEST, True)
+    assert seen[-1] == (len(CONTENT), len(CONTENT))
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["corpus.tsv.gz"]
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_a_broken_download_has_no_name_and_goes_on(server: Server, tmp_path: Path, ranges: bool) -> None:
+    server.stop_after, server.ranges = 300_000, ranges
+    with pytest.raises(DeepwireError, match="ended after 300,000 of 700,000 bytes.*again") as error:
+        download(server.url, tmp_path, sha256=DIGEST)
+    assert error.value.exit_code == 1
+    assert not (tmp_path / "corpus.tsv.gz").exists()
+    server.stop_after = None
+    assert download(server.url, tmp_path, sha256=DIGEST).path.read_bytes() == CONTENT
+    assert server.asked == [None, "bytes=300000-"]
+
+
+def test_without_a_digest_it_starts_over(server: Server, tmp_path: Path) -> None:
+    (tmp_path / ".corpus.tsv.gz.part").write_bytes(b"old bytes of another file")
+    assert download(server.url, tmp_path).path.read_bytes() == CONTENT
+    assert server.asked == [None]
+
+
+def test_a_complete_part_is_only_checked(server: Server, tmp_path: Path) -> None:
+    (tmp_path / ".corpus.tsv.gz.part").write_bytes(CONTENT)
+    assert download(server.url, tmp_path, sha256=DIGEST).path.read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("part", [b"", b"x" * 1000, b"x" * (len(CONTENT) + 5)])
+def test_a_wrong_digest_leaves_nothing(server: Server, tmp_path: Path, part: bytes) -> None:
+    (tmp_path / ".corpus.tsv.gz.part").write_bytes(part)
+    wrong = "0" * 64
+    with pytest.raises(DataError, match=f"SHA-256 is [0-9a-f]{{64}}, not {wrong}"):
+        download(server.url, tmp_path, sha256=wrong)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_there_is_checked_not_fetched(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "corpus.tsv.gz").write_bytes(CONTENT)
+    assert not download(server.url, tmp_path, sha256=DIGEST).fetched
+    with pytest.raises(DataError, match="exists with SHA-256"):
+        download(server.url, tmp_path, sha256="0" * 64)
+    assert server.asked == []
+    assert (tmp_path / "corpus.tsv.gz").read_bytes() == CONTENT
+
+
+def test_a_refusal_names_its_code(server: Server, tmp_path: Path) -> None:
+    with pytest.raises(DeepwireError, match="the server answers 404"):
+        download(server.url.replace("/corpus", "/none"), tmp_path)
+
+
+def test_no_connection_says_so(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(DeepwireError, match="cannot download.*network") as error:
+        download("http://127.0.0.1:1/corpus", tmp_path)
+    assert error.value.exit_code == 1
+    monkeypatch.setenv("DEEPWIRE_OFFLINE", "1")
+    with pytest.raises(DeepwireError, match="DEEPWIRE_OFFLINE is set"):
+        download(server.url, tmp_path)
+
+
+def test_a_full_disk_is_a_resource_error(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(downloads, "_write", full)
+    with pytest.raises(ResourceError, match="the disk is full"):
+        download(server.url, tmp_path)
+
+
+def test_a_folder_that_cannot_be_is_an_error(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(UsageError, match="cannot write"):
+        download(server.url, tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/passwd",
+        "ftp://host/a",
+        "corpus.gz",
+        "http:///a",
+        "http://host/",
+        "http://host",
+        "http://host/..",
+        "http://host/a%2f..%2f..%2fb",
+        "http://host/a%00b",
+        "http://host/.hidden",
+        "http://[host/a",
+    ],
+)
+def test_addresses_without_a_safe_name_are_refused(url: str) -> None:
+    with pytest.raises(UsageError):
+        file_name(url)
+
+
+def test_names_are_decoded() -> None:
+    assert file_name("https://host/a/b%20c.gz?download=1#top") == "b c.gz"
+
+
+def test_a_malformed_digest_is_refused_before_anything(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not a SHA-256 digest"):
+        download("http://host/a", tmp_path, sha256="abc")
