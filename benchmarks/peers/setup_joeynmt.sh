@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Make a virtual environment that holds JoeyNMT 2.3.0 on torch 2.13 (CPU) for the speed comparison.
+#
+#   benchmarks/peers/setup_joeynmt.sh [FOLDER]        default folder: ~/.cache/deepwire-peers/joeynmt
+#
+# Installed without its declared dependencies (protobuf<3.21, linters, notebooks): only what training imports.
+set -euo pipefail
+
+folder="${1:-$HOME/.cache/deepwire-peers/joeynmt}"
+python="${PYTHON:-python3.11}"
+torch="${TORCH:-torch==2.13.0}"   # TORCH="torch==2.13.0+cpu" where an index offers the CPU build
+
+"$python" -m venv "$folder"
+pip="$folder/bin/pip"
+"$pip" install --quiet "$torch"
+"$pip" install --quiet "numpy<2" "setuptools<81" tensorboard pyyaml sacrebleu sacremoses sentencepiece \
+    subword-nmt matplotlib packaging pandas importlib_metadata
+"$pip" install --quiet --no-deps "joeynmt==2.3.0"
+"$folder/bin/python" -c "
+import importlib.metadata, torch, joeynmt.training
+print('JoeyNMT', importlib.metadata.version('joeynmt'), 'torch', torch.__version__)"

@@ -1,0 +1,80 @@
+"""Scaled dot-product attention by the faster of two equal paths.
+
+Vaswani et al. 2017 (Attention Is All You Need), equation 1: softmax(Q K^T / sqrt(h)) V. On a CPU the three
+plain steps can beat the fused kernel at the lengths of a sentence, mostly in the backward pass; on a GPU, and
+at long lengths, the fused kernel wins and never holds the T x S scores. Measurements: docs/performance.md.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from deepwire.ops.dropout import dropout as drop
+
+# Score positions T x S of a head up to which the plain path is the faster one on a CPU
+# (docs/performance.md). Without gradients the fused kernel catches up earlier.
+PLAIN_SCORES_TRAINING = 256 * 256
+PLAIN_SCORES_INFERENCE = 128 * 128
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | None, causal: bool, dropout: float = 0.0
+) -> Tensor:
+    """Attend from every query to every key it may see.
+
+    Args:
+        q: Queries `[B, H, T, h]`; scaled here by `h ** -0.5`.
+        k: Keys `[B, H, S, h]`.
+        v: Values `[B, H, S, h]`.
+        bias: Added to the scaled scores, broadcastable to `[B, H, T, S]`; -inf at what may not be seen.
+        causal: Query t sees keys 0 to t + S - T only (with T = S: itself and its past).
+        dropout: Probability with which an attention weight is dropped; pass 0 outside training.
+
+    Returns:
+        `[B, H, T, h]`. A query that may see nothing (padding) gets the mean of all values, never NaN.
+    """
+    if _prefers_plain(q, k):
+        return _plain(q, k, v, bias, causal, dropout)
+    return _fused(q, k, v, bias, causal, dropout)
+
+
+def causal_bias(queries: int, keys: int, *, like: Tensor) -> Tensor:
+    """Return the bias `[queries, keys]` that hides the future: 0 where a key may be seen, else -inf."""
+    hidden = torch.full((queries, keys), float("-inf"), dtype=like.dtype, device=like.device)
+    return hidden.triu_(keys - queries + 1)
+
+
+def _prefers_plain(q: Tensor, k: Tensor) -> bool:
+    if q.device.type != "cpu":
+        return False
+    learns = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
+    return q.size(-2) * k.size(-2) <= (PLAIN_SCORES_TRAINING if learns else PLAIN_SCORES_INFERENCE)
+
+
+def _plain(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, dropout: float) -> Tensor:
+    # Scaling the queries touches T x h numbers, scaling the scores would touch T x S.
+    scores = torch.matmul(q * q.size(-1) ** -0.5, k.transpose(-2, -1))
+    mask = _merged_bias(bias, causal, q, k)
+    if mask is not None:
+        scores = scores + mask
+    return torch.matmul(drop(functional.softmax(scores, dim=-1), dropout, training=True), v)
+
+
+def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, dropout: float) -> Tensor:
+    if causal and bias is None and q.size(-2) == k.size(-2):
+        return functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
+    mask = _merged_bias(bias, causal, q, k)
+    return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+
+
+def _merged_bias(bias: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> Tensor | None:
+    """Return one bias for both masks, finite so that a row that sees nothing does not give NaN."""
+    merged = bias
+    if causal and q.size(-2) > 1:
+        future = causal_bias(q.size(-2), k.size(-2), like=q)
+        merged = future if bias is None else bias + future
+    if merged is None:
+        return None
+    return merged.to(q.dtype).clamp(min=torch.finfo(q.dtype).min / 4)

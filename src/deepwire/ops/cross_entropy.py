@@ -1,0 +1,232 @@
+"""Output projection and label-smoothed cross-entropy in one pass over the vocabulary.
+
+The logits of all tokens, [N, V], are by far the largest thing a training step would hold. Here they exist for
+one chunk of tokens at a time, and the gradients are taken while the chunk is there: the loss is a plain sum,
+so they are known up to one factor, the gradient that arrives later. No product is computed twice.
+
+With logits z = W h + c, a smoothed target distribution a * onehot(t) + b covers both published forms. As
+a + b V = 1, a token's loss is logsumexp(z) - a z_t - b sum(z) and its gradient softmax(z) - a onehot(t) - b.
+The terms in b need no pass over the logits: sum(z) = (sum_v W_v) h + sum(c), and likewise for the gradients.
+Label smoothing: Szegedy et al. 2016 (Rethinking the Inception Architecture), section 7.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+SmoothingForm = Literal["uniform_wrong", "uniform"]
+
+# Logits held at a time. On a CPU they should stay in the cache between the passes over them; a GPU needs
+# large products to be busy (docs/performance.md).
+CPU_LOGITS = 4 * 2**20
+GPU_LOGITS = 64 * 2**20
+
+
+def linear_cross_entropy(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    *,
+    smoothing: float,
+    form: SmoothingForm = "uniform_wrong",
+    chunk: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Sum the label-smoothed cross-entropy of the targets without holding all logits.
+
+    Under autocast the products run in its type; softmax, sums and the weights' gradient stay float32.
+
+    Args:
+        hidden: What the decoder says of each real target token, `[N, d]`; padding is left out by the caller.
+        weight: Output projection `[V, d]`; may be the embedding matrix.
+        bias: Output bias `[V]`, or None.
+        target: Token ids `[N]`, int64.
+        smoothing: The probability mass taken from the true token, at least 0 and below 1.
+        form: Who receives that mass: "uniform_wrong" gives it to the V - 1 other tokens, "uniform" to all V.
+        chunk: Tokens taken at a time; chosen by device and vocabulary when None.
+
+    Returns:
+        The smoothed loss, a scalar in nats summed over tokens, differentiable once with respect to hidden,
+        weight and bias; and the sum of the plain negative log-likelihoods, detached.
+
+    Raises:
+        ValueError: smoothing or form is none of the above.
+    """
+    on_target, on_each = smoothing_masses(smoothing, form, weight.size(0))
+    size = chunk if chunk is not None else chunk_size(weight)
+    learns = torch.is_grad_enabled() and any(
+        x is not None and x.requires_grad for x in (hidden, weight, bias)
+    )
+    smoothed, nll = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, bias, target, on_target, on_each, size, learns
+    )
+    return smoothed, nll
+
+
+def linear_log_prob(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor, chunk: int | None = None
+) -> Tensor:
+    """Return the log-probability of each target, `[N]` float32 (float64 for such input), without gradient.
+
+    Arguments as in `linear_cross_entropy`.
+    """
+    size = chunk if chunk is not None else chunk_size(weight)
+    with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
+        cast, wide = _types(hidden)
+        matrix = weight.to(cast)
+        picked = [
+            _target_log_probs(_logits(rows.to(cast), matrix, bias, wide), ids)
+            for rows, ids in zip(torch.split(hidden, size), torch.split(target, size), strict=True)
+        ]
+    return torch.cat(picked) if picked else hidden.new_zeros(0, dtype=wide)
+
+
+def smoothing_masses(smoothing: float, form: SmoothingForm, vocabulary: int) -> tuple[float, float]:
+    """Return (a, b) of the target distribution a * onehot + b; a + b * vocabulary = 1."""
+    if not 0 <= smoothing < 1:
+        raise ValueError(f"label smoothing must be at least 0 and below 1, not {smoothing}")
+    if form not in get_args(SmoothingForm):
+        raise ValueError(f"label smoothing form must be one of {get_args(SmoothingForm)}, not {form!r}")
+    if form == "uniform" or vocabulary == 1:
+        return 1 - smoothing, smoothing / vocabulary
+    each = smoothing / (vocabulary - 1)
+    return 1 - smoothing - each, each
+
+
+def chunk_size(weight: Tensor) -> int:
+    """Return how many tokens to take at a time for an output projection `[V, d]`."""
+    logits = CPU_LOGITS if weight.device.type == "cpu" else GPU_LOGITS
+    return max(32, logits // weight.size(0))
+
+
+class _Context(FunctionCtx):
+    """What the forward pass leaves for the backward pass."""
+
+    needs_input_grad: tuple[bool, ...]
+    gradients: tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    """The loss and, while the logits are there, its gradients; backward only multiplies them."""
+
+    @staticmethod
+    def forward(
+        ctx: _Context,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        target: Tensor,
+        on_target: float,
+        on_each: float,
+        chunk: int,
+        learns: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """Return (smoothed sum, nll sum); shapes as in `linear_cross_entropy`."""
+        hidden_learns, weight_learns, bias_learns, *_ = ctx.needs_input_grad
+        needs = (learns and hidden_learns, learns and weight_learns, learns and bias_learns)
+        with torch.autocast(hidden.device.type, enabled=False):
+            work = _Work(hidden, weight, bias, needs)
+            for start in range(0, hidden.size(0), chunk):
+                work.add(start, min(start + chunk, hidden.size(0)), target, on_target)
+            smoothed = work.finish(on_target, on_each)
+        ctx.gradients = work.gradients()
+        ctx.mark_non_differentiable(work.nll)
+        return smoothed, work.nll
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: _Context, grad: Tensor, _nll_grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Scale the gradients by the one that arrives for the smoothed sum."""
+        scaled = tuple(None if kept is None else kept * grad.to(kept.dtype) for kept in ctx.gradients)
+        return (*scaled, None, None, None, None, None)
+
+
+class _Work:
+    """Sums and gradients that grow chunk by chunk."""
+
+    def __init__(
+        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, needs: tuple[bool, bool, bool]
+    ) -> None:
+        self.cast, self.wide = _types(hidden)
+        self.hidden, self.weight, self.bias = hidden, weight, bias
+        self.rows, self.matrix = hidden.to(self.cast), weight.to(self.cast)
+        self.nll = hidden.new_zeros((), dtype=self.wide)
+        self.target_logits = hidden.new_zeros((), dtype=self.wide)
+        self.for_hidden = torch.empty_like(hidden) if needs[0] else None
+        self.for_weight = torch.zeros_like(weight, dtype=self.wide) if needs[1] else None
+        self.for_bias = torch.zeros_like(bias, dtype=self.wide) if bias is not None and needs[2] else None
+        self.learns = any(needs)
+
+    def add(self, start: int, end: int, target: Tensor, on_target: float) -> None:
+        """Take tokens start to end: their loss, and every gradient term but those in b."""
+        rows, ids = self.rows[start:end], target[start:end].unsqueeze(1)
+        logits = _logits(rows, self.matrix, self.bias, self.wide)
+        at_target = logits.gather(1, ids)
+        top = logits.amax(1, keepdim=True)
+        exponentials = logits.sub_(top).exp_()
+        mass = exponentials.sum(1, keepdim=True)
+        self.nll += (top + mass.log() - at_target).sum()
+        self.target_logits += at_target.sum()
+        if not self.learns:
+            return
+        slopes = exponentials.div_(mass)
+        slopes.scatter_add_(1, ids, torch.full_like(at_target, -on_target))
+        if self.for_bias is not None:
+            self.for_bias += slopes.sum(0)
+        slopes = slopes.to(self.cast)
+        if self.for_hidden is not None:
+            self.for_hidden[start:end] = slopes @ self.matrix
+        if self.for_weight is not None:
+            if self.cast == self.wide:
+                self.for_weight.addmm_(slopes.t(), rows)
+            else:
+                self.for_weight += slopes.t() @ rows
+
+    def finish(self, on_target: float, on_each: float) -> Tensor:
+        """Add the terms in b to the gradients and return the smoothed sum."""
+        if on_each == 0:
+            return self.nll.clone()
+        tokens = self.hidden.size(0)
+        column_sum = self.weight.sum(0, dtype=self.wide)
+        row_sum = self.hidden.sum(0, dtype=self.wide)
+        all_logits = row_sum @ column_sum
+        if self.bias is not None:
+            all_logits = all_logits + tokens * self.bias.sum(dtype=self.wide)
+        if self.for_hidden is not None:
+            self.for_hidden.sub_((on_each * column_sum).to(self.for_hidden.dtype))
+        if self.for_weight is not None:
+            self.for_weight.sub_(on_each * row_sum)
+        if self.for_bias is not None:
+            self.for_bias.sub_(on_each * tokens)
+        # logsumexp summed over tokens is nll + target logits.
+        return self.nll + (1 - on_target) * self.target_logits - on_each * all_logits
+
+    def gradients(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+        """Return those of hidden, weight and bias in the types of their owners."""
+        found = (self.for_hidden, self.for_weight, self.for_bias)
+        owners = (self.hidden, self.weight, self.bias)
+        kept = [
+            None if grad is None or owner is None else grad.to(owner.dtype)
+            for grad, owner in zip(found, owners, strict=True)
+        ]
+        return kept[0], kept[1], kept[2]
+
+
+def _types(hidden: Tensor) -> tuple[torch.dtype, torch.dtype]:
+    """Return the type of the products and that of sums and softmax."""
+    device = hidden.device.type
+    cast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    return cast, torch.promote_types(hidden.dtype, torch.float32)
+
+
+def _logits(rows: Tensor, matrix: Tensor, bias: Tensor | None, wide: torch.dtype) -> Tensor:
+    logits = (rows @ matrix.t()).to(wide)
+    return logits if bias is None else logits.add_(bias.to(wide))
+
+
+def _target_log_probs(logits: Tensor, ids: Tensor) -> Tensor:
+    return logits.gather(1, ids.unsqueeze(1)).squeeze(1) - logits.logsumexp(1)

@@ -1,0 +1,103 @@
+"""Choose the number format of matrix products by timing small ones on this machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import cache
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Precision = Literal["auto", "fp32", "bf16"]
+MatmulPrecision = Literal["auto", "highest", "medium"]
+
+# Like a layer's product, with few rows: about a millisecond, so that the best of several is undisturbed even
+# on a busy machine, and slow formats do not cost much to find out.
+_ROWS, _INNER, _COLUMNS = 256, 512, 512
+_REPEATS = 15
+# How much faster the less usual choice must be before it is taken.
+_GAIN = 1.25
+# True float32 products of this size err by about 5e-7 of the largest value; bfloat16 by 3e-3.
+_FLOAT32_ERROR = 1e-5
+
+
+def pick(device: torch.device, wanted: Precision) -> torch.dtype:
+    """Return the type for autocast products on `device`: float32 (no autocast) or bfloat16.
+
+    "auto" takes bfloat16 where it is clearly faster: GPUs that have it, and CPUs with units for it, decided
+    by timing a product of each (well under 0.1 s, once per process).
+    """
+    if wanted == "fp32":
+        return torch.float32
+    if wanted == "bf16":
+        return torch.bfloat16
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported(including_emulation=False) else torch.float32
+    if device.type == "cpu":
+        return torch.bfloat16 if _cpu_bfloat16_pays() else torch.float32
+    return torch.float32
+
+
+def set_fp32_matmul(wanted: MatmulPrecision) -> MatmulPrecision:
+    """Set how the process computes float32 products and return what was set, "highest" or "medium".
+
+    "medium" lets the library choose another path. On some CPUs that path is faster and still true float32,
+    on others it silently rounds to bfloat16; "auto" takes it only if it is faster here and errs by less than
+    1e-5 of the largest value (well under 0.1 s, once per process). GPUs keep "highest" under "auto".
+    """
+    chosen: MatmulPrecision = wanted
+    if wanted == "auto":
+        chosen = "medium" if not torch.cuda.is_available() and _medium_is_true_and_faster() else "highest"
+    torch.set_float32_matmul_precision(chosen)
+    return chosen
+
+
+@cache
+def _cpu_bfloat16_pays() -> bool:
+    left, right = _operands()
+    small_left, small_right = left.bfloat16(), right.bfloat16()
+    wide, narrow = _race(lambda: torch.mm(left, right), lambda: torch.mm(small_left, small_right))
+    return narrow * _GAIN < wide
+
+
+@cache
+def _medium_is_true_and_faster() -> bool:
+    left, right = _operands()
+    before = torch.get_float32_matmul_precision()
+
+    def product(name: str) -> Tensor:
+        torch.set_float32_matmul_precision(name)
+        return torch.mm(left, right)
+
+    try:
+        exact = left.double() @ right.double()
+        error = float((product("medium").double() - exact).abs().max() / exact.abs().max())
+        highest, medium = _race(lambda: product("highest"), lambda: product("medium"))
+    finally:
+        torch.set_float32_matmul_precision(before)
+    return error < _FLOAT32_ERROR and medium * _GAIN < highest
+
+
+def _operands() -> tuple[Tensor, Tensor]:
+    # An own generator: probing must not shift the random numbers of a run.
+    generator = torch.Generator().manual_seed(1)
+    left = torch.randn(_ROWS, _INNER, generator=generator)
+    return left, torch.randn(_INNER, _COLUMNS, generator=generator)
+
+
+def _race(first: Callable[[], Tensor], second: Callable[[], Tensor]) -> tuple[float, float]:
+    """Return the shortest times of the two, run in turn so that a busy machine slows both alike.
+
+    Stops early when the second is hopeless: without its units a bfloat16 product takes many times as long.
+    """
+    best = [float("inf"), float("inf")]
+    for _ in range(_REPEATS):
+        for index, product in enumerate((first, second)):
+            begun = time.perf_counter()
+            product()
+            best[index] = min(best[index], time.perf_counter() - begun)
+        if best[1] > 8 * best[0]:
+            break
+    return best[0], best[1]
