@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deepwire import recipes
+from deepwire.errors import UsageError
+from deepwire.runfile import load_run_file
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of the test, with run files one folder below."""
+    (tmp_path / "experiments").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_paths_start_from_the_file_they_are_written_in(here: Path) -> None:
+    write(here / "shared/base.yaml", "data: {source: de, target: en, train: text/train, valid: text/val}")
+    path = write(
+        here / "experiments/run.yaml",
+        "extends: ../shared/base.yaml\nrun: runs/x\ndata: {valid: {tsv: ../val.tsv}, test: {jsonl: '-'}}",
+    )
+    data = load_run_file(path).config.data
+    assert data.train[0].prefix == here / "shared/text/train"
+    assert data.valid is not None
+    assert data.valid.tsv == here / "val.tsv"
+    assert data.test is not None
+    assert data.test.jsonl == Path("-")
+    assert data.prepared == here / "experiments/prepared"
+
+
+def test_paths_of_the_command_line_and_of_recipes_start_from_the_working_directory(here: Path) -> None:
+    path = write(here / "experiments/run.yaml", "data: {source: de, target: en, train: train}")
+    changed = load_run_file(path, ["data.train=[a, {prefix: b}]", "run=runs/y"])
+    assert [corpus.prefix for corpus in changed.config.data.train] == [here / "a", here / "b"]
+    assert changed.config.run == Path("runs/y")
+    recipe = load_run_file("demo").config.data
+    assert recipe.train[0].prefix == here / "examples/multi30k/train"
+    assert recipe.prepared == here / "prepared"
+
+
+def test_the_name_and_directory_of_a_run(here: Path) -> None:
+    path = write(here / "experiments/my-run.yaml", "data: {source: de, target: en, train: train}")
+    loaded = load_run_file("experiments/my-run.yaml")
+    assert (loaded.path, loaded.name, loaded.run_directory) == (path, "my-run", Path("runs/my-run"))
+    assert load_run_file(path, ["run=elsewhere"]).run_directory == Path("elsewhere")
+    assert load_run_file("multi30k/depth-lstm-tiny").run_directory == Path("runs/depth-lstm-tiny")
+
+
+def test_a_run_file_may_have_any_ending(here: Path) -> None:
+    write(here / "settings", "data: {source: de, target: en, train: train}")
+    assert load_run_file("settings").name == "settings"
+
+
+def test_the_resolved_settings_hold_every_default_and_can_be_read_back(here: Path) -> None:
+    loaded = load_run_file("multi30k/transformer-tiny", ["seed=5"])
+    text = json.dumps({key: value for key, value in loaded.resolved.items() if key != "recipe"})
+    again = load_run_file(write(here / "again.yaml", text))
+    assert again.config.model == loaded.config.model
+    assert again.config.training == loaded.config.training
+    assert again.config.data == loaded.config.data
+    assert again.config.seed == 5
+    assert loaded.origins["seed"] == "command line"
+    assert loaded.origins["model.d_model"].startswith("recipe multi30k/base:")
+
+
+def test_the_note_of_a_recipe_is_not_taken_over(here: Path) -> None:
+    path = write(here / "run.yaml", "extends: multi30k/transformer-tiny")
+    assert load_run_file(path).config.recipe is None
+    assert load_run_file("multi30k/transformer-tiny").config.recipe is not None
+
+
+def test_the_tiny_recipes_are_the_published_setting(here: Path) -> None:
+    for name in ("multi30k/transformer-tiny", "multi30k/depth-lstm-tiny"):
+        config = load_run_file(name).config
+        assert (config.model.d_model, config.model.heads, config.model.feed_forward) == (128, 4, 256)
+        assert (config.model.encoder.layers, config.model.decoder.layers) == (4, 4)
+        assert (config.training.batch_tokens, config.training.label_smoothing) == (4096, 0.1)
+        assert config.training.checkpoint.keep_last == 10
+        assert config.decoding.beam == 5
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_every_recipe_is_a_valid_run_file(here: Path, name: str) -> None:
+    assert load_run_file(name).config.recipe is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gone.yaml", "gone.yaml: no such file"),
+        ("dmeo", "dmeo: no such run file or recipe (did you mean demo?)"),
+        ("experiments", "experiments: is a directory, not a run file (name a .yaml file or a recipe)"),
+    ],
+)
+def test_names_that_stand_for_nothing(here: Path, name: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_run_file(name)
+    assert str(caught.value) == message
+
+
+def test_a_mistake_names_the_file_as_the_user_knows_it(here: Path) -> None:
+    path = write(here / "experiments/run.yaml", "data: {source: de, target: en, train: t}\ntraning: {}\n")
+    with pytest.raises(
+        UsageError, match=r"^experiments/run.yaml:2: traning: unknown key \(did you mean training\?\)$"
+    ):
+        load_run_file(path)
+    with pytest.raises(
+        UsageError, match=r"^command line: decoding.beem: unknown key \(did you mean decoding.beam\?\)$"
+    ):
+        load_run_file("demo", ["decoding.beem=3"])
+    with pytest.raises(
+        UsageError, match=r"^run.yaml:1: extends: demoo: no such recipe \(did you mean demo\?\)$"
+    ):
+        load_run_file(write(here / "run.yaml", "extends: demoo"))
+    with pytest.raises(UsageError, match=r"^empty.yaml:1: data: is missing and has no default$"):
+        load_run_file(write(here / "empty.yaml", "seed: 1"))
