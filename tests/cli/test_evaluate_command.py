@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from sacrebleu.metrics import BLEU
@@ -31,7 +34,7 @@ def models(monkeypatch):
     asked = []
     outputs = {"good": GOOD, "bad": BAD, "runs/x": GOOD, "runs/x@avg5": GOOD}
 
-    def translate(name, source, settings):
+    def translate(name, source, settings, warn):
         asked.append((name, source, settings))
         return Text(name, outputs[name])
 
@@ -132,6 +135,9 @@ def test_tokenised_text_is_warned_about(folder, capsys):
         (["--model", "good", "--source", "ref.txt"], 2, "there is no reference"),
         (["--model", "absent"], 2, "absent is not a run directory"),
         (["--model", "good", "-s", "ref.txt", "-r", "ref.txt", "-o", "no/out"], 2, "does not exist"),
+        (["--model", "good", "-s", "ref.txt", "-r", "ref.txt", "-o", "."], 2, "is a directory"),
+        (["--model", "good", "-s", "ref.txt", "-r", "ref.txt", "--paired", "t"], 2, "unknown paired test"),
+        (["short.txt", "--model", "good", "-s", "ref.txt", "-r", "ref.txt"], 3, "line counts differ"),
     ],
 )
 def test_mistakes_are_one_line_and_an_exit_code(folder, models, capsys, arguments, code, message):
@@ -155,7 +161,8 @@ def test_models_translate_the_source_and_are_compared(folder, models, capsys):
     assert [row[0] for row in rows] == ["good", "bad"]
     assert [name for name, _, _ in models] == ["good", "bad"]
     assert models[0][1].lines == RAW
-    assert (models[0][2].beam, models[0][2].length_penalty) == (7, 0.5)
+    assert models[0][2].decoding == {"beam": 7, "length_penalty": 0.5}
+    assert (models[0][2].device, models[0][2].precision) == ("auto", "auto")
 
 
 def test_the_translation_of_a_model_is_written(folder, models):
@@ -164,6 +171,42 @@ def test_the_translation_of_a_model_is_written(folder, models):
     assert main(command) == 0
     assert Path("out.txt").read_text(encoding="utf-8") == "".join(f"{line}\n" for line in GOOD)
     assert sorted(path.name for path in folder.iterdir()) == ["bad.txt", "good.txt", "out.txt", "ref.txt"]
+
+
+def test_scores_are_shown_when_the_translation_cannot_be_written(folder, models, monkeypatch, capsys):
+    def full_disk(**_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(from_model.tempfile, "mkstemp", full_disk)
+    command = ["evaluate", "--model", "good", "-s", "ref.txt", "-r", "ref.txt", "--output", "out.txt"]
+    assert main(command) == 6
+    out, err = capsys.readouterr()
+    assert out.startswith("system")
+    assert "error: out.txt: cannot write: No space left on device" in err
+    assert not Path("out.txt").exists()
+
+
+def test_a_model_is_loaded_with_the_settings_of_the_command(folder, monkeypatch, capsys):
+    calls = []
+
+    class Translator:
+        def translate(self, lines):
+            return [line.upper() for line in lines]
+
+    def load(name, device, precision, *, settings, warn):
+        calls.append((name, device, precision, settings))
+        warn("line 3 was cut")
+        return Translator()
+
+    translator = ModuleType("deepwire.decoding.translator")
+    monkeypatch.setattr(translator, "load", load, raising=False)
+    monkeypatch.setitem(sys.modules, "deepwire.decoding.translator", translator)
+    command = ["evaluate", "--model", "m", "-s", "ref.txt", "-r", "ref.txt", "--lowercase", "--beam", "2"]
+    assert main([*command, "--device", "cpu", "--precision", "fp32"]) == 0
+    assert calls == [("m", "cpu", "fp32", {"beam": 2})]
+    out, err = capsys.readouterr()
+    assert out.splitlines()[1].split() == ["m", "100.00"]
+    assert err == "warning: line 3 was cut\n"
 
 
 @pytest.mark.parametrize("name", ["runs/x", "runs/x@avg5"])

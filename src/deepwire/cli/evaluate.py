@@ -50,7 +50,8 @@ Seed = Annotated[int, typer.Option(min=0, help="Seed of the test; the default is
 Beam = Annotated[int | None, typer.Option(min=1, help="Beam of the models. Default: their own.")]
 LengthPenalty = Annotated[float | None, typer.Option(help="Length penalty. Default: the models' own.")]
 BatchTokens = Annotated[int | None, typer.Option(min=1, help="Source subwords in a batch of the models.")]
-Device = Annotated[str | None, typer.Option(help="Device of the models: cpu, cuda, cuda:1.")]
+Device = Annotated[str, typer.Option(help="Device of the models: auto, cpu, cuda, cuda:1.")]
+Precision = Annotated[str, typer.Option(help="Precision of the models: auto, fp32 or bf16.")]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write the translation of the (one) model there.")
 ]
@@ -73,7 +74,8 @@ def evaluate(
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
     batch_tokens: BatchTokens = None,
-    device: Device = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
     output: Output = None,
     as_json: Json = False,
 ) -> None:
@@ -98,20 +100,27 @@ def evaluate(
     _check_inputs([*files, *models], models, reference, source, output, baseline, paired)
     options = MetricOptions(tokenize, lowercase=lowercase, split_hyphens=split_hyphens)
     metrics = [make_metric(name, options) for name in dict.fromkeys(metric or ["bleu"])]
+    place = 0 if baseline is None else [*files, *models].index(baseline)
+    test = None if paired is None else PairedTest(paired, place, samples, seed)
+    if test is not None:
+        test.check(len(files) + len(models))
 
     systems = [read_text(Path(name)) for name in files]
     references = [read_text(path) for path in reference or ()]
     if models:
         from deepwire.evaluation.from_model import SearchSettings
 
-        search = SearchSettings(beam, length_penalty, batch_tokens, device)
-        translations, answer = _translations(models, source, references, search, output)
+        changes = {"beam": beam, "length_penalty": length_penalty, "batch_tokens": batch_tokens}
+        search = SearchSettings(
+            {key: new for key, new in changes.items() if new is not None}, device, precision
+        )
+        translations, references = _translations(models, source, systems, references, search)
         systems += translations
-        references = references or [answer]
-    place = 0 if baseline is None else [*files, *models].index(baseline)
-    test = None if paired is None else PairedTest(paired, place, samples, seed)
-    report = compare(systems, references, metrics, test)
-    _show(report, as_json)
+    try:
+        if output is not None:
+            _write(output, systems[-1])
+    finally:  # the scores are shown even when the disk is full
+        _show(compare(systems, references, metrics, test), as_json)
 
 
 def _check_inputs(
@@ -137,6 +146,8 @@ def _check_inputs(
         raise UsageError(f"--output needs exactly one --model, not {len(models)}", "run it once per model")
     if output is not None and not output.parent.is_dir():
         raise UsageError(f"{output}: the folder {output.parent} does not exist", "create it first")
+    if output is not None and output.is_dir():
+        raise UsageError(f"{output}: is a directory", "name a file in it")
     if baseline is not None and paired is None:
         raise UsageError("--baseline is for tests, and there is no --paired", "add --paired bootstrap")
 
@@ -144,33 +155,42 @@ def _check_inputs(
 def _translations(
     models: Sequence[str],
     source: Path | None,
-    references: Sequence[Text],
+    files: Sequence[Text],
+    references: list[Text],
     search: SearchSettings,
-    output: Path | None,
-) -> tuple[list[Text], Text]:
-    """The translations, and the reference of the test set (or the first one given)."""
+) -> tuple[list[Text], list[Text]]:
+    """The translation of each model, and the references: those given, or that of the first run's test set."""
     from deepwire.evaluation import from_model
     from deepwire.evaluation.base import check_line_counts
     from deepwire.evaluation.texts import read_text
 
     if source is None:
         text, answer = from_model.test_set(models[0])
+        references = references or [answer]
     else:
-        text, answer = read_text(source), references[0]
+        text = read_text(source)
     # Counts are compared now: a mistake must not show up only after an hour of translation.
-    check_line_counts([(each.name, each.lines) for each in (text, *(references or [answer]))])
-    translations = [from_model.translate(name, text, search) for name in models]
-    if output is not None:
-        from_model.write_lines(output, translations[0].lines)
-    return translations, answer
+    check_line_counts([(each.name, each.lines) for each in (text, *files, *references)])
+    return [from_model.translate(name, text, search, _warn) for name in models], references
+
+
+def _write(output: Path, translation: Text) -> None:
+    from deepwire.evaluation.from_model import write_lines
+
+    write_lines(output, translation.lines)
 
 
 def _show(report: Report, as_json: bool) -> None:
     import json
-    import sys
 
     from deepwire.evaluation import report as write
 
     for warning in report.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
+        _warn(warning)
     print(json.dumps(write.as_json(report), ensure_ascii=False) if as_json else write.as_text(report))
+
+
+def _warn(warning: str) -> None:
+    import sys
+
+    print(f"warning: {warning}", file=sys.stderr)

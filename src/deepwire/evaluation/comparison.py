@@ -46,6 +46,19 @@ class PairedTest:
     samples: int | None = None
     seed: int = DEFAULT_SEED
 
+    def check(self, systems: int) -> None:
+        """Check that the test exists and has something to compare.
+
+        Raises:
+            UsageError: It has not.
+        """
+        if self.test not in _TESTS:
+            raise UsageError(f"unknown paired test {self.test!r}", f"choose one of {', '.join(_TESTS)}")
+        if systems < 2:
+            raise UsageError(
+                "a paired test needs two or more systems", "give another hypothesis file or model"
+            )
+
 
 @dataclass(frozen=True)
 class SystemResult:
@@ -94,7 +107,7 @@ def compare(
         UsageError: The test is unknown or has nothing to compare.
     """
     if paired is not None:
-        _check_test(paired, len(systems))
+        paired.check(len(systems))
     check_line_counts([(text.name, text.lines) for text in (*systems, *references)])
     answers = [text.lines for text in references]
     counts = [[metric.statistics(system.lines, answers) for metric in metrics] for system in systems]
@@ -117,13 +130,6 @@ def compare(
         baseline=None if paired is None else paired.baseline,
         warnings=tuple(_warnings([*systems, *references], metrics)),
     )
-
-
-def _check_test(paired: PairedTest, systems: int) -> None:
-    if paired.test not in _TESTS:
-        raise UsageError(f"unknown paired test {paired.test!r}", f"choose one of {', '.join(_TESTS)}")
-    if systems < 2:
-        raise UsageError("a paired test needs two or more systems", "give another hypothesis file or model")
 
 
 def _test(

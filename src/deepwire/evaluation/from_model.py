@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,33 +21,37 @@ RESOLVED_CONFIG = "config.resolved.json"
 
 @dataclass(frozen=True)
 class SearchSettings:
-    """What to change in the decoding settings of a model; None keeps the model's own.
+    """Where a model runs, and what to change in its decoding settings.
 
     Attributes:
-        beam: Hypotheses kept per sentence.
-        length_penalty: Exponent of the length penalty.
-        batch_tokens: Source subwords in one batch.
-        device: ``cpu``, ``cuda``, ``cuda:1``; None chooses.
+        decoding: Values that replace the model's own: ``{"beam": 8}``.
+        device: ``cpu``, ``cuda``, ``cuda:1``; ``auto`` is a GPU if there is one.
+        precision: ``fp32``, ``bf16``; ``auto`` is the fast one of the device.
     """
 
-    beam: int | None = None
-    length_penalty: float | None = None
-    batch_tokens: int | None = None
-    device: str | None = None
+    decoding: Mapping[str, object]
+    device: str = "auto"
+    precision: str = "auto"
 
 
-def translate(model: str, source: Text, settings: SearchSettings) -> Text:
+def translate(model: str, source: Text, settings: SearchSettings, warn: Callable[[str], None]) -> Text:
     """Translate a text with a model; the result is named after the model.
+
+    Args:
+        model: A run directory, ``RUN@avg5`` or a model directory.
+        source: Raw text.
+        settings: How and where to translate.
+        warn: Receives warnings, one line each.
 
     Raises:
         ModelError: There is no such model, or it is damaged.
         UsageError: A setting is impossible.
+        ResourceError: The device is not there.
     """
     from deepwire.decoding.translator import load  # torch; late, so that wrong files are found before
 
-    translator = load(model, device=settings.device)
-    lines = translator.translate(source.lines)
-    return Text(model, lines)
+    translator = load(model, settings.device, settings.precision, settings=settings.decoding, warn=warn)
+    return Text(model, translator.translate(source.lines))
 
 
 def test_set(model: str) -> tuple[Text, Text]:
