@@ -81,7 +81,7 @@ def test_a_file_arrives_whole(server: Server, tmp_path: Path, digest: str | None
 @pytest.mark.parametrize("ranges", [True, False])
 def test_a_broken_download_has_no_name_and_goes_on(server: Server, tmp_path: Path, ranges: bool) -> None:
     server.stop_after, server.ranges = 300_000, ranges
-    with pytest.raises(DeepwireError, match="ended after 300,000 of 700,000 bytes.*again") as error:
+    with pytest.raises(DeepwireError, match=r"ended after 300,000 of 700,000 bytes.*again") as error:
         download(server.url, tmp_path, sha256=DIGEST)
     assert error.value.exit_code == 1
     assert not (tmp_path / "corpus.tsv.gz").exists()
@@ -125,7 +125,7 @@ def test_a_refusal_names_its_code(server: Server, tmp_path: Path) -> None:
 
 
 def test_no_connection_says_so(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DeepwireError, match="cannot download.*network") as error:
+    with pytest.raises(DeepwireError, match=r"cannot download.*network") as error:
         download("http://127.0.0.1:1/corpus", tmp_path)
     assert error.value.exit_code == 1
     monkeypatch.setenv("DEEPWIRE_OFFLINE", "1")

@@ -69,7 +69,7 @@ def test_damaged_compressed_data_is_an_error(tmp_path: Path, kind: str) -> None:
 def test_zstd_without_its_package_names_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path, COMPRESS["zstd"](b"a\n"))
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    with pytest.raises(DataError, match="needs the package zstandard.*pip install"):
+    with pytest.raises(DataError, match=r"needs the package zstandard.*pip install"):
         list(read_lines(path))
 
 
@@ -151,7 +151,7 @@ def test_missing_files_suggest_near_names(tmp_path: Path) -> None:
     write(tmp_path, b"", "train.de.gz")
     with pytest.raises(DataError, match=r"train\.de: no such file \(did you mean train\.de\.gz\?\)"):
         list(read_lines(tmp_path / "train.de"))
-    with pytest.raises(DataError, match="the folder .* does not exist"):
+    with pytest.raises(DataError, match=r"the folder .* does not exist"):
         list(read_lines(tmp_path / "none" / "train.de"))
     with pytest.raises(DataError, match=r"train\.en: no such file \(also tried \.gz, \.zst, \.xz\)"):
         find_text(tmp_path / "train", "en")

@@ -13,8 +13,22 @@ from deepwire.data.report_text import printable, report_lines
 from deepwire.data.scripts import script_shares
 from deepwire.errors import DataError
 
-GERMAN = "Ein Mann mit einem Hund geht heute über die lange Straße nach Hause".split()
-RUSSIAN = "Мужчина идёт сегодня с собакой по длинной улице домой".split()
+GERMAN = [
+    "Ein",
+    "Mann",
+    "mit",
+    "einem",
+    "Hund",
+    "geht",
+    "heute",
+    "über",
+    "die",
+    "lange",
+    "Straße",
+    "nach",
+    "Hause",
+]
+RUSSIAN = ["Мужчина", "идёт", "сегодня", "с", "собакой", "по", "длинной", "улице", "домой"]
 
 
 def sentences(words: list[str], count: int, seed: int = 1) -> list[str]:

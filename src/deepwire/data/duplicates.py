@@ -12,7 +12,7 @@ _SLACK = 1024
 
 
 class DigestSet:
-    """Remembers texts by 64-bit digests: 13 to 27 bytes for each, about three times that while it grows.
+    """Remembers texts by 64-bit digests: 13 to 27 bytes for each, up to 60 while it grows.
 
     Two different texts are taken for equal with a chance of n / 2^64 each: among a hundred million pairs, one
     pair is lost with a chance of 0.03 %. The digests do not depend on the process, so results repeat.
@@ -63,11 +63,16 @@ class DigestSet:
 
         In the order of the digests, place i is the first free one at or after slot i: a running maximum.
         """
-        digests: NDArray[np.uint64] = np.sort(self._table[self._table != 0])
+        digests: NDArray[np.uint64] = self._table[self._table != 0]
+        del self._table, self._view  # before the larger one takes memory
+        digests.sort()
         shift = 64 - bits
         order = np.arange(len(digests), dtype=np.int64)
-        slots = (digests >> np.uint64(shift)).astype(np.int64)
-        places = np.maximum.accumulate(slots - order) + order
+        places = (digests >> np.uint64(shift)).view(np.int64)
+        places -= order
+        np.maximum.accumulate(places, out=places)
+        places += order
+        del order
         table = np.zeros((1 << bits) + _SLACK, dtype=np.uint64)
         table[places] = digests
         self._table, self._view, self._bits, self._shift = table, table.data, bits, shift
