@@ -41,7 +41,7 @@ class BleuMetric(Metric):
             raise UsageError(f"unknown tokenizer {tokenize!r}", f"choose one of {', '.join(TOKENIZERS)}")
         try:
             self._bleu = BLEU(lowercase=lowercase, tokenize=tokenize, smooth_method=smoothing, force=True)
-        except (ImportError, RuntimeError) as error:
+        except (ImportError, RuntimeError, AssertionError) as error:  # a wrong MeCab dictionary is asserted
             raise UsageError(
                 f"tokenizer {tokenize} cannot be used here", _tokenizer_hint(tokenize)
             ) from error
@@ -148,4 +148,4 @@ class TerMetric(Metric):
 
 def _tokenizer_hint(tokenize: str) -> str:
     extra = {"ja-mecab": "pip install 'sacrebleu[ja]'", "ko-mecab": "pip install 'sacrebleu[ko]'"}
-    return extra.get(tokenize, "pip install sentencepiece")
+    return extra.get(tokenize, "its downloaded model may be damaged: remove it below ~/.sacrebleu/models")
