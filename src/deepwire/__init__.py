@@ -1,10 +1,55 @@
 """deepwire: train, study and serve deep Transformer translation models.
 
-From Python: ``deepwire.load(path).translate(["..."])`` and ``deepwire.build(config, vocabulary_size)``.
-Importing this package imports no torch; the two functions do when they are called.
+From Python: ``deepwire.load("runs/demo").translate(["..."])`` gives translations,
+``deepwire.build(config, vocabulary_size)`` an untrained model. Importing this package imports no torch; using one
+of the two does.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from deepwire.decoding.translator import load as load
+    from deepwire.model.config import ModelConfig
+    from deepwire.model.translator import TranslationModel
+
 __version__ = "0.1.0"
-__all__ = ["__version__"]
+__all__ = ["__version__", "build", "load"]
+
+
+def build(
+    config: ModelConfig | Mapping[str, object] | str | Path, vocabulary_size: int | tuple[int, int]
+) -> TranslationModel:
+    """An untrained model, initialised as its configuration says.
+
+    Args:
+        config: The model section: an object, a mapping with the keys of a run file's ``model``, or the name of a
+            recipe or run file whose model section to take.
+        vocabulary_size: Entries of the vocabulary, or of the source and the target vocabulary.
+
+    Raises:
+        UsageError: If the run file or recipe is wrong.
+        pydantic.ValidationError: If the mapping is wrong.
+    """
+    from deepwire.model.build import build_model
+    from deepwire.model.config import ModelConfig
+    from deepwire.runfile import load_run_file
+
+    if not isinstance(config, ModelConfig):
+        named = isinstance(config, str) or hasattr(config, "__fspath__")
+        config = load_run_file(str(config)).config.model if named else ModelConfig.model_validate(config)
+    source, target = (vocabulary_size,) * 2 if isinstance(vocabulary_size, int) else vocabulary_size
+    return build_model(config, source, target)
+
+
+def __getattr__(name: str) -> object:
+    """Import ``load`` when it is first asked for."""
+    if name == "load":
+        from deepwire.decoding.translator import load
+
+        return load
+    raise AttributeError(f"module 'deepwire' has no attribute {name!r}")

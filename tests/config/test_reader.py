@@ -326,7 +326,11 @@ def test_an_override_with_broken_yaml_or_a_wrong_place(mistakes) -> None:
 
 words = st.text(st.characters(blacklist_categories=["Cs", "Cc"]), max_size=8)
 values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(10**12), 10**12) | st.floats(allow_nan=False, allow_infinity=False) | words,
+    st.none()
+    | st.booleans()
+    | st.integers(-(10**12), 10**12)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | words,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(words, inner, max_size=3),
     max_leaves=10,
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pydantic_core import ErrorDetails
 
 from deepwire.config.base import Section
-from deepwire.config.schema import child, key_paths, sections, tags
+from deepwire.config.schema import child, described_keys, sections, tags
 from deepwire.config.tree import Items, Keys, Node, Origin, Problems, Scalar
 
 _KINDS = {
@@ -231,12 +231,15 @@ def _other_key(place: _Place, section: type[Section]) -> str:
     close = difflib.get_close_matches(word, place.beside, n=1)
     if close:
         return f" (did you mean {'.'.join([*parents, close[0]])}?)"
-    everywhere: dict[str, str] = {}
-    for path in key_paths(section):
-        if path != ".".join([*parents, word]):  # another member of the union may know the key
-            everywhere.setdefault(path.rpartition(".")[2], path)
+    own = ".".join([*parents, word])  # another member of the union may know the very same key
+    keys = [(path, about) for path, about in described_keys(section) if path != own]
+    everywhere = {path.rpartition(".")[2]: path for path, _ in reversed(keys)}
     # A word that stands elsewhere must fit well: a far guess confuses more than the list of what fits here.
-    far = difflib.get_close_matches(word, list(everywhere), n=1, cutoff=0.85)
+    far = [everywhere[name] for name in difflib.get_close_matches(word, list(everywhere), n=1, cutoff=0.85)]
+    # ... and a key may have another name here: learning_rate is what the description of schedule.peak begins with.
+    far += [
+        path for path, about in keys if len(word) > 3 and about.lower().startswith(word.replace("_", " "))
+    ]
     if far:
-        return f" (did you mean {everywhere[far[0]]}?)"
+        return f" (did you mean {far[0]}?)"
     return f" (known: {', '.join(place.beside)})" if place.beside else ""

@@ -66,15 +66,15 @@ def allows(annotation: object, kind: type) -> bool:
     return False
 
 
-def key_paths(section: type[Section], prefix: str = "", depth: int = 8) -> Iterator[str]:
-    """Every dotted key that a run file may hold below ``section``."""
+def described_keys(section: type[Section], prefix: str = "", depth: int = 8) -> Iterator[tuple[str, str]]:
+    """Every dotted key that a run file may hold below ``section``, with its description."""
     if depth == 0:
         return
     for name, field in section.model_fields.items():
         path = f"{prefix}.{name}" if prefix else name
-        yield path
+        yield path, field.description or ""
         for inner in sections(field.annotation):
-            yield from key_paths(inner, path, depth - 1)
+            yield from described_keys(inner, path, depth - 1)
 
 
 def _items(annotation: object) -> object | None:
