@@ -1,17 +1,17 @@
 """deepwire: train, study and serve deep Transformer translation models.
 
 From Python: ``deepwire.load("runs/demo").translate(["..."])`` gives translations,
-``deepwire.build(config, vocabulary_size)`` an untrained model. Importing this package imports no torch; using one
-of the two does.
+``deepwire.build(config, vocabulary_size)`` an untrained model. Importing this package imports no torch;
+using one of the two does.
 """
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from deepwire.decoding.translator import load as load
     from deepwire.model.config import ModelConfig
@@ -22,13 +22,13 @@ __all__ = ["__version__", "build", "load"]
 
 
 def build(
-    config: ModelConfig | Mapping[str, object] | str | Path, vocabulary_size: int | tuple[int, int]
+    config: ModelConfig | Mapping[str, object] | str | PathLike[str], vocabulary_size: int | tuple[int, int]
 ) -> TranslationModel:
     """An untrained model, initialised as its configuration says.
 
     Args:
-        config: The model section: an object, a mapping with the keys of a run file's ``model``, or the name of a
-            recipe or run file whose model section to take.
+        config: The model section: an object, a mapping with the keys of a run file's ``model``, or the name of
+            a recipe or run file whose model section to take.
         vocabulary_size: Entries of the vocabulary, or of the source and the target vocabulary.
 
     Raises:
@@ -39,9 +39,10 @@ def build(
     from deepwire.model.config import ModelConfig
     from deepwire.runfile import load_run_file
 
-    if not isinstance(config, ModelConfig):
-        named = isinstance(config, str) or hasattr(config, "__fspath__")
-        config = load_run_file(str(config)).config.model if named else ModelConfig.model_validate(config)
+    if isinstance(config, str | PathLike):
+        config = load_run_file(str(config)).config.model
+    elif not isinstance(config, ModelConfig):
+        config = ModelConfig.model_validate(config)
     source, target = (vocabulary_size,) * 2 if isinstance(vocabulary_size, int) else vocabulary_size
     return build_model(config, source, target)
 

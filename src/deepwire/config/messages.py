@@ -236,7 +236,7 @@ def _other_key(place: _Place, section: type[Section]) -> str:
     everywhere = {path.rpartition(".")[2]: path for path, _ in reversed(keys)}
     # A word that stands elsewhere must fit well: a far guess confuses more than the list of what fits here.
     far = [everywhere[name] for name in difflib.get_close_matches(word, list(everywhere), n=1, cutoff=0.85)]
-    # ... and a key may have another name here: learning_rate is what the description of schedule.peak begins with.
+    # A key may have another name here: learning_rate is what the description of schedule begins with.
     far += [
         path for path, about in keys if len(word) > 3 and about.lower().startswith(word.replace("_", " "))
     ]
