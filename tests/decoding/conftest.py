@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from deepwire.data.vocabulary import BOS, EOS, PAD
+from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies, Vocabulary
 
 
 @dataclass
@@ -103,6 +103,39 @@ def _padded(sources: list[list[int]]) -> Tensor:
     return torch.tensor([[*ids, *[PAD] * (width - len(ids))] for ids in sources])
 
 
+class ToyVocabulary(Vocabulary):
+    """One number for each of the letters a, b, c ...; other characters are UNK, spaces are left out."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    def encode(self, text: str) -> list[int]:
+        known = range(4, self._size)
+        ids = [ord(letter) - ord("a") + 4 for letter in text if not letter.isspace()]
+        return [number if number in known else UNK for number in ids]
+
+    def sample(self, text: str, seed: int, strength: float) -> list[int]:
+        return self.encode(text)
+
+    def _join(self, ids: list[int]) -> str:
+        return "".join(map(self._piece, ids))
+
+    def _piece(self, number: int) -> str:
+        return chr(ord("a") + number - 4)
+
+    def files(self, name: str) -> dict[str, bytes]:
+        return {f"{name}.txt": str(self._size).encode()}
+
+
+def _vocabularies(size: int) -> Vocabularies:
+    one = ToyVocabulary(size)
+    return Vocabularies(one, one, joint=True, type="words")
+
+
 class Toys:
     """What the tests of this folder share."""
 
@@ -112,6 +145,7 @@ class Toys:
     every_translation = staticmethod(_every_translation)
     random_sources = staticmethod(_random_sources)
     padded = staticmethod(_padded)
+    vocabularies = staticmethod(_vocabularies)
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,6 @@ from deepwire.decoding.config import DecodingConfig
 from deepwire.decoding.rollout import greedy_search
 from deepwire.errors import ModelError
 
-NO_LIMIT = 12
-
 
 def config(**settings):
     return DecodingConfig.model_validate(settings)
@@ -31,7 +29,7 @@ def penalised(log_probability, length, exponent, form):
 )
 def test_a_beam_as_wide_as_all_translations_finds_the_true_best(toys, form, exponent, stop):
     # V = 6: 2 ordinary symbols; up to 4 of them give 31 translations.
-    for seed in range(12):
+    for seed in range(8):
         model = toys.Model(size=6, seed=seed, sharpness=1.0)
         source = [4, 5, 4, EOS]
         scored = sorted(
@@ -63,7 +61,7 @@ def test_a_beam_as_wide_as_all_translations_finds_the_true_best(toys, form, expo
 def test_the_optimal_rule_returns_the_best_even_when_it_comes_late(toys, form):
     # With all symbols open (V = 6 -> beam 16 is complete for 2 symbols and 4 steps), `optimal` may stop early
     # and must still agree with a search that never stops early.
-    for seed in range(30):
+    for seed in range(15):
         model = toys.Model(size=6, seed=seed, sharpness=0.7)
         settings = {"length_penalty_form": form, "length_penalty": 1.0, "min_length": 0, "n_best": 1}
         early = beam_search(model, toys.padded([[4, EOS]]), [4], config(beam=16, stop="optimal", **settings))
@@ -103,7 +101,7 @@ def test_hypotheses_are_distinct_ordered_and_hold_no_special_symbols(toys, beam,
             assert 1 <= len(hypothesis.ids) <= limit
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     seed=st.integers(0, 1000),
     beam=st.integers(1, 6),
@@ -118,7 +116,7 @@ def test_a_translation_does_not_depend_on_its_batch(toys, seed, beam, stop, batc
 
     def search(chosen):
         rows = [sources[i] for i in chosen]
-        found = beam_search(model, toys.padded(rows), [2 * len(row) for row in rows], settings_)
+        found = beam_search(model, toys.padded(rows), [len(row) + 2 for row in rows], settings_)
         return dict(zip(chosen, found, strict=True))
 
     together = search(list(range(16)))

@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from deepwire.config.base import Section
+from deepwire.config.quantities import Count
 
 LengthPenaltyForm = Literal["gnmt", "average"]
 StopRule = Literal["first", "optimal"]
@@ -28,6 +29,7 @@ class SamplingConfig(Section):
         le=1,
         description="draw from the fewest subwords that together reach probability p; 1 = all",
     )
+    seed: int = Field(1, ge=0, lt=2**63, description="the same seed draws the same translation of a line")
 
 
 class DecodingConfig(Section):
@@ -67,12 +69,12 @@ class DecodingConfig(Section):
         None, ge=0, description="subtracted from the log-probability of UNK; null = UNK is never produced"
     )
     sampling: SamplingConfig | None = Field(None, description="draw at random instead of beam search")
-    batch_tokens: int = Field(
+    batch_tokens: Count = Field(
         8192,
         ge=1,
         description="source subwords with padding, times hypotheses per sentence, in one batch",
     )
-    window: int = Field(
+    window: Count = Field(
         4096, ge=1, le=1_000_000, description="lines read ahead and sorted by length; bounds the memory"
     )
 

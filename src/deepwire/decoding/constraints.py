@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
+from deepwire.decoding.batching import padded
 from deepwire.decoding.config import DecodingConfig
 
 _NEVER = -torch.inf
@@ -41,7 +42,7 @@ class Constraints:
         self._next_limit = min(limits)
         self.longest = max(limits)
         self.limits = torch.tensor(limits, device=device)
-        self._prefixes = None if prefixes is None else _padded(prefixes, device)
+        self._prefixes = None if prefixes is None else padded(prefixes, device)
 
     def keep(self, sentences: Tensor) -> None:
         """Only these sentences stay."""
@@ -80,13 +81,6 @@ class Constraints:
         wanted = self._prefixes[:, step].view(-1, 1, 1).expand(-1, log_probs.size(1), 1)
         original = log_probs.gather(2, wanted)
         return wanted, original.masked_fill(wanted == PAD, _NEVER)
-
-
-def _padded(prefixes: Sequence[Sequence[int]], device: torch.device) -> Tensor:
-    """Prefixes as one tensor `[N, longest]`, filled with PAD."""
-    width = max(len(prefix) for prefix in prefixes)
-    rows = [[*prefix, *[PAD] * (width - len(prefix))] for prefix in prefixes]
-    return torch.tensor(rows, dtype=torch.int64, device=device)
 
 
 def _forbid_repeats(log_probs: Tensor, history: Tensor, n: int) -> None:

@@ -32,7 +32,7 @@ class Choice(Protocol):
 class Best:
     """The most probable subword."""
 
-    def choose(self, log_probs: Tensor, step: int) -> Tensor:
+    def choose(self, log_probs: Tensor, step: int) -> Tensor:  # noqa: ARG002 - the same at every step
         """A token for each row of `log_probs` `[rows, V]`: `[rows]`."""
         return top(log_probs, 1)[1].squeeze(1)
 

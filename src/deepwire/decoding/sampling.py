@@ -22,18 +22,18 @@ def sample(
     limits: Sequence[int],
     config: DecodingConfig,
     sampling: SamplingConfig,
-    seeds: Sequence[tuple[int, int]],
+    numbers: Sequence[int],
     prefixes: Sequence[Sequence[int]] | None = None,
 ) -> list[list[Hypothesis]]:
     """`n_best` random translations of each sentence `[N, S]`, the best score first; they may be equal.
 
     Args:
-        seeds: For each sentence the seed and its number: its random numbers depend on nothing else, so that
-            a translation does not depend on the batch.
+        numbers: A number for each sentence, its line: with the seed it determines its random numbers, so
+            that a translation does not depend on the batch.
     """
     constraints = Constraints(config, limits, prefixes, source.device)
     lengths = [int(limit) + 1 for limit in constraints.limits.tolist()]
-    uniform = _uniform(seeds, config.n_best, lengths).to(source.device)
+    uniform = _uniform(sampling.seed, numbers, config.n_best, lengths).to(source.device)
     return roll_out(model, source, config.n_best, config, constraints, _Draw(sampling, uniform))
 
 
@@ -68,11 +68,11 @@ class _Draw:
         return log_probs, None
 
 
-def _uniform(seeds: Sequence[tuple[int, int]], samples: int, lengths: Sequence[int]) -> Tensor:
+def _uniform(seed: int, numbers: Sequence[int], samples: int, lengths: Sequence[int]) -> Tensor:
     """Uniform numbers in [0, 1) per sentence, sample and step: `[N, samples, longest]`, float64."""
-    numbers = np.zeros((len(seeds), samples, max(lengths)))
-    for row, ((seed, number), length) in enumerate(zip(seeds, lengths, strict=True)):
+    uniform = np.zeros((len(numbers), samples, max(lengths)))
+    for row, (number, length) in enumerate(zip(numbers, lengths, strict=True)):
         generator = np.random.Generator(np.random.Philox(key=np.array([seed, number], dtype=np.uint64)))
         # 24 bits each: times a float64 sum they stay below it, so the search in the sums stays inside.
-        numbers[row, :, :length] = generator.random((samples, length), dtype=np.float32)
-    return torch.from_numpy(numbers)
+        uniform[row, :, :length] = generator.random((samples, length), dtype=np.float32)
+    return torch.from_numpy(uniform)

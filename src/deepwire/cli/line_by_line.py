@@ -1,0 +1,94 @@
+"""What `translate` and `score` share: lines in, as many answers out, progress and warnings on stderr."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Generic, TypeVar
+
+Line = TypeVar("Line")
+Answer = TypeVar("Answer")
+
+
+class Counted(Generic[Line]):
+    """Hands lines through and counts them."""
+
+    def __init__(self, lines: Iterable[Line]) -> None:
+        self._lines, self.count = lines, 0
+
+    def __iter__(self) -> Iterator[Line]:
+        for line in self._lines:
+            self.count += 1
+            yield line
+
+
+def write_answers(
+    lines: Counted[Line],
+    answers: Iterable[Answer],
+    form: Callable[[Answer], str],
+    output: Path,
+    *,
+    flush: bool,
+    quiet: bool,
+) -> None:
+    """Write one answer for each line; a file gets its name only when all are written.
+
+    Raises:
+        DeepwireError: There were more or fewer answers than lines.
+    """
+    from deepwire.decoding.output import open_output
+    from deepwire.errors import DeepwireError
+
+    progress = _Progress(quiet)
+    with open_output(output) as out:
+        for answer in answers:
+            out.write(f"{form(answer)}\n")
+            if flush:
+                out.flush()
+            progress.add()
+        if progress.count != lines.count:
+            raise DeepwireError(f"{lines.count} lines were read, but {progress.count} answers written")
+    progress.end()
+
+
+def warn(text: str) -> None:
+    """Print a warning on stderr."""
+    print(f"warning: {text}", file=sys.stderr)
+
+
+def use_threads(count: int | None) -> None:
+    """Let torch use this many CPU threads; None leaves its own choice."""
+    if count is not None:
+        import torch
+
+        torch.set_num_threads(count)
+
+
+def given(options: Mapping[str, object]) -> dict[str, object]:
+    """The options that have a value."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+class _Progress:
+    """Counts lines: one changing line where stderr is a terminal, a summary at the end."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.count = 0
+        self._quiet, self._live = quiet, sys.stderr.isatty() and not sys.stdout.isatty()
+        self._begun = self._next = time.monotonic()
+
+    def add(self) -> None:
+        self.count += 1
+        if self._live and not self._quiet and time.monotonic() > self._next:
+            self._next = time.monotonic() + 0.5
+            print(f"\r{self._text()} ", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if not self._quiet:
+            print("\r" * self._live + self._text(), file=sys.stderr)
+
+    def _text(self) -> str:
+        seconds = time.monotonic() - self._begun
+        return f"{self.count:,} lines in {seconds:.1f} s ({self.count / max(seconds, 1e-9):.1f} lines/s)"

@@ -1,0 +1,68 @@
+"""``deepwire score``: log-probabilities of given translations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+STDIO = Path("-")
+
+Models = Annotated[
+    list[str],
+    typer.Argument(metavar="MODEL...", help="Run directory, RUN@avg5 or model; several = an ensemble."),
+]
+Source = Annotated[Path, typer.Option("--source", "-s", help="Source text; - is stdin.")]
+Target = Annotated[Path, typer.Option("--target", "-t", help="Its translation, line by line; - is stdin.")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="File for the scores; - is stdout.")]
+Json = Annotated[bool, typer.Option("--json", help="Write one JSON object a line.")]
+PerToken = Annotated[
+    bool, typer.Option("--per-token", help="Also write the log-probability of each subword and of EOS.")
+]
+Normalize = Annotated[
+    bool, typer.Option("--normalize", help="Divide by the number of subwords, EOS counted.")
+]
+BatchTokens = Annotated[int | None, typer.Option(min=1, help="Padded subwords in a batch. [model's own]")]
+Precision = Annotated[str, typer.Option(help="fp32, bf16, or auto: the fast one of the device.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, or auto: a GPU if there is one.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. [all]")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")]
+
+
+def score(
+    models: Models,
+    source: Source,
+    target: Target,
+    output: Output = STDIO,
+    as_json: Json = False,
+    per_token: PerToken = False,
+    normalize: Normalize = False,
+    batch_tokens: BatchTokens = None,
+    precision: Precision = "auto",
+    device: Device = "auto",
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Print, for each pair of lines, the natural log-probability that the model gives to the target.
+
+    The sum over the subwords and EOS; 0 for a pair with an empty side, with a warning (a flag in JSON).
+
+    deepwire score runs/demo --source test.de --target test.en
+    """
+    from functools import partial
+
+    from deepwire.cli.line_by_line import Counted, given, use_threads, warn, write_answers
+    from deepwire.decoding import formats
+    from deepwire.decoding.requests import pairs
+    from deepwire.decoding.translator import load
+    from deepwire.errors import UsageError
+
+    if source == target == STDIO:
+        raise UsageError("only one text can come from stdin (-)", "put the other one into a file")
+    use_threads(threads)
+    translator = load(models, device, precision, settings=given({"batch_tokens": batch_tokens}), warn=warn)
+    write = formats.pair_score_json if as_json else formats.pair_score
+    form = partial(write, normalize=normalize, per_token=per_token)
+    lines = Counted(pairs(source, target, warn))
+    write_answers(lines, translator.score(lines), form, output, flush=False, quiet=quiet)

@@ -1,0 +1,134 @@
+"""``deepwire translate``: text in, text out, line by line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from deepwire.decoding.formats import TranslationFormat
+
+STDIO = Path("-")
+
+Models = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="MODEL...",
+        help="Run directory (its best checkpoint), RUN@avg5 or model; several = an ensemble.",
+    ),
+]
+Input = Annotated[
+    Path, typer.Option("--input", "-i", help="Text to translate; - is stdin; also .gz/.zst/.xz.")
+]
+Output = Annotated[Path, typer.Option("--output", "-o", help="File for the translations; - is stdout.")]
+Beam = Annotated[int | None, typer.Option(min=1, help="Hypotheses per sentence; 1 = greedy. [model's own]")]
+LengthPenalty = Annotated[
+    float | None, typer.Option(help="Exponent of the length penalty; 0 = none. [model's own]")
+]
+NBest = Annotated[
+    int | None,
+    typer.Option(min=1, help="Write this many candidates a line: `0 ||| text ||| Score= ||| score`."),
+]
+Sample = Annotated[bool, typer.Option("--sample", help="Draw translations at random instead of searching.")]
+TopK = Annotated[int | None, typer.Option(min=1, help="Draw from the k most probable subwords only.")]
+TopP = Annotated[
+    float | None, typer.Option(help="Draw from the fewest subwords that together reach this probability.")
+]
+Temperature = Annotated[float | None, typer.Option(help="Below 1: more careful draws, above 1: more varied.")]
+Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the draws; the same gives the same text. [1]")]
+Prefix = Annotated[
+    Path | None, typer.Option(help="Text that each translation must begin with, one line for each line.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Write one JSON object a line.")]
+JsonInput = Annotated[
+    bool,
+    typer.Option(
+        "--json-input", help='Read JSON lines: {"text": ..., "prefix": ...}; other fields are kept.'
+    ),
+]
+Scores = Annotated[bool, typer.Option("--scores", help="Write score, tab, translation.")]
+Stream = Annotated[bool, typer.Option("--stream", help="Answer each line as it comes.")]
+BatchTokens = Annotated[
+    int | None, typer.Option(min=1, help="Source subwords times hypotheses in a batch. [model's own]")
+]
+Precision = Annotated[str, typer.Option(help="fp32, bf16, or auto: the fast one of the device.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, or auto: a GPU if there is one.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. [all]")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")]
+
+
+def translate(
+    models: Models,
+    input_: Input = STDIO,
+    output: Output = STDIO,
+    beam: Beam = None,
+    length_penalty: LengthPenalty = None,
+    n_best: NBest = None,
+    sample: Sample = False,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    temperature: Temperature = None,
+    seed: Seed = None,
+    prefix: Prefix = None,
+    as_json: Json = False,
+    json_input: JsonInput = False,
+    scores: Scores = False,
+    stream: Stream = False,
+    batch_tokens: BatchTokens = None,
+    precision: Precision = "auto",
+    device: Device = "auto",
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Translate raw text: one line out for each line in, in the same order; an empty line stays empty.
+
+    deepwire translate runs/demo < test.de > test.en
+
+    deepwire translate runs/a runs/b@avg5 --input test.de.gz --beam 8 --n-best 4
+
+    deepwire translate runs/demo --sample --top-p 0.9 --seed 7 --input test.de
+    """
+    from deepwire.cli.line_by_line import Counted, given, use_threads, warn, write_answers
+    from deepwire.decoding.requests import json_requests, text_requests
+    from deepwire.decoding.translator import load
+    from deepwire.errors import UsageError
+
+    sampling = given({"top_k": top_k, "top_p": top_p, "temperature": temperature, "seed": seed})
+    if sampling and not sample:
+        name = next(iter(sampling)).replace("_", "-")
+        raise UsageError(f"--{name} is for random translations", "add --sample")
+    if prefix is not None and json_input:
+        raise UsageError("--prefix and --json-input exclude each other", 'write "prefix" into the JSON lines')
+    if prefix == input_ == STDIO:
+        raise UsageError("only one text can come from stdin (-)", "put the other one into a file")
+    form = _format(as_json, n_best is not None, scores)
+    settings = given(
+        {"beam": beam, "length_penalty": length_penalty, "n_best": n_best, "batch_tokens": batch_tokens}
+    )
+    if sample:
+        settings["sampling"] = sampling
+    use_threads(threads)
+    translator = load(models, device, precision, settings=settings, warn=warn)
+    requests = Counted(json_requests(input_, warn) if json_input else text_requests(input_, prefix, warn))
+    answers = translator.translations(requests, window=1 if stream else None)
+    write_answers(requests, answers, form, output, flush=stream, quiet=quiet)
+
+
+def _format(as_json: bool, n_best: bool, scores: bool) -> TranslationFormat:
+    """How answers are written.
+
+    Raises:
+        UsageError: two formats exclude each other.
+    """
+    from deepwire.decoding import formats
+    from deepwire.errors import UsageError
+
+    if scores and (as_json or n_best):
+        raise UsageError("--scores is for plain text", "JSON and n-best lists hold scores anyway")
+    if as_json:
+        return formats.as_json
+    if n_best:
+        return formats.n_best
+    return formats.scored if scores else formats.plain

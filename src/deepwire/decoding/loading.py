@@ -1,0 +1,120 @@
+"""From MODEL names to models on a device that fit together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from pydantic import ValidationError
+
+from deepwire.checkpoint.locate import resolve
+from deepwire.checkpoint.store import LoadedModel, load_model
+from deepwire.decoding.config import DecodingConfig
+from deepwire.errors import ModelError, ResourceError, UsageError
+from deepwire.ops.precision import pick
+
+_PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+@dataclass(frozen=True)
+class LoadedModels:
+    """Models with one vocabulary, and the settings to translate with."""
+
+    parts: tuple[LoadedModel, ...]
+    config: DecodingConfig
+    device: torch.device
+    source_bos: bool
+
+
+def load_models(
+    names: Sequence[str | Path], device: str | None, precision: str, settings: Mapping[str, object]
+) -> LoadedModels:
+    """Load models that are to act as one.
+
+    Args:
+        names: MODEL names: run directories, `RUN@avg5`, model directories.
+        device: `cpu`, `cuda`, `cuda:1`; `auto` or None = a GPU if there is one.
+        precision: `fp32`, `bf16`, or `auto` = the fast one of the device.
+        settings: Decoding settings that replace those stored with the first model.
+
+    Raises:
+        ModelError: A model is missing or damaged, or the vocabularies differ.
+        UsageError: A setting is impossible.
+        ResourceError: The device does not exist.
+    """
+    if not names:
+        raise UsageError("no model to load", "name at least one")
+    place = pick_device(device)
+    kind = _number_format(place, precision)
+    parts = tuple(load_model(resolve(str(name)), place, kind) for name in names)
+    first = parts[0]
+    for part in parts[1:]:
+        _check_partners(first, part)
+    return LoadedModels(parts, _config(first, settings), place, _source_bos(first))
+
+
+def pick_device(name: str | None) -> torch.device:
+    """The device of that name; `auto` and None are the first GPU if there is one, otherwise the CPU.
+
+    Raises:
+        UsageError: There is no device of that name at all.
+        ResourceError: This machine does not have it.
+    """
+    if name is None or name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UsageError(f"unknown device {name!r}", "use auto, cpu, cuda or cuda:1") from None
+    if device.type not in ("cpu", "cuda"):
+        raise UsageError(f"device {name!r} is not supported", "use auto, cpu, cuda or cuda:1")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        found = torch.cuda.device_count()
+        raise ResourceError(f"device {name!r} is not there: {found} GPUs found", "use --device cpu")
+    return device
+
+
+def _number_format(device: torch.device, precision: str) -> torch.dtype:
+    if precision == "auto":
+        return pick(device, "auto")
+    if precision not in _PRECISIONS:
+        raise UsageError(f"unknown precision {precision!r}", f"use auto, {' or '.join(_PRECISIONS)}")
+    return _PRECISIONS[precision]
+
+
+def _check_partners(first: LoadedModel, other: LoadedModel) -> None:
+    if first.vocabularies.digest != other.vocabularies.digest:
+        raise ModelError(
+            f"{first.folder} and {other.folder} have different vocabularies",
+            "models translate together only if they were trained on one prepared corpus",
+        )
+    if _source_bos(first) != _source_bos(other):
+        raise ModelError(f"{first.folder} and {other.folder} differ in data.source_bos")
+
+
+def _source_bos(model: LoadedModel) -> bool:
+    return model.metadata.get("source_bos") is True
+
+
+def _config(model: LoadedModel, settings: Mapping[str, object]) -> DecodingConfig:
+    """The settings stored with the model, with those of the caller on top."""
+    stored = model.metadata.get("decoding", {})
+    if not isinstance(stored, dict):
+        raise ModelError(f"{model.folder}: the stored decoding settings are damaged")
+    try:
+        DecodingConfig.model_validate(stored)
+    except ValidationError as error:
+        raise ModelError(f"{model.folder}: stored decoding settings: {_first_fault(error)}") from error
+    try:
+        return DecodingConfig.model_validate({**stored, **settings})
+    except ValidationError as error:
+        raise UsageError(f"decoding settings: {_first_fault(error)}") from error
+
+
+def _first_fault(error: ValidationError) -> str:
+    fault = error.errors()[0]
+    where = ".".join(str(part) for part in fault["loc"])
+    text = fault["msg"].removeprefix("Value error, ")
+    return f"{where}: {text}" if where else text

@@ -1,0 +1,91 @@
+"""The probability that a model gives to given translations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+import torch
+
+from deepwire.data.vocabulary import BOS, EOS, Vocabulary
+from deepwire.decoding.batching import batches_by_length, padded
+from deepwire.decoding.config import DecodingConfig
+from deepwire.decoding.contract import ScoreModel
+from deepwire.decoding.source import SourceEncoder
+
+Flag = Literal["empty_source", "empty_target"]
+
+
+@dataclass(frozen=True)
+class PairScore:
+    """The score of one pair of lines."""
+
+    line: int
+    """Counted from 1."""
+    log_probability: float
+    """Natural logarithm, summed over the subwords and EOS; 0 with a flag."""
+    tokens: tuple[str, ...]
+    """The subwords of the target; the last value of `token_log_probabilities` is that of EOS."""
+    token_log_probabilities: tuple[float, ...]
+    flag: Flag | None = None
+    """Why the pair has no probability."""
+
+    @property
+    def mean(self) -> float:
+        """Log-probability per subword, EOS counted."""
+        return self.log_probability / max(1, len(self.token_log_probabilities))
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Scores pairs of lines in batches, in their order, none left out."""
+
+    model: ScoreModel
+    target: Vocabulary
+    source: SourceEncoder
+    config: DecodingConfig
+    device: torch.device
+
+    def score(self, pairs: Iterable[tuple[str, str]], window: int) -> Iterator[PairScore]:
+        """Score (source, target) lines; `window` of them are read ahead and sorted by length.
+
+        A pair with an empty side gets log-probability 0 and a flag. A source longer than
+        `max_source_length` is cut as in translation; a target is never cut.
+        """
+        numbered = enumerate(pairs, 1)
+        while read := list(islice(numbered, window)):
+            yield from self._score_window(read)
+
+    @torch.inference_mode()
+    def _score_window(self, read: Sequence[tuple[int, tuple[str, str]]]) -> list[PairScore]:
+        lines = [line for line, _ in read]
+        sources = self.source.encode_lines([source for _, (source, _) in read], lines)
+        targets = self.target.encode_lines([target for _, (_, target) in read])
+        results: list[PairScore | None] = [
+            self._flagged(line, source, target)
+            for (line, _), source, target in zip(read, sources, targets, strict=True)
+        ]
+        full = [row for row, result in enumerate(results) if result is None]
+        lengths = [max(len(sources[row]), len(targets[row]) + 1) for row in full]
+        for batch in batches_by_length(lengths, self.config.batch_tokens):
+            rows = [full[index] for index in batch]
+            values = self.model.score(
+                padded([sources[row] for row in rows], self.device),
+                padded([[BOS, *targets[row]] for row in rows], self.device),
+                padded([[*targets[row], EOS] for row in rows], self.device),
+            ).tolist()
+            for row, tokens in zip(rows, values, strict=True):
+                own = tuple(tokens[: len(targets[row]) + 1])
+                pieces = tuple(self.target.pieces(targets[row]))
+                results[row] = PairScore(read[row][0], sum(own), pieces, own)
+        return [result for result in results if result is not None]
+
+    def _flagged(self, line: int, source: Sequence[int], target: Sequence[int]) -> PairScore | None:
+        """The score of a pair with an empty side; None if both have text."""
+        if source and target:
+            return None
+        side: Flag = "empty_target" if source else "empty_source"
+        self.source.warn(f"line {line}: {side.replace('_', ' ')}, the score is 0")
+        return PairScore(line, 0.0, (), (), side)

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from deepwire.decoding.config import DecodingConfig
+from deepwire.decoding.hypotheses import LengthPenalty
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"beam": 0}, "greater than or equal to 1"),
+        ({"beam": 4, "n_best": 5}, r"n_best must be at most beam \(4\), but is 5"),
+        ({"max_length_ratio": 0, "max_length_extra": 0}, "no output would be allowed"),
+        ({"sampling": {"temperature": 0}}, "greater than 0"),
+        ({"sampling": {"top_p": 1.5}}, "less than or equal to 1"),
+        ({"length_penalty": float("nan")}, "finite"),
+        ({"length_penalty_form": "wu"}, "'gnmt' or 'average'"),
+        ({"bean": 4}, "Extra inputs"),
+        ({"batch_tokens": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_impossible_values(settings, message):
+    with pytest.raises(ValidationError, match=message):
+        DecodingConfig.model_validate(settings)
+
+
+def test_samples_need_no_beam():
+    config = DecodingConfig.model_validate({"n_best": 50, "sampling": {}, "batch_tokens": "16k"})
+    assert (config.width, config.batch_tokens) == (50, 16_000)
+
+
+def test_length_penalties():
+    assert LengthPenalty(0.6, "gnmt").divisor(7) == pytest.approx(2**0.6)
+    assert LengthPenalty(1.0, "average").divisor(7) == pytest.approx(7)
+    assert LengthPenalty(0.0, "gnmt").divisor(100) == LengthPenalty(0.0, "average").divisor(100) == 1
+
+
+def test_the_longest_output():
+    assert DecodingConfig().output_limit(10) == 70
+    assert DecodingConfig(max_length_ratio=0.1, max_length_extra=0).output_limit(3) == 1

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deepwire.data.vocabulary import EOS
+from deepwire.decoding.config import DecodingConfig
+from deepwire.decoding.translator import Translator
+
+PAIRS = [("abc", "cba"), ("", "a"), ("abcdef", "aaaaaaaaaaaaaaaa"), ("a", " "), ("ddd", "b")]
+
+
+def translator(toys, warnings=None, **config):
+    return Translator(
+        [toys.Model()],
+        toys.vocabularies(12),
+        DecodingConfig.model_validate(config),
+        warn=(warnings if warnings is not None else []).append,
+    )
+
+
+def test_the_sum_over_the_subwords_and_eos(toys):
+    warnings: list[str] = []
+    tool = translator(toys, warnings)
+    scores = list(tool.score(PAIRS))
+    assert [score.line for score in scores] == [1, 2, 3, 4, 5]
+    assert [score.flag for score in scores] == [None, "empty_source", None, "empty_target", None]
+    assert warnings == ["line 2: empty source, the score is 0", "line 4: empty target, the score is 0"]
+    vocabulary = tool.vocabularies.source
+    for score, (source, target) in zip(scores, PAIRS, strict=True):
+        if score.flag is not None:
+            assert (score.log_probability, score.mean, score.tokens) == (0.0, 0.0, ())
+            continue
+        ids = vocabulary.encode(target)
+        expected = toys.log_probability(tool.model, [*vocabulary.encode(source), EOS], tuple(ids))
+        assert score.log_probability == pytest.approx(expected, abs=1e-4)
+        assert score.log_probability == pytest.approx(sum(score.token_log_probabilities))
+        assert len(score.token_log_probabilities) == len(score.tokens) + 1 == len(ids) + 1
+        assert score.mean == pytest.approx(score.log_probability / (len(ids) + 1))
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    pairs=st.lists(st.tuples(st.text("abcdef ", max_size=9), st.text("abcdef ", max_size=9)), max_size=25),
+    batch_tokens=st.sampled_from([1, 30, 10_000]),
+    window=st.sampled_from([1, 4, 1000]),
+)
+def test_batches_and_windows_change_nothing(toys, pairs, batch_tokens, window):
+    expected = list(translator(toys).score(pairs))
+    assert list(translator(toys, batch_tokens=batch_tokens, window=window).score(pairs)) == expected
+
+
+def test_translations_score_what_the_search_said(toys):
+    tool = translator(toys, beam=5, n_best=3)
+    lines = ["abc", "fedcba", "a"]
+    for answer in tool.translations(lines):
+        pairs = [(answer.request.text, candidate.text) for candidate in answer.candidates]
+        for candidate, score in zip(answer.candidates, tool.score(pairs), strict=True):
+            assert score.log_probability == pytest.approx(candidate.log_probability, abs=1e-4)

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import random
+from itertools import count, islice
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deepwire.decoding.config import DecodingConfig
+from deepwire.decoding.translation import Request
+from deepwire.decoding.translator import Translator
+
+LINES = ["abc", "", "hgfedcba", "a", "   ", "bb c d", "\t", "cafe"]
+
+
+def translator(toys, warnings=None, model=None, size=12, **config):
+    return Translator(
+        [model or toys.Model(size=size)],
+        toys.vocabularies(size),
+        DecodingConfig.model_validate({"max_length_ratio": 1, "max_length_extra": 3, **config}),
+        warn=(warnings if warnings is not None else []).append,
+    )
+
+
+def test_one_translation_for_each_line_in_order(toys):
+    tool = translator(toys)
+    together = tool.translate(LINES)
+    assert len(together) == len(LINES)
+    assert together == [tool.translate([line])[0] for line in LINES]
+    assert [text == "" for text in together] == [not line.strip() for line in LINES]
+
+
+def test_no_lines(toys):
+    assert translator(toys).translate([]) == []
+
+
+def test_empty_lines_never_reach_the_model(toys):
+    model = toys.Model()
+    answers = list(translator(toys, model=model).translations(["", "  ", "\u2003"]))
+    assert model.rows_seen == []
+    assert [(answer.text, answer.score) for answer in answers] == [("", 0.0)] * 3
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    lines=st.lists(st.text("abcdefgh ", max_size=12), max_size=16),
+    batch_tokens=st.sampled_from([1, 20, 100, 10_000]),
+    window=st.sampled_from([1, 3, 1000]),
+    beam=st.sampled_from([1, 3]),
+)
+def test_batches_and_windows_change_nothing(toys, lines, batch_tokens, window, beam):
+    expected = translator(toys, beam=beam).translate(lines)
+    tool = translator(toys, beam=beam, batch_tokens=batch_tokens, window=window)
+    order = random.Random(0).sample(range(len(lines)), len(lines))
+    assert tool.translate([lines[i] for i in order]) == [expected[i] for i in order]
+
+
+def test_samples_do_not_depend_on_batches(toys):
+    sampling = {"sampling": {"top_p": 0.9}, "n_best": 2}
+    expected = translator(toys, **sampling).translate(LINES)
+    assert translator(toys, batch_tokens=1, window=2, **sampling).translate(LINES) == expected
+
+
+def test_an_endless_input_is_read_window_by_window(toys):
+    read = []
+
+    def endless():
+        for number in count():
+            read.append(number)
+            yield "abc"
+
+    answers = translator(toys, window=5).translations(endless())
+    assert [answer.line for answer in islice(answers, 7)] == [1, 2, 3, 4, 5, 6, 7]
+    assert len(read) == 10
+
+
+def test_window_one_answers_before_the_next_line_is_read(toys):
+    answered = []
+
+    def lines():
+        yield "abc"
+        assert answered == ["first"]
+        yield "cba"
+
+    for _ in translator(toys).translations(lines(), window=1):
+        answered.append("first")
+    assert len(answered) == 2
+
+
+def test_n_best_with_scores_and_tokens(toys):
+    answer = next(iter(translator(toys, beam=5, n_best=4).translations(["abcde"])))
+    assert len(answer.candidates) == 4
+    assert answer.text == answer.candidates[0].text
+    for candidate in answer.candidates:
+        assert "".join(candidate.tokens) == candidate.text
+        assert candidate.log_probability <= candidate.score <= 0
+    assert len({candidate.tokens for candidate in answer.candidates}) == 4
+
+
+def test_prefixes(toys):
+    tool = translator(toys)
+    texts = tool.translate(["abc", "def", ""], ["hh", "", "b"])
+    assert texts[0].startswith("hh")
+    assert texts[1:] == [tool.translate(["def"])[0], ""]
+    with pytest.raises(ValueError, match="shorter"):
+        tool.translate(["abc", "def"], ["hh"])
+
+
+def test_what_came_with_a_line_is_handed_through(toys):
+    answer = next(iter(translator(toys).translations([Request("abc", fields={"id": 7})])))
+    assert answer.request.fields == {"id": 7}
+
+
+def test_a_line_too_long_is_cut_and_named(toys):
+    warnings: list[str] = []
+    tool = translator(toys, warnings, max_source_length=5)
+    assert tool.translate(["abc", "abcdefgh", "abcde"]) == tool.translate(["abc", "abcde", "abcde"])
+    assert len(warnings) == 1
+    assert warnings[0].startswith("line 2: longer than 5 subwords")
+
+
+def test_a_line_of_a_million_characters(toys):
+    warnings: list[str] = []
+    tool = translator(toys, warnings, max_source_length=20, beam=1)
+    assert len(tool.translate(["abc", "ab" * 500_000])) == 2
+    assert len(warnings) == 1
+
+
+def test_line_breaks_in_an_input_give_one_line(toys):
+    assert len(translator(toys).translate(["ab\ncd", "a\u2028b"])) == 2
