@@ -27,8 +27,8 @@ def build(
     """An untrained model, initialised as its configuration says.
 
     Args:
-        config: The model section: an object, a mapping with the keys of a run file's ``model``, or the name of
-            a recipe or run file whose model section to take.
+        config: The model section: an object, a mapping with the keys of a run file's ``model``, or the name
+            of a recipe or run file whose model section to take.
         vocabulary_size: Entries of the vocabulary, or of the source and the target vocabulary.
 
     Raises:

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deepwire.cli.main import main
+
+
+@pytest.fixture
+def inspect(capsys: pytest.CaptureFixture[str]):
+    """``deepwire inspect ... --json`` as a mapping."""
+
+    def run(*arguments: str) -> dict[str, object]:
+        assert main(["inspect", *arguments, "--json"]) == 0
+        record: dict[str, object] = json.loads(capsys.readouterr().out)
+        return record
+
+    return run
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]):
+    """The error lines of ``deepwire inspect ...`` and its exit code."""
+
+    def run(*arguments: str) -> tuple[int, str]:
+        code = main(["inspect", *arguments])
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert "Traceback" not in captured.err
+        return code, captured.err
+
+    return run
+
+
+def test_the_parts_add_up_to_the_total(inspect) -> None:
+    for recipe in ("multi30k/transformer-tiny", "multi30k/depth-lstm-tiny", "demo"):
+        record = inspect(recipe)
+        assert record["parameters"] == sum(record["parts"].values())
+        assert all(count >= 0 for count in record["parts"].values())
+
+
+def test_a_transformer_has_the_parameters_of_the_formula(inspect) -> None:
+    """Tied embeddings; attention 4 d^2 + 4 d; feed-forward 2 d f + f + d; two numbers a norm."""
+    vocabulary, d, f, layers = 1000, 128, 256, 4
+    attention, feed_forward, norm = 4 * d * d + 4 * d, 2 * d * f + f + d, 2 * d
+    encoder = layers * (attention + feed_forward + 2 * norm)
+    decoder = layers * (2 * attention + feed_forward + 3 * norm)
+    record = inspect("multi30k/transformer-tiny", "--vocabulary-size", str(vocabulary))
+    without_biases = layers * 3 * 4 * d + vocabulary + 4 * d
+    assert abs(record["parameters"] - (vocabulary * d + encoder + decoder)) <= without_biases
+
+
+def test_the_vocabulary_size_is_given_or_configured(inspect) -> None:
+    assert inspect("demo")["vocabulary"] == {"source": 6000, "target": 6000, "from": "data.vocabulary.size"}
+    small, large = (inspect("demo", "--vocabulary-size", size)["parameters"] for size in ("100", "101"))
+    assert large > small
+
+
+def test_overrides_change_what_is_built(inspect) -> None:
+    narrow, wide = inspect("demo"), inspect("demo", "model.d_model=256")
+    assert wide["model"]["d_model"] == 256
+    assert wide["parameters"] > narrow["parameters"]
+
+
+def test_the_table_names_the_total_and_the_architecture(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "multi30k/depth-lstm-tiny"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("recipe multi30k/depth-lstm-tiny\n")
+    assert "vocabulary: 10,000 source, 10,000 target (from data.vocabulary.size)" in out
+    assert "depth_lstm" in out
+
+
+def test_a_model_is_inspected_as_it_was_built(inspect, tmp_path: Path) -> None:
+    built = inspect("demo", "--vocabulary-size", "77")
+    record = {"format": 1, "model": built["model"], "source_vocabulary": 77, "target_vocabulary": 77}
+    (tmp_path / "config.json").write_text(json.dumps(record))
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    (tmp_path / "manifest.json").write_text("{}")
+    found = inspect(str(tmp_path))
+    assert (found["kind"], found["parameters"], found["parts"]) == (
+        "model",
+        built["parameters"],
+        built["parts"],
+    )
+
+
+def test_a_big_model_takes_no_memory(inspect) -> None:
+    huge = [
+        "model.d_model=16384",
+        "model.feed_forward=65536",
+        "model.encoder.layers=64",
+        "--vocabulary-size",
+        "250000",
+    ]
+    assert inspect("multi30k/transformer-tiny", *huge)["parameters"] > 10**11
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "text"),
+    [
+        (["dmeo"], 2, "error: dmeo: no such run file, recipe or model\nhint: did you mean demo?\n"),
+        (["demo", "model.d_model=3"], 2, "command line: "),
+        (["demo", "--vocabulary-size", "0"], 2, "error: "),
+        (
+            ["demo", "data.vocabulary=words"],
+            2,
+            "is not known before it is prepared\nhint: give --vocabulary-size N",
+        ),
+        (["gone@best"], 4, "error: gone"),
+    ],
+)
+def test_what_cannot_be_inspected(arguments: list[str], code: int, text: str, refused) -> None:
+    found, message = refused(*arguments)
+    assert found == code
+    assert text in message
+
+
+def test_an_empty_folder_is_no_model(refused, tmp_path: Path) -> None:
+    assert refused(str(tmp_path))[0] == 4
+
+
+def test_a_trained_model_takes_no_overrides(refused, tmp_path: Path) -> None:
+    assert refused(str(tmp_path), "model.d_model=8")[0] == 2
