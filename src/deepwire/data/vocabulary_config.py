@@ -58,7 +58,7 @@ class UnigramConfig(SentencePieceConfig):
 
 
 class SubwordNmtConfig(Section):
-    """BPE codes learned by subword-nmt, applied to tokenised text; the dictionary is what training text needs."""
+    """BPE codes learned by subword-nmt for tokenised text; the dictionary is what the training text needs."""
 
     type: Literal["subword_nmt"] = "subword_nmt"
     codes: Path = Field(description="file of merges, format 0.1 or 0.2")

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import assert_never
 
 from deepwire.data.subwords.base import Learner, Vocabulary
-from deepwire.data.subwords.sentencepiece import SentencePieceLearner, SentencePieceVocabulary
+from deepwire.data.subwords.sentencepiece import BpeVocabulary, UnigramVocabulary
+from deepwire.data.subwords.sentencepiece_learner import SentencePieceLearner
 from deepwire.data.subwords.subword_nmt import SubwordNmtLearner, SubwordNmtVocabulary
 from deepwire.data.subwords.words import WordLearner, WordVocabulary
 from deepwire.data.vocabulary_config import (
@@ -19,8 +20,8 @@ from deepwire.data.vocabulary_config import (
 )
 
 LOADERS: dict[str, Callable[[Path, str], Vocabulary]] = {
-    "bpe": SentencePieceVocabulary.load,
-    "unigram": SentencePieceVocabulary.load,
+    "bpe": BpeVocabulary.load,
+    "unigram": UnigramVocabulary.load,
     "subword_nmt": SubwordNmtVocabulary.load,
     "words": WordVocabulary.load,
 }

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from itertools import pairwise
 from pathlib import Path
 
 from deepwire.data.files import display, read_lines
+from deepwire.data.subwords.sampling import NEVER, DropoutMerges
 from deepwire.errors import DataError
 
 END = "</w>"
@@ -43,6 +43,7 @@ class Merges:
         if not self._ranks:
             raise DataError(f"{where}: holds no merges", "codes are what `subword-nmt learn-bpe` writes")
         self._parts = {left + right: (left, right) for left, right in reversed(self._ranks)}
+        self._random_merges = DropoutMerges(self._split, self._rank)
 
     @classmethod
     def read(cls, path: Path) -> Merges:
@@ -61,22 +62,29 @@ class Merges:
 
         Args:
             word: Not empty, no space in it.
-            dropout: Each possible merge is passed over with this probability at each step (BPE-dropout).
-            generator: Draws what is passed over; needed with dropout.
+            dropout: Probability to pass over a possible merge (BPE-dropout).
+            generator: Draws what is passed over; None is no dropout.
         """
         if len(word) == 1:
             return [word]
-        symbols = [*word, END] if self._word_end_is_own_symbol else [*word[:-1], word[-1] + END]
-        ranks, never = self._ranks, len(self._ranks)
+        if generator is not None:
+            return self._without_end(self._random_merges.cut(word, dropout, generator))
+        symbols = self._split(word)
         while len(symbols) > 1:
-            pairs = list(pairwise(symbols))
-            found = [ranks.get(pair, never) for pair in pairs]
-            if generator is not None:
-                found = [rank if rank < never and generator.random() >= dropout else never for rank in found]
-            first = min(found)
-            if first == never:
+            ranks = list(map(self._rank, symbols, symbols[1:]))
+            best = min(ranks)
+            if best == NEVER:
                 break
-            symbols = _merged(symbols, found, first)
+            symbols = _merged(symbols, ranks, best)
+        return self._without_end(symbols)
+
+    def _split(self, word: str) -> list[str]:
+        return [*word, END] if self._word_end_is_own_symbol else [*word[:-1], word[-1] + END]
+
+    def _rank(self, left: str, right: str) -> int:
+        return self._ranks.get((left, right), NEVER)
+
+    def _without_end(self, symbols: list[str]) -> list[str]:
         if symbols[-1] == END:
             return symbols[:-1]
         symbols[-1] = symbols[-1].removesuffix(END)
@@ -92,11 +100,11 @@ class Merges:
         return (left, right.removesuffix(END)) if right != END else self._parts.get(left)
 
 
-def _merged(symbols: list[str], found: list[int], rank: int) -> list[str]:
+def _merged(symbols: list[str], ranks: list[int], rank: int) -> list[str]:
     """Merge every pair of that rank, from the left; overlapping pairs (x x x) once."""
     result, position = [], 0
     while position < len(symbols):
-        if position < len(found) and found[position] == rank:
+        if position < len(ranks) and ranks[position] == rank:
             result.append(symbols[position] + symbols[position + 1])
             position += 2
         else:

@@ -1,38 +1,34 @@
-"""SentencePiece BPE and unigram models: learned here, kept as one `.model` file a side."""
+"""SentencePiece BPE and unigram models, kept as one `.model` file a side."""
 
 from __future__ import annotations
 
-import io
+import random
 import re
-import threading
-from collections.abc import Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Self
 
 import sentencepiece
 
-from deepwire.data.corpus import Pair
-from deepwire.data.report import Reservoir
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary, mended
-from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
-from deepwire.errors import DataError, ModelError, ResourceError
+from deepwire.data.subwords.sampling import NEVER, DropoutMerges, Lattice
+from deepwire.errors import ModelError
 
 SPACE = "\u2581"
 """SentencePiece writes a space as this character; in text it must be told from a space."""
 ESCAPE = "\U000f2581"
 """A private-use character: in escaped text `ESCAPE 1` stands for `SPACE` and `ESCAPE 0` for itself."""
 
-_THREADS = 8
-"""Fixed, because the model that SentencePiece learns depends on it."""
-_SAMPLE_SEED = 20_190
-_QUIET = 5
-_SEEDS = 2**32 - 1
-"""Seeds of SentencePiece's generator; 2^32 - 1 itself asks for a random one."""
-_LONGEST_LINE_BYTES = 16_384
 _LONE_SURROGATE = (UnicodeEncodeError, RuntimeError)
 """What releases of SentencePiece raise for text that UTF-8 cannot hold."""
 
-# SentencePiece has a generator in each thread but one seed for all: nobody may seed between seed and draw.
-_generator = threading.Lock()
+_WORD = re.compile(f"{SPACE}[^{SPACE}]*|[^{SPACE}]+")
+"""Pieces do not reach over the start of a word, so words can be cut one by one."""
+_UNKNOWN_PENALTY = 10.0
+"""SentencePiece's own: an unknown character is that much less likely than the rarest piece."""
+_MOST_CACHED = 1 << 16
 
 
 class SentencePieceVocabulary(Vocabulary):
@@ -56,7 +52,6 @@ class SentencePieceVocabulary(Vocabulary):
         if (made.pad_id(), made.bos_id(), made.eos_id(), made.unk_id()) != (PAD, BOS, EOS, UNK):
             raise ModelError(f"{where}: its special pieces are not pad 0, bos 1, eos 2, unk 3")
         self._size = int(made.vocab_size())
-        self._seeding_checked = False
 
     @property
     def size(self) -> int:
@@ -64,7 +59,7 @@ class SentencePieceVocabulary(Vocabulary):
         return self._size
 
     @classmethod
-    def load(cls, folder: Path, name: str) -> SentencePieceVocabulary:
+    def load(cls, folder: Path, name: str) -> Self:
         """Read `NAME.model` of a folder.
 
         Raises:
@@ -83,135 +78,120 @@ class SentencePieceVocabulary(Vocabulary):
     def encode(self, text: str) -> list[int]:
         """Text to piece numbers; spaces at the ends are dropped and runs of them count as one."""
         try:
-            ids: list[int] = self._processor.encode(_escaped(text))
+            ids: list[int] = self._processor.encode(escaped(text))
         except _LONE_SURROGATE:
-            ids = self._processor.encode(_escaped(mended(text)))
+            ids = self._processor.encode(escaped(mended(text)))
         return ids
 
     def encode_lines(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of each text."""
         try:
-            ids: list[list[int]] = self._processor.encode([_escaped(text) for text in texts], num_threads=1)
+            ids: list[list[int]] = self._processor.encode([escaped(text) for text in texts], num_threads=1)
         except _LONE_SURROGATE:
             return super().encode_lines(texts)
         return ids
 
     def sample(self, text: str, seed: int, strength: float) -> list[int]:
-        """BPE-dropout (Provilkov et al. 2020) or a draw from the unigram lattice (Kudo 2018, eq. 8)."""
+        """A random segmentation; the text is normalised as in `encode`."""
         if strength == 0:
             return self.encode(text)
-        if not self._seeding_checked:
-            self._check_seeding()
         try:
-            return self._draw(_escaped(text), seed, strength)
+            normal = self._processor.normalize(escaped(text))
         except _LONE_SURROGATE:
-            return self._draw(_escaped(mended(text)), seed, strength)
-
-    def _draw(self, text: str, seed: int, strength: float) -> list[int]:
-        with _generator:
-            sentencepiece.set_random_generator_seed(seed % _SEEDS)
-            ids: list[int] = self._processor.encode(text, enable_sampling=True, alpha=strength, nbest_size=-1)
+            normal = self._processor.normalize(escaped(mended(text)))
+        generator, numbers, ids = random.Random(seed), self._numbers, list[int]()
+        for word in _WORD.findall(normal):
+            for piece in self._cut(word, strength, generator):
+                number = numbers.get(piece)
+                if number is not None:
+                    ids.append(number)
+                else:
+                    self._spell(piece, ids)
         return ids
 
-    def _check_seeding(self) -> None:
-        """Releases up to 0.2.1 take only the first seed of a thread: an interrupted run could not go on."""
-        pieces = sorted(map(self._piece, range(self.size)), key=len)[-20:]
-        text = "".join(pieces).replace(SPACE, " ")
-        if len({tuple(self._draw(text, 1, 0.5)) for _ in range(4)}) > 1:
-            raise ResourceError(
-                f"sentencepiece {sentencepiece.__version__} cannot repeat a random segmentation",
-                "pip install 'sentencepiece>=0.2.3', or set data.vocabulary.sampling=0",
-            )
-        self._seeding_checked = True
+    @abstractmethod
+    def _cut(self, word: str, strength: float, generator: random.Random) -> list[str]:
+        """A word as pieces, drawn at random; a piece that is none is a single character."""
+
+    def _spell(self, character: str, ids: list[int]) -> None:
+        """Append the bytes of a character, or UNK (one for several in a row) where there are no bytes."""
+        if self._bytes:
+            ids.extend(self._bytes[value] for value in character.encode())
+        elif not ids or ids[-1] != UNK:
+            ids.append(UNK)
+
+    @cached_property
+    def _bytes(self) -> list[int]:
+        first = self._processor.piece_to_id("<0x00>")
+        return list(range(first, first + 256)) if self._processor.is_byte(first) else []
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
+        made = self._processor
+        return {
+            made.id_to_piece(number): number
+            for number in range(self._size)
+            if not (made.is_control(number) or made.is_unknown(number) or made.is_byte(number))
+        }
 
     def _join(self, ids: list[int]) -> str:
-        return _unescaped(self._processor.decode(ids))
+        return unescaped(self._processor.decode(ids))
 
     def _piece(self, number: int) -> str:
         return str(self._processor.id_to_piece(number))
 
 
-class SentencePieceLearner:
-    """Learns from a random sample of the training pairs, chosen while they pass by."""
+class BpeVocabulary(SentencePieceVocabulary):
+    """Byte-pair encoding; sampling is BPE-dropout (Provilkov et al. 2020)."""
 
-    def __init__(self, config: BpeConfig | UnigramConfig) -> None:
-        self._config = config
-        self._sample = Reservoir(config.max_training_sentences, _SAMPLE_SEED)
+    def _cut(self, word: str, strength: float, generator: random.Random) -> list[str]:
+        return self._merges.cut(word, strength, generator)
 
-    def add(self, pair: Pair) -> None:
-        """Show the next pair."""
-        self._sample.add(pair)
+    @cached_property
+    def _merges(self) -> DropoutMerges:
+        return DropoutMerges(list, self._rank)
 
-    def finish(self) -> tuple[Vocabulary, Vocabulary]:
-        """Train one model for both sides, or one for each.
+    @cached_property
+    def _ranks(self) -> dict[str, int]:
+        """The better the score, the earlier a piece is merged; single characters need no merge."""
+        score = self._processor.get_score
+        return {piece: -int(score(number)) for piece, number in self._numbers.items() if len(piece) > 1}
 
-        Raises:
-            DataError: the size asked for is not possible with this text.
-        """
-        if self._config.joint:
-            both = self._train(_both_sides(self._sample.pairs), "the text of both sides")
-            return both, both
-        return (
-            self._train((pair.source for pair in self._sample.pairs), "the source text"),
-            self._train((pair.target for pair in self._sample.pairs), "the target text"),
-        )
-
-    def _train(self, lines: Iterator[str], what: str) -> Vocabulary:
-        config, model = self._config, io.BytesIO()
-        try:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=map(_escaped, lines),
-                model_writer=model,
-                model_type=config.type,
-                vocab_size=config.size,
-                character_coverage=config.character_coverage,
-                byte_fallback=config.byte_fallback,
-                normalization_rule_name=config.normalization,
-                pad_id=PAD,
-                bos_id=BOS,
-                eos_id=EOS,
-                unk_id=UNK,
-                unk_surface="\u2047",
-                num_threads=_THREADS,
-                max_sentence_length=_LONGEST_LINE_BYTES,
-                minloglevel=_QUIET,
-            )
-        except RuntimeError as fault:
-            raise _size_error(str(fault), config.size, what) from None
-        return SentencePieceVocabulary(model.getvalue())
+    def _rank(self, left: str, right: str) -> int:
+        return self._ranks.get(left + right, NEVER)
 
 
-def _both_sides(pairs: Sequence[Pair]) -> Iterator[str]:
-    """Source and target lines in turn."""
-    for pair in pairs:
-        yield pair.source
-        yield pair.target
+class UnigramVocabulary(SentencePieceVocabulary):
+    """Unigram language model (Kudo 2018); sampling draws from all segmentations, smoothed by alpha."""
+
+    @cached_property
+    def _lattices(self) -> dict[tuple[str, float], Lattice]:
+        return {}
+
+    def _cut(self, word: str, strength: float, generator: random.Random) -> list[str]:
+        lattice = self._lattices.get((word, strength))
+        if lattice is None:
+            if len(self._lattices) >= _MOST_CACHED:
+                self._lattices.clear()
+            lattice = self._lattices[word, strength] = self._new_lattice(word, strength)
+        return lattice.draw(generator)
+
+    @cached_property
+    def _new_lattice(self) -> Callable[[str, float], Lattice]:
+        scores = {piece: self._processor.get_score(number) for piece, number in self._numbers.items()}
+        unknown, longest = min(scores.values()) - _UNKNOWN_PENALTY, max(map(len, scores))
+        return partial(Lattice, scores, unknown, longest)
 
 
-def _size_error(message: str, size: int, what: str) -> DataError:
-    """SentencePiece's message about an impossible size, in words that help."""
-    largest = re.search(r"set it to a value <= (\d+)", message)
-    if largest:
-        return DataError(
-            f"data.vocabulary.size: {what} supports at most {largest[1]} pieces, not {size}",
-            f"set data.vocabulary.size={largest[1]} or less, or add text",
-        )
-    smallest = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
-    if smallest:
-        return DataError(
-            f"data.vocabulary.size: {what} needs at least {smallest[1]} pieces to spell it, not {size}",
-            f"set data.vocabulary.size={int(smallest[1]) + 1} or more, or a smaller character_coverage",
-        )
-    return DataError(f"no vocabulary can be learned from {what}: {message.splitlines()[0]}")
-
-
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Text in which no character looks like SentencePiece's space."""
     if SPACE in text or ESCAPE in text:
         return text.replace(ESCAPE, f"{ESCAPE}0").replace(SPACE, f"{ESCAPE}1")
     return text
 
 
-def _unescaped(text: str) -> str:
+def unescaped(text: str) -> str:
+    """Undo `escaped`."""
     if ESCAPE in text:
         return text.replace(f"{ESCAPE}1", SPACE).replace(f"{ESCAPE}0", ESCAPE)
     return text

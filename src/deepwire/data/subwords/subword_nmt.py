@@ -25,8 +25,8 @@ _MOST_CACHED = 1 << 18
 class Segmenter:
     """Cuts words into pieces.
 
-    A piece that ends its word is written with a space behind it, as in the text, so that pieces are told apart
-    whatever characters they hold and `"".join` undoes the segmentation.
+    A piece that ends its word is written with a space behind it, as in the text: pieces are told apart
+    whatever characters they hold, and `"".join` undoes the segmentation.
 
     Args:
         merges: The codes.
@@ -144,7 +144,7 @@ class SubwordNmtLearner:
         merges = Merges.read(config.codes)
         other = Merges.read(config.target_codes) if config.target_codes is not None else merges
         self._segmenters = tuple(
-            Segmenter(codes, path and read_allowed(path, config.threshold))
+            Segmenter(codes, None if path is None else read_allowed(path, config.threshold))
             for codes, path in ((merges, config.vocabulary), (other, config.target_vocabulary))
         )
         self._words: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
@@ -180,7 +180,7 @@ class SubwordNmtLearner:
 
 
 def read_allowed(path: Path, threshold: int) -> frozenset[str]:
-    """The pieces of a vocabulary file of subword-nmt (`piece count` a line) counted at least `threshold` times.
+    """The pieces that a vocabulary file of subword-nmt (`piece count` a line) counts `threshold` times.
 
     Raises:
         DataError: the file is missing, or a line is not a piece and a count.
