@@ -47,7 +47,9 @@ def as_json(translation: Translation) -> str:
             {"translation": one.text, "score": one.score, "log_probability": one.log_probability}
             for one in translation.candidates
         ]
-    return json.dumps(record, ensure_ascii=False)
+    line = json.dumps(record, ensure_ascii=False)
+    # A field handed through may hold half a surrogate pair, which only an escape can write.
+    return line if line.encode(errors="replace").decode() == line else json.dumps(record)
 
 
 def pair_score(score: PairScore, *, normalize: bool, per_token: bool) -> str:

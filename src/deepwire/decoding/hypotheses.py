@@ -89,6 +89,9 @@ class Finished:
             history: `[N, k, t]` their subwords without EOS.
         """
         ends = ends & ~self.ended.unsqueeze(1)
+        # Looking costs nothing on a CPU; on a GPU it would wait for all that was queued.
+        if ends.device.type == "cpu" and not ends.any():
+            return
         if self.rule == "first":
             ends = ends & (self.counts.unsqueeze(1) + ends.cumsum(1) <= self.beam)
         self.counts = self.counts + ends.sum(1)

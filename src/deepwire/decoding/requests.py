@@ -63,7 +63,7 @@ def json_requests(path: Path, warn: Warn) -> Iterator[Request]:
     for number, line in enumerate(read_text(path, warn), 1):
         where = f"{display(path)}:{number}"
         try:
-            fields = json.loads(line)
+            fields = json.loads(line, parse_constant=_refuse)
         except (ValueError, RecursionError) as fault:
             raise DataError(f"{where}: not JSON: {fault}", 'one object a line: {"text": "..."}') from None
         if not isinstance(fields, dict) or not isinstance(fields.get("text"), str):
@@ -98,6 +98,10 @@ def _as_text(line: Line, path: Path, number: int, warn: Warn) -> str:
     else:
         warn(f"{where}: NUL characters are read as spaces")
     return line.text.replace("\0", " ")
+
+
+def _refuse(constant: str) -> object:
+    raise ValueError(f"{constant} is no JSON number")
 
 
 def _printable(text: str) -> str:

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from deepwire.decoding.output import open_output
+from deepwire.errors import UsageError
+
+
+def test_the_file_appears_only_when_complete(tmp_path):
+    path = tmp_path / "out"
+    path.write_text("old")
+    path.chmod(0o640)
+    with open_output(path) as out:
+        out.write("neu ü\n")
+        out.flush()
+        assert path.read_text() == "old"
+    assert path.read_bytes() == "neu ü\n".encode()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_error_leaves_the_old_file(tmp_path):
+    path = tmp_path / "out"
+    path.write_text("old")
+
+    def fail():
+        with open_output(path) as out:
+            out.write("new")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_link_stays_a_link(tmp_path):
+    (tmp_path / "real").write_text("old")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "real")
+    with open_output(link) as out:
+        out.write("new")
+    assert link.is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_devices_are_written_directly():
+    with open_output(Path(os.devnull)) as out:
+        out.write("gone")
+
+
+@pytest.mark.parametrize(("name", "message"), [("", "is a directory"), ("no/out", "does not exist")])
+def test_wrong_places(tmp_path, name, message):
+    with pytest.raises(UsageError, match=message), open_output(tmp_path / name):
+        pass
