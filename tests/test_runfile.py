@@ -99,6 +99,7 @@ def test_every_recipe_is_a_valid_run_file(here: Path, name: str) -> None:
     ("name", "message"),
     [
         ("gone.yaml", "gone.yaml: no such file"),
+        ("~nobody-of-this-name/run.yaml", "~nobody-of-this-name/run.yaml: no such file"),
         ("dmeo", "dmeo: no such run file or recipe (did you mean demo?)"),
         ("experiments", "experiments: is a directory, not a run file (name a .yaml file or a recipe)"),
     ],

@@ -77,23 +77,23 @@ def locate(name: str, parent: Document | None) -> Document:
     Raises:
         UsageError: If the name is neither.
     """
-    written = Path(name).expanduser()
+    written = Path(name)
     if written.suffix in {".yaml", ".yml"}:
-        return _document(written if parent is None else parent.path.parent / written)
+        return _document(written, Path.cwd() if parent is None else parent.path.parent)
     recipe = recipes.find(name)
     if recipe is not None:
         # A recipe lies inside the package; paths in it mean the user's working directory.
         return Document(recipe, f"recipe {name}", Path.cwd())
     if parent is None and written.exists():
-        return _document(written)
+        return _document(written, Path.cwd())
     error = recipes.unknown(name)
     if parent is None:
         raise UsageError(f"{name}: no such run file or recipe", error.hint)
     raise error
 
 
-def _document(path: Path) -> Document:
-    full = absolute(path, Path.cwd())
+def _document(path: Path, folder: Path) -> Document:
+    full = absolute(path, folder)
     label = str(full.relative_to(Path.cwd())) if full.is_relative_to(Path.cwd()) else str(full)
     return Document(full, label, full.parent)
 

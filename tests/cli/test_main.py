@@ -122,6 +122,7 @@ def test_a_wrong_command_gets_a_suggestion(
             2,
             "error: x.de: No such file or directory\n",
         ),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "x"), 2, "error: x: File name too long\n"),
         (typer.Exit(7), 7, ""),
     ],
 )

@@ -269,6 +269,7 @@ def test_one_mistake_is_one_line(mistakes, text: str, line: str) -> None:
         (b"? [a]\n: 1\n", "a key must be a plain word"),
         (b"a: " + b"[" * 100_000, "nested more than"),
         (b"seed: !!int 1\n", "run.yaml:1: tags"),
+        (b'data: {source: "a\\0b"}\n', "run.yaml:1: data.source: holds the character U+0000"),
         (b"#" * 5_000_000, "larger than 4 MiB"),
     ],
 )

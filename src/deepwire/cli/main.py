@@ -55,6 +55,18 @@ EPILOG = (
     "5 training diverged, 6 out of memory or disk, 130 interrupted, 143 terminated."
 )
 
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+_WRONG_PATH = {
+    errno.ENOENT,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.EEXIST,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+}
 BROKEN_PIPE = 141
 INTERRUPTED = 130
 
@@ -173,12 +185,9 @@ def _explain(error: Exception) -> tuple[list[str], str, int]:
         return [f"out of memory: {_first_line(error)}"], "try a smaller batch_tokens or micro_batch_tokens", 6
     if isinstance(error, OSError) and error.strerror:
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
-        full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+        full = error.errno in _FULL
         hint = "free some space and run the same command again" if full else ""
-        by_user = isinstance(
-            error, FileNotFoundError | PermissionError | IsADirectoryError | NotADirectoryError
-        )
-        return [f"{where}{error.strerror}"], hint, 6 if full else 2 if by_user else 1
+        return [f"{where}{error.strerror}"], hint, 6 if full else 2 if error.errno in _WRONG_PATH else 1
     return [f"unexpected {type(error).__name__}: {_first_line(error)}"], "", 1
 
 

@@ -265,4 +265,5 @@ def absolute(path: Path, folder: Path) -> Path:
     """``path`` seen from ``folder``, with ``~`` and ``..`` worked out but links left alone; ``-`` stays."""
     if path == Path("-"):
         return path
-    return Path(os.path.normpath(folder / path.expanduser()))
+    # Not Path.expanduser: that fails for the home of a user who does not exist.
+    return Path(os.path.normpath(folder / os.path.expanduser(path)))  # noqa: PTH111

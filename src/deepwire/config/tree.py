@@ -211,6 +211,8 @@ class _Builder:
             return value or ""
 
         text = _REFERENCE.sub(value_of, event.value)
+        if "\0" in text:
+            self._problems.add(origin, f"{'.'.join(path)}: holds the character U+0000")
         return Scalar(resolve_scalar(text) if event.style is None else text, origin)
 
     def _items(
