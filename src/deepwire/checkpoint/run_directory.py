@@ -121,9 +121,9 @@ class RunDirectory:
             except DamagedError as error:
                 damaged.append(error)
                 continue
-            for error in damaged:
-                report(f"checkpoint {error.folder} is damaged ({error.reason}); using {one.path.name}")
-                set_aside(error.folder, "damaged")
+            for found in damaged:
+                report(f"checkpoint {found.folder} is damaged ({found.reason}); using {one.path.name}")
+                set_aside(found.folder, "damaged")
             return one
         if damaged:
             raise ModelError(

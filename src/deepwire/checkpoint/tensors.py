@@ -55,11 +55,11 @@ def read_shapes(path: Path) -> dict[str, Shape]:
         raise ModelError(f"{path}: is not a safetensors file: {error}") from error
     if not isinstance(header, dict):
         raise ModelError(f"{path}: is not a safetensors file: the header is not an object")
-    shapes = {name: _shape(path, name, entry) for name, entry in header.items() if name != "__metadata__"}
-    held = sum(entry["data_offsets"][1] - entry["data_offsets"][0] for entry in map(header.get, shapes))
-    if held != size - 8 - length:
-        raise ModelError(f"{path}: holds {size - 8 - length} bytes of tensors, but its header names {held}")
-    return shapes
+    entries = {name: _entry(path, name, entry) for name, entry in header.items() if name != "__metadata__"}
+    named = sum(held for _, held in entries.values())
+    if named != size - 8 - length:
+        raise ModelError(f"{path}: holds {size - 8 - length} bytes of tensors, but its header names {named}")
+    return {name: shape for name, (shape, _) in entries.items()}
 
 
 def read_tensors(path: Path, device: torch.device) -> dict[str, Tensor]:
@@ -75,7 +75,8 @@ def read_tensors(path: Path, device: torch.device) -> dict[str, Tensor]:
         raise ModelError(f"{path}: is not a safetensors file: {error}") from error
 
 
-def _shape(path: Path, name: str, entry: object) -> Shape:
+def _entry(path: Path, name: str, entry: object) -> tuple[Shape, int]:
+    """Shape and bytes of one tensor, as the header gives them."""
     shape = entry.get("shape") if isinstance(entry, dict) else None
     offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
     item = _ITEM_BYTES.get(str(entry.get("dtype"))) if isinstance(entry, dict) else None
@@ -85,7 +86,7 @@ def _shape(path: Path, name: str, entry: object) -> Shape:
         raise ModelError(
             f"{path}: tensor {name}: shape {shape} does not fit its {offsets[1] - offsets[0]} bytes"
         )
-    return tuple(shape)
+    return tuple(shape), offsets[1] - offsets[0]
 
 
 def _whole_numbers(value: object) -> TypeGuard[list[int]]:

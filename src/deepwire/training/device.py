@@ -1,0 +1,72 @@
+"""Where a run computes: the device, its description, its memory."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import sys
+from pathlib import Path
+
+import torch
+
+from deepwire.errors import UsageError
+
+
+def choose_device(name: str) -> torch.device:
+    """The device for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; auto takes the first GPU if there is one.
+
+    Raises:
+        UsageError: If a GPU is asked for that is not there.
+    """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto":
+        name = "cuda" if count else "cpu"
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= count:
+        raise UsageError(
+            f"training.device: {name} was asked for, but there are {count} usable GPUs",
+            "write device: auto or device: cpu",
+        )
+    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
+
+
+def idle_gpus(device: torch.device) -> int:
+    """How many usable GPUs a run on ``device`` leaves idle."""
+    if device.type != "cuda":
+        return 0
+    return torch.cuda.device_count() - 1
+
+
+def describe(device: torch.device) -> dict[str, object]:
+    """What the run ran on, for ``env.json``: device, processor, versions, command."""
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
+        "threads": torch.get_num_threads(),
+        "host": platform.node(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "command": sys.argv,
+    }
+
+
+def memory_in_use(device: torch.device) -> int:
+    """Bytes in use: the peak on a GPU; what the process holds on a CPU (or held at most)."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

@@ -1,0 +1,78 @@
+"""metrics.jsonl: one JSON object a line, each update once, also after interruptions."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from types import TracebackType
+
+from deepwire.checkpoint.files import disk_errors, write_text
+
+Value = float | int | str
+
+
+class MetricsLog:
+    """Appends records to a file.
+
+    Non-finite numbers are written as null, which JSON has, and not as NaN, which it does not.
+
+    Args:
+        path: ``metrics.jsonl``; made when missing.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with disk_errors(path):
+            self._file = path.open("a", encoding="utf-8")
+
+    def __enter__(self) -> MetricsLog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+    def write(self, record: dict[str, Value]) -> None:
+        """Append one record; it is visible to readers at once."""
+        finite = {
+            key: None if isinstance(value, float) and not math.isfinite(value) else value
+            for key, value in record.items()
+        }
+        with disk_errors(self.path):
+            self._file.write(json.dumps(finite) + "\n")
+            self._file.flush()
+
+    def sync(self) -> None:
+        """Wait until all records have reached the disk: a checkpoint must not be ahead of them."""
+        with disk_errors(self.path):
+            os.fsync(self._file.fileno())
+
+
+def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> None:
+    """Remove the records of later updates, and a last line that a crash left unfinished.
+
+    Args:
+        path: ``metrics.jsonl`` or another file of JSON objects with the key ``update``.
+        update: The last update to keep.
+        drop_validation: Remove the record of a validation at ``update`` too: it will be made again.
+    """
+    if not path.exists():
+        return
+    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    kept = [line for line in lines if _belongs(line, update, drop_validation)]
+    if "\n".join([*kept, ""]) != "\n".join(lines):
+        write_text(path, "".join(f"{line}\n" for line in kept))
+
+
+def _belongs(line: str, update: int, drop_validation: bool) -> bool:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return False
+    at = record.get("update") if isinstance(record, dict) else None
+    if not isinstance(at, int):
+        return False
+    return at < update or (at == update and not (drop_validation and record.get("kind") == "valid"))

@@ -1,0 +1,94 @@
+"""Whether a run may go on with the settings and the text it is given now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from deepwire.checkpoint.files import read_json
+from deepwire.errors import UsageError
+
+# What may change in the middle of a run: its length, what is watched and kept, and where it computes. The paths
+# of the text may change too, because the text itself is compared by digest.
+FREE = (
+    "run",
+    "recipe",
+    "decoding",
+    "data.train",
+    "data.valid",
+    "data.test",
+    "data.prepared",
+    "training.max_updates",
+    "training.stop_after",
+    "training.precision",
+    "training.device",
+    "training.threads",
+    "training.validation",
+    "training.early_stopping",
+    "training.checkpoint",
+    "training.log_every",
+    "training.tensorboard",
+    "training.compile",
+)
+_SHOWN = 60
+
+
+def require_same_settings(resolved_config: Path, now: Mapping[str, object]) -> list[str]:
+    """Compare the settings of a continued run with those it was started with.
+
+    Args:
+        resolved_config: ``config.resolved.json`` of the run.
+        now: The resolved settings of the present command.
+
+    Returns:
+        The changes that are allowed, each as ``key: old -> new``.
+
+    Raises:
+        UsageError: Listing every key whose change would make it another run.
+        ModelError: If the file cannot be read.
+    """
+    before, after = flat(read_json(resolved_config)), flat(now)
+    changed = [key for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)]
+    told = {key: f"{key}: {_shown(before, key)} -> {_shown(after, key)}" for key in changed}
+    refuse(resolved_config.parent, [told[key] for key in changed if not _free(key)])
+    return [told[key] for key in changed if _free(key)]
+
+
+def require_same_digests(run: Path, before: Mapping[str, object], now: Mapping[str, str]) -> None:
+    """See that the text and the vocabularies are those that the run was started with.
+
+    Raises:
+        UsageError: Listing what changed.
+    """
+    refuse(run, [f"{name}: {before.get(name)} -> {now[name]}" for name in now if before.get(name) != now[name]])
+
+
+def refuse(run: Path, changes: list[str]) -> None:
+    """Raise the error that lists ``changes``; nothing where there are none.
+
+    Raises:
+        UsageError: If there are any.
+    """
+    if changes:
+        raise UsageError(
+            f"{run}: cannot go on, because this run was started otherwise: {'; '.join(changes)}",
+            "undo the change, train elsewhere with run=DIR, or start over with --fresh (the old run is kept)",
+        )
+
+
+def flat(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """The leaves of nested mappings by dotted key; lists are leaves."""
+    leaves: dict[str, object] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        leaves.update(flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value})
+    return leaves
+
+
+def _free(key: str) -> bool:
+    return any(key == free or key.startswith(f"{free}.") for free in FREE)
+
+
+def _shown(settings: Mapping[str, object], key: str) -> str:
+    text = str(settings[key]) if key in settings else "not set"
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."

@@ -1,0 +1,74 @@
+"""Checkpoints of a run: everything a continuation needs, written in one step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from deepwire.checkpoint.files import read_json, require_space, write_json
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.store import OPTIMIZER, STATE, model_parameters, read_weights, write_model_files
+from deepwire.checkpoint.tensors import bytes_of, read_tensors, write_tensors
+from deepwire.model.translator import TranslationModel
+from deepwire.training.job import Job
+from deepwire.training.optimizer import Optimizer
+from deepwire.training.state import TrainingState
+
+_SLACK = 1_000_000
+
+
+def save_checkpoint(job: Job, model: TranslationModel, optimizer: Optimizer, state: TrainingState) -> Path:
+    """Write the checkpoint of ``state`` and delete those that are no longer kept.
+
+    Raises:
+        ResourceError: If the disk is full; earlier checkpoints are intact.
+    """
+    parameters, moments = model_parameters(model), optimizer.state()
+    folder = job.run.checkpoints_folder
+    folder.mkdir(parents=True, exist_ok=True)
+    require_space(folder, bytes_of(parameters) + bytes_of(moments) + _SLACK)
+
+    def write(temporary: Path) -> None:
+        metadata = {**job.metadata, "update": state.update, "scores": state.scores}
+        write_model_files(temporary, model, parameters, job.prepared.vocabularies, metadata)
+        write_tensors(temporary / OPTIMIZER, moments)
+        write_json(temporary / STATE, state.to_json())
+
+    keep = job.config.checkpoint
+    return job.run.save(
+        state.update,
+        write,
+        metric=job.config.validation.metric,
+        keep_last=keep.keep_last,
+        keep_best=keep.keep_best,
+    )
+
+
+def load_state(folder: Path) -> TrainingState:
+    """The training state in a checkpoint.
+
+    Raises:
+        ModelError: If it is missing or damaged.
+    """
+    return TrainingState.from_json(read_json(folder / STATE))
+
+
+def restore(folder: Path, model: TranslationModel, optimizer: Optimizer, state: TrainingState) -> None:
+    """Put the parameters and moments of a checkpoint into a built model and its optimizer.
+
+    Raises:
+        ModelError: If they do not fit.
+    """
+    read_weights(folder, model)
+    optimizer.load_state(read_tensors(folder / OPTIMIZER, torch.device("cpu")), state.steps)
+
+
+def newest_state(run: RunDirectory) -> TrainingState | None:
+    """The state of the newest checkpoint of ``run``; None where there is no checkpoint.
+
+    Raises:
+        ModelError: If it is damaged.
+    """
+    checkpoints = run.checkpoints()
+    return load_state(checkpoints[-1].path) if checkpoints else None

@@ -1,0 +1,117 @@
+"""Scores on the validation set: loss, perplexity, and BLEU of its translation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from deepwire.data.batching import Batch, validation_batches
+from deepwire.data.prepared import TokenStore
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.model.translator import TranslationModel
+from deepwire.training.config import ValidationConfig
+from deepwire.training.feed import to_device
+from deepwire.training.job import ScoreTexts, TranslateTexts
+from deepwire.training.meter import perplexity
+from deepwire.training.precision import Numerics
+
+# Sentences translated between two looks at the signals.
+_CHUNK = 512
+
+
+@dataclass(frozen=True)
+class Validation:
+    """What one validation found.
+
+    Attributes:
+        scores: ``loss`` (smoothed) and ``nll`` per target token in nats, ``perplexity``, and ``bleu`` if scored.
+        translations: The translated validation set; empty where BLEU was not scored.
+    """
+
+    scores: dict[str, float]
+    translations: list[str]
+
+
+class Validator:
+    """Scores a model on the validation set.
+
+    Args:
+        store: The prepared validation set.
+        config: What is scored and how often.
+        label_smoothing: As in training, so that the losses compare.
+        translate: Raw texts to raw translations; None: no BLEU.
+        score: BLEU of translations against references; None: no BLEU.
+        vocabularies: Handed to ``translate``.
+    """
+
+    def __init__(
+        self,
+        store: TokenStore,
+        config: ValidationConfig,
+        *,
+        label_smoothing: float,
+        vocabularies: Vocabularies,
+        translate: TranslateTexts | None,
+        score: ScoreTexts | None,
+    ) -> None:
+        self.store, self.config = store, config
+        self.label_smoothing = label_smoothing
+        self.vocabularies, self.translate, self.score = vocabularies, translate, score
+        self.size = min(len(store), config.max_sentences or len(store))
+
+    def due(self, update: int) -> bool:
+        """Whether the validation set is scored after ``update``."""
+        return update % self.config.every == 0
+
+    @torch.no_grad()
+    def run(
+        self, model: TranslationModel, numerics: Numerics, update: int, interrupted: Callable[[], bool]
+    ) -> Validation | None:
+        """Score ``model``; None when ``interrupted`` said so in between, and then nothing has changed."""
+        model.eval()
+        try:
+            scores = self._losses(model, numerics, interrupted)
+            if scores is None or not self._bleu_due(update):
+                return None if scores is None else Validation(scores, [])
+            return self._with_bleu(model, scores, interrupted)
+        finally:
+            model.train()
+
+    def _losses(
+        self, model: TranslationModel, numerics: Numerics, interrupted: Callable[[], bool]
+    ) -> dict[str, float] | None:
+        device = next(model.parameters()).device
+        sums = torch.zeros(3, dtype=torch.float64, device=device)
+        for batch in self._batches():
+            if interrupted():
+                return None
+            inputs = to_device(batch, device)
+            with numerics.autocast():
+                loss = model.loss(inputs.source, inputs.target_input, inputs.target_output, self.label_smoothing)
+            sums += torch.stack([loss.smoothed.double(), loss.nll.double(), loss.tokens.double()])
+        smoothed, nll, tokens = sums.tolist()
+        return {"loss": smoothed / tokens, "nll": nll / tokens, "perplexity": perplexity(nll / tokens)}
+
+    def _batches(self) -> Sequence[Batch]:
+        raise NotImplementedError
+
+    def _bleu_due(self, update: int) -> bool:
+        if not self.config.bleu:
+            return False
+        return update % (self.config.bleu_every or self.config.every) == 0
+
+    def _with_bleu(
+        self, model: TranslationModel, scores: dict[str, float], interrupted: Callable[[], bool]
+    ) -> Validation | None:
+        if self.translate is None or self.score is None:
+            return Validation(scores, [])
+        translations: list[str] = []
+        for start in range(0, self.size, _CHUNK):
+            if interrupted():
+                return None
+            sources = [self.store.source_text(i) for i in range(start, min(start + _CHUNK, self.size))]
+            translations += self.translate(model, self.vocabularies, sources)
+        references = [self.store.target_text(i) for i in range(self.size)]
+        return Validation({**scores, "bleu": self.score(translations, references)}, translations)

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepwire.errors import UsageError
+from deepwire.training.config import ConstantConfig, CosineConfig, InverseSqrtConfig, NoamConfig
+from deepwire.training.schedule import build_schedule
+
+# Rates that fairseq sets after n finished updates, for (peak, warm-up, initial).
+FAIRSEQ = {
+    (0.0007, 4000, 1e-7): {
+        0: 1e-07,
+        1: 2.74975e-07,
+        10: 1.84975e-06,
+        1000: 0.000175075,
+        3999: 0.000699825025,
+        4000: 0.0007,
+        4001: 0.0006999125164028327,
+        8000: 0.0004949747468305833,
+        100000: 0.00014,
+    },
+    (0.002, 16000, 1e-7): {
+        0: 1e-07,
+        1: 2.2499375e-07,
+        15999: 0.00199987500625,
+        16000: 0.002,
+        16001: 0.0019999375029295346,
+        50000: 0.001131370849898476,
+    },
+}
+
+
+@pytest.mark.parametrize(("constants", "rates"), FAIRSEQ.items())
+def test_inverse_sqrt_equals_fairseq(
+    constants: tuple[float, int, float], rates: dict[int, float]
+) -> None:
+    peak, warmup, initial = constants
+    schedule = build_schedule(
+        InverseSqrtConfig(peak=peak, warmup=warmup, initial=initial), d_model=1, max_updates=None
+    )
+    for finished, rate in rates.items():
+        assert schedule(finished + 1) == pytest.approx(rate, rel=1e-12)
+
+
+def test_noam_is_the_formula_of_the_paper() -> None:
+    schedule = build_schedule(NoamConfig(scale=2.0, warmup=4000), d_model=512, max_updates=None)
+    for update in (1, 17, 3999, 4000, 4001, 100_000):
+        expected = 2.0 * 512**-0.5 * min(update**-0.5, update * 4000**-1.5)
+        assert schedule(update) == pytest.approx(expected, rel=1e-12)
+    assert max(schedule(update) for update in range(1, 10_000)) == schedule(4000)
+
+
+def test_cosine_begins_at_the_peak_and_ends_at_the_minimum() -> None:
+    config = CosineConfig(peak=1.0, warmup=10, initial=0.1, minimum=0.2)
+    schedule = build_schedule(config, d_model=1, max_updates=110)
+    assert schedule(10) == 1.0
+    assert schedule(5) == pytest.approx(0.55)
+    assert schedule(60) == pytest.approx(0.6)
+    assert schedule(110) == pytest.approx(0.2)
+    assert schedule(500) == pytest.approx(0.2)
+
+
+def test_a_cosine_that_ends_in_its_warmup_is_refused() -> None:
+    with pytest.raises(UsageError, match="warm-up lasts 100"):
+        build_schedule(CosineConfig(warmup=100), d_model=1, max_updates=50)
+
+
+def test_constant_stays_after_the_warmup() -> None:
+    schedule = build_schedule(ConstantConfig(peak=0.5, warmup=4), d_model=1, max_updates=None)
+    assert [schedule(update) for update in (1, 2, 4, 5, 10**6)] == [0.125, 0.25, 0.5, 0.5, 0.5]
+
+
+@given(
+    config=st.one_of(
+        st.builds(InverseSqrtConfig, peak=st.floats(1e-5, 1), warmup=st.integers(0, 10**5)),
+        st.builds(NoamConfig, scale=st.floats(0.1, 10), warmup=st.integers(1, 10**5)),
+        st.builds(CosineConfig, peak=st.floats(1e-5, 1), warmup=st.integers(0, 9999)),
+        st.builds(ConstantConfig, peak=st.floats(1e-5, 1), warmup=st.integers(0, 10**5)),
+    ),
+    update=st.integers(1, 10**7),
+)
+def test_every_rate_is_finite_and_not_negative(
+    config: InverseSqrtConfig | NoamConfig | CosineConfig | ConstantConfig, update: int
+) -> None:
+    rate = build_schedule(config, d_model=256, max_updates=10_000)(update)
+    assert math.isfinite(rate)
+    assert 0 <= rate <= 10
