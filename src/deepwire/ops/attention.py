@@ -1,8 +1,8 @@
 """Scaled dot-product attention by the faster of two equal paths.
 
-Vaswani et al. 2017 (Attention Is All You Need), equation 1: softmax(Q K^T / sqrt(h)) V. On a CPU the three
-plain steps can beat the fused kernel at the lengths of a sentence, mostly in the backward pass; on a GPU, and
-at long lengths, the fused kernel wins and never holds the T x S scores. Measurements: docs/performance.md.
+Vaswani et al. 2017 (Attention Is All You Need), equation 1: softmax(Q K^T / sqrt(h)) V. The fused kernel
+never holds the T x S scores and is the faster one in most places. On a CPU it is not where weights are
+dropped (it falls back to slower steps), nor in the backward pass of short sentences (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ from torch.nn import functional
 
 from deepwire.ops.dropout import dropout as drop
 
-# Score positions T x S of a head up to which the plain path is the faster one on a CPU
-# (docs/performance.md). Without gradients the fused kernel catches up earlier.
-PLAIN_SCORES_TRAINING = 256 * 256
-PLAIN_SCORES_INFERENCE = 128 * 128
+# Scores T x S of a head up to which the plain path is the faster one when a CPU trains without dropout.
+PLAIN_SCORES = 64 * 64
 
 
 def attention(
@@ -35,7 +33,7 @@ def attention(
     Returns:
         `[B, H, T, h]`. A query that may see nothing (padding) gets the mean of all values, never NaN.
     """
-    if _prefers_plain(q, k):
+    if _prefers_plain(q, k, dropout):
         return _plain(q, k, v, bias, causal, dropout)
     return _fused(q, k, v, bias, causal, dropout)
 
@@ -46,11 +44,11 @@ def causal_bias(queries: int, keys: int, *, like: Tensor) -> Tensor:
     return hidden.triu_(keys - queries + 1)
 
 
-def _prefers_plain(q: Tensor, k: Tensor) -> bool:
+def _prefers_plain(q: Tensor, k: Tensor, dropout: float) -> bool:
     if q.device.type != "cpu":
         return False
     learns = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
-    return q.size(-2) * k.size(-2) <= (PLAIN_SCORES_TRAINING if learns else PLAIN_SCORES_INFERENCE)
+    return dropout > 0 or (learns and q.size(-2) * k.size(-2) <= PLAIN_SCORES)
 
 
 def _plain(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, dropout: float) -> Tensor:
