@@ -23,10 +23,12 @@ PerToken = Annotated[
 Normalize = Annotated[
     bool, typer.Option("--normalize", help="Divide by the number of subwords, EOS counted.")
 ]
-BatchTokens = Annotated[int | None, typer.Option(min=1, help="Padded subwords in a batch. [model's own]")]
+BatchTokens = Annotated[
+    int | None, typer.Option(min=1, help="Padded subwords in a batch. Default: the model's own.")
+]
 Precision = Annotated[str, typer.Option(help="fp32, bf16, or auto: the fast one of the device.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, or auto: a GPU if there is one.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. [all]")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: all.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")]
 
 

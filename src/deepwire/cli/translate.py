@@ -23,9 +23,11 @@ Input = Annotated[
     Path, typer.Option("--input", "-i", help="Text to translate; - is stdin; also .gz/.zst/.xz.")
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="File for the translations; - is stdout.")]
-Beam = Annotated[int | None, typer.Option(min=1, help="Hypotheses per sentence; 1 = greedy. [model's own]")]
+Beam = Annotated[
+    int | None, typer.Option(min=1, help="Hypotheses per sentence; 1 = greedy. Default: the model's own.")
+]
 LengthPenalty = Annotated[
-    float | None, typer.Option(help="Exponent of the length penalty; 0 = none. [model's own]")
+    float | None, typer.Option(help="Exponent of the length penalty; 0 = none. Default: the model's own.")
 ]
 NBest = Annotated[
     int | None,
@@ -37,7 +39,9 @@ TopP = Annotated[
     float | None, typer.Option(help="Draw from the fewest subwords that together reach this probability.")
 ]
 Temperature = Annotated[float | None, typer.Option(help="Below 1: more careful draws, above 1: more varied.")]
-Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the draws; the same gives the same text. [1]")]
+Seed = Annotated[
+    int | None, typer.Option(min=0, help="Seed of the draws; the same gives the same text. Default: 1.")
+]
 Prefix = Annotated[
     Path | None, typer.Option(help="Text that each translation must begin with, one line for each line.")
 ]
@@ -51,11 +55,12 @@ JsonInput = Annotated[
 Scores = Annotated[bool, typer.Option("--scores", help="Write score, tab, translation.")]
 Stream = Annotated[bool, typer.Option("--stream", help="Answer each line as it comes.")]
 BatchTokens = Annotated[
-    int | None, typer.Option(min=1, help="Source subwords times hypotheses in a batch. [model's own]")
+    int | None,
+    typer.Option(min=1, help="Source subwords times hypotheses in a batch. Default: the model's own."),
 ]
 Precision = Annotated[str, typer.Option(help="fp32, bf16, or auto: the fast one of the device.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, or auto: a GPU if there is one.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. [all]")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: all.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")]
 
 

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from deepwire.checkpoint.store import save_model
+from deepwire.cli.main import main
+from deepwire.data.corpus import Pair
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.data.vocabulary_config import WordsConfig
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+
+SOURCE, TARGET = "ein hund\n\nzwei katzen\nhund\n", "a dog\ncat\ntwo cats\n \n"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    vocabularies = Vocabularies.learn(
+        WordsConfig(joint=True), [Pair(1, "ein hund zwei katzen", "a dog two cats cat", 0)]
+    )
+    config = {
+        "d_model": 16,
+        "heads": 2,
+        "feed_forward": 32,
+        "encoder": {"layers": 1},
+        "decoder": {"layers": 1},
+    }
+    torch.manual_seed(3)
+    sizes = vocabularies.source.size, vocabularies.target.size
+    folder = tmp_path_factory.mktemp("models") / "one"
+    save_model(folder, build_model(ModelConfig.model_validate(config), *sizes), vocabularies, {})
+    return str(folder)
+
+
+@pytest.fixture
+def score(model, tmp_path, capsys):
+    """Exit code, lines and errors of `deepwire score MODEL ...`."""
+
+    def run(*options: str, source: str = SOURCE, target: str = TARGET) -> tuple[int, list[str], str]:
+        (tmp_path / "s").write_text(source)
+        (tmp_path / "t").write_text(target)
+        files = ["--source", str(tmp_path / "s"), "--target", str(tmp_path / "t")]
+        code = main(["score", model, *files, *options])
+        captured = capsys.readouterr()
+        return code, captured.out.split("\n")[:-1], captured.err
+
+    return run
+
+
+def test_one_number_for_each_pair(score):
+    code, lines, errors = score()
+    assert code == 0
+    values = [float(line) for line in lines]
+    assert [value == 0 for value in values] == [False, True, False, True]
+    assert values[0] < 0
+    assert values[2] < 0
+    assert "line 2: empty source" in errors
+    assert "line 4: empty target" in errors
+
+
+def test_tokens_sum_to_the_score(score):
+    _, lines, _ = score("--json", "--per-token")
+    records = [json.loads(line) for line in lines]
+    assert [record["flag"] for record in records] == [None, "empty_source", None, "empty_target"]
+    assert records[0]["subwords"] == ["a", "dog", "</s>"]
+    for record in records:
+        assert sum(record["log_probabilities"]) == pytest.approx(record["score"])
+    _, normalized, _ = score("--normalize", "--per-token")
+    value, _, tokens = normalized[0].partition("\t")
+    assert float(value) == pytest.approx(records[0]["score"] / 3, abs=1e-5)
+    assert len(tokens.split()) == 3
+
+
+def test_batches_change_nothing(score):
+    text = SOURCE * 6, TARGET * 6
+    assert score("--batch-tokens", "1", source=text[0], target=text[1])[1] == score()[1] * 6
+
+
+def test_different_line_counts(score):
+    code, _, errors = score(target="a dog\n")
+    assert code == 3
+    assert "line counts differ" in errors
+
+
+def test_only_one_side_from_stdin(model, capsys):
+    assert main(["score", model, "--source", "-", "--target", "-"]) == 2
+    assert "stdin" in capsys.readouterr().err

@@ -1,0 +1,240 @@
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from deepwire.checkpoint.store import save_model
+from deepwire.cli.main import main
+from deepwire.data.corpus import Pair
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.data.vocabulary_config import WordsConfig
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+
+TEXT = "ein hund läuft\n\nzwei katzen schlafen auf dem sofa\n   \nein hund\n</s> <pad> haus\nhund\n"
+SOURCE = ["ein hund läuft", "zwei katzen schlafen auf dem sofa"]
+TARGET = ["a dog runs", "two cats sleep on the sofa"]
+
+
+def save(folder, seed, words=TARGET, **decoding):
+    pairs = [Pair(line, *texts, 0) for line, texts in enumerate(zip(SOURCE, words, strict=True), 1)]
+    vocabularies = Vocabularies.learn(WordsConfig(joint=False), pairs)
+    config = ModelConfig.model_validate(
+        {
+            "d_model": 16,
+            "heads": 2,
+            "feed_forward": 32,
+            "encoder": {"layers": 1},
+            "decoder": {"layers": 1},
+            "embeddings": {"tie": "target"},
+        }
+    )
+    torch.manual_seed(seed)
+    model = build_model(config, vocabularies.source.size, vocabularies.target.size)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2)
+    limits = {"max_length_ratio": 1, "max_length_extra": 3}
+    save_model(folder, model, vocabularies, {"decoding": {**limits, **decoding}})
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return save(tmp_path_factory.mktemp("models") / "one", seed=1)
+
+
+@pytest.fixture
+def translate(model, tmp_path, capsys):
+    """Lines of `deepwire translate MODEL ...` for a text."""
+
+    def run(*options: str, text: str | bytes = TEXT, models: tuple[str, ...] = ()) -> list[str]:
+        path = tmp_path / "input"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        assert main(["translate", *(models or (model,)), "--input", str(path), *options]) == 0
+        return capsys.readouterr().out.split("\n")[:-1]
+
+    return run
+
+
+def test_one_line_for_each_line(translate):
+    lines = translate()
+    assert len(lines) == TEXT.count("\n")
+    assert [line == "" for line in lines] == [not line.strip() for line in TEXT.split("\n")[:-1]]
+
+
+@pytest.mark.parametrize("beam", ["1", "5"])
+def test_batches_and_order_change_nothing(translate, beam):
+    text = TEXT * 5
+    expected = translate("--beam", beam, text=text)
+    assert translate("--beam", beam, "--batch-tokens", "1", text=text) == expected
+    assert translate("--beam", beam, "--batch-tokens", "60", text=text) == expected
+    assert translate("--beam", beam, "--stream", text=text) == expected
+    backwards = "".join(f"{line}\n" for line in reversed(text.split("\n")[:-1]))
+    assert translate("--beam", beam, text=backwards) == expected[::-1]
+
+
+def test_from_stdin_to_a_file(model, tmp_path, monkeypatch, capsys, translate):
+    expected = translate()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    output = tmp_path / "output"
+    assert main(["translate", model, "--output", str(output), "--quiet"]) == 0
+    assert output.read_text().split("\n")[:-1] == expected
+    assert capsys.readouterr() == ("", "")
+
+
+def test_n_best(translate):
+    lines = translate("--n-best", "3")
+    best = translate()
+    blocks = [line.split(" ||| ") for line in lines]
+    for line, text in enumerate(best):
+        scores = [float(block[3]) for block in blocks if block[0] == str(line)]
+        assert scores == sorted(scores, reverse=True)
+        assert len(scores) == (3 if text else 1)
+        assert next(block[1] for block in blocks if block[0] == str(line)) == text
+    assert all(block[2].startswith("Score= ") for block in blocks)
+
+
+def test_json_lines_keep_their_fields(translate):
+    text = "".join(f'{{"id": {i}, "text": "{line}"}}\n' for i, line in enumerate(SOURCE))
+    records = [json.loads(line) for line in translate("--json", "--json-input", text=text)]
+    assert [record["id"] for record in records] == [0, 1]
+    assert [record["translation"] for record in records] == translate(text="\n".join(SOURCE))
+    assert [record["text"] for record in records] == SOURCE
+
+
+def test_scores(translate):
+    for line, text in zip(translate("--scores"), translate(), strict=True):
+        score, _, translation = line.partition("\t")
+        assert float(score) <= 0
+        assert translation == text
+
+
+def test_samples_follow_the_seed(translate):
+    options = ("--sample", "--top-p", "0.95", "--temperature", "1.5", "--seed")
+    first = translate(*options, "1")
+    assert translate(*options, "1", "--batch-tokens", "1") == first
+    assert translate(*options, "2") != first
+
+
+def test_prefixes(translate, tmp_path):
+    prefixes = tmp_path / "prefixes"
+    prefixes.write_text("a dog\n\n\n\n\n\nsofa\n")
+    lines = translate("--prefix", str(prefixes))
+    assert lines[0].startswith("a dog")
+    assert lines[6].startswith("sofa")
+    assert lines[1] == ""
+
+
+def test_an_ensemble_of_equal_models_is_the_model(translate, model, tmp_path):
+    assert translate(models=(model, model)) == translate()
+    other = save(tmp_path / "two", seed=2)
+    assert translate(models=(model, other)) == translate(models=(other, model)) != translate()
+
+
+def test_odd_bytes_keep_their_lines(translate, capsys):
+    text = b"\xef\xbb\xbfein hund\r\n\xff\xfe\nein\0hund\nhund\xe2\x80\xa8hund\nlast"
+    assert len(translate(text=text)) == 5
+    assert translate(text=text)[0] == translate(text="ein hund\n")[0]
+
+
+def test_a_very_long_line(translate, model, tmp_path, capsys):
+    path = tmp_path / "long"
+    path.write_text("hund\n" + "hund " * 200_000 + "\nhund\n")
+    assert main(["translate", model, "--input", str(path), "--beam", "1"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.count("\n") == 3
+    assert "line 2: longer than 1024 subwords" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (["--beam", "0"], 2, "--beam"),
+        (["--n-best", "9"], 2, "n_best must be at most beam (4), but is 9"),
+        (["--top-k", "5"], 2, "--top-k is for random translations"),
+        (["--sample", "--top-p", "2"], 2, "sampling.top_p"),
+        (["--scores", "--json"], 2, "--scores is for plain text"),
+        (["--precision", "fp8"], 2, "unknown precision 'fp8'"),
+        (["--device", "tpu"], 2, "unknown device 'tpu'"),
+        (["--device", "cuda:99"], 6, "is not there"),
+        (["--input", "nothing.de"], 3, "nothing.de: no such file"),
+        (["--prefix", "-", "--input", "-"], 2, "only one text can come from stdin"),
+        (["--output", "no/folder/out"], 2, "does not exist"),
+    ],
+)
+def test_mistakes_are_one_line(model, tmp_path, monkeypatch, capsys, options, code, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "input").write_text("hund\n")
+    inputs = [] if "--input" in options else ["--input", "input"]
+    assert main(["translate", model, *inputs, *options]) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+    assert captured.err.count("error: ") == 1
+    assert "Traceback" not in captured.err
+
+
+def test_no_model(tmp_path, capsys):
+    assert main(["translate", str(tmp_path / "nothing"), "--input", "-"]) == 4
+    assert "nothing" in capsys.readouterr().err
+
+
+def test_models_with_different_vocabularies_are_both_named(model, tmp_path, capsys):
+    other = save(tmp_path / "other", seed=1, words=["a cat runs", "two dogs"])
+    assert main(["translate", model, other, "--input", "-"]) == 4
+    error = capsys.readouterr().err
+    assert model in error
+    assert other in error
+    assert "different vocabularies" in error
+
+
+def test_different_counts_of_prefixes_leave_no_file(model, tmp_path, capsys):
+    (tmp_path / "input").write_text("hund\nhund\n")
+    (tmp_path / "prefixes").write_text("a\n")
+    options = ["--input", str(tmp_path / "input"), "--prefix", str(tmp_path / "prefixes")]
+    assert main(["translate", model, *options, "--output", str(tmp_path / "out")]) == 3
+    assert "line counts differ" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def start(model, *options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "deepwire", "translate", model, "--quiet", "--threads", "1", *options],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def test_a_stream_is_answered_line_by_line(model, translate):
+    expected = translate(text="ein hund\n\nzwei katzen\n")
+    with start(model, "--stream") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        for line, answer in zip(["ein hund", "", "zwei katzen"], expected, strict=True):
+            process.stdin.write(f"{line}\n".encode())
+            process.stdin.flush()
+            assert process.stdout.readline().decode() == f"{answer}\n"
+        process.stdin.close()
+        assert process.wait(30) == 0
+
+
+def test_a_reader_that_goes_away_is_no_error(model):
+    with start(model, "--stream", "--beam", "1") as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdin.write(b"ein hund\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        process.stdout.close()
+        process.stdin.write(b"ein hund\n" * 100)
+        process.stdin.close()
+        assert process.wait(30) in (0, 141)
+        assert process.stderr.read() == b""
