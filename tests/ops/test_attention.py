@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from deepwire.ops import attention as module
+from deepwire.ops.attention import attention, causal_bias
+
+
+def textbook(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool) -> Tensor:
+    scores = torch.einsum("bhtd,bhsd->bhts", q, k) / q.size(-1) ** 0.5
+    if bias is not None:
+        scores = scores + bias
+    if causal:
+        queries, keys = scores.shape[-2:]
+        for t in range(queries):
+            scores[:, :, t, t + keys - queries + 1 :] = -torch.inf
+    return torch.einsum("bhts,bhsd->bhtd", scores.softmax(-1), v)
+
+
+def operands(batch: int, heads: int, queries: int, keys: int, size: int = 8) -> tuple[Tensor, Tensor, Tensor]:
+    q = torch.randn(batch, heads, queries, size, dtype=torch.float64, requires_grad=True)
+    k, v = (torch.randn(batch, heads, keys, size, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    return q, k, v
+
+
+@pytest.fixture(params=["plain", "fused"])
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both paths must mean the same, whichever this machine prefers."""
+    chosen = request.param == "plain"
+    monkeypatch.setattr(module, "_prefers_plain", lambda q, k, dropout: chosen)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (1, 6), (3, 7), (1, 1)])
+def test_both_paths_follow_the_formula_with_its_gradients(
+    path: str, causal: bool, masked: bool, queries: int, keys: int
+) -> None:
+    torch.manual_seed(1)
+    q, k, v = operands(2, 3, queries, keys)
+    bias = torch.zeros(2, 1, 1, keys, dtype=torch.float64)
+    if masked and keys > 1:
+        bias[0, ..., -1] = -torch.inf
+    used = bias if masked else None
+    out, expected = attention(q, k, v, bias=used, causal=causal), textbook(q, k, v, used, causal)
+    torch.testing.assert_close(out, expected)
+    upstream = torch.randn_like(out)
+    found = torch.autograd.grad(out, (q, k, v), upstream)
+    wanted = torch.autograd.grad(expected, (q, k, v), upstream)
+    torch.testing.assert_close(found, wanted)
+
+
+@given(
+    batch=st.integers(1, 3),
+    heads=st.integers(1, 3),
+    queries=st.integers(1, 70),
+    keys=st.integers(1, 70),
+    causal=st.booleans(),
+    learns=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=40, deadline=None)
+def test_the_choice_of_path_does_not_show(
+    batch: int, heads: int, queries: int, keys: int, causal: bool, learns: bool, seed: int
+) -> None:
+    torch.manual_seed(seed)
+    causal = causal and keys >= queries
+    q, k, v = operands(batch, heads, queries, keys)
+    bias = torch.where(torch.rand(batch, 1, 1, keys, dtype=torch.float64) < 0.3, -torch.inf, 0.0)
+    bias[..., 0] = 0
+    with torch.set_grad_enabled(learns):
+        out = attention(q, k, v, bias=bias, causal=causal)
+    torch.testing.assert_close(out.detach(), textbook(q, k, v, bias, causal).detach())
+
+
+def test_masked_keys_have_no_influence(path: str) -> None:
+    q, k, v = operands(1, 2, 3, 4)
+    bias = torch.tensor([0.0, 0.0, -torch.inf, -torch.inf], dtype=torch.float64).view(1, 1, 1, 4)
+    before = attention(q, k, v, bias=bias, causal=False)
+    noise = torch.zeros_like(k)
+    noise[:, :, 2:] = 1e6
+    torch.testing.assert_close(attention(q, k + noise, v + noise, bias=bias, causal=False), before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_row_that_sees_nothing_is_finite_and_so_are_its_gradients(
+    path: str, dtype: torch.dtype, causal: bool
+) -> None:
+    q, k, v = (x.detach().to(dtype).requires_grad_() for x in operands(2, 2, 4, 4))
+    bias = torch.zeros(2, 1, 1, 4)
+    bias[1] = -torch.inf
+    out = attention(q, k, v, bias=bias, causal=causal)
+    out.float().square().sum().backward()
+    assert out.isfinite().all()
+    assert all(x.grad is not None and x.grad.isfinite().all() for x in (q, k, v))
+
+
+def test_a_learned_bias_gets_its_gradient(path: str) -> None:
+    q, k, v = operands(2, 2, 3, 3)
+    bias = torch.randn(1, 2, 3, 3, dtype=torch.float64, requires_grad=True)
+    (found,) = torch.autograd.grad(attention(q, k, v, bias=bias, causal=True).square().sum(), bias)
+    (wanted,) = torch.autograd.grad(textbook(q, k, v, bias, True).square().sum(), bias)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_dropout_keeps_the_mean_and_follows_the_seed() -> None:
+    torch.manual_seed(3)
+    q, k, v = (x.detach() for x in operands(64, 4, 8, 8))
+    expected = attention(q, k, v, bias=None, causal=False)
+    total = torch.zeros_like(expected)
+    for _ in range(200):
+        total += attention(q, k, v, bias=None, causal=False, dropout=0.2)
+    assert (total / 200 - expected).abs().mean() < 0.02
+    torch.manual_seed(4)
+    first = attention(q, k, v, bias=None, causal=False, dropout=0.2)
+    torch.manual_seed(4)
+    again = attention(q, k, v, bias=None, causal=False, dropout=0.2)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, attention(q, k, v, bias=None, causal=False, dropout=0.2))
+
+
+def test_causal_bias_hides_exactly_the_future() -> None:
+    like = torch.zeros(1)
+    assert (causal_bias(3, 3, like=like) == 0).tolist() == [
+        [True, False, False],
+        [True, True, False],
+        [True, True, True],
+    ]
+    assert (causal_bias(2, 4, like=like) == 0).tolist() == [[True, True, True, False], [True] * 4]
+
+
+def test_inputs_are_left_alone(path: str) -> None:
+    q, k, v = (x.detach() for x in operands(1, 2, 3, 3))
+    bias = torch.zeros(1, 1, 1, 3)
+    bias[..., -1] = -torch.inf
+    copies = [x.clone() for x in (q, k, v, bias)]
+    attention(q, k, v, bias=bias, causal=True)
+    assert all(torch.equal(x, copy) for x, copy in zip((q, k, v, bias), copies, strict=True))

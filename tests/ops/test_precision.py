@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from deepwire.ops import precision
+from deepwire.ops.precision import pick, set_fp32_matmul
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    precision._cpu_bfloat16_pays.cache_clear()
+    precision._medium_is_true_and_faster.cache_clear()
+    yield
+    torch.set_float32_matmul_precision(before)
+    precision._cpu_bfloat16_pays.cache_clear()
+    precision._medium_is_true_and_faster.cache_clear()
+
+
+def test_what_is_asked_for_is_given() -> None:
+    assert pick(CPU, "fp32") == torch.float32
+    assert pick(CPU, "bf16") == torch.bfloat16
+    for wanted in ("highest", "medium"):
+        assert set_fp32_matmul(wanted) == wanted
+        assert torch.get_float32_matmul_precision() == wanted
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "expected"),
+    [
+        (2.0, 1.0, torch.bfloat16),
+        (1.0, 1.0, torch.float32),
+        (1.1, 1.0, torch.float32),
+        (1.0, 9.0, torch.float32),
+    ],
+)
+def test_auto_takes_bfloat16_only_where_it_is_clearly_faster(
+    monkeypatch: pytest.MonkeyPatch, wide: float, narrow: float, expected: torch.dtype
+) -> None:
+    monkeypatch.setattr(precision, "_race", lambda first, second: (wide, narrow))
+    assert pick(CPU, "auto") == expected
+
+
+@pytest.mark.parametrize(
+    ("highest", "medium", "expected"), [(2.0, 1.0, "medium"), (1.0, 1.0, "highest"), (1.0, 2.0, "highest")]
+)
+def test_auto_takes_the_other_path_only_where_it_is_clearly_faster(
+    monkeypatch: pytest.MonkeyPatch, highest: float, medium: float, expected: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(precision, "_race", lambda first, second: (highest, medium))
+    monkeypatch.setattr(torch, "mm", torch.matmul)
+    assert set_fp32_matmul("auto") == expected
+    assert torch.get_float32_matmul_precision() == expected
+
+
+def test_auto_refuses_a_faster_path_that_rounds_to_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rounding(left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+        return (left.bfloat16().float() @ right.bfloat16().float()).to(left.dtype)
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(precision, "_race", lambda first, second: (2.0, 1.0))
+    monkeypatch.setattr(torch, "mm", rounding)
+    assert set_fp32_matmul("auto") == "highest"
+
+
+def test_probing_leaves_the_random_numbers_alone() -> None:
+    torch.manual_seed(1)
+    expected = torch.rand(3)
+    torch.manual_seed(1)
+    pick(CPU, "auto")
+    set_fp32_matmul("auto")
+    assert torch.equal(torch.rand(3), expected)
