@@ -1,0 +1,338 @@
+"""Batches and updates for training: little padding, and an order that is a pure function of its position.
+
+An epoch is cut into windows of many sentences. Within a window, sentences are sorted by length and cut into
+batches of a bounded padded size; the batches are shuffled and dealt to updates of about `batch_tokens` target
+tokens. Everything is computed from (seed, epoch, window), so going to any place costs one window, however far
+it is. It does not depend on how many processes train: of each update, process r of N takes the batches r,
+r + N, r + 2N, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepwire.data.order import EpochOrder, Indices, mix
+from deepwire.data.store import Integers, Sentences, StoreSide, TokenStore
+from deepwire.data.subwords.base import BOS, EOS, PAD
+from deepwire.errors import DataError, ModelError
+
+if TYPE_CHECKING:
+    from deepwire.data.vocabulary import Vocabularies, Vocabulary
+
+_SMALLEST_WINDOW = (100_000, 4_000)
+_LARGEST_WINDOW = 1_000_000
+_BATCHES_IN_WINDOW = (500, 50)
+"""Without and with random segmentation."""
+_UPDATES_IN_WINDOW = 20
+"""With fewer, the last update of a window, which takes what is left, would matter."""
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """How sentences are put together.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+
+    batch_tokens: int
+    """Target tokens of an update, end symbols included; updates come as close to it as batches allow."""
+    micro_batch_tokens: int
+    """Most padded tokens of one batch: sentences times the longest of either side, end symbols included."""
+    source_bos: bool = False
+    """Whether a source begins with BOS."""
+    sampling: float = 0.0
+    """Strength of random segmentation: `data.vocabulary.sampling`."""
+
+    def __post_init__(self) -> None:
+        if self.batch_tokens < 1 or self.micro_batch_tokens < 1 or self.sampling < 0:
+            raise ValueError("batch_tokens and micro_batch_tokens must be 1 or more, sampling 0 or more")
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One forward pass; int64 arrays, padded with PAD on the right."""
+
+    source: NDArray[np.int64]
+    """`[B, S]`: (BOS) w1..wk EOS."""
+    target_input: NDArray[np.int64]
+    """`[B, T]`: BOS w1..wk."""
+    target_output: NDArray[np.int64]
+    """`[B, T]`: w1..wk EOS."""
+    source_tokens: int
+    """Tokens of `source` that are not PAD."""
+    target_tokens: int
+    """Tokens of `target_output` that are not PAD."""
+    lines: NDArray[np.int64]
+    """`[B]`: numbers of the pairs in the store."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """The batches of one step of the optimizer."""
+
+    number: int
+    """Counted from 1 since training began."""
+    epoch: int
+    """Counted from 0."""
+    batches: tuple[Batch, ...]
+    target_tokens: int
+    """Target tokens of all batches, end symbols included, padding not."""
+
+
+@dataclass(frozen=True, order=True)
+class StreamPosition:
+    """A place between two updates."""
+
+    epoch: int = 0
+    window: int = 0
+    index: int = 0
+    """Updates of the window that are done."""
+    number: int = 0
+    """Updates done since training began."""
+
+    def to_json(self) -> dict[str, int]:
+        """As values that JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, object]) -> StreamPosition:
+        """The position that `to_json` wrote.
+
+        Raises:
+            ModelError: the values are no position.
+        """
+        numbers = {name: value for name, value in values.items() if isinstance(value, int) and value >= 0}
+        if set(numbers) != set(asdict(cls())) or len(numbers) != len(values):
+            raise ModelError(f"not a position in the training text: {dict(values)}")
+        return cls(**numbers)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A stretch of an epoch, ready to be put into arrays."""
+
+    updates: list[list[Indices]]
+    """Updates, their batches, and of each batch the rows: places in this window."""
+    lines: Indices
+    """Of each row the pair in the store."""
+    source: Sentences
+    target: Sentences
+    in_store: bool
+    """Whether source and target are those of the store, found by lines, or of this window, found by rows."""
+
+    def batch(self, rows: Indices, source_bos: bool) -> Batch:
+        """The arrays of a batch."""
+        lines = self.lines[rows]
+        found = lines if self.in_store else rows
+        return _assembled(self.source.gather(found), self.target.gather(found), lines, source_bos)
+
+
+class UpdateStream:
+    """An endless stream of updates over the epochs of a store, weighted as `store.parts` say.
+
+    Args:
+        store: The training pairs.
+        settings: Sizes.
+        seed: Every number gives another order.
+        vocabularies: Needed where `settings.sampling` is above 0.
+
+    Raises:
+        DataError: the store is empty.
+        ValueError: sampling without vocabularies.
+    """
+
+    def __init__(
+        self,
+        store: TokenStore,
+        settings: BatchSettings,
+        *,
+        seed: int,
+        vocabularies: Vocabularies | None = None,
+    ) -> None:
+        if len(store) == 0:
+            raise DataError(f"{store.folder}: no training pairs")
+        if settings.sampling > 0 and vocabularies is None:
+            raise ValueError("random segmentation needs the vocabularies")
+        self._store, self._settings, self._seed = store, settings, seed
+        self._order = EpochOrder(store.parts, seed)
+        # A batch above the size of an update could not be dealt out.
+        self._batch_size = min(settings.micro_batch_tokens, settings.batch_tokens)
+        self._window = _window_size(store, settings, self._batch_size)
+        self._vocabularies = vocabularies
+
+    def updates(self, start: StreamPosition) -> Iterator[tuple[Update, StreamPosition]]:
+        """Updates from `start` on, without end, each with the position behind it."""
+        epoch, window, index, number = start.epoch, start.window, start.index, start.number
+        while True:
+            windows = self.windows(epoch)
+            while window < windows:
+                plan = self._plan(epoch, window)
+                for done in range(index, len(plan.updates)):
+                    number += 1
+                    batches = tuple(
+                        plan.batch(rows, self._settings.source_bos) for rows in plan.updates[done]
+                    )
+                    tokens = sum(batch.target_tokens for batch in batches)
+                    position = StreamPosition(epoch, window, done + 1, number)
+                    yield Update(number, epoch, batches, tokens), position
+                window, index = window + 1, 0
+            epoch, window = epoch + 1, 0
+
+    def windows(self, epoch: int) -> int:
+        """How many windows the epoch has, all of about the same size."""
+        size = self._order.size(epoch)
+        return max(1, round(size / self._window)) if size else 0
+
+    def updates_in_epoch(self, epoch: int) -> int:
+        """How many updates the epoch makes; costs as much as going through the epoch without its arrays."""
+        return sum(len(self._plan(epoch, window).updates) for window in range(self.windows(epoch)))
+
+    def _plan(self, epoch: int, window: int) -> _Window:
+        size, windows = self._order.size(epoch), self.windows(epoch)
+        first, stop = window * size // windows, (window + 1) * size // windows
+        lines = self._order.sentences(epoch, first, stop)
+        store, settings = self._store, self._settings
+        source: Sentences = store.source_side
+        target: Sentences = store.target_side
+        found = lines
+        if self._vocabularies is not None and settings.sampling > 0:
+            # Batches follow the lengths as drawn: made of stored lengths, a third of them would be padding.
+            source = self._drawn(store.source_side, self._vocabularies.source, lines, (epoch, 0, first))
+            target = self._drawn(store.target_side, self._vocabularies.target, lines, (epoch, 1, first))
+            found = np.arange(len(lines))
+        generator = np.random.default_rng(mix(self._seed, epoch, window))
+        sources = source.lengths[found].astype(np.int64) + 1 + settings.source_bos
+        targets = target.lengths[found].astype(np.int64) + 1
+        order = length_order(sources, targets, generator.permutation(len(lines)))
+        cuts = cut_batches(np.maximum(sources, targets)[order], self._batch_size)
+        sorted_batches = np.split(order, cuts[1:-1])
+        batches = [sorted_batches[number] for number in generator.permutation(len(sorted_batches))]
+        tokens = [int(targets[rows].sum()) for rows in batches]
+        bounds = cut_updates(tokens, settings.batch_tokens)
+        updates = [batches[start:end] for start, end in pairwise(bounds)]
+        return _Window(updates, lines, source, target, in_store=found is lines)
+
+    def _drawn(
+        self, side: StoreSide, vocabulary: Vocabulary, lines: Indices, where: tuple[int, int, int]
+    ) -> Sentences:
+        """Random segmentations of some lines. A line that comes twice in an epoch gets two."""
+        epoch, number, first = where
+        rows: list[Sequence[int]] = []
+        for place, line in enumerate(lines.tolist(), first):
+            seed = mix(self._seed, epoch, number, place)
+            tokens = vocabulary.sample(side.text(line), seed, self._settings.sampling)
+            # A model may have positions for the longest stored sentence and no more.
+            rows.append(tokens if len(tokens) <= side.longest else side.sentence(line).tolist())
+        return Sentences.of(rows)
+
+
+def validation_batches(store: TokenStore, max_tokens: int, *, source_bos: bool = False) -> Iterator[Batch]:
+    """Every pair of a store once, sorted by length, in batches of at most `max_tokens` padded tokens."""
+    sources = store.source_lengths.astype(np.int64) + 1 + source_bos
+    targets = store.target_lengths.astype(np.int64) + 1
+    order = length_order(sources, targets, np.arange(len(store)))
+    cuts = cut_batches(np.maximum(sources, targets)[order], max_tokens)
+    for start, end in pairwise(cuts):
+        lines = order[start:end]
+        yield _assembled(store.source_side.gather(lines), store.target_side.gather(lines), lines, source_bos)
+
+
+def length_order(sources: Integers, targets: Integers, ties: Integers) -> Indices:
+    """An order in which neighbours are of similar length on both sides.
+
+    The size of a batch is counted with the longer side, so that decides first: batches come out full. Within
+    one such length the difference of the sides decides, upwards and downwards in turn: where a batch reaches
+    over to the next length, both sides go on where they were. On Multi30k (8000 joint BPE pieces, batches of
+    4096) 96.7 % of the places hold tokens; with the target first and then the source 93.5 %, 95.3 % in turns.
+
+    Args:
+        sources: `[sentences]`: lengths.
+        targets: `[sentences]`: lengths.
+        ties: Decides between equal ones.
+    """
+    longer = np.maximum(sources, targets)
+    turn = np.where(longer % 2 == 0, 1, -1)
+    return np.lexsort((ties, turn * (targets - sources), longer))
+
+
+def cut_batches(widths: Integers, most: int) -> list[int]:
+    """Where batches begin, and the end: each as many rows as fit into `most` tokens, at least one.
+
+    Args:
+        widths: `[sentences]`, ascending: the padded length of a batch is that of its last row.
+        most: Bound of rows times padded length.
+    """
+    cuts = [0]
+    while cuts[-1] < len(widths):
+        start = cuts[-1]
+        candidates = widths[start : start + max(1, most // int(widths[start]))]
+        sizes = candidates * np.arange(1, len(candidates) + 1)
+        cuts.append(start + max(1, int(np.searchsorted(sizes, most, "right"))))
+    return cuts
+
+
+def cut_updates(tokens: Sequence[int], wanted: int) -> list[int]:
+    """Where updates begin, and the end: each stops where it is closest to the tokens wanted.
+
+    What is left at the end joins the update before when it is less than half of an update.
+    """
+    bounds, held = [0], 0
+    for number, size in enumerate(tokens):
+        # Stop in front of a batch that would lead further away than the update is now.
+        if held and held + size - wanted > wanted - held:
+            bounds.append(number)
+            held = 0
+        held += size
+    if len(bounds) > 1 and 2 * held < wanted:
+        bounds.pop()
+    return [*bounds, len(tokens)]
+
+
+def _window_size(store: TokenStore, settings: BatchSettings, batch_size: int) -> int:
+    """Sentences of a window: enough for even updates and for batches of equal lengths, bounded in memory.
+
+    With random segmentation windows are small, because a window is segmented before its first batch is there.
+    """
+    line = max(len(store.target_side.tokens), len(store.source_side.tokens)) / len(store) + 1
+    few = settings.sampling > 0
+    batches = min(_BATCHES_IN_WINDOW[few] * batch_size / line, _LARGEST_WINDOW)
+    updates = _UPDATES_IN_WINDOW * settings.batch_tokens / line
+    return int(max(_SMALLEST_WINDOW[few], batches, updates))
+
+
+def _assembled(
+    source: tuple[NDArray[np.int64], NDArray[np.int64]],
+    target: tuple[NDArray[np.int64], NDArray[np.int64]],
+    lines: Indices,
+    source_bos: bool,
+) -> Batch:
+    return Batch(
+        source=_padded(*source, begin=source_bos, end=True),
+        target_input=_padded(*target, begin=True, end=False),
+        target_output=_padded(*target, begin=False, end=True),
+        source_tokens=len(source[0]) + len(lines) * (1 + source_bos),
+        target_tokens=len(target[0]) + len(lines),
+        lines=lines,
+    )
+
+
+def _padded(
+    tokens: NDArray[np.int64], lengths: NDArray[np.int64], *, begin: bool, end: bool
+) -> NDArray[np.int64]:
+    """`[rows, longest]`: the rows' tokens, BOS before and EOS behind them where asked for, PAD after that."""
+    width = int(lengths.max(initial=0)) + begin + end
+    columns, ends = np.arange(width), (lengths + begin)[:, None]
+    rows = np.full((len(lengths), width), PAD, dtype=np.int64)
+    rows[(columns >= begin) & (columns < ends)] = tokens
+    if begin:
+        rows[:, 0] = BOS
+    if end:
+        rows[np.arange(len(lengths)), ends[:, 0]] = EOS
+    return rows

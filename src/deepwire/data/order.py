@@ -1,0 +1,126 @@
+"""The order in which an epoch reads its sentences: a pure function, computed where it is needed.
+
+Nothing is shuffled in memory: any stretch of any epoch costs what its own length costs, so a corpus may be
+larger than memory and an interrupted run finds its place again at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+Indices = NDArray[np.int64]
+
+_MASK = (1 << 64) - 1
+_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+"""The constants of SplitMix64 (Steele, Lea, Flood 2014)."""
+_ROUNDS = 6
+_SMALLEST_HALF = 4
+"""Bits of half a number in the permutation: with fewer, too few permutations are possible."""
+
+
+def mix(*values: int) -> int:
+    """Whole numbers to one of 64 bits, as good as random; every argument and its place count."""
+    state = 0
+    for value in values:
+        state = (state + _GOLDEN ^ (value & _MASK)) & _MASK
+        state = (state ^ state >> 30) * _FIRST & _MASK
+        state = (state ^ state >> 27) * _SECOND & _MASK
+        state ^= state >> 31
+    return state
+
+
+class Permutation:
+    """A random permutation of 0 .. count-1 that takes no memory: ask for any of its entries.
+
+    A Feistel network over the smallest even number of bits that holds `count`; numbers that fall outside
+    walk on along their cycle until they are inside (Black and Rogaway 2002, "Ciphers with arbitrary finite
+    domains").
+    """
+
+    def __init__(self, count: int, seed: int) -> None:
+        self.count = count
+        half = max(_SMALLEST_HALF, ((max(count, 1) - 1).bit_length() + 1) // 2)
+        self._half, self._low = np.uint64(half), np.uint64((1 << half) - 1)
+        self._keys = [np.uint64(mix(seed, number)) for number in range(_ROUNDS)]
+
+    def __getitem__(self, places: Indices) -> Indices:
+        """The entries at `places`, numbers from 0 to count-1 in an array of any shape."""
+        numbers = places.astype(np.uint64)
+        outside = np.arange(numbers.size)
+        flat = numbers.reshape(-1)
+        while outside.size:
+            flat[outside] = self._shuffled(flat[outside])
+            outside = outside[flat[outside] >= self.count]
+        return flat.reshape(places.shape).astype(np.int64)
+
+    def _shuffled(self, numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+        left, right = numbers >> self._half, numbers & self._low
+        for key in self._keys:
+            left, right = right, left ^ (_hashed(right ^ key) & self._low)
+        return (left << self._half) | right
+
+
+@dataclass(frozen=True)
+class Part:
+    """A corpus in the store: its sentences `start` to `stop`, and how often an epoch reads each."""
+
+    start: int
+    stop: int
+    weight: float = 1.0
+
+
+class EpochOrder:
+    """Which sentences an epoch reads, and in which order.
+
+    Each corpus is an endless row of passes, each pass a permutation of all its sentences. An epoch takes the
+    next `weight` times its size from each row: weight 2 reads every sentence twice, weight 0.5 one half now
+    and the other half in the next epoch. What was taken is shuffled over all corpora.
+    """
+
+    def __init__(self, parts: Sequence[Part], seed: int) -> None:
+        self._parts = [part for part in parts if part.stop > part.start]
+        self._seed = seed
+        # Decimal of the text, because a weight of 0.1 means one tenth and not the nearest binary fraction.
+        self._shares = [
+            Fraction(Decimal(str(part.weight))) * (part.stop - part.start) for part in self._parts
+        ]
+
+    def size(self, epoch: int) -> int:
+        """How many sentences the epoch reads; weights below 1 can make it vary by a few."""
+        return sum(stop - start for start, stop in self._taken(epoch))
+
+    def sentences(self, epoch: int, start: int, stop: int) -> Indices:
+        """The store's numbers of the sentences at places `start` to `stop` of the epoch."""
+        taken = self._taken(epoch)
+        bounds = np.cumsum([0, *(last - first for first, last in taken)])
+        places = Permutation(int(bounds[-1]), mix(self._seed, epoch))[np.arange(start, stop)]
+        found = np.empty(len(places), dtype=np.int64)
+        for number, (part, (first, _)) in enumerate(zip(self._parts, taken, strict=True)):
+            here = (places >= bounds[number]) & (places < bounds[number + 1])
+            found[here] = part.start + self._pass_entries(number, places[here] - bounds[number] + first)
+        return found
+
+    def _taken(self, epoch: int) -> list[tuple[int, int]]:
+        """From where to where the epoch reads in the endless row of each corpus."""
+        return [(int(share * epoch), int(share * (epoch + 1))) for share in self._shares]
+
+    def _pass_entries(self, number: int, places: Indices) -> Indices:
+        count = self._parts[number].stop - self._parts[number].start
+        passes, inside = np.divmod(places, count)
+        found = np.empty(len(places), dtype=np.int64)
+        for one in np.unique(passes):
+            here = passes == one
+            found[here] = Permutation(count, mix(self._seed, 1, number, int(one)))[inside[here]]
+        return found
+
+
+def _hashed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(_FIRST)
+    numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(_SECOND)
+    return numbers ^ (numbers >> np.uint64(31))
