@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from deepwire.config.base import Section
 from deepwire.config.quantities import Count, Length
@@ -70,9 +70,16 @@ class ConstantConfig(Section):
     initial: float = Field(default=0.0, ge=0, description="learning rate that the warm-up starts from")
 
 
+def _with_type(value: object) -> object:
+    return {"type": "inverse_sqrt", **value} if isinstance(value, dict) else value
+
+
 ScheduleConfig = Annotated[
-    InverseSqrtConfig | NoamConfig | CosineConfig | ConstantConfig, Field(discriminator="type")
+    InverseSqrtConfig | NoamConfig | CosineConfig | ConstantConfig,
+    Field(discriminator="type"),
+    BeforeValidator(_with_type),
 ]
+"""A schedule section; one without a type is `inverse_sqrt`."""
 
 
 class ValidationConfig(Section):

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from deepwire.data.batching import Batch, StreamPosition, Update, UpdateStream
-
-_AHEAD = 4
-_PATIENCE = 0.1
+from deepwire.data.batching import Batch, StreamPosition, UpdateStream
+from deepwire.data.prefetch import prefetched
 
 
 @dataclass(frozen=True)
@@ -56,11 +52,13 @@ class DeviceUpdate:
 def to_device(batch: Batch, device: torch.device) -> DeviceBatch:
     """Copy a batch to ``device``, without waiting for a GPU."""
     return DeviceBatch(
-        _tensor(batch.source, device), _tensor(batch.target_input, device), _tensor(batch.target_output, device)
+        _tensor(batch.source, device),
+        _tensor(batch.target_input, device),
+        _tensor(batch.target_output, device),
     )
 
 
-def feed(stream: UpdateStream, start: StreamPosition, device: torch.device) -> Iterator[DeviceUpdate]:
+def feed(stream: UpdateStream, start: StreamPosition, device: torch.device) -> Generator[DeviceUpdate]:
     """The updates from ``start`` on, on ``device``, without end."""
     updates = (
         DeviceUpdate(
@@ -73,42 +71,13 @@ def feed(stream: UpdateStream, start: StreamPosition, device: torch.device) -> I
         )
         for update, after in stream.updates(start)
     )
-    return _ahead(updates) if device.type == "cuda" else updates
+    if device.type != "cuda":
+        yield from updates
+        return
+    with prefetched(updates) as ahead:
+        yield from ahead
 
 
 def _tensor(values: np.ndarray, device: torch.device) -> Tensor:
     tensor = torch.from_numpy(values)
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
-
-
-def _ahead(updates: Iterator[DeviceUpdate]) -> Iterator[DeviceUpdate]:
-    """The same updates, made by a thread a few at a time ahead; it ends when the iterator is closed."""
-    ready: queue.Queue[DeviceUpdate | BaseException] = queue.Queue(_AHEAD)
-    closed = threading.Event()
-
-    def put(item: DeviceUpdate | BaseException) -> None:
-        while not closed.is_set():
-            try:
-                ready.put(item, timeout=_PATIENCE)
-            except queue.Full:
-                continue
-            return
-
-    def work() -> None:
-        try:
-            for update in updates:
-                put(update)
-                if closed.is_set():
-                    return
-        except BaseException as error:  # noqa: BLE001 - it is raised again where the updates are used
-            put(error)
-
-    threading.Thread(target=work, name="batches", daemon=True).start()
-    try:
-        while True:
-            item = ready.get()
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-    finally:
-        closed.set()

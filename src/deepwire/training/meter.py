@@ -81,7 +81,11 @@ class Meter:
         per_token = 1 / tokens if tokens else math.nan
         seconds = max(self._seconds, 1e-9)
         return Averages(
-            loss * per_token, nll * per_token, norm / updates if updates else math.nan, int(tokens), tokens / seconds
+            loss * per_token,
+            nll * per_token,
+            norm / updates if updates else math.nan,
+            int(tokens),
+            tokens / seconds,
         )
 
     def reset(self) -> None:

@@ -62,8 +62,8 @@ class Numerics:
     def apply(self) -> None:
         """Make this the way the process computes.
 
-        Very small numbers count as zero, because CPUs are slow with them: the moments of rare words decay into
-        such numbers.
+        Very small numbers count as zero, because CPUs are slow with them and the moments of rare words decay
+        into such numbers.
         """
         set_fp32_matmul(self.products)
         torch.set_flush_denormal(True)

@@ -90,9 +90,9 @@ class Display:
         """Show the averages of an interval of updates."""
         self.say(
             f"u {standing.update} ep {standing.epoch:.2f} loss {averages.loss:.3f} nll {averages.nll:.3f} "
-            f"ppl {short(averages.perplexity)} lr {standing.learning_rate:.1e} gn {averages.gradient_norm:.2f} "
-            f"tok/s {short(averages.tokens_per_second)} eta {human_time(standing.seconds_left)} "
-            f"mem {short(standing.memory)}"
+            f"ppl {short(averages.perplexity)} lr {standing.learning_rate:.1e}"
+            f" gn {averages.gradient_norm:.2f} tok/s {short(averages.tokens_per_second)}"
+            f" eta {human_time(standing.seconds_left)} mem {short(standing.memory)}"
         )
 
     def valid_line(self, update: int, scores: dict[str, float], note: str) -> None:

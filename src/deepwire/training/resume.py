@@ -8,8 +8,8 @@ from pathlib import Path
 from deepwire.checkpoint.files import read_json
 from deepwire.errors import UsageError
 
-# What may change in the middle of a run: its length, what is watched and kept, and where it computes. The paths
-# of the text may change too, because the text itself is compared by digest.
+# What may change in the middle of a run: its length, what is watched and kept, and where it computes.
+# The paths of the text may change too, because the text itself is compared by digest.
 FREE = (
     "run",
     "recipe",
@@ -60,7 +60,9 @@ def require_same_digests(run: Path, before: Mapping[str, object], now: Mapping[s
     Raises:
         UsageError: Listing what changed.
     """
-    refuse(run, [f"{name}: {before.get(name)} -> {now[name]}" for name in now if before.get(name) != now[name]])
+    refuse(
+        run, [f"{name}: {before.get(name)} -> {now[name]}" for name in now if before.get(name) != now[name]]
+    )
 
 
 def refuse(run: Path, changes: list[str]) -> None:

@@ -36,7 +36,7 @@ class Signals:
             signal.signal(number, before)  # type: ignore[arg-type]  # it came from signal.signal
         self._before.clear()
 
-    def _receive(self, number: int, frame: FrameType | None) -> None:
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGUSR1:
             self.save = True
         elif number == signal.SIGINT and self.stop is not None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
-from deepwire.checkpoint.files import disk_errors, human_bytes, recover, write_json, write_text
+from deepwire.checkpoint.files import disk_errors, recover, write_json, write_text
 from deepwire.checkpoint.lock import locked
 from deepwire.checkpoint.retention import Checkpoint
 from deepwire.checkpoint.run_directory import RunDirectory, move_aside
 from deepwire.data.batching import BatchSettings, StreamPosition, UpdateStream
+from deepwire.data.order import EpochOrder
 from deepwire.errors import ResourceError, UsageError
-from deepwire.model.translator import TranslationModel
 from deepwire.training.allocator import keep_memory
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import choose_device, describe, idle_gpus
@@ -168,9 +168,8 @@ def _trainer(
         source_bos=job.source_bos,
         sampling=job.sampling,
     )
-    stream = UpdateStream(
-        job.prepared.train, settings, seed=job.seed, vocabularies=job.prepared.vocabularies
-    )
+    store, vocabularies = job.prepared.train, job.prepared.vocabularies
+    stream = UpdateStream(store, settings, seed=job.seed, vocabularies=vocabularies)
     return Trainer(
         job=job,
         device=device,
@@ -178,8 +177,11 @@ def _trainer(
         model=model,
         loss=torch.compile(model.loss, dynamic=True) if config.compile else model.loss,
         optimizer=optimizer,
-        schedule=build_schedule(config.schedule, d_model=model.config.d_model, max_updates=config.max_updates),
+        schedule=build_schedule(
+            config.schedule, d_model=model.config.d_model, max_updates=config.max_updates
+        ),
         stream=stream,
+        epoch_size=EpochOrder(store.parts, job.seed).size,
         validator=_validator(job),
         state=state,
         metrics=metrics,
@@ -199,6 +201,7 @@ def _validator(job: Job) -> Validator | None:
         store,
         config.validation,
         label_smoothing=config.label_smoothing,
+        source_bos=job.source_bos,
         vocabularies=job.prepared.vocabularies,
         translate=job.translate,
         score=job.score,

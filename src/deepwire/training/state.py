@@ -19,6 +19,8 @@ class TrainingState:
         update: Updates made, those that were skipped because they were not finite included.
         position: Where the stream of updates goes on.
         epochs: Epochs made, with their fraction.
+        epoch: The present epoch, from 0.
+        pairs: Sentence pairs read in it.
         target_tokens: Target tokens seen.
         steps: Steps of the optimizer: updates without the skipped ones.
         bad_in_a_row: Skipped updates since the last good one.
@@ -32,6 +34,8 @@ class TrainingState:
     position: StreamPosition
     update: int = 0
     epochs: float = 0.0
+    epoch: int = 0
+    pairs: int = 0
     target_tokens: int = 0
     steps: int = 0
     bad_in_a_row: int = 0
@@ -45,6 +49,13 @@ class TrainingState:
         """Plain values for ``state.json``; floats come back to the last bit."""
         return dataclasses.asdict(self)
 
+    def pass_epoch(self, epoch: int, pairs: int, size: int) -> None:
+        """Take note of ``pairs`` more sentence pairs, read in ``epoch`` (from 0) of ``size`` pairs."""
+        if epoch != self.epoch:
+            self.epoch, self.pairs = epoch, 0
+        self.pairs += pairs
+        self.epochs = epoch + self.pairs / size
+
     @classmethod
     def from_json(cls, value: dict[str, object]) -> TrainingState:
         """Read what ``to_json`` gave.
@@ -54,8 +65,8 @@ class TrainingState:
         """
         try:
             plain = json.loads(json.dumps(value))
-            position = StreamPosition(**plain.pop("position"))
+            position = StreamPosition.from_json(plain.pop("position"))
             patience = Patience(**plain.pop("patience"))
             return cls(position=position, patience=patience, **plain)
-        except (TypeError, KeyError, ValueError) as error:
+        except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise ModelError(f"the stored training state is damaged: {error}") from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
 import torch
@@ -51,6 +51,7 @@ class Trainer:
         optimizer: Adam over the parameters of ``model``.
         schedule: Learning rate of each update.
         stream: The training batches.
+        epoch_size: Sentence pairs that an epoch reads.
         validator: Scores the validation set; None without one.
         state: How far the run has come.
         metrics: ``metrics.jsonl``.
@@ -67,6 +68,7 @@ class Trainer:
     optimizer: Optimizer
     schedule: Schedule
     stream: UpdateStream
+    epoch_size: Callable[[int], int]
     validator: Validator | None
     state: TrainingState
     metrics: MetricsLog
@@ -90,7 +92,7 @@ class Trainer:
         """Probability mass of label smoothing."""
         return self.job.config.label_smoothing
 
-    def updates(self) -> Iterator[DeviceUpdate]:
+    def updates(self) -> Generator[DeviceUpdate]:
         """The updates from here on, on the device."""
         return feed(self.stream, self.state.position, self.device)
 
@@ -108,7 +110,8 @@ class Trainer:
         self._meter.add(loss, nll, update.target_tokens, step)
         self._unread.append(update)
         state = self.state
-        state.update, state.position, state.epochs = update.number, update.after, update.epochs
+        state.update, state.position = update.number, update.after
+        state.pass_epoch(update.epoch, sum(map(len, update.lines)), self.epoch_size(update.epoch))
         state.target_tokens += update.target_tokens
         state.steps = self.optimizer.steps
         state.scores = {}
@@ -225,7 +228,13 @@ class Trainer:
             write_text(path, "".join(f"{line}\n" for line in found.translations))
         seconds = time.perf_counter() - started
         self.metrics.write(
-            {"kind": "valid", "update": state.update, "epoch": state.epochs, **found.scores, "seconds": seconds}
+            {
+                "kind": "valid",
+                "update": state.update,
+                "epoch": state.epochs,
+                **found.scores,
+                "seconds": seconds,
+            }
         )
         self.events.write("valid", state.update, found.scores)
         best = among_best(self.job.run.checkpoints(), metric, found.scores.get(metric), 1)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import torch
 
 from deepwire.data.batching import Batch, validation_batches
-from deepwire.data.prepared import TokenStore
+from deepwire.data.store import TokenStore
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.model.translator import TranslationModel
 from deepwire.training.config import ValidationConfig
@@ -26,7 +26,7 @@ class Validation:
     """What one validation found.
 
     Attributes:
-        scores: ``loss`` (smoothed) and ``nll`` per target token in nats, ``perplexity``, and ``bleu`` if scored.
+        scores: ``loss`` (smoothed) and ``nll`` per target token in nats, ``perplexity``; ``bleu`` if scored.
         translations: The translated validation set; empty where BLEU was not scored.
     """
 
@@ -41,6 +41,7 @@ class Validator:
         store: The prepared validation set.
         config: What is scored and how often.
         label_smoothing: As in training, so that the losses compare.
+        source_bos: Whether sources begin with BOS.
         translate: Raw texts to raw translations; None: no BLEU.
         score: BLEU of translations against references; None: no BLEU.
         vocabularies: Handed to ``translate``.
@@ -52,12 +53,13 @@ class Validator:
         config: ValidationConfig,
         *,
         label_smoothing: float,
+        source_bos: bool,
         vocabularies: Vocabularies,
         translate: TranslateTexts | None,
         score: ScoreTexts | None,
     ) -> None:
         self.store, self.config = store, config
-        self.label_smoothing = label_smoothing
+        self.label_smoothing, self.source_bos = label_smoothing, source_bos
         self.vocabularies, self.translate, self.score = vocabularies, translate, score
         self.size = min(len(store), config.max_sentences or len(store))
 
@@ -89,13 +91,26 @@ class Validator:
                 return None
             inputs = to_device(batch, device)
             with numerics.autocast():
-                loss = model.loss(inputs.source, inputs.target_input, inputs.target_output, self.label_smoothing)
+                loss = model.loss(
+                    inputs.source, inputs.target_input, inputs.target_output, self.label_smoothing
+                )
             sums += torch.stack([loss.smoothed.double(), loss.nll.double(), loss.tokens.double()])
         smoothed, nll, tokens = sums.tolist()
         return {"loss": smoothed / tokens, "nll": nll / tokens, "perplexity": perplexity(nll / tokens)}
 
-    def _batches(self) -> Sequence[Batch]:
-        raise NotImplementedError
+    def _batches(self) -> Iterator[Batch]:
+        for batch in validation_batches(self.store, self.config.max_tokens, source_bos=self.source_bos):
+            rows = batch.lines < self.size
+            if rows.all():
+                yield batch
+            elif rows.any():
+                yield replace(
+                    batch,
+                    source=batch.source[rows],
+                    target_input=batch.target_input[rows],
+                    target_output=batch.target_output[rows],
+                    lines=batch.lines[rows],
+                )
 
     def _bleu_due(self, update: int) -> bool:
         if not self.config.bleu:

@@ -1,0 +1,120 @@
+"""``deepwire train``: from a run file to a trained model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deepwire.checkpoint.run_directory import RunDirectory
+    from deepwire.data.vocabulary import Vocabularies
+    from deepwire.model.translator import TranslationModel
+    from deepwire.runfile import LoadedRunFile
+    from deepwire.training.job import Job, TranslateTexts
+    from deepwire.training.start import Outcome
+
+RunFileName = Annotated[str, typer.Argument(metavar="RUN.yaml", help="Run file, or the name of a recipe.")]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Settings, such as training.max_updates=5k."),
+]
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Begin anew; a run that is there is moved aside to RUN.1, RUN.2, ...")
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Show nothing but errors; RUN/log.txt has it all.")
+]
+
+
+def train(
+    run_file: RunFileName, overrides: Overrides = None, fresh: Fresh = False, quiet: Quiet = False
+) -> None:
+    """Train a model; text is prepared first where needed, and an interrupted run is continued.
+
+    Examples: deepwire train run.yaml; deepwire train run.yaml training.max_updates=40k model.d_model=512
+    """
+    from deepwire.checkpoint.run_directory import RunDirectory
+    from deepwire.runfile import load_run_file
+    from deepwire.training.start import finished, start
+
+    loaded = load_run_file(run_file, overrides or ())
+    run = RunDirectory(loaded.run_directory)
+    done = None if fresh else finished(run, loaded.config.training, loaded.resolved)
+    if done is not None:
+        print(done)
+        print(f"to train longer, raise the limit; to begin anew: deepwire train {run_file} --fresh")
+        return
+    outcome = start(_job(loaded, run), fresh=fresh, quiet=quiet)
+    if not quiet:
+        _summarise(loaded, outcome)
+    if outcome.ending.exit_code:
+        raise typer.Exit(outcome.ending.exit_code)
+
+
+def _job(loaded: LoadedRunFile, run: RunDirectory) -> Job:
+    from deepwire.data.prepared import prepare
+    from deepwire.model.build import build_model
+    from deepwire.training.job import Job
+
+    config = loaded.config
+    prepared = prepare(config.data, seed=config.seed)
+    words = prepared.vocabularies
+    return Job(
+        run=run,
+        config=config.training,
+        seed=config.seed,
+        resolved=dict(loaded.resolved),
+        build=lambda: build_model(config.model, words.source.size, words.target.size),
+        prepared=prepared,
+        source_bos=config.data.source_bos,
+        sampling=config.data.vocabulary.sampling,
+        metadata={
+            "source": config.data.source,
+            "target": config.data.target,
+            "source_bos": config.data.source_bos,
+            "decoding": config.decoding.model_dump(mode="json"),
+        },
+        translate=_translate(loaded),
+        score=_bleu,
+        user_config=loaded.path.read_text(encoding="utf-8"),
+    )
+
+
+def _translate(loaded: LoadedRunFile) -> TranslateTexts:
+    """Translation of the validation set with the decoding settings of the run, but the beam of validation."""
+    from deepwire.decoding.translator import Translator
+
+    settings = {"beam": loaded.config.training.validation.beam, "n_best": 1, "sampling": None}
+    decoding = loaded.config.decoding.model_copy(update=settings)
+
+    def translate(model: TranslationModel, vocabularies: Vocabularies, texts: Sequence[str]) -> list[str]:
+        translator = Translator(
+            [model],
+            vocabularies,
+            decoding,
+            device=next(model.parameters()).device,
+            source_bos=loaded.config.data.source_bos,
+        )
+        return translator.translate(texts)
+
+    return translate
+
+
+def _bleu(translations: Sequence[str], references: Sequence[str]) -> float:
+    from deepwire.evaluation.metrics import corpus_score
+
+    return corpus_score("bleu", translations, references).value
+
+
+def _summarise(loaded: LoadedRunFile, outcome: Outcome) -> None:
+    run = loaded.run_directory
+    if outcome.best is not None:
+        scores = ", ".join(f"{name} {score:.4g}" for name, score in outcome.best.scores.items())
+        print(f"best checkpoint: {outcome.best.path}{f' ({scores})' if scores else ''}")
+    if outcome.ending.finished:
+        print(f"next: deepwire translate {run} -i TEXT.{loaded.config.data.source}")
+    else:
+        print(f"stopped by {outcome.ending.reason} and saved; the same command goes on from here")
