@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make a virtual environment that holds JoeyNMT 2.3.0 on torch 2.13 (CPU) for the speed comparison.
+# Make a virtual environment that holds JoeyNMT 2.3.0 on torch 2.13 for the speed comparison.
 #
 #   benchmarks/peers/setup_joeynmt.sh [FOLDER]        default folder: ~/.cache/deepwire-peers/joeynmt
 #

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make a virtual environment that holds OpenNMT-py 3.5.1 on torch 2.13 (CPU) for the speed comparison.
+# Make a virtual environment that holds OpenNMT-py 3.5.1 on torch 2.13 for the speed comparison.
 #
 #   benchmarks/peers/setup_opennmt.sh [FOLDER]        default folder: ~/.cache/deepwire-peers/opennmt
 #

@@ -1,0 +1,156 @@
+"""What this machine can do: the rates that any training speed here has to be read against.
+
+    python benchmarks/machine.py [--json FILE] [--threads N]
+
+Prints the rate of matrix products in each number format (billions of operations a second, a multiplication
+and an addition counted as two), their error, and the rate at which memory is copied.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+# (rows, inner, columns): a projection, a feed-forward layer, an output layer.
+SHAPES = [(1024, 256, 256), (4096, 512, 512), (4096, 512, 2048), (1024, 512, 8192)]
+FORMATS = ["fp32 highest", "fp32 medium", "bf16"]
+ROUNDS = 7
+FEWER = 32
+COPIED_BYTES = 256 * 2**20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    figures = {**description(), **measured()}
+    print(as_text(figures))
+    if options.json is not None:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+def description() -> dict[str, object]:
+    """Processor, cores, memory, versions."""
+    cpuinfo = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    fields = dict(line.split("\t: ", 1) for line in cpuinfo.split("\n\n")[0].splitlines() if "\t: " in line)
+    fields = {name.strip(): value for name, value in fields.items()}
+    flags = fields.get("flags", "").split()
+    wanted = ("avx2", "avx512f", "avx512_bf16", "avx512_vnni", "avx_vnni", "amx_bf16")
+    # Virtual machines often hide the model's name; family and model number tell it.
+    family = f" (family {fields['cpu family']}, model {fields['model']})" if "cpu family" in fields else ""
+    return {
+        "processor": fields.get("model name", platform.processor()).strip() + family,
+        "units": [flag for flag in wanted if flag in flags],
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def measured() -> dict[str, object]:
+    """The best rate of each shape and format, formats in turn so that a busy machine slows all alike."""
+    before = torch.get_float32_matmul_precision()
+    products: dict[str, dict[str, float]] = {}
+    errors = dict.fromkeys(FORMATS, 0.0)
+    for shape in SHAPES:
+        best = dict.fromkeys(FORMATS, float("inf"))
+        calls = {name: product(name, *shape) for name in FORMATS}
+        slow = bfloat16_is_slow(*shape)
+        if slow:
+            calls["bf16"] = product("bf16", shape[0] // FEWER, *shape[1:])
+        for _ in range(ROUNDS):
+            for name, call in calls.items():
+                best[name] = min(best[name], seconds(call))
+        if slow:
+            best["bf16"] *= FEWER
+        for name in FORMATS:
+            errors[name] = max(errors[name], relative_error(name, *shape))
+        operations = 2 * shape[0] * shape[1] * shape[2]
+        products["x".join(map(str, shape))] = {
+            name: round(operations / best[name] / 1e9, 1) for name in FORMATS
+        }
+    torch.set_float32_matmul_precision(before)
+    return {"gflops": products, "relative_error": errors, "copy_gb_per_second": round(copy_rate(), 1)}
+
+
+def bfloat16_is_slow(rows: int, inner: int, columns: int) -> bool:
+    """Without units for them, bf16 products would take most of the time; fewer rows tell the same then."""
+    wide, narrow = (product(name, rows // FEWER, inner, columns) for name in ("fp32 highest", "bf16"))
+    seconds(wide)
+    return seconds(narrow) > 4 * seconds(wide)
+
+
+def operands(name: str, rows: int, inner: int, columns: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    left = torch.randn(rows, inner, generator=generator)
+    right = torch.randn(inner, columns, generator=generator)
+    return (left.bfloat16(), right.bfloat16()) if name == "bf16" else (left, right)
+
+
+def product(name: str, rows: int, inner: int, columns: int) -> Callable[[], torch.Tensor]:
+    left, right = operands(name, rows, inner, columns)
+    out = torch.empty(rows, columns, dtype=left.dtype)
+
+    def call() -> torch.Tensor:
+        torch.set_float32_matmul_precision("medium" if name == "fp32 medium" else "highest")
+        return torch.mm(left, right, out=out)
+
+    return call
+
+
+def relative_error(name: str, rows: int, inner: int, columns: int) -> float:
+    """The largest error of a product, as a share of its largest value."""
+    rows = min(rows, 128)
+    left, right = operands("fp32", rows, inner, columns)
+    exact = left.double() @ right.double()
+    return float((product(name, rows, inner, columns)().double() - exact).abs().max() / exact.abs().max())
+
+
+def copy_rate() -> float:
+    """Gigabytes a second that are read and written when a large block is copied."""
+    source = torch.ones(COPIED_BYTES // 4)
+    target = torch.empty_like(source)
+    return 2 * COPIED_BYTES / min(seconds(lambda: target.copy_(source)) for _ in range(ROUNDS)) / 1e9
+
+
+def seconds(call: Callable[[], object]) -> float:
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
+
+
+def as_text(figures: dict[str, object]) -> str:
+    products, errors = figures["gflops"], figures["relative_error"]
+    assert isinstance(products, dict)
+    assert isinstance(errors, dict)
+    lines = [f"{name}: {figures[name]}" for name in description()]
+    lines += ["", "| product | " + " | ".join(FORMATS) + " |", "|---" * (len(FORMATS) + 1) + "|"]
+    lines += [
+        f"| {shape} | " + " | ".join(f"{rates[name]:.0f}" for name in FORMATS) + " |"
+        for shape, rates in products.items()
+    ]
+    lines += ["| largest relative error | " + " | ".join(f"{errors[name]:.0e}" for name in FORMATS) + " |"]
+    lines += [
+        "",
+        "Products in GFLOP/s.",
+        f"Memory copied: {figures['copy_gb_per_second']} GB/s read and written",
+    ]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

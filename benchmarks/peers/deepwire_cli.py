@@ -1,0 +1,43 @@
+"""deepwire itself, through its command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from peers.base import Reading, Task, Toolkit
+
+
+class Deepwire(Toolkit):
+    name = "deepwire"
+    version_code = "import deepwire, torch; print(deepwire.__version__, 'torch', torch.__version__)"
+
+    def prepare(self, folder: Path, task: Task, corpus: Path) -> None:
+        run_file = {
+            "seed": 1,
+            "data": {
+                "source": task.source,
+                "target": task.target,
+                "train": str(corpus),
+                "vocabulary": {"type": "words", "size": task.vocabulary, "joint": True},
+                "prepared": str(folder / "prepared"),
+            },
+            "model": {},
+            "training": {"batch_tokens": task.batch_tokens, "label_smoothing": task.label_smoothing},
+        }
+        # JSON is YAML.
+        (folder / "run.yaml").write_text(json.dumps(run_file, indent=1))
+
+    def command(self, folder: Path, updates: int, log_every: int, run: Path) -> list[str]:
+        return [
+            *(str(self.python), "-m", "deepwire", "train", str(folder / "run.yaml"), f"run={run}"),
+            *(f"training.max_updates={updates}", f"training.log_every={log_every}"),
+        ]
+
+    def readings(self, output: str, run: Path) -> list[Reading]:  # noqa: ARG002
+        records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        return [
+            Reading(record["update"], record["seconds"], record["target_tokens"])
+            for record in records
+            if record["kind"] == "train"
+        ]

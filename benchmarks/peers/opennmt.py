@@ -1,0 +1,82 @@
+"""OpenNMT-py 3.5.1, as its users run it: onmt_train with its defaults beyond what the task fixes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from datetime import datetime
+from pathlib import Path
+
+from peers.base import Reading, Task, Toolkit
+
+# Its log: [2026-01-31 12:00:00,123 INFO] Step 5/ 40; ... bsz: 3800/3900/270; ...
+# bsz counts source tokens, target tokens and sentences of a batch.
+_LINE = re.compile(r"^\[([\d-]+ [\d:]+,\d+) INFO\] Step (\d+)/.*bsz:\s*(\d+)/\s*(\d+)/", re.MULTILINE)
+
+
+class OpenNMT(Toolkit):
+    name = "OpenNMT-py"
+    version_code = "import onmt, torch; print(onmt.__version__, 'torch', torch.__version__)"
+
+    def prepare(self, folder: Path, task: Task, corpus: Path) -> None:
+        words: Counter[str] = Counter()
+        for language in (task.source, task.target):
+            words.update(Path(f"{corpus}.{language}").read_text().split())
+        vocabulary = folder / "vocabulary.txt"
+        vocabulary.write_text("".join(f"{word}\t{count}\n" for word, count in words.most_common()))
+        settings = {
+            "data": {
+                "corpus_1": {"path_src": f"{corpus}.{task.source}", "path_tgt": f"{corpus}.{task.target}"}
+            },
+            "src_vocab": str(vocabulary),
+            "tgt_vocab": str(vocabulary),
+            "share_vocab": True,
+            "share_embeddings": True,
+            "share_decoder_embeddings": True,
+            "encoder_type": "transformer",
+            "decoder_type": "transformer",
+            "position_encoding": True,
+            "layers": task.layers,
+            "hidden_size": task.d_model,
+            "word_vec_size": task.d_model,
+            "transformer_ff": task.d_ffn,
+            "heads": task.heads,
+            "add_qkvbias": True,
+            "add_ffnbias": True,
+            "dropout": [task.dropout],
+            "attention_dropout": [task.dropout],
+            "label_smoothing": task.label_smoothing,
+            "batch_type": "tokens",
+            "batch_size": task.batch_tokens,
+            "normalization": "tokens",
+            "optim": "adam",
+            "adam_beta2": 0.998,
+            "decay_method": "noam",
+            "learning_rate": 2.0,
+            "warmup_steps": 4000,
+            "max_grad_norm": 1.0,
+            "param_init": 0.0,
+            "param_init_glorot": True,
+        }
+        # JSON is YAML.
+        (folder / "onmt.yaml").write_text(json.dumps(settings, indent=1))
+
+    def command(self, folder: Path, updates: int, log_every: int, run: Path) -> list[str]:
+        return [
+            str(self.python),
+            "-m",
+            "onmt.bin.train",
+            *("-config", str(folder / "onmt.yaml"), "-save_model", str(run / "model")),
+            *("-train_steps", str(updates), "-report_every", str(log_every)),
+        ]
+
+    def readings(self, output: str, run: Path) -> list[Reading]:  # noqa: ARG002
+        found: list[Reading] = []
+        tokens, before = 0.0, 0
+        for when, step, _, target in _LINE.findall(output):
+            tokens += int(target) * (int(step) - before)
+            before = int(step)
+            stamp = datetime.strptime(when, "%Y-%m-%d %H:%M:%S,%f").timestamp()
+            found.append(Reading(before, stamp, tokens))
+        return found

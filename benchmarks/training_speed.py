@@ -1,0 +1,221 @@
+"""Training speed of deepwire and its peers on one model, one text and one batch size.
+
+    python benchmarks/training_speed.py [--task small] [--rounds 3] [--peers ~/.cache/deepwire-peers] ...
+
+Each toolkit trains through its own command line, in its own environment (benchmarks/peers/setup_*.sh), on the
+same subwords of Multi30k (examples/multi30k). The toolkits take turns, so that what else the machine does
+slows all alike. A round counts real target tokens a second between two lines of the log, start-up and the
+first updates left out. The result is a Markdown table and the raw figures under benchmarks/results/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import machine
+import sentencepiece
+from peers.base import TASKS, Task, Toolkit
+from peers.deepwire_cli import Deepwire
+from peers.joeynmt import JoeyNMT
+from peers.opennmt import OpenNMT
+
+HERE = Path(__file__).resolve().parent
+TEXT = HERE.parent / "examples" / "multi30k"
+
+
+@dataclass(frozen=True)
+class Round:
+    """One run of one toolkit."""
+
+    toolkit: str
+    tokens_per_second: float
+    tokens_per_update: float
+    peak_gib: float
+
+
+def main() -> None:
+    options = arguments()
+    task = TASKS[options.task]
+    toolkits = chosen(options)
+    folder = Path(tempfile.mkdtemp(prefix="training-speed-"))
+    try:
+        corpus = subwords(task, folder)
+        for toolkit in toolkits:
+            home(folder, toolkit).mkdir()
+            toolkit.prepare(home(folder, toolkit), task, corpus)
+        rounds: list[Round] = []
+        for number in range(options.rounds):
+            for toolkit in toolkits if number % 2 == 0 else reversed(toolkits):
+                rounds.append(one_round(toolkit, home(folder, toolkit), number, options))
+                print(rounds[-1], flush=True)
+    finally:
+        shutil.rmtree(folder)
+    versions = {toolkit.name: version(toolkit) for toolkit in toolkits}
+    print(write_results(task, rounds, versions, options))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--task", choices=TASKS, default="small")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--warmup", type=int, default=5, help="updates before the clock starts")
+    parser.add_argument("--updates", type=int, default=20, help="updates in all")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--peers", type=Path, default=Path("~/.cache/deepwire-peers").expanduser())
+    parser.add_argument("--only", nargs="*", help="names of toolkits; default: deepwire and each peer set up")
+    parser.add_argument("--results", type=Path, default=HERE / "results")
+    return parser.parse_args()
+
+
+def chosen(options: argparse.Namespace) -> list[Toolkit]:
+    """deepwire, and the peers whose environments are there."""
+    found: list[Toolkit] = [Deepwire(Path(sys.executable))]
+    for kind, place in ((OpenNMT, "opennmt"), (JoeyNMT, "joeynmt")):
+        python = options.peers / place / "bin" / "python"
+        if python.exists():
+            found.append(kind(python))
+        else:
+            print(f"{kind.name} is not set up: benchmarks/peers/setup_{place}.sh {options.peers / place}")
+    return [toolkit for toolkit in found if not options.only or toolkit.name in options.only]
+
+
+def home(folder: Path, toolkit: Toolkit) -> Path:
+    return folder / toolkit.name
+
+
+def subwords(task: Task, folder: Path) -> Path:
+    """Write the training text as words that are subwords, so that every toolkit sees the same tokens."""
+    lines: dict[str, list[str]] = {}
+    for language in (task.source, task.target):
+        with gzip.open(TEXT / f"train.{language}.gz", "rt", encoding="utf-8") as file:
+            lines[language] = file.read().splitlines()
+    model = folder / "subwords"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([line for side in lines.values() for line in side]),
+        model_prefix=str(model),
+        model_type="bpe",
+        # Every toolkit adds its four special tokens.
+        vocab_size=task.vocabulary - 4 + 3,
+        minloglevel=2,
+    )
+    processor = sentencepiece.SentencePieceProcessor(model_file=f"{model}.model")
+    for language, side in lines.items():
+        pieces = processor.encode(side, out_type=str)
+        (folder / f"train.{language}").write_text("".join(" ".join(line) + "\n" for line in pieces))
+    return folder / "train"
+
+
+def one_round(toolkit: Toolkit, folder: Path, number: int, options: argparse.Namespace) -> Round:
+    run = folder / f"run-{number}"
+    run.mkdir()
+    log = folder / f"log-{number}.txt"
+    threads = str(options.threads)
+    environment = {**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads}
+    command = toolkit.command(folder, options.updates, options.warmup, run)
+    with log.open("w") as file:
+        process = subprocess.Popen(
+            command,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+    output = log.read_text(errors="replace")
+    if status != 0:
+        sys.exit(f"{toolkit.name} failed:\n{output[-3000:]}")
+    readings = [found for found in toolkit.readings(output, run) if found.update >= options.warmup]
+    if len(readings) < 2:
+        sys.exit(f"{toolkit.name} wrote no figures:\n{output[-3000:]}")
+    first, last = readings[0], readings[-1]
+    tokens = last.target_tokens - first.target_tokens
+    return Round(
+        toolkit.name,
+        round(tokens / (last.seconds - first.seconds), 1),
+        round(tokens / (last.update - first.update), 1),
+        round(usage.ru_maxrss / 2**20, 2),
+    )
+
+
+def version(toolkit: Toolkit) -> str:
+    # OpenNMT-py warns on standard error when imported.
+    run = subprocess.run(
+        [toolkit.python, "-c", toolkit.version_code], capture_output=True, text=True, check=True
+    )
+    return run.stdout.strip().splitlines()[-1]
+
+
+def write_results(
+    task: Task, rounds: list[Round], versions: dict[str, str], options: argparse.Namespace
+) -> str:
+    figures = machine.description()
+    figures["threads"] = options.threads
+    table = as_table(task, rounds, versions, options, figures)
+    options.results.mkdir(exist_ok=True)
+    stem = options.results / f"training_speed_{task.name}_{time.strftime('%Y-%m-%d')}"
+    stem.with_suffix(".md").write_text(table)
+    record = {
+        "task": asdict(task),
+        "machine": figures,
+        "versions": versions,
+        "updates": options.updates,
+        "warmup": options.warmup,
+        "rounds": [asdict(found) for found in rounds],
+    }
+    stem.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
+    return table
+
+
+def as_table(
+    task: Task,
+    rounds: list[Round],
+    versions: dict[str, str],
+    options: argparse.Namespace,
+    figures: dict[str, object],
+) -> str:
+    lines = [
+        f"# Training speed: {task.name}, {figures['date']}",
+        "",
+        f"Transformer {task.layers}+{task.layers}, d {task.d_model}, FFN {task.d_ffn}, {task.heads} heads, "
+        f"{task.vocabulary} subwords, tied embeddings, dropout {task.dropout}; Multi30k de-en, about "
+        f"{task.batch_tokens} target tokens an update; {options.rounds} rounds in turn, updates "
+        f"{options.warmup + 1} to {options.updates} of each timed.",
+        "",
+        f"Machine: {figures['processor']}, {figures['units']}, {figures['threads']} of {figures['cores']} "
+        f"cores, {figures['memory_gib']} GiB.",
+        "",
+        "| toolkit | version | median | lowest | highest | tokens an update | peak memory, GiB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, text in versions.items():
+        own = [found for found in rounds if found.toolkit == name]
+        rates = [found.tokens_per_second for found in own]
+        lines.append(
+            f"| {name} | {text} | {statistics.median(rates):.0f} | {min(rates):.0f} | {max(rates):.0f} "
+            f"| {statistics.mean(found.tokens_per_update for found in own):.0f} "
+            f"| {max(found.peak_gib for found in own):.2f} |"
+        )
+    lines += [
+        "",
+        "Median, lowest and highest of the rounds in target tokens a second; tokens are real ones with the "
+        "end of sentence, no padding. Peak memory is the resident set of the largest process of a run.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
