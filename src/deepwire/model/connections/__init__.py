@@ -1,0 +1,17 @@
+"""Connections: how the sub-layers of a layer join the stream. One file each; this is their table."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from deepwire.model.connections.depth_lstm import DepthLSTMConfig, DepthRNNConfig
+from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
+from deepwire.model.named import by_name
+
+ConnectionConfig = Annotated[
+    Annotated[
+        PreNormConfig | PostNormConfig | DepthLSTMConfig | DepthRNNConfig,
+        Field(discriminator="type"),
+    ],
+    by_name,
+]

@@ -1,0 +1,14 @@
+"""Fusions: what leaves the stack. One file each; this is their table."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from deepwire.model.fusions.groups import GroupsConfig
+from deepwire.model.fusions.top import TopConfig
+from deepwire.model.named import by_name
+
+FusionConfig = Annotated[
+    Annotated[TopConfig | GroupsConfig, Field(discriminator="type")],
+    by_name,
+]

@@ -1,0 +1,32 @@
+"""The contract of an aggregation: what each layer reads of the layers below."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from torch import Tensor, nn
+
+from deepwire.config.base import Section
+from deepwire.model.context import StackContext
+
+History = tuple[Tensor, ...]
+
+
+class Aggregation(nn.Module, ABC):
+    """Acts where a layer is complete: keeps its output and says what the next layer reads."""
+
+    @abstractmethod
+    def start(self, x: Tensor) -> tuple[History, Tensor]:
+        """The history of the embedding `[B, T, d]`, and what layer 1 reads."""
+
+    @abstractmethod
+    def close(self, history: History, output: Tensor, layer: int) -> tuple[History, Tensor]:
+        """The history with the output of layer `layer` (from 0), and what the next layer reads."""
+
+
+class AggregationSection(Section, ABC):
+    """Base of an aggregation's settings."""
+
+    @abstractmethod
+    def build(self, context: StackContext) -> Aggregation:
+        """The aggregation of a whole stack."""

@@ -1,0 +1,132 @@
+"""DLCL: every layer reads a learned linear combination of all layers below.
+
+Wang et al. 2019 (Learning Deep Transformer Models for Machine Translation), Eq. 5 to 9.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from deepwire.model.aggregations.base import Aggregation, AggregationSection, History
+from deepwire.model.context import StackContext
+from deepwire.ops.dropout import Dropout
+
+
+class DLCLConfig(AggregationSection):
+    """Dynamic linear combination of layers, with the ablations of the paper's Table 6."""
+
+    type: Literal["dlcl"] = "dlcl"
+    initial: Literal["average", "one"] = Field("average", description="initial weights: 1/N each, or all 1")
+    learned: bool = Field(True, description="false keeps the initial weights: the dense residual network")
+    norm: Literal["auto", "before", "after", "none"] = Field(
+        "auto",
+        description="layer norm of each stored output (before, Eq. 8) or of the combination (after, Eq. 9); "
+        "auto: after for post_norm, before for the others",
+    )
+    embedding_norm: Literal["none", "once", "twice"] = Field(
+        "once",
+        description="norm of the embedding's entry: once (the equations), none (the released code), "
+        "twice (the released code's inner switch in post-norm)",
+    )
+    weights: Literal["scalar", "vector"] | int = Field(
+        "scalar",
+        description="one weight per layer pair, one per feature, or n; feature c takes number c mod n",
+    )
+    softmax: bool = Field(False, description="weights of a row are a softmax over its entries")
+    window: int | None = Field(None, ge=1, description="only the last so many outputs are combined")
+    window_form: Literal["enforced", "initial"] = Field(
+        "enforced", description="initial: entries outside start at 0 but are learned (the released code)"
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout of the combination")
+
+    @model_validator(mode="after")
+    def _fits(self) -> DLCLConfig:
+        if isinstance(self.weights, int) and self.weights < 1:
+            raise ValueError(f"weights must be scalar, vector or a number of at least 1, not {self.weights}")
+        return self
+
+    def build(self, context: StackContext) -> Aggregation:
+        """The combination of a whole stack."""
+        count = {"scalar": 1, "vector": context.dim}.get(str(self.weights), self.weights)
+        if not isinstance(count, int) or context.dim % count:
+            raise ValueError(f"{self.weights} weights do not divide the width {context.dim}")
+        return DLCL(self, context, count)
+
+
+class DLCL(Aggregation):
+    """x_{l+1} = sum_k W[l, k] LN_k(y_k) (pre-norm, Eq. 8), or LN_l(sum_k W[l, k] y_k) (post-norm, Eq. 9).
+
+    `mix` is `[L + 1, L + 1, n]`; row l combines y_0 to y_l, and only the lower triangle is used. The last row
+    gives the stack's output.
+    """
+
+    def __init__(self, config: DLCLConfig, context: StackContext, weights: int) -> None:
+        super().__init__()
+        auto = "after" if context.norm_style == "output" else "before"
+        self.norm = auto if config.norm == "auto" else config.norm
+        self.softmax = config.softmax
+        self.embedding_norm = config.embedding_norm
+        self.repeats = context.dim // weights
+        outputs = context.layers + 1
+        self.window = config.window if config.window and config.window_form == "enforced" else outputs
+        row, column = torch.arange(outputs).unsqueeze(1), torch.arange(outputs)
+        inside = (column <= row) & (column > row - (config.window or outputs))
+        initial = inside.float()
+        if config.initial == "average":
+            initial = initial / initial.sum(1, keepdim=True)
+        self.mix: Tensor
+        mix = initial.unsqueeze(-1).repeat(1, 1, weights)
+        if config.learned:
+            self.mix = nn.Parameter(mix)
+        else:
+            self.register_buffer("mix", mix, persistent=False)
+        no_norm = self.norm == "none"
+        skips = 0 if config.embedding_norm != "none" else 1
+        self.norms = nn.ModuleList(
+            nn.Identity() if no_norm or entry < skips else context.norm() for entry in range(outputs)
+        )
+        self.dropout = Dropout(config.dropout)
+
+    def start(self, x: Tensor) -> tuple[History, Tensor]:
+        """Store the embedding; layer 1 reads its weighted (and normalised) form."""
+        stores = self.norm == "before" or self.embedding_norm == "twice"
+        history = (self.norms[0](x) if stores else x,)
+        return history, self._combine(history)
+
+    def close(self, history: History, output: Tensor, layer: int) -> tuple[History, Tensor]:
+        """Store the output of a layer; the next one reads the combination."""
+        stored = self.norms[layer + 1](output) if self.norm == "before" else output
+        history = (*history, stored)
+        return history, self._combine(history)
+
+    def weights(self) -> Tensor:
+        """The weights that are used, `[L + 1, L + 1, n]`; zero above the diagonal and outside the window."""
+        size = self.mix.size(0)
+        row = torch.arange(size, device=self.mix.device).unsqueeze(1)
+        column = torch.arange(size, device=self.mix.device)
+        hidden = ((column > row) | (column <= row - self.window)).unsqueeze(-1)
+        if self.softmax:
+            return self.mix.masked_fill(hidden, float("-inf")).softmax(1)
+        return self.mix.masked_fill(hidden, 0.0)
+
+    def _combine(self, history: History) -> Tensor:
+        row = len(history) - 1
+        first = max(0, row + 1 - self.window)
+        weights = self.mix[row, first : row + 1]
+        if self.softmax:
+            weights = weights.softmax(0)
+        # Feature c takes weight c mod n, so the n weights follow each other along the features.
+        weights = weights.to(history[0].dtype)
+        if weights.size(-1) > 1:
+            weights = weights.repeat(1, self.repeats)
+        combined = weights[0] * history[first]
+        # Adding entry by entry makes no copy of the history, as stacking it would at every layer.
+        for weight, stored in zip(weights[1:], history[first + 1 :], strict=True):
+            combined = torch.addcmul(combined, weight, stored)
+        if self.norm == "after":
+            combined = self.norms[row](combined)
+        return self.dropout(combined)

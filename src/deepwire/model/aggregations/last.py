@@ -1,0 +1,32 @@
+"""Each layer reads the layer below: the ordinary stack."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from deepwire.model.aggregations.base import Aggregation, AggregationSection, History
+from deepwire.model.context import StackContext
+
+
+class LastConfig(AggregationSection):
+    """The ordinary stack."""
+
+    type: Literal["last"] = "last"
+
+    def build(self, context: StackContext) -> Aggregation:
+        """Nothing to learn."""
+        return Last()
+
+
+class Last(Aggregation):
+    """x_{l+1} = y_l."""
+
+    def start(self, x: Tensor) -> tuple[History, Tensor]:
+        """Layer 1 reads the embedding."""
+        return (), x
+
+    def close(self, history: History, output: Tensor, layer: int) -> tuple[History, Tensor]:
+        """The next layer reads this output."""
+        return (), output

@@ -1,0 +1,115 @@
+"""The `model` section of a run file."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from deepwire.config.base import Section
+from deepwire.config.quantities import Count
+from deepwire.model.activations import ActivationName
+from deepwire.model.aggregations import AggregationConfig
+from deepwire.model.aggregations.last import LastConfig
+from deepwire.model.connections import ConnectionConfig
+from deepwire.model.connections.residual import PreNormConfig
+from deepwire.model.context import Dropout, Side, StackContext
+from deepwire.model.embedding import EmbeddingConfig
+from deepwire.model.fusions import FusionConfig
+from deepwire.model.fusions.top import TopConfig
+from deepwire.model.initialization import InitializationConfig, LipschitzConfig
+from deepwire.model.mixers import MixerConfig
+from deepwire.model.mixers.self_attention import SelfAttentionConfig
+from deepwire.model.positions import PositionsConfig, SinusoidalConfig
+
+
+class BiasConfig(Section):
+    """Which linear maps have a bias."""
+
+    attention: bool = Field(False, description="projections of attention (fairseq: true, Neutron: false)")
+    feed_forward: Literal["both", "first", "none"] = Field(
+        "first", description="layers of feed-forward sub-layers"
+    )
+    output: bool = Field(True, description="output projection (Neutron: true, fairseq: false)")
+
+
+class StackConfig(Section):
+    """One stack: its depth and its four sockets."""
+
+    layers: int = Field(6, ge=1, description="number of layers")
+    mixer: MixerConfig = SelfAttentionConfig()
+    connection: ConnectionConfig = PreNormConfig()
+    aggregation: AggregationConfig = LastConfig()
+    fusion: FusionConfig = TopConfig()
+
+
+class ModelConfig(Section):
+    """An encoder-decoder model."""
+
+    d_model: Count = Field(512, ge=1, description="width of the stream")
+    heads: int = Field(8, ge=1, description="attention heads; they divide d_model")
+    feed_forward: Count = Field(
+        2048, ge=1, description="inner width of feed-forward and two-layer hidden parts"
+    )
+    activation: ActivationName = Field("relu", description="in feed-forward sub-layers")
+    dropout: Dropout = Field(Dropout(), description="one number, or one for each place")
+    bias: BiasConfig = BiasConfig()
+    norm_eps: float = Field(
+        1e-6, gt=0, le=0.1, description="epsilon of layer norms (Neutron 1e-6, fairseq 1e-5)"
+    )
+    positions: PositionsConfig = SinusoidalConfig()
+    max_length: Count = Field(1024, ge=1, description="rows of learned position tables; others know no limit")
+    embeddings: EmbeddingConfig = EmbeddingConfig()
+    encoder: StackConfig = StackConfig()
+    decoder: StackConfig = StackConfig()
+    initialization: InitializationConfig = LipschitzConfig()
+
+    @model_validator(mode="after")
+    def _fits(self) -> ModelConfig:
+        if self.d_model % self.heads:
+            raise ValueError(f"heads: {self.heads} heads do not divide d_model {self.d_model}")
+        if self.d_model % 2:
+            raise ValueError(f"d_model must be even, not {self.d_model}")
+        if self.activation == "glu" and self.feed_forward % 2:
+            raise ValueError(f"feed_forward must be even with GLU, not {self.feed_forward}")
+        self._check_sockets()
+        return self
+
+    def _check_sockets(self) -> None:
+        """Build every socket once, without memory, so that what does not fit is refused with the file."""
+        import torch
+
+        from deepwire.model.build import build_stack
+
+        with torch.device("meta"):
+            contexts = self.contexts()
+            for side, context in contexts.items():
+                build_stack(self.stack(side), context)
+
+    def stack(self, side: Side) -> StackConfig:
+        """The stack of one side."""
+        return self.encoder if side == "encoder" else self.decoder
+
+    def contexts(self) -> dict[Side, StackContext]:
+        """What the sockets of both stacks are told; the two share one pool of shared modules."""
+        sides: tuple[Side, Side] = ("encoder", "decoder")
+        depth = {side: self.stack(side).layers for side in sides}
+        encoder, decoder = (
+            StackContext(
+                side=side,
+                dim=self.d_model,
+                layers=depth[side],
+                other_layers=depth["decoder" if side == "encoder" else "encoder"],
+                heads=self.heads,
+                feed_forward=self.feed_forward,
+                activation=self.activation,
+                dropout=self.dropout,
+                norm_eps=self.norm_eps,
+                attention_bias=self.bias.attention,
+                feed_forward_bias=self.bias.feed_forward,
+            )
+            for side in sides
+        )
+        from dataclasses import replace
+
+        return {"encoder": encoder, "decoder": replace(decoder, shared=encoder.shared)}

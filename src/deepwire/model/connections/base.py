@@ -1,0 +1,73 @@
+"""The contract of a connection: how the sub-layers of a layer join the stream."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from torch import Tensor, nn
+
+from deepwire.config.base import Section
+from deepwire.model.context import NormStyle, StackContext
+
+Sublayer = Literal["mixer", "cross", "feed_forward"]
+# The first tensor is the stream [B, T, d]; the others are the connection's own. It lives within one pass.
+DepthState = tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Call:
+    """One evaluation of a sub-layer.
+
+    Attributes:
+        kind: Which sub-layer of the layer.
+        layer: Whose weights are evaluated, from 0.
+        closes: Whether the layer is complete after it.
+    """
+
+    kind: Sublayer
+    layer: int
+    closes: bool
+
+
+def plain_calls(layers: int, kinds: tuple[Sublayer, ...]) -> tuple[Call, ...]:
+    """Every sub-layer of every layer once, in order."""
+    return tuple(Call(kind, layer, kind == kinds[-1]) for layer in range(layers) for kind in kinds)
+
+
+class Connection(nn.Module, ABC):
+    """Where signals flow between the sub-layers of a layer; owns norms and gates, never attention.
+
+    The stack's loop asks for the input of each call (`read`), evaluates the sub-layer, and hands the output back
+    (`write`). Dropout of a sub-layer's output belongs in `write`; dropout inside a sub-layer is its own.
+    """
+
+    norm_style: ClassVar[NormStyle]
+    calls: tuple[Call, ...]
+
+    @abstractmethod
+    def start(self, x: Tensor) -> DepthState:
+        """The state of depth 0 from the embedding `[B, T, d]`."""
+
+    @abstractmethod
+    def read(self, state: DepthState, index: int) -> Tensor:
+        """The input of call number `index`, `[B, T, d]`."""
+
+    @abstractmethod
+    def write(self, state: DepthState, index: int, read: Tensor, output: Tensor) -> DepthState:
+        """The state after call number `index` read `read` and gave `output`."""
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """What leaves the stack of a stream `[B, T, d]`: the final norm, where the connection has one."""
+        return x
+
+
+class ConnectionSection(Section, ABC):
+    """Base of a connection's settings."""
+
+    has_feed_forward: ClassVar[bool] = True
+
+    @abstractmethod
+    def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
+        """The connection of a whole stack whose layers have sub-layers of these kinds."""

@@ -1,0 +1,230 @@
+"""Depth-wise LSTM: an LSTM over layers takes the place of residual connections, layer norm and feed-forward.
+
+Xu et al. 2024 (Rewiring the Transformer with Depth-Wise LSTMs), sections 2.1 to 2.3, and its 2020 preprint.
+One step of the LSTM is one layer; the cell is carried up through the layers of one position.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from deepwire.model.connections.base import Connection, ConnectionSection, DepthState, Sublayer, plain_calls
+from deepwire.model.connections.lstm_cell import GateKind, Gates, Hidden, HiddenKind
+from deepwire.model.context import NormStyle, StackContext
+from deepwire.ops.dropout import Dropout
+
+Merge = Literal["add", "concat", "two"]
+Scope = Literal["stack", "model"]
+
+
+class _DepthSection(ConnectionSection):
+    """What the depth-wise LSTM and the depth-wise RNN have in common."""
+
+    has_feed_forward = False
+
+    hidden: HiddenKind = Field(
+        "glu", description="hidden state: one_layer (2024 Eq. 5), glu (2024 Eq. 6), gelu (2020 Eq. 8)"
+    )
+    hidden_size: int | None = Field(
+        None, ge=2, description="width before the activation of a two-layer hidden; feed_forward without it"
+    )
+    merge: Merge = Field(
+        "add",
+        description="decoder: add or concat the two attention outputs, or two units a layer (2024 Fig. 3)",
+    )
+    bias: bool = Field(
+        False,
+        description="biases of the equations; the published parameter counts have none in front of a norm "
+        "and none after the second layer",
+    )
+    final_norm: Literal["auto", "none", "both"] = Field(
+        "auto",
+        description="layer norm of the stack's output; auto: decoder only, as the published counts demand",
+    )
+
+    def _has_final_norm(self, context: StackContext) -> bool:
+        return self.final_norm == "both" or (self.final_norm == "auto" and context.side == "decoder")
+
+
+class DepthLSTMConfig(_DepthSection):
+    """Depth-wise LSTM connections."""
+
+    type: Literal["depth_lstm"] = "depth_lstm"
+    share: Literal["none", "gates", "all"] = Field(
+        "gates", description="what the layers of a stack share: nothing, the gates, or gates and hidden"
+    )
+    gate_scope: Scope = Field(
+        "stack", description="shared gates: one set per stack, or one for encoder and decoder (model)"
+    )
+    hidden_scope: Scope = Field("stack", description="the same for a shared hidden part")
+    gate_norm: GateKind = Field(
+        "separate",
+        description="statistics of the gates' norm: each its own (Eq. 2-4), or joint (Neutron's cells)",
+    )
+
+    @model_validator(mode="after")
+    def _scopes_fit(self) -> DepthLSTMConfig:
+        if self.gate_scope == "model" and self.share == "none":
+            raise ValueError("gate_scope: model needs share: gates or all")
+        if self.hidden_scope == "model" and self.share != "all":
+            raise ValueError("hidden_scope: model needs share: all")
+        if self.merge == "concat" and "model" in (self.gate_scope, self.hidden_scope):
+            raise ValueError(
+                "merge: concat makes the decoder's units wider than the encoder's, so they cannot be "
+                "shared over both stacks (scope: stack)"
+            )
+        return self
+
+    def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
+        """The connection of a whole stack."""
+        return DepthLSTM(self, context, kinds)
+
+
+class DepthRNNConfig(_DepthSection):
+    """Depth-wise RNN connections."""
+
+    type: Literal["depth_rnn"] = "depth_rnn"
+    merge: Literal["add", "concat"] = Field(
+        "add", description="decoder: add or concat the two attention outputs"
+    )
+
+    def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
+        """The connection of a whole stack."""
+        return DepthRNN(self, context, kinds)
+
+
+class _DepthRecurrent(Connection):
+    """The walk through a layer that both share: gather attention outputs, merge them, run one unit.
+
+    The state is (stream, cell...) between units, and (stream, cell..., gathered outputs...) within a layer.
+    """
+
+    norm_style: NormStyle = "input"
+    carried = 1
+
+    def __init__(self, config: _DepthSection, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
+        super().__init__()
+        self.calls = plain_calls(context.layers, kinds)
+        self.per_layer = len(kinds)
+        self.merge = config.merge if len(kinds) > 1 else "add"
+        self.units_per_layer = self.per_layer if self.merge == "two" else 1
+        self.input_width = context.dim * (1 + (self.per_layer if self.merge == "concat" else 1))
+        # In front of every attention query, but for the first: the embedding is read as it is.
+        self.norms = nn.ModuleList(context.norm() for _ in self.calls[1:])
+        self.final_norm = context.norm() if config._has_final_norm(context) else None
+        self.dropout = Dropout(context.dropout.sublayer)
+
+    def _unit(self, state: DepthState, index: int, merged: Tensor) -> DepthState:
+        raise NotImplementedError
+
+    def _unit_number(self, index: int) -> int:
+        return index if self.merge == "two" else index // self.per_layer
+
+    def read(self, state: DepthState, index: int) -> Tensor:
+        """The normalised output of the layer below, plus what this layer has attended to so far."""
+        # 2020 preprint, section 3.3: cross-attention is asked with the self-attention output and its input.
+        stream = state[0]
+        for gathered in state[self.carried :]:
+            stream = stream + gathered
+        if index == 0:
+            return stream
+        read: Tensor = self.norms[index - 1](stream)
+        return read
+
+    def write(self, state: DepthState, index: int, read: Tensor, output: Tensor) -> DepthState:
+        """Gather the output; run the unit when all of its inputs are there."""
+        output = self.dropout(output)
+        if self.merge == "two":
+            return self._unit(state, index, output)
+        if not self.calls[index].closes:
+            return (*state, output)
+        inputs = (*state[self.carried :], output)
+        merged = sum(inputs[1:], start=inputs[0]) if self.merge == "add" else torch.cat(inputs, -1)
+        return self._unit(state[: self.carried], index, merged)
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """The final norm, where there is one."""
+        return x if self.final_norm is None else self.final_norm(x)
+
+
+class DepthLSTM(_DepthRecurrent):
+    """O, C <- LSTM(attention output, O, C), layer by layer (2024 Eq. 1 to 8, Fig. 2 and 3).
+
+    Attributes:
+        gates: Gate sets, one for each unit that has its own; unit u uses `gates[gate_of[u]]`.
+        hiddens: Hidden parts likewise, with `hidden_of`.
+    """
+
+    carried = 2
+
+    def __init__(self, config: DepthLSTMConfig, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
+        super().__init__(config, context, kinds)
+        units = context.layers * self.units_per_layer
+        roles = [unit % self.units_per_layer for unit in range(units)]
+        own = list(range(units))
+        self.gate_of = own if config.share == "none" else roles
+        self.hidden_of = roles if config.share == "all" else own
+
+        def gates(number: int) -> Gates:
+            def make() -> Gates:
+                joint = config.gate_norm == "joint"
+                return Gates(self.input_width, context.dim, context.norm_eps, bias=config.bias, joint=joint)
+
+            named = f"depth_lstm.gates.{number}"
+            return context.shared.get(named, make) if config.gate_scope == "model" else make()
+
+        def hidden(number: int) -> Hidden:
+            def make() -> Hidden:
+                return _hidden(config, context, self.input_width)
+
+            named = f"depth_lstm.hidden.{number}"
+            return context.shared.get(named, make) if config.hidden_scope == "model" else make()
+
+        self.gates = nn.ModuleList(gates(number) for number in sorted(set(self.gate_of)))
+        self.hiddens = nn.ModuleList(hidden(number) for number in sorted(set(self.hidden_of)))
+
+    def start(self, x: Tensor) -> DepthState:
+        """Output and cell of depth 0 are both the embedding (2024, section 2.2)."""
+        return (x, x)
+
+    def _unit(self, state: DepthState, index: int, merged: Tensor) -> DepthState:
+        number = self._unit_number(index)
+        both = torch.cat((state[0], merged), -1)  # Eq. 1
+        let_in, keep, let_out = self.gates[self.gate_of[number]](both)
+        hidden = self.hiddens[self.hidden_of[number]](both)
+        cell = state[1] * keep + hidden * let_in  # Eq. 7
+        return (cell * let_out, cell)  # Eq. 8
+
+
+class DepthRNN(_DepthRecurrent):
+    """O <- hidden([O | attention output]): no gates, no cell (2024, section 3.3 and Table 2)."""
+
+    def __init__(self, config: DepthRNNConfig, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
+        super().__init__(config, context, kinds)
+        self.hiddens = nn.ModuleList(
+            _hidden(config, context, self.input_width) for _ in range(context.layers)
+        )
+
+    def start(self, x: Tensor) -> DepthState:
+        """Begin with the embedding."""
+        return (x,)
+
+    def _unit(self, state: DepthState, index: int, merged: Tensor) -> DepthState:
+        hidden: Tensor = self.hiddens[self._unit_number(index)](torch.cat((state[0], merged), -1))
+        return (hidden,)
+
+
+def _hidden(config: _DepthSection, context: StackContext, width: int) -> Hidden:
+    return Hidden(
+        config.hidden,
+        width,
+        config.hidden_size or context.feed_forward,
+        context.dim,
+        context.norm_eps,
+        bias=config.bias,
+        dropout=context.dropout,
+    )

@@ -1,0 +1,91 @@
+"""What a socket is told about the stack that it is built for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, TypeVar
+
+from pydantic import Field, model_validator
+from torch import nn
+
+from deepwire.config.base import Section
+
+Side = Literal["encoder", "decoder"]
+NormStyle = Literal["input", "output", "none"]
+M = TypeVar("M", bound=nn.Module)
+
+
+class Dropout(Section):
+    """Dropout probability at each of the usual places; a plain number sets all of them."""
+
+    embedding: float = Field(0.1, ge=0, lt=1, description="after the sum of embedding and position")
+    attention: float = Field(0.1, ge=0, lt=1, description="on attention weights")
+    activation: float = Field(
+        0.1, ge=0, lt=1, description="after the activation inside feed-forward and hidden parts"
+    )
+    sublayer: float = Field(
+        0.1, ge=0, lt=1, description="on the output of each sub-layer, before it joins the stream"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_number_for_all(cls, value: object) -> object:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return dict.fromkeys(("embedding", "attention", "activation", "sublayer"), value)
+        return value
+
+
+class SharedModules:
+    """Modules that several stacks own together, by name; the first to ask makes it."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, nn.Module] = {}
+
+    def get(self, name: str, make: Callable[[], M]) -> M:
+        """The module of that name, made now if nobody has asked for it before."""
+        module = self._made.setdefault(name, make()) if name not in self._made else self._made[name]
+        return module  # type: ignore[return-value]  # one name is always asked for with one kind of module
+
+
+@dataclass(frozen=True)
+class StackContext:
+    """The stack's measures, handed to every socket's `build`.
+
+    Attributes:
+        side: Encoder or decoder.
+        dim: Width d of the stream.
+        layers: Layers of this stack; `other_layers` those of the other one.
+        heads: Attention heads.
+        feed_forward: Inner width of feed-forward sub-layers.
+        activation: Name of the activation in feed-forward sub-layers.
+        dropout: Probabilities by place.
+        norm_eps: Epsilon inside the square root of every layer norm.
+        attention_bias, feed_forward_bias: Which linear maps have a bias (`model.bias`).
+        max_length: Longest sequence, for tables of learned positions.
+        shared: Modules that both stacks may own together.
+        norm_style: Where the connection of this stack normalises; known to aggregations and fusions.
+    """
+
+    side: Side
+    dim: int
+    layers: int
+    other_layers: int
+    heads: int
+    feed_forward: int
+    activation: str
+    dropout: Dropout
+    norm_eps: float
+    attention_bias: bool
+    feed_forward_bias: Literal["both", "first", "none"]
+    shared: SharedModules = field(default_factory=SharedModules)
+    norm_style: NormStyle = "input"
+
+    @property
+    def causal(self) -> bool:
+        """Whether a position may see only itself and the past."""
+        return self.side == "decoder"
+
+    def norm(self) -> nn.LayerNorm:
+        """A layer norm over the stream."""
+        return nn.LayerNorm(self.dim, eps=self.norm_eps)

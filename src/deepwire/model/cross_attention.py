@@ -1,0 +1,52 @@
+"""Attention from the decoder to what the encoder remembers."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from deepwire.model.context import StackContext
+from deepwire.ops.attention import attention
+
+
+class Memory(NamedTuple):
+    """Keys and values of one decoder layer, made once per sentence; never copied per beam.
+
+    Shapes: key and value `[N, H, S, h]`, bias `[N, 1, 1, S]` (0 at words, -inf at padding).
+    """
+
+    key: Tensor
+    value: Tensor
+    bias: Tensor
+
+
+class CrossAttention(nn.Module):
+    """Multi-head attention with queries from the decoder and keys and values from the encoder.
+
+    Vaswani et al. 2017, section 3.2.2; without residual and norm. Keys and values come from one product.
+    """
+
+    def __init__(self, context: StackContext) -> None:
+        super().__init__()
+        self.heads, self.dropout = context.heads, context.dropout.attention
+        self.query = nn.Linear(context.dim, context.dim, bias=context.attention_bias)
+        self.key_value = nn.Linear(context.dim, 2 * context.dim, bias=context.attention_bias)
+        self.output = nn.Linear(context.dim, context.dim, bias=context.attention_bias)
+
+    def project(self, encoded: Tensor, bias: Tensor) -> Memory:
+        """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`."""
+        key, value = self.key_value(encoded).unflatten(-1, (2, self.heads, -1)).unbind(2)
+        return Memory(key.transpose(1, 2).contiguous(), value.transpose(1, 2).contiguous(), bias)
+
+    def forward(self, x: Tensor, memory: Memory) -> Tensor:
+        """Attend from `[N * W, T, d]` to the memory of N sentences; W rows of a sentence follow each other.
+
+        The W rows (beams) become further query positions of their sentence, so the memory serves them all.
+        """
+        rows, length, dim = x.shape
+        query = self.query(x).view(memory.key.size(0), -1, self.heads, dim // self.heads).transpose(1, 2)
+        drop = self.dropout if self.training else 0.0
+        seen = attention(query, memory.key, memory.value, bias=memory.bias, causal=False, dropout=drop)
+        joined: Tensor = self.output(seen.transpose(1, 2).reshape(rows, length, dim))
+        return joined

@@ -1,0 +1,66 @@
+"""Tokens to vectors: embedding, scale, position, norm and dropout of one side."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deepwire.config.base import Section
+from deepwire.model.positions import Positions
+from deepwire.ops.dropout import Dropout
+
+
+class EmbeddingConfig(Section):
+    """Embeddings of both sides and the output projection."""
+
+    tie: Literal["all", "output", "inputs", "none"] = Field(
+        "all",
+        description="one matrix for source, target and output (all; needs a joint vocabulary), for target and "
+        "output (output), for source and target (inputs), or three matrices (none)",
+    )
+    scale: bool = Field(True, description="multiply by the square root of d_model")
+    norm: bool = Field(False, description="layer norm of the sum of embedding and position")
+
+
+class TokenTable(nn.Module):
+    """One matrix `[V, d]`, used to look tokens up, to predict them, or both; the row of padding is zero."""
+
+    def __init__(self, size: int, dim: int, pad_id: int) -> None:
+        super().__init__()
+        self.pad_id = pad_id
+        self.weight = nn.Parameter(torch.empty(size, dim))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Look up `[B, T]` to `[B, T, d]`; padding gets no gradient from here."""
+        return functional.embedding(tokens, self.weight, padding_idx=self.pad_id)
+
+
+class Embedding(nn.Module):
+    """drop(norm(scale * E[token] + position)) of one side."""
+
+    def __init__(
+        self,
+        table: TokenTable,
+        positions: Positions,
+        *,
+        scale: float,
+        norm: nn.LayerNorm | None,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.table, self.positions, self.scale, self.norm = table, positions, scale, norm
+        self.dropout = Dropout(dropout)
+
+    def forward(self, tokens: Tensor, first: int = 0) -> Tensor:
+        """Embed `[B, T]`, whose first token is at position `first`, to `[B, T, d]`."""
+        x = self.table(tokens)
+        if self.scale != 1:
+            x = x * self.scale
+        positions = self.positions(first, tokens.size(1), x)
+        if positions is not None:
+            x = x + positions
+        return self.dropout(x if self.norm is None else self.norm(x))

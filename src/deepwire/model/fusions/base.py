@@ -1,0 +1,46 @@
+"""The contract of a fusion: what leaves the stack."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from torch import Tensor, nn
+
+from deepwire.config.base import Section
+from deepwire.model.context import StackContext
+
+Probabilities = Literal["arithmetic", "geometric"]
+
+
+class Fusion(nn.Module, ABC):
+    """Turns layer outputs into one result of the stack, or several.
+
+    Attributes:
+        keeps: The layers whose outputs it wants, counted from 1; 0 is the embedding.
+    """
+
+    keeps: frozenset[int]
+    probabilities: Probabilities = "arithmetic"
+
+    @abstractmethod
+    def forward(self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+        """The results, each `[B, T, d]`.
+
+        Args:
+            kept: Outputs of the layers in `keeps`, lowest first, each `[B, T, d]`.
+            normalise: The connection's final norm.
+        """
+
+    def log_weights(self) -> Tensor | None:
+        """Log of the weights `[G]` of a decoder's G results in the prediction; None when there is one."""
+        return None
+
+
+class FusionSection(Section, ABC):
+    """Base of a fusion's settings."""
+
+    @abstractmethod
+    def build(self, context: StackContext) -> Fusion:
+        """The fusion of a whole stack."""

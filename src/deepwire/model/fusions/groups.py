@@ -1,0 +1,121 @@
+"""GTrans: layers in groups, fused for the encoder's memory and for the prediction.
+
+Yang et al. 2022 (GTrans: Grouping and Fusing Transformer Layers for Neural Machine Translation), Eq. 2 to 7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from deepwire.model.context import StackContext
+from deepwire.model.fusions.base import Fusion, FusionSection, Probabilities
+
+
+class GroupsConfig(FusionSection):
+    """Group fusion. The last group is shorter when the size does not divide the depth."""
+
+    type: Literal["groups"] = "groups"
+    size: int = Field(
+        3, ge=1, description="layers in a group (the paper: 3 in the encoder, 2 in the decoder)"
+    )
+    representation: Literal["last", "sum", "mean"] | None = Field(
+        None,
+        description="of a group: its last layer, or the gated sum (Eq. 4) or mean (released: dense) of its layers; "
+        "default last in the encoder (Eq. 2) and sum in the decoder",
+    )
+    combine: Literal["mixture", "average"] | None = Field(
+        None,
+        description="decoder: a mixture of the groups' predictions, or one prediction from the gated average of "
+        "the groups (released: sparse-without-ensemble); an encoder always averages",
+    )
+    probabilities: Probabilities = Field(
+        "arithmetic",
+        description="the mixture: sum of weighted probabilities (Eq. 5), or of weighted log-probabilities (released)",
+    )
+    temperature: float | None = Field(
+        None, gt=0, description="of the mixture's softmax; the square root of d_model without it"
+    )
+
+    def build(self, context: StackContext) -> Fusion:
+        """The fusion of a whole stack."""
+        if self.size > context.layers:
+            raise ValueError(
+                f"groups of {self.size} layers need at least {self.size} layers, not {context.layers}"
+            )
+        if context.side == "encoder":
+            if self.combine == "mixture":
+                raise ValueError("combine: mixture is for the decoder; an encoder's groups are averaged")
+            return AveragedGroups(context, self.size, self.representation or "last", final_norm=True)
+        if self.combine == "average":
+            return AveragedGroups(context, self.size, self.representation or "last", final_norm=False)
+        return MixedGroups(context, self)
+
+
+class _Groups(Fusion):
+    """Group representations: h at the group's end, or sum or mean of sigma(v_i) h_i over its layers (Eq. 4)."""
+
+    def __init__(self, context: StackContext, size: int, representation: str) -> None:
+        super().__init__()
+        layers = range(1, context.layers + 1)
+        self.groups = [layers[start : start + size] for start in range(0, context.layers, size)]
+        self.representation = representation
+        dense = representation != "last"
+        self.layer_gates = nn.Parameter(torch.zeros(context.layers)) if dense else None
+        self.keeps = frozenset(layers if dense else [group[-1] for group in self.groups])
+
+    def represent(self, kept: Sequence[Tensor]) -> list[Tensor]:
+        """One `[B, T, d]` for each group."""
+        if self.layer_gates is None:
+            return list(kept)
+        gates = self.layer_gates.sigmoid().to(kept[0].dtype)
+        found = []
+        for group in self.groups:
+            total = gated_sum([kept[layer - 1] for layer in group], gates[group[0] - 1 : group[-1]])
+            found.append(total / len(group) if self.representation == "mean" else total)
+        return found
+
+
+class AveragedGroups(_Groups):
+    """LN((1/M) sum_m sigma(w_m) h_m), one result (Eq. 2; the norm is the encoder's)."""
+
+    def __init__(self, context: StackContext, size: int, representation: str, *, final_norm: bool) -> None:
+        super().__init__(context, size, representation)
+        self.gates = nn.Parameter(torch.zeros(len(self.groups)))
+        self.norm = context.norm() if final_norm else None
+
+    def forward(self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+        """One result, `[B, T, d]`."""
+        groups = [normalise(group) for group in self.represent(kept)]
+        average = gated_sum(groups, self.gates.sigmoid().to(groups[0].dtype)) / len(groups)
+        return (average if self.norm is None else self.norm(average),)
+
+
+class MixedGroups(_Groups):
+    """One result for each group, predicted together with weights softmax(u / temperature) (Eq. 5 to 7)."""
+
+    def __init__(self, context: StackContext, config: GroupsConfig) -> None:
+        super().__init__(context, config.size, config.representation or "sum")
+        self.weights = nn.Parameter(torch.zeros(len(self.groups)))
+        self.temperature = config.temperature or context.dim**0.5
+        self.probabilities = config.probabilities
+
+    def forward(self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+        """G results, each `[B, T, d]`."""
+        return tuple(normalise(group) for group in self.represent(kept))
+
+    def log_weights(self) -> Tensor | None:
+        """Log of psi, `[G]`."""
+        return (self.weights / self.temperature).log_softmax(0)
+
+
+def gated_sum(tensors: Sequence[Tensor], gates: Tensor) -> Tensor:
+    """The sum of tensors `[B, T, d]` times their gates `[n]`, without stacking them."""
+    total = gates[0] * tensors[0]
+    for gate, tensor in zip(gates[1:], tensors[1:], strict=True):
+        total = torch.addcmul(total, gate, tensor)
+    return total

@@ -1,0 +1,33 @@
+"""The top layer's output leaves the stack: the ordinary stack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from torch import Tensor
+
+from deepwire.model.context import StackContext
+from deepwire.model.fusions.base import Fusion, FusionSection
+
+
+class TopConfig(FusionSection):
+    """The ordinary stack."""
+
+    type: Literal["top"] = "top"
+
+    def build(self, context: StackContext) -> Fusion:
+        """Nothing to learn."""
+        return Top(context)
+
+
+class Top(Fusion):
+    """The top layer, normalised where the connection does so."""
+
+    def __init__(self, context: StackContext) -> None:
+        super().__init__()
+        self.keeps = frozenset({context.layers})
+
+    def forward(self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+        """One result, `[B, T, d]`."""
+        return (normalise(kept[-1]),)

@@ -1,0 +1,116 @@
+"""Multi-head self-attention, with or without relative positions."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from deepwire.model.context import StackContext
+from deepwire.model.mixers.base import MixerSection, State, TokenMixer
+from deepwire.ops.attention import attention
+
+# Keys and values of so many further positions are allocated at a time while decoding.
+_GROWTH = 16
+
+
+class SelfAttentionConfig(MixerSection):
+    """Multi-head self-attention."""
+
+    type: Literal["self_attention"] = "self_attention"
+    relative: int | None = Field(
+        None, ge=1, description="clipping distance k of relative positions on the keys; none without it"
+    )
+    relative_table: Literal["compact", "full"] = Field(
+        "compact",
+        description="rows of a decoder's table: compact k + 2 (past only, Neutron), full 2k + 1 (fairseq)",
+    )
+
+    def build(self, context: StackContext) -> TokenMixer:
+        """One self-attention of the stack."""
+        table = None
+        if self.relative is not None:
+            future = 1 if context.causal and self.relative_table == "compact" else self.relative
+            table = RelativeKeys(context.dim // context.heads, past=self.relative, future=future)
+        return SelfAttention(context, table)
+
+
+class RelativeKeys(nn.Module):
+    """Learned vectors of clipped distances, added to the keys (Shaw et al. 2018, equation 4, keys only).
+
+    One table `[past + future + 1, h]` for all heads; row `clamp(s - t, -past, future) + past` serves query t
+    and key s.
+    """
+
+    def __init__(self, dim: int, *, past: int, future: int) -> None:
+        super().__init__()
+        self.past, self.future = past, future
+        self.table = nn.Parameter(torch.empty(past + future + 1, dim))
+
+    def forward(self, query: Tensor, keys: int, first: int = 0) -> Tensor:
+        """Bias `[B, H, T, S]` of queries `[B, H, T, h]` at positions first, first + 1, ... to S keys."""
+        positions = torch.arange(first, first + query.size(-2), device=query.device)
+        distance = torch.arange(keys, device=query.device) - positions.unsqueeze(1)
+        index = distance.clamp(-self.past, self.future) + self.past
+        by_distance = (query * query.size(-1) ** -0.5) @ self.table.t().to(query.dtype)
+        return by_distance.gather(-1, index.expand(*query.shape[:2], -1, -1))
+
+
+class SelfAttention(TokenMixer):
+    """softmax(Q K^T / sqrt(h)) V over the own sequence (Vaswani et al. 2017, section 3.2).
+
+    Queries, keys and values come from one product. A decoder sees itself and the past only.
+    The state while decoding is (K, V), each `[rows, H, capacity, h]`.
+    """
+
+    def __init__(self, context: StackContext, relative: RelativeKeys | None) -> None:
+        super().__init__()
+        self.heads, self.causal, self.dropout = context.heads, context.causal, context.dropout.attention
+        self.query_key_value = nn.Linear(context.dim, 3 * context.dim, bias=context.attention_bias)
+        self.output = nn.Linear(context.dim, context.dim, bias=context.attention_bias)
+        self.relative = relative
+
+    def parallel(self, x: Tensor, padding: Tensor | None) -> Tensor:
+        """Attend within `[B, T, d]`; see the base class."""
+        query, key, value = self._project(x)
+        bias = padding
+        if self.relative is not None:
+            bias = self.relative(query, x.size(1))
+            bias = bias if padding is None else bias + padding
+        drop = self.dropout if self.training else 0.0
+        return self._join(attention(query, key, value, bias=bias, causal=self.causal, dropout=drop))
+
+    def init_state(self, rows: int, like: Tensor) -> State:
+        """No positions yet."""
+        empty = like.new_empty(rows, self.heads, 0, like.size(-1) // self.heads)
+        return (empty, empty)
+
+    def step(self, x: Tensor, state: State, position: int) -> tuple[Tensor, State]:
+        """Attend from `[rows, 1, d]` to itself and the positions before."""
+        query, key, value = self._project(x)
+        keys, values = (self._with_room(kept, position) for kept in state)
+        keys[:, :, position] = key[:, :, 0]
+        values[:, :, position] = value[:, :, 0]
+        seen = position + 1
+        bias = None if self.relative is None else self.relative(query, seen, first=position)
+        mixed = attention(query, keys[:, :, :seen], values[:, :, :seen], bias=bias, causal=False)
+        return self._join(mixed), (keys, values)
+
+    @staticmethod
+    def _with_room(kept: Tensor, position: int) -> Tensor:
+        rows, heads, capacity, dim = kept.shape
+        if position < capacity:
+            return kept
+        grown = kept.new_empty(rows, heads, capacity + _GROWTH, dim)
+        grown[:, :, :capacity] = kept
+        return grown
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, value = self.query_key_value(x).unflatten(-1, (3, self.heads, -1)).unbind(2)
+        return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+
+    def _join(self, mixed: Tensor) -> Tensor:
+        joined: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
+        return joined

@@ -1,0 +1,118 @@
+"""The only loop over depth: encoder and decoder, training and decoding all run it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from torch import Tensor, nn
+
+from deepwire.model.aggregations.base import Aggregation
+from deepwire.model.connections.base import Connection
+from deepwire.model.cross_attention import CrossAttention, Memory
+from deepwire.model.feed_forward import FeedForward
+from deepwire.model.fusions.base import Fusion
+from deepwire.model.mixers.base import State, TokenMixer
+
+
+class Stack(nn.Module):
+    """Layers of bare sub-layers, wired in depth by a connection, an aggregation and a fusion.
+
+    Attributes:
+        mixers: Token mixers, one a layer; crosses: cross-attentions (decoder), feed_forwards: likewise, each
+            empty where the stack has none.
+        connection: Joins the sub-layers of a layer to the stream; its `calls` are the order of evaluation.
+        aggregation: Says what the next layer reads where a layer is complete.
+        fusion: Turns layer outputs into the results of the stack.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        aggregation: Aggregation,
+        fusion: Fusion,
+        mixers: Sequence[TokenMixer],
+        crosses: Sequence[CrossAttention] = (),
+        feed_forwards: Sequence[FeedForward] = (),
+    ) -> None:
+        super().__init__()
+        self.mixers = nn.ModuleList(mixers)
+        self.crosses = nn.ModuleList(crosses)
+        self.feed_forwards = nn.ModuleList(feed_forwards)
+        self.connection, self.aggregation, self.fusion = connection, aggregation, fusion
+
+    def bind(self, encoded: Sequence[Tensor], bias: Tensor) -> tuple[Memory, ...]:
+        """Make every layer's memory of the encoder's results, once per sentence.
+
+        Args:
+            encoded: One result `[N, S, d]` for all layers, or one for each layer.
+            bias: `[N, 1, 1, S]`, 0 at words and -inf at padding.
+        """
+        single = len(encoded) == 1
+        return tuple(
+            cross.project(encoded[0 if single else layer], bias)
+            for layer, cross in enumerate(self._crosses())
+        )
+
+    def init_states(self, rows: int, like: Tensor) -> tuple[State, ...]:
+        """Mixer states before the first position: one for each call, as one mixer may be called twice a step."""
+        return tuple(
+            self._mixer(call.layer).init_state(rows, like)
+            for call in self.connection.calls
+            if call.kind == "mixer"
+        )
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        padding: Tensor | None = None,
+        memory: Sequence[Memory] = (),
+        states: Sequence[State] | None = None,
+        position: int = 0,
+    ) -> tuple[tuple[Tensor, ...], tuple[State, ...]]:
+        """Run all layers over `[B, T, d]`: whole sequences, or with `states` one position `[rows, 1, d]`.
+
+        Returns:
+            The results of the stack, each `[B, T, d]`, and the new mixer states (none for whole sequences).
+        """
+        connection, fusion = self.connection, self.fusion
+        history, x = self.aggregation.start(x)
+        depth = connection.start(x)
+        kept = [depth[0]] if 0 in fusion.keeps else []
+        old, new = iter(states or ()), []
+        for index, call in enumerate(connection.calls):
+            read = connection.read(depth, index)
+            if call.kind == "cross":
+                output = self.crosses[call.layer](read, memory[call.layer])
+            elif call.kind == "feed_forward":
+                output = self.feed_forwards[call.layer](read)
+            elif states is None:
+                output = self._mixer(call.layer).parallel(read, padding)
+            else:
+                output, state = self._mixer(call.layer).step(read, next(old), position)
+                new.append(state)
+            depth = connection.write(depth, index, read, output)
+            if call.closes:
+                history, x = self.aggregation.close(history, depth[0], call.layer)
+                depth = (x, *depth[1:])
+                if call.layer + 1 in fusion.keeps:
+                    kept.append(x)
+        return fusion(kept, connection.normalise), tuple(new)
+
+    def parts(self) -> Mapping[str, nn.Module]:
+        """The parts by the name that reports use."""
+        return {
+            "mixer": self.mixers,
+            "cross-attention": self.crosses,
+            "feed-forward": self.feed_forwards,
+            "connection": self.connection,
+            "aggregation": self.aggregation,
+            "fusion": self.fusion,
+        }
+
+    def _mixer(self, layer: int) -> TokenMixer:
+        mixer: TokenMixer = self.mixers[layer]  # type: ignore[assignment]  # a ModuleList forgets the type
+        return mixer
+
+    def _crosses(self) -> list[CrossAttention]:
+        return list(self.crosses)  # type: ignore[arg-type]  # a ModuleList forgets the type
