@@ -1,7 +1,7 @@
 """The encoder-decoder model and its four sockets: mixer, connection, aggregation and fusion.
 
-A stack (`stack.py`) is one loop over depth. Each socket answers one question about it, has one folder with one
-file per choice, and one table in that folder's `__init__.py`:
+A stack (`stack.py`) is one loop over depth. Each socket answers one question about it, has one folder with
+one file per choice, and one table in that folder's `__init__.py`:
 
 - `mixers/`: how does a position see the others?
 - `connections/`: how do the sub-layers of one layer join the stream?

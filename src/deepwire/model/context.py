@@ -44,8 +44,9 @@ class SharedModules:
 
     def get(self, name: str, make: Callable[[], M]) -> M:
         """The module of that name, made now if nobody has asked for it before."""
-        module = self._made.setdefault(name, make()) if name not in self._made else self._made[name]
-        return module  # type: ignore[return-value]  # one name is always asked for with one kind of module
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]  # type: ignore[return-value]  # a name stands for one kind of module
 
 
 @dataclass(frozen=True)

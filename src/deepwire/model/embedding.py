@@ -19,8 +19,8 @@ class EmbeddingConfig(Section):
 
     tie: Literal["all", "output", "inputs", "none"] = Field(
         "all",
-        description="one matrix for source, target and output (all; needs a joint vocabulary), for target and "
-        "output (output), for source and target (inputs), or three matrices (none)",
+        description="one matrix for source, target and output (all; needs a joint vocabulary), for target "
+        "and output (output), for source and target (inputs), or three matrices (none)",
     )
     scale: bool = Field(True, description="multiply by the square root of d_model")
     norm: bool = Field(False, description="layer norm of the sum of embedding and position")
@@ -63,4 +63,5 @@ class Embedding(nn.Module):
         positions = self.positions(first, tokens.size(1), x)
         if positions is not None:
             x = x + positions
-        return self.dropout(x if self.norm is None else self.norm(x))
+        embedded: Tensor = self.dropout(x if self.norm is None else self.norm(x))
+        return embedded

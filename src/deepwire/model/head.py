@@ -17,7 +17,7 @@ from deepwire.ops.cross_entropy import SmoothingForm, linear_cross_entropy, line
 class LossSums(NamedTuple):
     """Sums over the real target tokens of a batch, in nats.
 
-    smoothed: label-smoothed loss, differentiable; nll: negative log-likelihood, detached; tokens: their number.
+    smoothed: label-smoothed loss, differentiable; nll: negative log-likelihood, detached; tokens: how many.
     """
 
     smoothed: Tensor

@@ -32,7 +32,7 @@ class Initialization(Section, ABC):
 
 
 class LipschitzConfig(Initialization):
-    """Uniform in +-1/sqrt(fan_in), embeddings in +-sqrt(2/(V + d)), biases 0 (Xu et al. 2020; Neutron's default)."""
+    """Uniform in +-1/sqrt(fan_in), embeddings in +-sqrt(2/(V + d)), biases 0 (Xu et al. 2020; Neutron)."""
 
     type: Literal["lipschitz"] = "lipschitz"
 

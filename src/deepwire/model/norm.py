@@ -22,7 +22,7 @@ class PartsNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise `[..., parts * dim]`; the result is `[..., parts, dim]`."""
-        x = x.unflatten(-1, (self.parts, self.dim))
+        x = x.view(*x.shape[:-1], self.parts, self.dim)
         if self.joint:
             return functional.layer_norm(x, (self.parts, self.dim), self.weight, self.bias, self.eps)
         # A fused kernel has one gain for all rows, so the gains of the parts are applied after it.

@@ -54,7 +54,7 @@ class Stack(nn.Module):
         )
 
     def init_states(self, rows: int, like: Tensor) -> tuple[State, ...]:
-        """Mixer states before the first position: one for each call, as one mixer may be called twice a step."""
+        """Mixer states before the first position: one a call, as one mixer may be called twice a step."""
         return tuple(
             self._mixer(call.layer).init_state(rows, like)
             for call in self.connection.calls

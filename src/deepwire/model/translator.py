@@ -66,6 +66,7 @@ class TranslationModel(nn.Module):
     def decode(self, source: Tensor, target_input: Tensor) -> tuple[Tensor, ...]:
         """Decoder results, each `[B, T, d]`, of target prefixes `[B, T]` given sources `[B, S]`."""
         memory = self.decoder.bind(*self.encode(source))
+        results: tuple[Tensor, ...]
         results, _ = self.decoder(self.target_embedding(target_input), memory=memory)
         return results
 

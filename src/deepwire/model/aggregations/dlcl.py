@@ -129,4 +129,5 @@ class DLCL(Aggregation):
             combined = torch.addcmul(combined, weight, stored)
         if self.norm == "after":
             combined = self.norms[row](combined)
-        return self.dropout(combined)
+        read: Tensor = self.dropout(combined)
+        return read

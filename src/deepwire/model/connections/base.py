@@ -39,8 +39,8 @@ def plain_calls(layers: int, kinds: tuple[Sublayer, ...]) -> tuple[Call, ...]:
 class Connection(nn.Module, ABC):
     """Where signals flow between the sub-layers of a layer; owns norms and gates, never attention.
 
-    The stack's loop asks for the input of each call (`read`), evaluates the sub-layer, and hands the output back
-    (`write`). Dropout of a sub-layer's output belongs in `write`; dropout inside a sub-layer is its own.
+    The stack's loop asks for the input of each call (`read`), evaluates the sub-layer, and hands the output
+    back (`write`). Dropout of a sub-layer's output belongs in `write`; dropout inside a sub-layer is its own.
     """
 
     norm_style: ClassVar[NormStyle]

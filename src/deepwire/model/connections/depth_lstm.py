@@ -6,7 +6,7 @@ One step of the LSTM is one layer; the cell is carried up through the layers of 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -103,8 +103,8 @@ class _DepthRecurrent(Connection):
     The state is (stream, cell...) between units, and (stream, cell..., gathered outputs...) within a layer.
     """
 
-    norm_style: NormStyle = "input"
-    carried = 1
+    norm_style: ClassVar[NormStyle] = "input"
+    carried: ClassVar[int] = 1
 
     def __init__(self, config: _DepthSection, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
         super().__init__()

@@ -25,17 +25,18 @@ class GroupsConfig(FusionSection):
     )
     representation: Literal["last", "sum", "mean"] | None = Field(
         None,
-        description="of a group: its last layer, or the gated sum (Eq. 4) or mean (released: dense) of its layers; "
-        "default last in the encoder (Eq. 2) and sum in the decoder",
+        description="of a group: its last layer, or the gated sum (Eq. 4) or mean (released: dense) of its "
+        "layers; default last in the encoder (Eq. 2) and sum in the decoder",
     )
     combine: Literal["mixture", "average"] | None = Field(
         None,
-        description="decoder: a mixture of the groups' predictions, or one prediction from the gated average of "
-        "the groups (released: sparse-without-ensemble); an encoder always averages",
+        description="decoder: a mixture of the groups' predictions, or one prediction from the gated average "
+        "of the groups (released: sparse-without-ensemble); an encoder always averages",
     )
     probabilities: Probabilities = Field(
         "arithmetic",
-        description="the mixture: sum of weighted probabilities (Eq. 5), or of weighted log-probabilities (released)",
+        description="the mixture: sum of weighted probabilities (Eq. 5), or of weighted log-probabilities "
+        "(released)",
     )
     temperature: float | None = Field(
         None, gt=0, description="of the mixture's softmax; the square root of d_model without it"
@@ -57,7 +58,7 @@ class GroupsConfig(FusionSection):
 
 
 class _Groups(Fusion):
-    """Group representations: h at the group's end, or sum or mean of sigma(v_i) h_i over its layers (Eq. 4)."""
+    """Group representations: the last h of a group, or sum or mean of sigma(v_i) h_i over it (Eq. 4)."""
 
     def __init__(self, context: StackContext, size: int, representation: str) -> None:
         super().__init__()

@@ -16,8 +16,8 @@ State = tuple[Tensor, ...]
 class TokenMixer(nn.Module, ABC):
     """How a position sees the others; bare, without residual and norm.
 
-    `parallel(x)[:, t]` equals the t-th `step`. The state is a tuple of tensors whose first axis is the row, so
-    that selecting rows (beam reorder, sentences that leave) is one indexing of every leaf.
+    `parallel(x)[:, t]` equals the t-th `step`. The state is a tuple of tensors whose first axis is the row,
+    so that selecting rows (beam reorder, sentences that leave) is one indexing of every leaf.
     """
 
     @abstractmethod
@@ -36,7 +36,7 @@ class TokenMixer(nn.Module, ABC):
 
     @abstractmethod
     def step(self, x: Tensor, state: State, position: int) -> tuple[Tensor, State]:
-        """Mix position number `position` (from 0), `[rows, 1, d]`; consumes the state, returns the next one."""
+        """Mix position number `position` (from 0), `[rows, 1, d]`; consumes the state, returns the next."""
 
 
 class MixerSection(Section, ABC):

@@ -55,7 +55,8 @@ class RelativeKeys(nn.Module):
         distance = torch.arange(keys, device=query.device) - positions.unsqueeze(1)
         index = distance.clamp(-self.past, self.future) + self.past
         by_distance = (query * query.size(-1) ** -0.5) @ self.table.t().to(query.dtype)
-        return by_distance.gather(-1, index.expand(*query.shape[:2], -1, -1))
+        bias: Tensor = by_distance.gather(-1, index.expand(*query.shape[:2], -1, -1))
+        return bias
 
 
 class SelfAttention(TokenMixer):
