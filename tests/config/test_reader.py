@@ -354,3 +354,8 @@ def test_any_text_is_read_or_refused_in_words(text: str) -> None:
     problems = Problems()
     with contextlib.suppress(UsageError):
         parse_yaml(text, Origin("x", 1, Path()), problems)
+
+
+def test_of_two_values_that_do_not_fit_the_changed_one_is_named(mistakes) -> None:
+    text = "command line: model: heads (2) does not divide d_model (9)"
+    assert mistakes("model:\n  heads: 2\n  d_model: 8", "model.d_model=9") == [text]

@@ -112,14 +112,14 @@ def _place(error: ErrorDetails, root: Keys, section: type[Section]) -> _Place:
         node = _below(node, part)
         origin = node.origin if node is not None else origin
     if error["type"] == "value_error" and isinstance(node, Keys):
-        origin = _first_named(str(error["msg"]), node) or origin
+        origin = _named_in(str(error["msg"]), node) or origin
     return _Place(path, origin, node, here, tuple(beside), member)
 
 
-def _first_named(message: str, node: Keys) -> Origin | None:
-    """Where the first key was written that the message of a section names: ``heads (3) does not divide``."""
-    words = (word for word in re.findall(r"\w+", message) if word in node.entries)
-    return next((node.entries[word].origin for word in words), None)
+def _named_in(message: str, node: Keys) -> Origin | None:
+    """Where the keys that a section's message names were written; one of the command line before the others."""
+    origins = [node.entries[word].origin for word in re.findall(r"\w+", message) if word in node.entries]
+    return next((origin for origin in origins if origin.line is None), origins[0] if origins else None)
 
 
 def _below(node: Node | None, part: str | int) -> Node | None:
