@@ -31,7 +31,7 @@ def save(folder, seed, words=TARGET, **decoding):
             "feed_forward": 32,
             "encoder": {"layers": 1},
             "decoder": {"layers": 1},
-            "embeddings": {"tie": "target"},
+            "embeddings": {"tie": "output"},
         }
     )
     torch.manual_seed(seed)
