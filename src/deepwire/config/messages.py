@@ -117,7 +117,7 @@ def _place(error: ErrorDetails, root: Keys, section: type[Section]) -> _Place:
 
 
 def _named_in(message: str, node: Keys) -> Origin | None:
-    """Where the keys that a section's message names were written; one of the command line before the others."""
+    """Where the keys that a section's message names were written; the command line comes first."""
     origins = [node.entries[word].origin for word in re.findall(r"\w+", message) if word in node.entries]
     return next((origin for origin in origins if origin.line is None), origins[0] if origins else None)
 
