@@ -46,8 +46,8 @@ format: $(READY) ## rewrite the code in the one style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## the benchmarks; see benchmarks/README.md
-	$(BIN)/python -m benchmarks
+bench: $(READY) ## training speed on this machine
+	$(BIN)/python benchmarks/training_speed.py
 
 clean: ## remove the environment, caches and demo runs
 	rm -rf $(VENV) runs/demo prepared .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
