@@ -16,7 +16,7 @@ GRADIENTS = [
     [-0.8646355867385864, 0.0002989608619827777, 4.1921865090444044e-07, -7.985432454171715e-11],
     [0.9264108538627625, 0.0008156775729730725, 4.95188999138918e-07, -1.643169766918362e-10],
 ]
-# Parameters after each step, computed with fairseq's Adam and with torch's AdamW (lr 1e-3, betas 0.9 0.98, eps 1e-8).
+# Parameters after each step of fairseq's Adam and of torch's AdamW: lr 1e-3, betas 0.9 0.98, eps 1e-8.
 EXPECTED = {
     ("fairseq", 0.0): [
         [0.49900001287460327, -0.5009995698928833, 0.24944280087947845, 1.0000085830688477],
@@ -67,7 +67,9 @@ def test_steps_equal_the_reference(form: str, decay: float) -> None:
     for gradient, expected in zip(GRADIENTS, EXPECTED[form, decay], strict=True):
         give(optimizer, gradient)
         optimizer.step(1e-3, FINE)
-        torch.testing.assert_close(optimizer.parameters["w"].detach(), torch.tensor(expected), rtol=0, atol=2e-7)
+        torch.testing.assert_close(
+            optimizer.parameters["w"].detach(), torch.tensor(expected), rtol=0, atol=2e-7
+        )
 
 
 def test_adam_adds_the_decay_to_the_gradient() -> None:

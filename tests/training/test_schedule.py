@@ -35,9 +35,7 @@ FAIRSEQ = {
 
 
 @pytest.mark.parametrize(("constants", "rates"), FAIRSEQ.items())
-def test_inverse_sqrt_equals_fairseq(
-    constants: tuple[float, int, float], rates: dict[int, float]
-) -> None:
+def test_inverse_sqrt_equals_fairseq(constants: tuple[float, int, float], rates: dict[int, float]) -> None:
     peak, warmup, initial = constants
     schedule = build_schedule(
         InverseSqrtConfig(peak=peak, warmup=warmup, initial=initial), d_model=1, max_updates=None

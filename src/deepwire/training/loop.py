@@ -1,7 +1,7 @@
 """Training, as the papers write it down: one loop over updates.
 
-One process trains here. Whatever several processes would share lies in the two marked lines: the gradient is
-summed over micro-batches, and divided by all target tokens of the update.
+One process trains. What several would share is here and nowhere else: the gradient, which is a sum over the
+micro-batches of an update divided by all its target tokens.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ def train(trainer: Trainer) -> Ending:
         loss, nll = trainer.zero(), trainer.zero()
         for batch in update.batches:
             with trainer.numerics.autocast():
-                sums = trainer.loss(batch.source, batch.target_input, batch.target_output, trainer.smoothing)
-            (sums.smoothed / update.target_tokens).backward()  # summed over micro-batches (and processes)
+                sums = trainer.loss(batch.source, batch.target_input, batch.target_output, *trainer.smoothing)
+            # Adds up over micro-batches; several processes would add theirs too.
+            torch.autograd.backward(sums.smoothed / update.target_tokens)
             loss += sums.smoothed.detach()
             nll += sums.nll
-        step = optimizer.step(trainer.schedule(update.number), loss)  # of the mean over all target tokens
+        step = optimizer.step(trainer.schedule(update.number), loss)
         trainer.count(update, loss, nll, step)
         ending = trainer.between_updates()
     updates.close()

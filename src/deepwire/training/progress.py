@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
+import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from deepwire.checkpoint.files import disk_errors
+from deepwire.errors import DeepwireError
 from deepwire.training.meter import Averages
 
 
@@ -68,14 +71,22 @@ class Display:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.stop()
-        self._file.close()
+        # On a full disk this fails like the write before it, and says nothing new.
+        with suppress(OSError), self._file:
+            if isinstance(error, DeepwireError):
+                self._write(f"error: {error.message}")
+            elif error is not None:
+                self._write("".join(traceback.format_exception(error)))
 
     def say(self, text: str) -> None:
         """Show one line."""
         self._console.print(text, markup=False)
         with disk_errors(self._path):
-            self._file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
-            self._file.flush()
+            self._write(text)
+
+    def _write(self, text: str) -> None:
+        self._file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+        self._file.flush()
 
     def move(self, standing: Standing) -> None:
         """Advance the bar; nothing is printed in a pipe."""
@@ -119,7 +130,7 @@ def human_time(seconds: float | None) -> str:
     minutes = round(seconds / 60)
     if seconds < 99.5:
         return f"{seconds:.0f}s"
-    if minutes < 100:
+    if minutes < 60:
         return f"{minutes}m"
     hours, rest = divmod(minutes, 60)
     return f"{hours}h{rest:02d}" if hours < 48 else f"{hours // 24}d{hours % 24:02d}h"

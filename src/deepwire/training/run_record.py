@@ -22,7 +22,7 @@ class RunRecord:
     Attributes:
         numerics: Number formats.
         micro_batch_tokens: Padded tokens of one forward pass; with it the grouping of sentences is fixed.
-        digests: Of the prepared text and of the vocabularies.
+        digests: What stands for the text: digests of the prepared text and vocabularies, corpus weights.
     """
 
     numerics: Numerics
@@ -37,7 +37,9 @@ class RunRecord:
             UsageError: If the text or the vocabularies changed since then.
             ModelError: If ``env.json`` is damaged.
         """
-        digests = {"text": job.prepared.digest, "vocabularies": job.prepared.vocabularies.digest}
+        weights = " ".join(str(part.weight) for part in job.prepared.train.parts)
+        vocabularies = job.prepared.vocabularies.digest
+        digests = {"text": job.prepared.digest, "vocabularies": vocabularies, "corpus weights": weights}
         wanted = job.config.micro_batch_tokens
         tokens = wanted if wanted is not None else _MICRO_BATCH[device.type]
         if not continued:

@@ -175,7 +175,7 @@ def _trainer(
         device=device,
         numerics=record.numerics,
         model=model,
-        loss=torch.compile(model.loss, dynamic=True) if config.compile else model.loss,
+        loss=torch.compile(model.forward, dynamic=True) if config.compile else model.loss,
         optimizer=optimizer,
         schedule=build_schedule(
             config.schedule, d_model=model.config.d_model, max_updates=config.max_updates
@@ -200,7 +200,7 @@ def _validator(job: Job) -> Validator | None:
     return Validator(
         store,
         config.validation,
-        label_smoothing=config.label_smoothing,
+        smoothing=(config.label_smoothing, config.label_smoothing_form),
         source_bos=job.source_bos,
         vocabularies=job.prepared.vocabularies,
         translate=job.translate,

@@ -16,6 +16,7 @@ from deepwire.checkpoint.retention import among_best
 from deepwire.data.batching import UpdateStream
 from deepwire.errors import DivergedError
 from deepwire.model.translator import LossSums, TranslationModel
+from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device import memory_in_use
 from deepwire.training.ending import Ending
 from deepwire.training.feed import DeviceUpdate, feed
@@ -35,7 +36,7 @@ from deepwire.training.validation import Validator
 
 BAD_IN_A_ROW = 10
 
-LossFunction = Callable[[Tensor, Tensor, Tensor, float], LossSums]
+LossFunction = Callable[[Tensor, Tensor, Tensor, float, SmoothingForm], LossSums]
 
 
 @dataclass
@@ -88,9 +89,9 @@ class Trainer:
         self._share_before = progress(self.job.config, self.state)
 
     @property
-    def smoothing(self) -> float:
-        """Probability mass of label smoothing."""
-        return self.job.config.label_smoothing
+    def smoothing(self) -> tuple[float, SmoothingForm]:
+        """Label smoothing: the probability mass, and who receives it."""
+        return self.job.config.label_smoothing, self.job.config.label_smoothing_form
 
     def updates(self) -> Generator[DeviceUpdate]:
         """The updates from here on, on the device."""

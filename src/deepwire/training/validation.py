@@ -11,6 +11,7 @@ from deepwire.data.batching import Batch, validation_batches
 from deepwire.data.store import TokenStore
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.model.translator import TranslationModel
+from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.config import ValidationConfig
 from deepwire.training.feed import to_device
 from deepwire.training.job import ScoreTexts, TranslateTexts
@@ -40,7 +41,7 @@ class Validator:
     Args:
         store: The prepared validation set.
         config: What is scored and how often.
-        label_smoothing: As in training, so that the losses compare.
+        smoothing: Label smoothing and its form as in training, so that the losses compare.
         source_bos: Whether sources begin with BOS.
         translate: Raw texts to raw translations; None: no BLEU.
         score: BLEU of translations against references; None: no BLEU.
@@ -52,14 +53,14 @@ class Validator:
         store: TokenStore,
         config: ValidationConfig,
         *,
-        label_smoothing: float,
+        smoothing: tuple[float, SmoothingForm],
         source_bos: bool,
         vocabularies: Vocabularies,
         translate: TranslateTexts | None,
         score: ScoreTexts | None,
     ) -> None:
         self.store, self.config = store, config
-        self.label_smoothing, self.source_bos = label_smoothing, source_bos
+        self.smoothing, self.source_bos = smoothing, source_bos
         self.vocabularies, self.translate, self.score = vocabularies, translate, score
         self.size = min(len(store), config.max_sentences or len(store))
 
@@ -91,9 +92,7 @@ class Validator:
                 return None
             inputs = to_device(batch, device)
             with numerics.autocast():
-                loss = model.loss(
-                    inputs.source, inputs.target_input, inputs.target_output, self.label_smoothing
-                )
+                loss = model.loss(inputs.source, inputs.target_input, inputs.target_output, *self.smoothing)
             sums += torch.stack([loss.smoothed.double(), loss.nll.double(), loss.tokens.double()])
         smoothed, nll, tokens = sums.tolist()
         return {"loss": smoothed / tokens, "nll": nll / tokens, "perplexity": perplexity(nll / tokens)}

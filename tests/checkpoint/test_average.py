@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from deepwire.checkpoint.average import average_models
+from deepwire.checkpoint.locate import resolve
+from deepwire.checkpoint.manifest import DamagedError
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.store import load_model, save_model
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.errors import ModelError
+from deepwire.model.translator import TranslationModel
+
+CheckpointMaker = Callable[..., Path]
+ModelMaker = Callable[..., TranslationModel]
+
+
+def parameters(folder: Path) -> dict[str, torch.Tensor]:
+    return {name: value.detach() for name, value in load_model(folder).model.named_parameters()}
+
+
+def test_an_average_is_the_mean_rounded_once(tmp_path: Path, checkpoint: CheckpointMaker) -> None:
+    folders = [checkpoint(update) for update in (100, 200, 300)]
+    average_models(folders, tmp_path / "mean")
+    found, each = parameters(tmp_path / "mean"), [parameters(folder) for folder in folders]
+    for name, value in found.items():
+        expected = torch.stack([one[name].double() for one in each]).mean(0).float()
+        torch.testing.assert_close(value, expected, rtol=1.2e-7, atol=0)
+    metadata = load_model(tmp_path / "mean").metadata
+    assert metadata["average_of"] == ["update-000100", "update-000200", "update-000300"]
+
+
+def test_the_average_of_one_is_itself(tmp_path: Path, checkpoint: CheckpointMaker) -> None:
+    folder = checkpoint(100)
+    average_models([folder, folder], tmp_path / "mean")
+    found, expected = parameters(tmp_path / "mean"), parameters(folder)
+    assert all(torch.equal(found[name], value) for name, value in expected.items())
+
+
+def test_models_that_differ_are_refused(
+    tmp_path: Path, make_model: ModelMaker, vocabularies: Vocabularies, checkpoint: CheckpointMaker
+) -> None:
+    save_model(tmp_path / "other", make_model(feed_forward=32), vocabularies, {})
+    with pytest.raises(ModelError, match="cannot be averaged"):
+        average_models([tmp_path / "other", checkpoint(100)], tmp_path / "mean")
+    assert not (tmp_path / "mean").exists()
+
+
+def test_a_damaged_checkpoint_is_not_averaged(tmp_path: Path, checkpoint: CheckpointMaker) -> None:
+    folders = [checkpoint(update) for update in (100, 200)]
+    (folders[0] / "model.safetensors").write_bytes(b"")
+    with pytest.raises(DamagedError, match="update-000100"):
+        average_models(folders, tmp_path / "mean")
+    with pytest.raises(ModelError, match="nothing to average"):
+        average_models([], tmp_path / "mean")
+
+
+def test_names_of_a_run(run: RunDirectory, checkpoint: CheckpointMaker) -> None:
+    for update, loss in ((100, 3.0), (200, 2.0), (300, 2.5)):
+        checkpoint(update, loss=loss)
+    name = str(run.path)
+    assert resolve(name) == resolve(f"{name}@best") == run.checkpoint_path(200)
+    assert resolve(f"{name}@last") == run.checkpoint_path(300)
+    assert resolve(f"{name}@update-100") == resolve(f"{name}@update-000100") == run.checkpoint_path(100)
+    assert resolve(str(run.checkpoint_path(100))) == run.checkpoint_path(100)
+
+
+def test_an_average_is_made_once_and_again_when_the_run_went_on(
+    run: RunDirectory, checkpoint: CheckpointMaker
+) -> None:
+    for update in (100, 200):
+        checkpoint(update)
+    name = f"{run.path}@avg2"
+    first = resolve(name)
+    assert first == run.averages / "avg2"
+    made = (first / "model.safetensors").stat().st_ino
+    assert resolve(name) == first
+    assert (first / "model.safetensors").stat().st_ino == made
+    checkpoint(300)
+    assert (resolve(name) / "model.safetensors").stat().st_ino != made
+    assert load_model(first).metadata["average_of"] == ["update-000200", "update-000300"]
+
+
+def test_a_folder_with_an_at_sign_is_a_folder(
+    tmp_path: Path, make_model: ModelMaker, vocabularies: Vocabularies
+) -> None:
+    save_model(tmp_path / "me@home", make_model(), vocabularies, {})
+    assert resolve(str(tmp_path / "me@home")) == tmp_path / "me@home"
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ("@update-7", "no checkpoint at update 7"),
+        ("@avg3", "has 2 checkpoints"),
+        ("@avg0", "no such choice @avg0"),
+        ("@newest", "no such choice @newest"),
+        ("@", "no such choice @"),
+    ],
+)
+def test_choices_that_are_not_there_are_named(
+    run: RunDirectory, checkpoint: CheckpointMaker, choice: str, message: str
+) -> None:
+    for update in (100, 200):
+        checkpoint(update)
+    with pytest.raises(ModelError, match=message) as caught:
+        resolve(f"{run.path}{choice}")
+    assert caught.value.hint
+
+
+def test_runs_that_are_not_there_are_named(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no such run"):
+        resolve(str(tmp_path / "none@best"))
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    for name in ("run", "run@best", "run@last", "run@avg2"):
+        with pytest.raises(ModelError, match="no checkpoint yet"):
+            resolve(str(tmp_path / name))

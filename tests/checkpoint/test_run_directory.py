@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deepwire.checkpoint.lock import locked
+from deepwire.checkpoint.run_directory import RunDirectory, move_aside
+from deepwire.errors import ModelError, ResourceError, UsageError
+
+CheckpointMaker = Callable[..., Path]
+
+
+def updates(run: RunDirectory) -> list[int]:
+    return [one.update for one in run.checkpoints()]
+
+
+def test_the_index_names_best_last_and_scores(run: RunDirectory, checkpoint: CheckpointMaker) -> None:
+    for update, loss in ((100, 3.0), (200, 2.0), (300, 2.5)):
+        checkpoint(update, loss=loss)
+    index = json.loads(run.index.read_text())
+    assert (index["metric"], index["best"], index["last"]) == ("loss", "update-000200", "update-000300")
+    assert index["checkpoints"]["update-000300"] == {"loss": 2.5}
+    best = run.best()
+    assert best is not None
+    assert best.update == 200
+
+
+def test_old_checkpoints_leave_but_never_the_best(run: RunDirectory, checkpoint: CheckpointMaker) -> None:
+    losses = {100: 3.0, 200: 1.0, 300: 2.5, 400: 2.0, 500: 2.2}
+    for update, loss in losses.items():
+        checkpoint(update, keep_last=2, loss=loss)
+        # A new object: what is kept must not depend on the memory of one process.
+        assert RunDirectory(run.path).best().scores["loss"] == min(
+            other for number, other in losses.items() if number <= update
+        )
+    assert updates(run) == [200, 400, 500]
+    assert [path.name for path in run.checkpoints_folder.glob(".*")] == []
+
+
+def test_the_best_of_bleu_is_the_highest(run: RunDirectory, checkpoint: CheckpointMaker) -> None:
+    for update, bleu in ((1, 20.0), (2, 30.0), (3, 25.0)):
+        checkpoint(update, metric="bleu", bleu=bleu, loss=1.0 / update)
+    assert run.best().update == 2
+
+
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(
+    run: RunDirectory, checkpoint: CheckpointMaker
+) -> None:
+    for update in (300, 400):
+        checkpoint(update)
+    path = run.checkpoint_path(400)
+    data = bytearray((path / "model.safetensors").read_bytes())
+    data[-1] ^= 255
+    (path / "model.safetensors").write_bytes(data)
+    said: list[str] = []
+    found = run.newest_sound(said.append)
+    assert found is not None
+    assert found.update == 300
+    assert said == [f"checkpoint {path} is damaged (model.safetensors: digest differs); using update-000300"]
+    assert updates(run) == [300]
+    assert path.with_name("update-000400.damaged").is_dir()
+    said.clear()
+    assert run.newest_sound(said.append) == found
+    assert said == []
+
+
+def test_damage_to_the_optimizer_counts_at_resume(run: RunDirectory, checkpoint: CheckpointMaker) -> None:
+    for update in (300, 400):
+        checkpoint(update)
+    (run.checkpoint_path(400) / "optimizer.safetensors").unlink()
+    assert run.newest_sound(lambda _: None).update == 300
+
+
+def test_no_sound_checkpoint_is_an_error_and_deletes_nothing(
+    run: RunDirectory, checkpoint: CheckpointMaker
+) -> None:
+    for update in (300, 400):
+        (checkpoint(update) / "manifest.json").write_text("")
+    with pytest.raises(ModelError, match="every checkpoint is damaged; update-000400") as caught:
+        run.newest_sound(lambda _: None)
+    assert "--fresh" in caught.value.hint
+    assert updates(run) == [300, 400]
+
+
+def test_a_new_run_has_no_checkpoint(run: RunDirectory) -> None:
+    assert run.newest_sound(lambda _: None) is None
+    assert run.best() is None
+    assert run.metric() == "loss"
+
+
+def test_a_failed_save_keeps_the_checkpoints_before_it(
+    run: RunDirectory, checkpoint: CheckpointMaker
+) -> None:
+    checkpoint(100)
+
+    def write(folder: Path) -> None:
+        (folder / "half").write_text("x")
+        raise OSError(28, "No space left on device")
+
+    with pytest.raises(ResourceError, match="No space left"):
+        run.save(200, write, metric="loss", keep_last=1, keep_best=1)
+    assert updates(run) == [100]
+    assert [path.name for path in run.checkpoints_folder.iterdir() if path.is_dir()] == ["update-000100"]
+
+
+def test_a_second_trainer_is_refused_by_name(run: RunDirectory) -> None:
+    with locked(run.path):
+        with pytest.raises(UsageError) as caught, locked(run.path):
+            pass
+        message = f"{run.path}: run directory is in use by pid {os.getpid()} on host {socket.gethostname()}"
+        assert caught.value.message == message
+        assert caught.value.exit_code == 2
+    with locked(run.path):
+        pass
+
+
+def test_a_lock_dies_with_its_holder(run: RunDirectory) -> None:
+    child = os.fork()
+    if child == 0:
+        with locked(run.path):
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert (run.path / "lock").read_text().startswith(f"pid {child} ")
+    with locked(run.path), (run.path / "lock").open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_moving_aside_never_overwrites(tmp_path: Path) -> None:
+    assert move_aside(tmp_path / "run") is None
+    for number in (1, 2):
+        (tmp_path / "run").mkdir()
+        assert move_aside(tmp_path / "run") == tmp_path / f"run.{number}"

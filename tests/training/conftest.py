@@ -1,0 +1,133 @@
+"""A toy task (reverse the words) and jobs on it that train in about a second."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.data.config import DataConfig
+from deepwire.data.prepared import Prepared, prepare
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.training.config import TrainingConfig
+from deepwire.training.job import Job
+
+WORDS = [letter * count for letter in "abcdefgh" for count in (1, 2)]
+MODEL = {
+    "d_model": 16,
+    "heads": 2,
+    "feed_forward": 32,
+    "dropout": 0.1,
+    "encoder": {"layers": 1},
+    "decoder": {"layers": 1},
+}
+TRAINING = {
+    "max_updates": 60,
+    "batch_tokens": 200,
+    "micro_batch_tokens": 80,
+    "log_every": 5,
+    "schedule": {"type": "inverse_sqrt", "peak": 0.01, "warmup": 10},
+    "validation": {"every": 20},
+    "device": "cpu",
+    "precision": "fp32",
+}
+JobMaker = Callable[..., Job]
+
+
+@pytest.fixture(autouse=True)
+def _process_as_it_was() -> object:
+    """Training sets the process up for speed; tests that follow see it as it was."""
+    precision = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(precision)
+    torch.set_flush_denormal(False)
+
+
+def write_text(folder: Path, name: str, count: int, seed: int) -> None:
+    generator = random.Random(seed)
+    lines = [[generator.choice(WORDS) for _ in range(generator.randint(2, 8))] for _ in range(count)]
+    (folder / f"{name}.src").write_text("".join(" ".join(words) + "\n" for words in lines))
+    (folder / f"{name}.trg").write_text("".join(" ".join(words[::-1]) + "\n" for words in lines))
+
+
+@pytest.fixture(scope="session")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+    folder = tmp_path_factory.mktemp("toy")
+    write_text(folder, "train", 400, 1)
+    write_text(folder, "valid", 40, 2)
+    config = DataConfig.model_validate(
+        {
+            "source": "src",
+            "target": "trg",
+            "train": str(folder / "train"),
+            "valid": str(folder / "valid"),
+            "vocabulary": {"type": "words"},
+            "prepared": str(folder / "prepared"),
+        }
+    )
+    return prepare(config, seed=1)
+
+
+@pytest.fixture
+def make_job(prepared: Prepared, tmp_path: Path) -> JobMaker:
+    """Makes jobs: ``make_job("name", seed=1, model={...}, **training)``."""
+
+    def make(
+        name: str = "run", *, seed: int = 1, model: dict[str, object] | None = None, **training: object
+    ) -> Job:
+        merged: dict[str, object] = dict(TRAINING)
+        for key, value in training.items():
+            before = merged.get(key)
+            both = isinstance(before, dict) and isinstance(value, dict) and key != "schedule"
+            merged[key] = {**before, **value} if both else value
+        config = TrainingConfig.model_validate(merged)
+        shape = ModelConfig.model_validate({**MODEL, **(model or {})})
+        words = prepared.vocabularies
+        return Job(
+            run=RunDirectory(tmp_path / name),
+            config=config,
+            seed=seed,
+            resolved={
+                "seed": seed,
+                "model": shape.model_dump(mode="json"),
+                "training": config.model_dump(mode="json"),
+            },
+            build=lambda: build_model(shape, words.source.size, words.target.size),
+            prepared=prepared,
+            metadata={"source": "src", "target": "trg"},
+        )
+
+    return make
+
+
+def records(run: RunDirectory, kind: str | None = None) -> list[dict[str, object]]:
+    """The records of ``metrics.jsonl`` without those of time and memory."""
+    clocks = ("seconds", "tokens_per_second", "memory")
+    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    return [
+        {key: value for key, value in line.items() if key not in clocks}
+        for line in lines
+        if kind is None or line["kind"] == kind
+    ]
+
+
+@pytest.fixture
+def read_records() -> Callable[..., list[dict[str, object]]]:
+    return records
+
+
+@pytest.fixture
+def weights_digest() -> Callable[[RunDirectory, int], str]:
+    def read(run: RunDirectory, update: int) -> str:
+        manifest = json.loads((run.checkpoint_path(update) / "manifest.json").read_text())
+        return str(
+            [manifest["files"][name]["blake2b"] for name in ("model.safetensors", "optimizer.safetensors")]
+        )
+
+    return read

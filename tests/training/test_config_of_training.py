@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from deepwire.config.quantities import Length
+from deepwire.training.config import CosineConfig, InverseSqrtConfig, TrainingConfig
+
+
+def test_the_default_is_a_run_of_20k_updates() -> None:
+    config = TrainingConfig()
+    assert (config.max_updates, config.stop_after) == (20_000, None)
+    assert config.early_stopping is None
+
+
+def test_another_limit_replaces_the_default_number_of_updates() -> None:
+    assert TrainingConfig.model_validate({"stop_after": "30e"}).max_updates is None
+    both = TrainingConfig.model_validate({"stop_after": "1Gt", "max_updates": "5k"})
+    assert (both.max_updates, both.stop_after) == (5000, Length(10**9, "tokens"))
+
+
+def test_resolved_settings_read_back_as_the_same() -> None:
+    config = TrainingConfig.model_validate(
+        {
+            "stop_after": "30e",
+            "schedule": {"type": "cosine", "updates": "3k"},
+            "early_stopping": {"patience": 3},
+        }
+    )
+    assert TrainingConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+def test_a_schedule_without_a_type_is_inverse_sqrt() -> None:
+    config = TrainingConfig.model_validate({"schedule": {"peak": 0.5}})
+    assert config.schedule == InverseSqrtConfig(peak=0.5)
+    config = TrainingConfig.model_validate({"schedule": {"type": "cosine"}})
+    assert isinstance(config.schedule, CosineConfig)
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"max_updates": None}, "has no end"),
+        ({"stop_after": "3e", "schedule": {"type": "cosine"}}, "schedule.updates"),
+        ({"validation": {"metric": "bleu"}}, "set validation.bleu to true"),
+        ({"validation": {"every": 100, "bleu_every": 150}}, "not a multiple of every"),
+        ({"early_stopping": {"metric": "bleu"}}, "validation.bleu is false"),
+        ({"device": "gpu"}, "write auto, cpu, cuda or cuda:N"),
+        ({"device": "cuda:x"}, "write auto, cpu, cuda or cuda:N"),
+        ({"max_updates": 0}, "max_updates"),
+        ({"batch_tokens": -1}, "batch_tokens"),
+        ({"label_smoothing": 1.0}, "label_smoothing"),
+        ({"clip_norm": 0}, "clip_norm"),
+        ({"optimizer": {"betas": [0.9, 1.0]}}, "betas"),
+        ({"schedule": {"peak": float("nan")}}, "peak"),
+        ({"schedule": {"type": "noam", "warmup": 0}}, "warmup"),
+        ({"learning_rate": 1}, "learning_rate"),
+    ],
+)
+def test_impossible_settings_are_refused(section: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        TrainingConfig.model_validate(section)

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+
+from deepwire.errors import ModelError, UsageError
+from deepwire.training.allocator import keep_memory
+from deepwire.training.config import EarlyStoppingConfig
+from deepwire.training.meter import Averages, Meter
+from deepwire.training.optimizer import StepResult
+from deepwire.training.precision import Numerics
+from deepwire.training.progress import Display, Standing, human_time, short
+from deepwire.training.resume import flat, require_same_digests
+from deepwire.training.signals import Signals
+from deepwire.training.state import TrainingState
+from deepwire.training.stopping import Patience
+
+CPU = torch.device("cpu")
+
+
+def test_patience_counts_scores_without_improvement() -> None:
+    config, patience = EarlyStoppingConfig(metric="bleu", patience=2, min_improvement=0.5), Patience()
+    exhausted = []
+    for score in (
+        {"bleu": 10.0},
+        {"loss": 1.0},
+        {"bleu": 10.4},
+        {"bleu": 10.6},
+        {"bleu": 1.0},
+        {"bleu": 11.0},
+    ):
+        patience.see(config, score)
+        exhausted.append(patience.exhausted(config))
+    assert exhausted == [False, False, False, False, False, True]
+    assert patience.best == 10.6
+
+
+def test_patience_takes_lower_losses_and_no_nan() -> None:
+    config, patience = EarlyStoppingConfig(patience=3), Patience()
+    for loss in (float("nan"), 3.0, 2.0, float("nan"), 2.5):
+        patience.see(config, {"loss": loss})
+    assert (patience.best, patience.waited) == (2.0, 2)
+
+
+def step(norm: float, finite: bool) -> StepResult:
+    return StepResult(torch.tensor(norm), torch.tensor(finite))
+
+
+def test_meter_averages_over_tokens_and_leaves_bad_updates_out() -> None:
+    meter = Meter(CPU)
+    meter.add(torch.tensor(20.0), torch.tensor(10.0), 10, step(1.0, True))
+    meter.add(torch.tensor(float("nan")), torch.tensor(float("inf")), 1000, step(float("nan"), False))
+    meter.add(torch.tensor(120.0), torch.tensor(60.0), 30, step(3.0, True))
+    found = meter.averages()
+    assert (found.loss, found.nll, found.gradient_norm, found.tokens) == (3.5, 1.75, 2.0, 40)
+    assert meter.take_verdicts() == [True, False, True]
+    assert meter.take_verdicts() == []
+    other = Meter(CPU)
+    other.load_state(meter.state())
+    assert other.averages() == found
+    meter.reset()
+    assert meter.averages().tokens == 0
+
+
+def test_state_comes_back_to_the_last_bit() -> None:
+    from deepwire.data.batching import StreamPosition
+
+    state = TrainingState(
+        StreamPosition(3, 1, 4, 99),
+        update=99,
+        epochs=1 / 3,
+        patience=Patience(0.1 + 0.2, 4),
+        scores={"loss": 1 / 7},
+        interval=[1e-300, 2 / 3],
+    )
+    assert TrainingState.from_json(state.to_json()) == state
+
+
+@pytest.mark.parametrize(
+    "value", [{}, {"position": {}}, {"position": {"epoch": "x"}, "patience": {}}, {"x": 1}]
+)
+def test_a_damaged_state_is_named(value: dict[str, object]) -> None:
+    with pytest.raises(ModelError):
+        TrainingState.from_json(value)
+
+
+def test_epochs_are_counted_by_pairs() -> None:
+    from deepwire.data.batching import StreamPosition
+
+    state = TrainingState(StreamPosition())
+    seen = []
+    for epoch, pairs in ((0, 4), (0, 6), (1, 5), (1, 5), (2, 1)):
+        state.pass_epoch(epoch, pairs, 10)
+        seen.append(state.epochs)
+    assert seen == [0.4, 1.0, 1.5, 2.0, 2.1]
+
+
+def test_number_formats_are_kept_while_they_serve() -> None:
+    chosen = Numerics("fp32", "medium", "cpu")
+    assert Numerics.from_json(chosen.to_json()) == chosen
+    assert chosen.serves("auto", CPU)
+    assert chosen.serves("fp32", CPU)
+    assert not chosen.serves("bf16", CPU)
+    assert not chosen.serves("auto", torch.device("cuda", 0))
+    for damaged in (None, {}, {**chosen.to_json(), "precision": "fp16"}):
+        with pytest.raises(ModelError):
+            Numerics.from_json(damaged)
+
+
+def test_what_is_asked_for_is_taken() -> None:
+    assert Numerics.choose("bf16", CPU).precision == "bf16"
+    assert Numerics.choose("fp32", CPU).precision == "fp32"
+    assert Numerics.choose("auto", CPU).precision in ("fp32", "bf16")
+
+
+def test_keeping_memory_is_harmless() -> None:
+    assert keep_memory() in (True, False)
+    assert float(torch.ones(5_000_000).sum()) == 5_000_000
+
+
+def test_signals_ask_and_a_second_interrupt_stops_at_once() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Signals() as signals:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        assert (signals.save, signals.stop, signals.exit_code) == (True, None, 0)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert (signals.stop, signals.exit_code) == (signal.SIGINT, 130)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_leaves_of_settings() -> None:
+    assert flat({"a": {"b": 1, "c": {"d": [2]}}, "e": None}) == {"a.b": 1, "a.c.d": [2], "e": None}
+
+
+def test_other_digests_are_listed() -> None:
+    require_same_digests(Path("run"), {"text": "a", "old": "b"}, {"text": "a"})
+    with pytest.raises(UsageError, match=r"text: a -> c; vocabularies: None -> d"):
+        require_same_digests(Path("run"), {"text": "a"}, {"text": "c", "vocabularies": "d"})
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (0, "0.0"),
+        (9.24, "9.2"),
+        (99.96, "100"),
+        (999, "999"),
+        (18_234, "18.2k"),
+        (3.1e9, "3.1G"),
+        (2e13, "20T"),
+    ],
+)
+def test_short_numbers(number: float, text: str) -> None:
+    assert short(number) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "?"), (0.4, "0s"), (45, "45s"), (99.4, "99s"), (100, "2m"), (4320, "1h12"), (277_200, "3d05h")],
+)
+def test_times_as_people_say_them(seconds: float | None, text: str) -> None:
+    assert human_time(seconds) == text
+
+
+def test_lines_go_to_stderr_and_with_the_time_to_the_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    standing = Standing(2000, 1.372, 0.5, 4320.0, 3.5e-4, 3_100_000_000)
+    averages = Averages(4.113, 3.2, 0.61, 100, 18_200.0)
+    with Display(tmp_path / "log.txt") as display:
+        display.train_line(standing, averages)
+        display.valid_line(2000, {"loss": 3.0, "nll": 2.0, "perplexity": 7.39, "bleu": 31.234}, "best")
+    captured = capsys.readouterr()
+    expected = "u 2000 ep 1.37 loss 4.113 nll 3.200 ppl 24.5 lr 3.5e-04 gn 0.61 tok/s 18.2k eta 1h12 mem 3.1G"
+    assert captured.out == ""
+    assert captured.err.splitlines() == [
+        expected,
+        "u 2000 valid loss 3.000 nll 2.000 ppl 7.4 bleu 31.23 (best)",
+    ]
+    assert expected in (tmp_path / "log.txt").read_text()
+
+
+def test_an_unexpected_error_goes_to_the_log_with_its_traceback(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError), Display(tmp_path / "log.txt", quiet=True):
+        raise ZeroDivisionError("boom")
+    assert "Traceback" in (tmp_path / "log.txt").read_text()
+    with pytest.raises(UsageError), Display(tmp_path / "log.txt", quiet=True):
+        raise UsageError("a clear line", "a hint")
+    assert "error: a clear line" in (tmp_path / "log.txt").read_text()

@@ -1,0 +1,427 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.store import load_model
+from deepwire.data.batching import Batch, StreamPosition, Update, UpdateStream
+from deepwire.errors import DivergedError, UsageError
+from deepwire.model.translator import LossSums, TranslationModel
+from deepwire.training import start as starting
+from deepwire.training import validation
+from deepwire.training.job import Job
+from deepwire.training.saving import load_state
+from deepwire.training.start import finished, start
+
+JobMaker = Callable[..., Job]
+ReadRecords = Callable[..., list[dict[str, object]]]
+Digest = Callable[[RunDirectory, int], str]
+
+
+def test_the_loss_falls_and_every_update_is_logged_once(
+    make_job: JobMaker, read_records: ReadRecords
+) -> None:
+    job = make_job()
+    outcome = start(job, quiet=True)
+    train = read_records(job.run, "train")
+    assert [record["update"] for record in train] == [1, *range(5, 61, 5)]
+    assert train[-1]["loss"] < 0.9 * train[0]["loss"]
+    assert [record["update"] for record in read_records(job.run, "valid")] == [20, 40, 60]
+    assert outcome.ending.finished
+    assert json.loads(job.run.done.read_text()) == {"update": 60, "reason": "training.max_updates=60"}
+
+
+def test_logged_numbers_are_per_target_token(make_job: JobMaker, read_records: ReadRecords) -> None:
+    job = make_job(max_updates=1, label_smoothing=0.0)
+    start(job, quiet=True)
+    first = read_records(job.run, "train")[0]
+    words = job.prepared.vocabularies.target.size
+    assert first["loss"] == pytest.approx(math.log(words), rel=0.25)
+    assert first["loss"] == pytest.approx(first["nll"], rel=1e-5)
+    assert first["perplexity"] == pytest.approx(math.exp(first["nll"]), rel=1e-6)
+
+
+def test_a_checkpoint_is_a_model(make_job: JobMaker) -> None:
+    job = make_job(max_updates=20)
+    outcome = start(job, quiet=True)
+    assert outcome.best is not None
+    loaded = load_model(outcome.best.path)
+    assert loaded.vocabularies.digest == job.prepared.vocabularies.digest
+    assert loaded.metadata["source"] == "src"
+    assert loaded.metadata["update"] == 20
+    assert loaded.metadata["scores"] == outcome.best.scores
+    assert not loaded.model.training
+
+
+def test_a_seed_gives_one_run_and_another_seed_another(make_job: JobMaker, read_records: ReadRecords) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        start(make_job(name, seed=seed, max_updates=10), quiet=True)
+    a, b, c = (read_records(make_job(name).run) for name in "abc")
+    assert a == b
+    assert a != c
+
+
+class MergedStream(UpdateStream):
+    """The same updates, but each as one batch."""
+
+    def updates(self, start: StreamPosition) -> Iterator[tuple[Update, StreamPosition]]:
+        for update, after in super().updates(start):
+            yield dataclasses.replace(update, batches=(merged(update.batches),)), after
+
+
+def merged(batches: Sequence[Batch]) -> Batch:
+    def stack(name: str) -> np.ndarray:
+        arrays = [getattr(batch, name) for batch in batches]
+        width = max(array.shape[1] for array in arrays)
+        return np.concatenate([np.pad(array, ((0, 0), (0, width - array.shape[1]))) for array in arrays])
+
+    return Batch(
+        stack("source"),
+        stack("target_input"),
+        stack("target_output"),
+        sum(batch.source_tokens for batch in batches),
+        sum(batch.target_tokens for batch in batches),
+        np.concatenate([batch.lines for batch in batches]),
+    )
+
+
+def test_accumulation_equals_one_big_batch(
+    make_job: JobMaker, read_records: ReadRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings: dict[str, object] = {
+        "model": {"dropout": 0.0},
+        "max_updates": 8,
+        "log_every": 1,
+        "optimizer": {"eps": 1e-3},
+    }
+    many = make_job("many", **settings)
+    start(many, quiet=True)
+    monkeypatch.setattr(starting, "UpdateStream", MergedStream)
+    one = make_job("one", **settings)
+    start(one, quiet=True)
+    for ours, theirs in zip(read_records(many.run, "train"), read_records(one.run, "train"), strict=True):
+        for name in ("target_tokens", "loss", "nll", "gradient_norm"):
+            assert ours[name] == pytest.approx(theirs[name], rel=1e-4)
+
+
+def test_training_ends_exactly_with_an_epoch(make_job: JobMaker) -> None:
+    job = make_job(max_updates=None, stop_after="3e")
+    outcome = start(job, quiet=True)
+    assert outcome.best is not None
+    state = load_state(job.run.checkpoints()[-1].path)
+    assert state.epochs == 3.0
+    assert state.position.epoch == 2
+    assert "training.stop_after=3e" in outcome.ending.reason
+
+
+def test_training_ends_after_target_tokens(make_job: JobMaker) -> None:
+    job = make_job(max_updates=None, stop_after="2kt")
+    start(job, quiet=True)
+    state = load_state(job.run.checkpoints()[-1].path)
+    assert 2000 <= state.target_tokens < 2000 + 2 * 200
+
+
+def test_early_stopping_ends_the_run(make_job: JobMaker, read_records: ReadRecords) -> None:
+    job = make_job(
+        schedule={"type": "constant", "peak": 1e-12},
+        validation={"every": 5},
+        early_stopping={"metric": "loss", "patience": 3, "min_improvement": 1e-3},
+    )
+    outcome = start(job, quiet=True)
+    assert len(read_records(job.run, "valid")) == 4
+    assert outcome.ending.finished
+    assert "has not improved" in outcome.ending.reason
+    reason = finished(job.run, job.config, job.resolved)
+    assert reason is not None
+    assert "early_stopping.patience=3" in reason
+
+
+class Translation:
+    """Stands for decoding: gives the sources back, and scores that the test wants."""
+
+    def __init__(self, scores: list[float]) -> None:
+        self.scores, self.calls = scores, 0
+
+    def translate(self, model: TranslationModel, _: object, texts: Sequence[str]) -> list[str]:
+        assert not model.training
+        return list(texts)
+
+    def score(self, translations: Sequence[str], references: Sequence[str]) -> float:
+        assert len(translations) == len(references) == 40
+        assert sorted(translations[0].split()) == sorted(references[0].split())
+        self.calls += 1
+        return self.scores[self.calls - 1]
+
+
+def test_bleu_chooses_the_best_checkpoint(make_job: JobMaker, read_records: ReadRecords) -> None:
+    translation = Translation([10.0, 30.0, 20.0])
+    job = dataclasses.replace(
+        make_job(validation={"bleu": True, "metric": "bleu"}),
+        translate=translation.translate,
+        score=translation.score,
+    )
+    outcome = start(job, quiet=True)
+    assert [record["bleu"] for record in read_records(job.run, "valid")] == [10.0, 30.0, 20.0]
+    assert outcome.best is not None
+    assert outcome.best.update == 40
+    texts = (job.run.translations / "update-000040.txt").read_text().splitlines()
+    assert texts == [job.prepared.valid.source_text(line) for line in range(40)]
+
+
+def test_bleu_may_be_scored_less_often(make_job: JobMaker, read_records: ReadRecords) -> None:
+    translation = Translation([1.0])
+    job = dataclasses.replace(
+        make_job(validation={"bleu": True, "bleu_every": 40}),
+        translate=translation.translate,
+        score=translation.score,
+    )
+    start(job, quiet=True)
+    assert [record.get("bleu") for record in read_records(job.run, "valid")] == [None, 1.0, None]
+
+
+def test_validation_counts_every_token_once_whatever_the_batches(
+    make_job: JobMaker, read_records: ReadRecords
+) -> None:
+    jobs = [
+        make_job(f"v{tokens}", max_updates=5, validation={"every": 5, "max_tokens": tokens})
+        for tokens in (1, 50, 4000)
+    ]
+    for job in jobs:
+        start(job, quiet=True)
+    losses = [read_records(job.run, "valid")[0]["loss"] for job in jobs]
+    assert losses == pytest.approx([losses[0]] * 3, rel=1e-5)
+
+
+def test_part_of_the_validation_set(make_job: JobMaker) -> None:
+    translation = Translation([])
+    seen: list[int] = []
+    job = dataclasses.replace(
+        make_job(max_updates=5, validation={"every": 5, "bleu": True, "max_sentences": 7}),
+        translate=translation.translate,
+        score=lambda texts, references: seen.extend((len(texts), len(references))) or 1.0,
+    )
+    start(job, quiet=True)
+    assert seen == [7, 7]
+
+
+def test_without_a_validation_set_the_newest_is_the_best(make_job: JobMaker) -> None:
+    job = make_job(max_updates=40, checkpoint={"every": 20})
+    job = dataclasses.replace(job, prepared=dataclasses.replace(job.prepared, valid=None))
+    outcome = start(job, quiet=True)
+    assert outcome.best is not None
+    assert outcome.best.update == 40
+    stopping = make_job("other", early_stopping={"patience": 1})
+    stopping = dataclasses.replace(stopping, prepared=job.prepared)
+    with pytest.raises(UsageError, match="validation set"):
+        start(stopping, quiet=True)
+
+
+class Interrupter(Translation):
+    """Sends a signal to the process in the middle of a validation."""
+
+    def translate(self, model: TranslationModel, _: object, texts: Sequence[str]) -> list[str]:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return super().translate(model, _, texts)
+
+
+def test_an_interrupted_validation_is_made_up_for(
+    make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(validation, "_CHUNK", 10)
+    settings = {"validation": {"bleu": True}, "checkpoint": {"every": 60}}
+    whole, parts = Translation([10.0, 20.0, 30.0]), Translation([10.0, 20.0, 30.0])
+    straight = make_job("straight", **settings)
+    straight = dataclasses.replace(straight, translate=whole.translate, score=whole.score)
+    start(straight, quiet=True)
+
+    job = make_job("broken", **settings)
+    interrupter = Interrupter([])
+    broken = dataclasses.replace(job, translate=interrupter.translate, score=interrupter.score)
+    outcome = start(broken, quiet=True)
+    assert (outcome.ending.exit_code, outcome.ending.finished) == (143, False)
+    assert read_records(job.run, "valid") == []
+    assert load_state(job.run.checkpoint_path(20)).validation_due
+    start(dataclasses.replace(job, translate=parts.translate, score=parts.score), quiet=True)
+    assert read_records(job.run) == read_records(straight.run)
+    assert weights_digest(job.run, 60) == weights_digest(straight.run, 60)
+
+
+def test_a_finished_run_is_left_alone_until_its_limit_is_raised(
+    make_job: JobMaker, read_records: ReadRecords
+) -> None:
+    job = make_job(max_updates=10)
+    assert finished(job.run, job.config, job.resolved) is None
+    start(job, quiet=True)
+    before = {path: path.stat().st_mtime_ns for path in job.run.path.rglob("*")}
+    reason = finished(job.run, job.config, job.resolved)
+    assert reason == "nothing to do: run finished at update 10 (training.max_updates=10)"
+    assert {path: path.stat().st_mtime_ns for path in job.run.path.rglob("*")} == before
+    longer = make_job(max_updates=15)
+    assert finished(longer.run, longer.config, longer.resolved) is None
+    start(longer, quiet=True)
+    assert read_records(job.run, "train")[-1]["update"] == 15
+    assert json.loads(job.run.done.read_text())["update"] == 15
+
+
+def test_other_settings_are_refused_with_every_key(make_job: JobMaker) -> None:
+    start(make_job(max_updates=2), quiet=True)
+    other = make_job(
+        max_updates=40, batch_tokens=100, model={"d_model": 8}, log_every=7, optimizer={"eps": 1e-8}
+    )
+    with pytest.raises(UsageError) as caught:
+        start(other, quiet=True)
+    for change in ("training.batch_tokens: 200 -> 100", "model.d_model: 16 -> 8", "training.optimizer.eps"):
+        assert change in caught.value.message
+    assert "max_updates" not in caught.value.message
+    assert "log_every" not in caught.value.message
+    assert "--fresh" in caught.value.hint
+
+
+def test_other_text_is_refused(make_job: JobMaker) -> None:
+    start(make_job(max_updates=2), quiet=True)
+    job = make_job(max_updates=40)
+    changed = dataclasses.replace(job, prepared=dataclasses.replace(job.prepared, digest="0123"))
+    with pytest.raises(UsageError, match=r"text: .* -> 0123"):
+        start(changed, quiet=True)
+
+
+def test_fresh_keeps_the_old_run(make_job: JobMaker, read_records: ReadRecords) -> None:
+    job = make_job(max_updates=5)
+    start(job, quiet=True)
+    for number in (1, 2):
+        start(job, fresh=True, quiet=True)
+        old = RunDirectory(job.run.path.with_name(f"run.{number}"))
+        assert read_records(old) == read_records(job.run)
+        assert old.checkpoints()
+
+
+def test_a_run_without_a_checkpoint_begins_anew_even_with_other_settings(
+    make_job: JobMaker, read_records: ReadRecords
+) -> None:
+    job = make_job(max_updates=5)
+    job.run.path.mkdir()
+    job.run.resolved_config.write_text('{"seed": 7}')
+    job.run.metrics.write_text('{"kind": "train", "update": 5}\n')
+    start(job, quiet=True)
+    assert read_records(job.run)[0]["update"] == 1
+
+
+def poisoned(model: TranslationModel, bad: Callable[[int], bool]) -> Callable[..., LossSums]:
+    """``model.loss``, not a number in the calls that ``bad`` names (counted from 1)."""
+    loss, calls = model.loss, [0]
+
+    def wrapped(*inputs: Tensor) -> LossSums:
+        sums = loss(*inputs)
+        if model.training:
+            calls[0] += 1
+            if bad(calls[0]):
+                return sums._replace(smoothed=sums.smoothed * float("nan"))
+        return sums
+
+    return wrapped
+
+
+def poison(job: Job, bad: Callable[[int], bool]) -> Job:
+    def build() -> TranslationModel:
+        model = job.build()
+        model.loss = poisoned(model, bad)  # type: ignore[method-assign]
+        return model
+
+    return dataclasses.replace(job, build=build)
+
+
+def test_a_bad_update_is_skipped_before_it_touches_the_weights(
+    make_job: JobMaker, read_records: ReadRecords
+) -> None:
+    job = make_job(max_updates=6, log_every=1, batch_tokens=1)  # one pair, one call for each update
+    start(poison(job, lambda call: call == 4), quiet=True)
+    state = load_state(job.run.checkpoint_path(6))
+    assert (state.update, state.steps, state.bad_in_a_row) == (6, 5, 0)
+    model = load_model(job.run.checkpoint_path(6)).model
+    assert all(bool(torch.isfinite(value).all()) for value in model.parameters())
+    bad = [json.loads(line) for line in job.run.bad_batch.read_text().splitlines()]
+    assert [one["update"] for one in bad] == [4]
+    assert len(bad[0]["lines"]) == 1
+    logged = {record["update"]: record["loss"] for record in read_records(job.run, "train")}
+    assert logged[4] is None
+    assert math.isfinite(logged[5])
+
+
+def test_ten_bad_updates_in_a_row_end_the_run(make_job: JobMaker) -> None:
+    job = make_job(batch_tokens=1)
+    with pytest.raises(DivergedError, match=r"10 updates in a row \(last good update 14\)") as caught:
+        start(poison(job, lambda call: call >= 15 or call in (5, 6, 7)), quiet=True)
+    assert caught.value.exit_code == 5
+    bad = [json.loads(line)["update"] for line in job.run.bad_batch.read_text().splitlines()]
+    assert bad == [5, 6, 7, *range(15, 25)]
+    assert "not finite" in job.run.log.read_text()
+
+
+def test_bfloat16_trains_with_float32_weights(make_job: JobMaker, read_records: ReadRecords) -> None:
+    job = make_job(max_updates=15, precision="bf16")
+    start(job, quiet=True)
+    model = load_model(job.run.checkpoint_path(15)).model
+    assert {value.dtype for value in model.parameters()} == {torch.float32}
+    train = read_records(job.run, "train")
+    assert train[-1]["loss"] < train[0]["loss"]
+    exact = make_job("exact", max_updates=1)
+    start(exact, quiet=True)
+    assert train[0]["loss"] != read_records(exact.run, "train")[0]["loss"]
+
+
+def test_tensorboard_gets_the_same_numbers(make_job: JobMaker) -> None:
+    pytest.importorskip("tensorboard")
+    job = make_job(max_updates=20, tensorboard=True)
+    start(job, quiet=True)
+    assert list(job.run.tensorboard.glob("events.*"))
+
+
+def test_a_gpu_that_is_not_there_is_named(make_job: JobMaker) -> None:
+    if torch.cuda.device_count() > 90:
+        pytest.skip("this machine has a GPU 90")
+    with pytest.raises(UsageError, match="cuda:90"):
+        start(make_job(device="cuda:90"), quiet=True)
+
+
+def test_what_a_run_leaves(make_job: JobMaker) -> None:
+    job = dataclasses.replace(make_job(max_updates=20), user_config="seed: 1\n")
+    start(job, quiet=True)
+    names = {path.relative_to(job.run.path).as_posix() for path in job.run.path.rglob("*")}
+    assert {
+        "config.yaml",
+        "config.resolved.json",
+        "env.json",
+        "metrics.jsonl",
+        "log.txt",
+        "DONE",
+        "checkpoints/index.json",
+        "checkpoints/update-000020/model.safetensors",
+        "checkpoints/update-000020/optimizer.safetensors",
+        "checkpoints/update-000020/state.json",
+        "checkpoints/update-000020/config.json",
+        "checkpoints/update-000020/manifest.json",
+        "checkpoints/update-000020/vocabulary",
+    } <= names
+    assert job.run.user_config.read_text() == "seed: 1\n"
+    assert not list(Path(job.run.path).rglob(".*"))
+
+
+def test_the_form_of_label_smoothing_counts(make_job: JobMaker, read_records: ReadRecords) -> None:
+    losses = []
+    for form in ("uniform", "uniform_wrong"):
+        job = make_job(form, max_updates=1, label_smoothing_form=form)
+        start(job, quiet=True)
+        losses.append((read_records(job.run)[0]["loss"], read_records(job.run)[0]["nll"]))
+    assert losses[0][0] != losses[1][0]
+    assert losses[0][1] == losses[1][1]
