@@ -108,7 +108,7 @@ class StreamPosition:
         Raises:
             ModelError: the values are no position.
         """
-        numbers = {name: value for name, value in values.items() if isinstance(value, int) and value >= 0}
+        numbers = {name: value for name, value in values.items() if type(value) is int and value >= 0}
         if set(numbers) != set(asdict(cls())) or len(numbers) != len(values):
             raise ModelError(f"not a position in the training text: {dict(values)}")
         return cls(**numbers)

@@ -21,8 +21,8 @@ SPACE = "\u2581"
 ESCAPE = "\U000f2581"
 """A private-use character: in escaped text `ESCAPE 1` stands for `SPACE` and `ESCAPE 0` for itself."""
 
-_LONE_SURROGATE = (UnicodeEncodeError, RuntimeError)
-"""What releases of SentencePiece raise for text that UTF-8 cannot hold."""
+_LONE_SURROGATE = (UnicodeEncodeError, RuntimeError, TypeError)
+"""What SentencePiece raises for text that UTF-8 cannot hold, by release and call."""
 
 _WORD = re.compile(f"{SPACE}[^{SPACE}]*|[^{SPACE}]+")
 """Pieces do not reach over the start of a word, so words can be cut one by one."""

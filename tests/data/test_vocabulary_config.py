@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from deepwire.data.vocabulary_config import (
+    BpeConfig,
+    SubwordNmtConfig,
+    UnigramConfig,
+    VocabularyConfig,
+    WordsConfig,
+)
+
+read = TypeAdapter(VocabularyConfig).validate_python
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("bpe", BpeConfig()),
+        ("unigram", UnigramConfig()),
+        ("words", WordsConfig()),
+        ({"size": "4k"}, BpeConfig(size=4000)),
+        ({"type": "unigram", "joint": False}, UnigramConfig(joint=False)),
+        ({"type": "subword_nmt", "codes": "codes.txt"}, SubwordNmtConfig(codes=Path("codes.txt"))),
+        ({"type": "words", "max_size": "10k", "joiner": "@@"}, WordsConfig(max_size=10_000, joiner="@@")),
+    ],
+)
+def test_short_and_long_forms_mean_the_same(written: object, expected: object) -> None:
+    assert read(written) == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        ("sentencepiece", "does not match any of the expected tags"),
+        ({"type": "bpe", "codes": "x"}, "Extra inputs"),
+        ({"size": 4}, "greater than or equal to 8"),
+        ({"size": "many"}, "whole number"),
+        ({"sampling": 1.0}, "less than 1"),
+        ({"sampling": -0.1}, "greater than or equal to 0"),
+        ({"type": "unigram", "sampling": -1}, "greater than or equal to 0"),
+        ({"character_coverage": 0}, "greater than 0"),
+        ({"type": "subword_nmt"}, "Field required"),
+        ({"type": "subword_nmt", "codes": "a", "target_codes": "b"}, "target_codes need joint: false"),
+        ({"type": "words", "sampling": 0.1}, "Input should be 0"),
+        ({"type": "words", "joiner": "##"}, "'@@' or 'none'"),
+        (17, "valid dictionary"),
+    ],
+)
+def test_impossible_settings_are_refused(written: object, message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        read(written)
+
+
+def test_unigram_alpha_may_be_above_one() -> None:
+    assert read({"type": "unigram", "sampling": 2.5}).sampling == 2.5

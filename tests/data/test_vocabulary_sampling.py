@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import random
+import subprocess
+import sys
+from collections import Counter
+from itertools import product
+from pathlib import Path
+
+import pytest
+from pydantic import TypeAdapter
+
+from deepwire.data.corpus import Pair
+from deepwire.data.subwords.sampling import NEVER, DropoutMerges, Lattice
+from deepwire.data.vocabulary import Vocabularies, Vocabulary
+from deepwire.data.vocabulary_config import VocabularyConfig
+
+MULTI30K = Path(__file__).parents[2] / "examples" / "multi30k"
+
+
+def lines(count: int) -> list[str]:
+    with gzip.open(MULTI30K / "train.de.gz", "rt", encoding="utf-8", newline="\n") as file:
+        return [next(file).rstrip("\n") for _ in range(count)]
+
+
+def learn(kind: str) -> Vocabulary:
+    config = TypeAdapter(VocabularyConfig).validate_python({"type": kind, "size": 1500})
+    return Vocabularies.learn(config, (Pair(1, line, line, 0) for line in lines(2000))).source
+
+
+@pytest.fixture(scope="module")
+def bpe() -> Vocabulary:
+    return learn("bpe")
+
+
+@pytest.fixture(scope="module")
+def unigram() -> Vocabulary:
+    return learn("unigram")
+
+
+@pytest.fixture(params=["bpe", "unigram"])
+def vocabulary(request: pytest.FixtureRequest) -> Vocabulary:
+    found = request.getfixturevalue(request.param)
+    assert isinstance(found, Vocabulary)
+    return found
+
+
+def test_the_seed_decides(vocabulary: Vocabulary) -> None:
+    text = lines(1)[0]
+    first = [vocabulary.sample(text, seed, 0.2) for seed in range(50)]
+    assert first == [vocabulary.sample(text, seed, 0.2) for seed in range(50)]
+    assert len({tuple(ids) for ids in first}) > 10
+
+
+def test_no_strength_is_no_randomness(vocabulary: Vocabulary) -> None:
+    for line in lines(100):
+        assert vocabulary.sample(line, 3, 0) == vocabulary.encode(line)
+
+
+def test_every_draw_spells_the_text(vocabulary: Vocabulary) -> None:
+    for seed, line in enumerate(lines(200)):
+        assert vocabulary.decode(vocabulary.sample(line, seed, 0.5)) == " ".join(
+            filter(None, line.split(" "))
+        )
+
+
+def test_another_process_draws_the_same(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    texts = lines(20)
+    kind = "bpe" if type(vocabulary).__name__.startswith("Bpe") else "unigram"
+    Vocabularies(vocabulary, vocabulary, True, kind).save(tmp_path)
+    code = (
+        "import sys, pathlib, json\n"
+        "from deepwire.data.vocabulary import Vocabularies\n"
+        "v = Vocabularies.load(pathlib.Path(sys.argv[1])).source\n"
+        "print([v.sample(t, s, 0.2) for s, t in enumerate(json.loads(sys.argv[2]))])\n"
+    )
+    out = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), json.dumps(texts)],
+        capture_output=True,
+        check=True,
+        text=True,
+    )
+    assert json.loads(out.stdout) == [vocabulary.sample(t, s, 0.2) for s, t in enumerate(texts)]
+
+
+def test_almost_no_dropout_is_plain_bpe(bpe: Vocabulary) -> None:
+    for line in [*lines(500), "日本 ▁ x", "aaaa aaaaa"]:
+        assert bpe.sample(line, 1, 1e-300) == bpe.encode(line)
+
+
+def test_a_large_alpha_is_the_best_unigram_segmentation(unigram: Vocabulary) -> None:
+    texts = lines(500)
+    same = sum(unigram.sample(line, 1, 1000.0) == unigram.encode(line) for line in texts)
+    assert same >= 490  # segmentations of equal probability exist
+
+
+def test_more_dropout_makes_more_pieces(bpe: Vocabulary) -> None:
+    counts = [
+        sum(len(bpe.sample(line, seed, p)) for seed, line in enumerate(lines(200)))
+        for p in (0.0, 0.1, 0.3, 0.9)
+    ]
+    assert counts == sorted(counts)
+    assert counts[-1] > 2 * counts[0]
+
+
+def brute_force_dropout(
+    word: str, ranks: dict[tuple[str, str], int], p: float
+) -> dict[tuple[str, ...], float]:
+    """Probability of each outcome: every possible merge is dropped with p, the best left one is done."""
+
+    def follow(symbols: tuple[str, ...]) -> dict[tuple[str, ...], float]:
+        places = [i for i in range(len(symbols) - 1) if symbols[i : i + 2] in ranks]
+        outcome: Counter[tuple[str, ...]] = Counter()
+        for dropped in product([False, True], repeat=len(places)):
+            chance = math.prod(p if gone else 1 - p for gone in dropped)
+            left = [place for place, gone in zip(places, dropped, strict=True) if not gone]
+            if not left:
+                outcome[symbols] += chance
+                continue
+            at = min(left, key=lambda place: (ranks[symbols[place : place + 2]], place))
+            merged = (*symbols[:at], symbols[at] + symbols[at + 1], *symbols[at + 2 :])
+            for result, share in follow(merged).items():
+                outcome[result] += chance * share
+        return outcome
+
+    return follow(tuple(word))
+
+
+def test_dropout_follows_the_published_algorithm() -> None:
+    ranks = {("a", "b"): 0, ("b", "c"): 1, ("ab", "c"): 2, ("c", "d"): 3, ("abc", "d"): 4, ("ab", "cd"): 5}
+    merges = DropoutMerges(list, lambda left, right: ranks.get((left, right), NEVER))
+    generator, draws = random.Random(5), 20_000
+    found = Counter(tuple(merges.cut("abcd", 0.3, generator)) for _ in range(draws))
+    expected = brute_force_dropout("abcd", ranks, 0.3)
+    assert set(found) == set(expected)
+    for outcome, chance in expected.items():
+        assert abs(found[outcome] / draws - chance) < 4 * math.sqrt(chance * (1 - chance) / draws)
+
+
+def test_unigram_draws_are_proportional_to_their_probability() -> None:
+    scores = {"a": -1.0, "b": -1.5, "ab": -2.0, "ba": -2.2, "aba": -3.0}
+    lattice = Lattice(scores, -20.0, 3, "abab", 0.7)
+    generator, draws = random.Random(1), 20_000
+    found = Counter(tuple(lattice.draw(generator)) for _ in range(draws))
+
+    def ways(text: str) -> list[tuple[str, ...]]:
+        if not text:
+            return [()]
+        return [(p, *rest) for p in scores if text.startswith(p) for rest in ways(text[len(p) :])]
+
+    weights = {way: math.exp(0.7 * sum(scores[piece] for piece in way)) for way in ways("abab")}
+    total = sum(weights.values())
+    assert set(found) <= set(weights)
+    for way, weight in weights.items():
+        chance = weight / total
+        assert abs(found[way] / draws - chance) < 4 * math.sqrt(chance * (1 - chance) / draws)
+
+
+def test_a_character_that_is_no_piece_stands_alone() -> None:
+    lattice = Lattice({"a": -1.0}, -11.0, 1, "a?a", 1.0)
+    assert lattice.draw(random.Random(0)) == ["a", "?", "a"]

@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import gzip
+import io
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+from subword_nmt.apply_bpe import BPE, read_vocabulary
+from subword_nmt.get_vocab import get_vocab
+from subword_nmt.learn_bpe import learn_bpe
+
+from deepwire.data.corpus import Pair
+from deepwire.data.subwords.merges import Merges
+from deepwire.data.subwords.subword_nmt import Segmenter, SubwordNmtVocabulary, read_allowed
+from deepwire.data.vocabulary import UNK, Vocabularies
+from deepwire.data.vocabulary_config import VocabularyConfig
+from deepwire.errors import DataError, ModelError
+
+MULTI30K = Path(__file__).parents[2] / "examples" / "multi30k"
+
+
+def lines(language: str, count: int) -> list[str]:
+    with gzip.open(MULTI30K / f"train.{language}.gz", "rt", encoding="utf-8", newline="\n") as file:
+        return [next(file).rstrip("\n").replace(".", " .").replace(",", " ,") for _ in range(count)]
+
+
+GERMAN, ENGLISH = lines("de", 2000), lines("en", 2000)
+
+
+@pytest.fixture(scope="module")
+def codes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("codes") / "bpe.codes"
+    with path.open("w", encoding="utf-8") as out:
+        learn_bpe(io.StringIO("\n".join(GERMAN + ENGLISH)), out, 800)
+    assert path.read_text(encoding="utf-8").startswith("#version: 0.2")
+    return path
+
+
+@pytest.fixture(scope="module")
+def old_codes(codes: Path) -> Path:
+    """The same merges in the older format, in which the end of a word is a symbol of its own."""
+    path = codes.with_name("old.codes")
+    merges = codes.read_text(encoding="utf-8").split("\n")[1:]
+    path.write_text("\n".join(["e n", "e r", "n </w>", "en </w>", "er </w>", *merges]), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def counts(codes: Path) -> Path:
+    """Pieces and counts of the segmented German text, as `subword-nmt get-vocab` writes them."""
+    bpe = BPE(codes.open(encoding="utf-8"))
+    path = codes.with_name("counts")
+    with path.open("w", encoding="utf-8") as out:
+        get_vocab(io.StringIO("\n".join(bpe.process_line(line) for line in GERMAN)), out)
+    return path
+
+
+def learn(pairs: list[Pair] | None = None, **settings: object) -> Vocabularies:
+    config = TypeAdapter(VocabularyConfig).validate_python({"type": "subword_nmt", **settings})
+    text = [Pair(n, s, t, 0) for n, (s, t) in enumerate(zip(GERMAN, ENGLISH, strict=True), 1)]
+    return Vocabularies.learn(config, text if pairs is None else pairs)
+
+
+def shown(segmenter: Segmenter, text: str) -> str:
+    """The segmented line as subword-nmt writes it."""
+    pieces = [piece for word in text.split(" ") if word for piece in segmenter.cut(word)]
+    return " ".join(piece[:-1] if piece.endswith(" ") else f"{piece}@@" for piece in pieces)
+
+
+@pytest.mark.parametrize("version", ["codes", "old_codes"])
+def test_segmentation_is_that_of_the_package(version: str, request: pytest.FixtureRequest) -> None:
+    path = request.getfixturevalue(version)
+    package, ours = BPE(path.open(encoding="utf-8")), Segmenter(Merges.read(path))
+    for line in GERMAN[:600] + ENGLISH[:600] + ["aaaa aaaaa xxx", "日本 @@ a@@ </w> x</w>", "ß", "a  b"]:
+        assert shown(ours, line) == package.segment(line)
+
+
+@pytest.mark.parametrize("threshold", [1, 5, 50])
+def test_a_vocabulary_file_splits_rare_pieces_as_the_package_does(
+    codes: Path, counts: Path, threshold: int
+) -> None:
+    known = read_vocabulary(counts.open(encoding="utf-8"), threshold)
+    package = BPE(codes.open(encoding="utf-8"), vocab=known)
+    ours = Segmenter(Merges.read(codes), read_allowed(counts, threshold))
+    for line in GERMAN[:500] + ENGLISH[:500]:
+        assert shown(ours, line) == package.segment(line)
+
+
+def test_old_codes_with_a_vocabulary_lose_no_letters(old_codes: Path, counts: Path) -> None:
+    ours = Segmenter(Merges.read(old_codes), read_allowed(counts, 50))
+    for line in GERMAN[:300]:
+        assert (
+            "".join(piece for word in line.split(" ") if word for piece in ours.cut(word)).split()
+            == line.split()
+        )
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text(st.sampled_from("abenr @</w>▁ß日"), max_size=30))
+def test_any_text_is_segmented_as_by_the_package_and_comes_back(text: str) -> None:
+    codes = [
+        "#version: 0.2",
+        "e n",
+        "e n</w>",
+        "a b",
+        "ab en</w>",
+        "< /",
+        "</ w",
+        "@ @",
+        "@ @</w>",
+        "@@ @</w>",
+    ]
+    merges = Merges(codes, "codes")
+    package, segmenter = BPE(io.StringIO("\n".join(codes) + "\n")), Segmenter(merges)
+    vocabularies = learn_from_text(merges, text)
+    assert shown(segmenter, text) == package.segment(text)
+    ids = vocabularies.encode(text)
+    assert min(ids, default=4) >= 4
+    assert vocabularies.decode(ids) == " ".join(filter(None, text.split(" ")))
+
+
+def learn_from_text(merges: Merges, text: str) -> SubwordNmtVocabulary:
+    from deepwire.data.subwords.dictionary import PieceCounter
+
+    counter, segmenter = PieceCounter(), Segmenter(merges)
+    for word in filter(None, text.split(" ")):
+        counter.add(segmenter.cut(word))
+    return SubwordNmtVocabulary(segmenter, counter.dictionary())
+
+
+def test_training_text_has_no_unknown_pieces_and_comes_back(codes: Path) -> None:
+    model = learn(codes=codes)
+    assert model.joint
+    assert model.source is model.target
+    for line in GERMAN[:300] + ENGLISH[:300]:
+        ids = model.source.encode(line)
+        assert min(ids) >= 4
+        assert model.source.decode(ids) == " ".join(filter(None, line.split(" ")))
+
+
+def test_pieces_are_shown_as_the_package_writes_them(codes: Path) -> None:
+    model = learn(codes=codes)
+    line = GERMAN[3]
+    assert (
+        model.source.pieces(model.source.encode(line))
+        == BPE(codes.open(encoding="utf-8")).segment(line).split()
+    )
+
+
+def test_unknown_characters_are_unk(codes: Path) -> None:
+    vocabulary = learn(codes=codes).source
+    assert UNK in vocabulary.encode("日本")
+    assert "\u2047" in vocabulary.decode(vocabulary.encode("日本"))
+
+
+def test_frequent_pieces_have_small_numbers(codes: Path) -> None:
+    model = learn(codes=codes)
+    assert model.source.pieces([4, 5]) == [".", "a"]
+
+
+def test_dropout_is_repeatable_and_spells_the_text(codes: Path) -> None:
+    vocabulary = learn(codes=codes).source
+    segmenter = Segmenter(Merges.read(codes))
+    draws = [vocabulary.sample(GERMAN[0], seed, 0.3) for seed in range(20)]
+    assert draws == [vocabulary.sample(GERMAN[0], seed, 0.3) for seed in range(20)]
+    assert len({tuple(draw) for draw in draws}) > 5
+    for seed, word in enumerate(GERMAN[0].split()):
+        assert "".join(segmenter.cut(word, 0.5, random.Random(seed))) == word + " "
+    assert vocabulary.sample(GERMAN[0], 1, 0) == vocabulary.encode(GERMAN[0])
+
+
+def test_each_side_can_have_its_own_codes(codes: Path, old_codes: Path, counts: Path, tmp_path: Path) -> None:
+    model = learn(codes=codes, target_codes=old_codes, joint=False, vocabulary=counts, threshold=50)
+    assert not model.joint
+    model.save(tmp_path)
+    loaded = Vocabularies.load(tmp_path)
+    assert loaded.digest == model.digest
+    for source, target in zip(GERMAN[:50], ENGLISH[:50], strict=True):
+        assert loaded.source.encode(source) == model.source.encode(source)
+        assert loaded.target.encode(target) == model.target.encode(target)
+
+
+def test_one_dictionary_with_a_vocabulary_file_on_one_side(codes: Path, counts: Path, tmp_path: Path) -> None:
+    model = learn(codes=codes, vocabulary=counts, threshold=50)
+    assert model.joint
+    assert model.source.size == model.target.size
+    model.save(tmp_path)
+    loaded = Vocabularies.load(tmp_path)
+    assert loaded.joint
+    assert [v.encode(GERMAN[0]) for v in (loaded.source, loaded.target)] == [
+        v.encode(GERMAN[0]) for v in (model.source, model.target)
+    ]
+
+
+@pytest.mark.parametrize("name", ["joint.codes", "joint.pieces.json", "joint.allowed.json"])
+@pytest.mark.parametrize("content", [None, b"", b"{}", b"\xff\xfe", b"[1]"])
+def test_a_damaged_folder_is_refused(name: str, content: bytes | None, codes: Path, tmp_path: Path) -> None:
+    learn(codes=codes).save(tmp_path)
+    if content is None:
+        (tmp_path / name).unlink()
+    else:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(ModelError, match=str(tmp_path)):
+        Vocabularies.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("#version: 0.2\na b\na b c\n", r":3: not two symbols"),
+        ("#version: 0.2\na b\n\nc d\n", r":3: not two symbols"),
+        ("#version: 1.0\na b\n", r":1: unknown version of codes: 1.0"),
+        ("#version: x\na b\n", r":1: unknown version"),
+        ("#version: 0.2\n", "holds no merges"),
+        ("\n", "holds no merges"),
+    ],
+)
+def test_a_file_that_is_no_codes_is_named_with_the_line(content: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "codes"
+    path.write_text(content)
+    with pytest.raises(DataError, match=message) as raised:
+        learn(codes=path)
+    assert str(path) in raised.value.message
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("a b c\n", ":1: not a piece"), ("a x\n", ":1: not a piece"), ("a 3\n", "no piece")],
+)
+def test_a_vocabulary_file_is_checked(content: str, message: str, codes: Path, tmp_path: Path) -> None:
+    path = tmp_path / "counts"
+    path.write_text(content)
+    with pytest.raises(DataError, match=message):
+        learn(codes=codes, vocabulary=path, threshold=5)
+
+
+def test_missing_codes_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such file"):
+        learn(codes=tmp_path / "none")
+
+
+def test_no_text_is_an_error(codes: Path) -> None:
+    with pytest.raises(DataError, match="no words"):
+        learn([], codes=codes)
+
+
+def test_codes_with_a_final_newline_and_carriage_returns_are_read(codes: Path, tmp_path: Path) -> None:
+    path = tmp_path / "dos"
+    path.write_bytes(codes.read_bytes().replace(b"\n", b"\r\n"))
+    assert learn(codes=path).source.encode(GERMAN[0]) == learn(codes=codes).source.encode(GERMAN[0])
