@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
-from deepwire.checkpoint.files import new_folder, require_space, write_json
+from deepwire.checkpoint.files import json_text, new_folder, require_space
 from deepwire.checkpoint.manifest import check_manifest, fingerprint, write_manifest
 from deepwire.checkpoint.store import CONFIG, OPTIMIZER, STATE, VOCABULARY, WEIGHTS, check_fit, read_config
 from deepwire.checkpoint.tensors import read_shapes, write_tensors
@@ -46,7 +46,8 @@ def average_models(folders: Sequence[Path], output: Path) -> None:
             if isinstance(metadata, dict)
             else {}
         )
-        write_json(temporary / CONFIG, {**record, "metadata": {**kept, **made_from}})
+        averaged = {**record, "metadata": {**kept, **made_from}}
+        (temporary / CONFIG).write_text(json_text(averaged), encoding="utf-8")
         shutil.copytree(newest / VOCABULARY, temporary / VOCABULARY)
         write_manifest(temporary)
 

@@ -100,7 +100,12 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: object) -> None:
     """Replace ``path`` by ``value`` as JSON in one step."""
-    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")
+    write_text(path, json_text(value))
+
+
+def json_text(value: object) -> str:
+    """``value`` as JSON for people to read too."""
+    return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
 def read_json(path: Path) -> dict[str, object]:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
-from deepwire.checkpoint.files import read_json, write_json
+from deepwire.checkpoint.files import json_text, read_json
 from deepwire.errors import ModelError
 
 MANIFEST = "manifest.json"
@@ -45,7 +45,7 @@ def write_manifest(folder: Path) -> None:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != MANIFEST
     }
-    write_json(folder / MANIFEST, {"format": 1, "files": files})
+    (folder / MANIFEST).write_text(json_text({"format": 1, "files": files}), encoding="utf-8")
 
 
 def check_manifest(folder: Path, *, required: Collection[str], skip: Collection[str] = ()) -> None:

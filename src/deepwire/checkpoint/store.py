@@ -13,7 +13,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from deepwire.checkpoint.files import new_folder, read_json, require_space, write_json
+from deepwire.checkpoint.files import json_text, new_folder, read_json, require_space
 from deepwire.checkpoint.manifest import MANIFEST, DamagedError, check_manifest, write_manifest
 from deepwire.checkpoint.tensors import Shape, bytes_of, read_shapes, read_tensors, write_tensors
 from deepwire.data.vocabulary import Vocabularies
@@ -83,7 +83,7 @@ def write_model_files(
         "target_vocabulary": model.target_vocabulary,
         "metadata": metadata,
     }
-    write_json(folder / CONFIG, record)
+    (folder / CONFIG).write_text(json_text(record), encoding="utf-8")
     (folder / VOCABULARY).mkdir()
     vocabularies.save(folder / VOCABULARY)
 

@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
 
 from deepwire.errors import ModelError
 from deepwire.training.config import OptimizerConfig
 
 # Both clip_grad_norm_ and fairseq add this to the norm before dividing by it.
 _NORM_EPS = 1e-6
+_KEYS = ("exp_avg", "exp_avg_sq", "step")
 
 
 class StepResult(NamedTuple):
@@ -28,15 +30,23 @@ class StepResult(NamedTuple):
     finite: Tensor
 
 
-class _FusedAdam(torch.optim.Adam):
-    """Adam with the two inputs of its fused kernel that gradient scalers set."""
+class _Moments(NamedTuple):
+    """What Adam keeps of one parameter; the fused kernel wants the count of steps on the device."""
 
-    grad_scale: Tensor | None = None
-    found_inf: Tensor | None = None
+    first: Tensor
+    second: Tensor
+    steps: Tensor
+
+    @classmethod
+    def zeros(cls, parameter: Tensor) -> _Moments:
+        first, second = (torch.zeros_like(parameter, requires_grad=False) for _ in range(2))
+        return cls(first, second, torch.zeros((), dtype=torch.float32, device=parameter.device))
 
 
 class Optimizer:
     """Adam (Kingma and Ba 2015, algorithm 1) or AdamW (Loshchilov and Hutter 2019, algorithm 2).
+
+    It calls torch's function and not torch's class, which would import the compiler: a second at every start.
 
     Args:
         parameters: Names and parameters of the model.
@@ -54,20 +64,14 @@ class Optimizer:
         self.config = config
         self.clip_norm = clip_norm
         self.steps = 0
-        self._adam = _FusedAdam(
-            list(self.parameters.values()),
-            lr=0.0,
-            betas=config.betas,
-            eps=config.eps,
-            weight_decay=config.weight_decay,
-            decoupled_weight_decay=config.type == "adamw",
-            fused=True,
-        )
+        self._moments = {name: _Moments.zeros(parameter) for name, parameter in self.parameters.items()}
 
     def zero_grad(self) -> None:
         """Forget the gradients of the last update."""
-        self._adam.zero_grad(set_to_none=True)
+        for parameter in self.parameters.values():
+            parameter.grad = None
 
+    @torch.no_grad()
     def step(self, learning_rate: float, loss: Tensor) -> StepResult:
         """Move the parameters along the clipped gradient, unless loss or gradient is not finite.
 
@@ -75,20 +79,35 @@ class Optimizer:
             learning_rate: Rate of this update.
             loss: The loss of the update, a scalar; it is only looked at.
         """
-        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
+        used = [(p, p.grad, self._moments[name]) for name, p in self.parameters.items() if p.grad is not None]
+        gradients = [gradient for _, gradient, _ in used]
         norm = nn.utils.get_total_norm(gradients)
         finite = torch.isfinite(norm) & torch.isfinite(loss)
         # The fused kernel divides gradients by grad_scale, and changes nothing where found_inf is 1.
         scale = torch.ones_like(norm)
         if self.clip_norm is not None:
             scale = ((norm + _NORM_EPS) / self.clip_norm).clamp(min=1.0)
-        self._adam.grad_scale = scale
-        self._adam.found_inf = (~finite).float()
-        for group in self._adam.param_groups:
-            group["lr"] = learning_rate
-            group["eps"] = self._eps(self.steps + 1)
-        self._adam.step()
         self.steps += 1
+        beta1, beta2 = self.config.betas
+        adam(
+            [parameter for parameter, _, _ in used],
+            gradients,
+            [moments.first for _, _, moments in used],
+            [moments.second for _, _, moments in used],
+            [],
+            [moments.steps for _, _, moments in used],
+            fused=True,
+            grad_scale=scale,
+            found_inf=(~finite).float(),
+            decoupled_weight_decay=self.config.type == "adamw",
+            amsgrad=False,
+            beta1=beta1,
+            beta2=beta2,
+            lr=learning_rate,
+            weight_decay=self.config.weight_decay,
+            eps=self._eps(self.steps),
+            maximize=False,
+        )
         return StepResult(norm, finite)
 
     def forget_steps(self, count: int) -> None:
@@ -111,21 +130,22 @@ class Optimizer:
         """Moments and steps of each parameter: ``exp_avg.NAME``, ``exp_avg_sq.NAME``, ``step.NAME``."""
         return {
             f"{key}.{name}": value
-            for name, parameter in self.parameters.items()
-            for key, value in self._adam.state.get(parameter, {}).items()
+            for name, moments in self._moments.items()
+            for key, value in zip(_KEYS, moments, strict=True)
         }
 
     def load_state(self, tensors: dict[str, Tensor], steps: int) -> None:
         """Continue from what ``state`` gave.
 
         Raises:
-            ModelError: If a tensor belongs to no parameter or has another shape.
+            ModelError: If a tensor is missing, belongs to no parameter or has another shape.
         """
+        expected = self.state()
+        if tensors.keys() != expected.keys():
+            wrong = sorted(tensors.keys() ^ expected.keys())
+            raise ModelError(f"optimizer state does not fit the model: {', '.join(wrong[:5])}")
         for key, value in tensors.items():
-            moment, _, name = key.partition(".")
-            parameter = self.parameters.get(name)
-            shape = torch.Size() if moment == "step" or parameter is None else parameter.shape
-            if parameter is None or moment not in ("exp_avg", "exp_avg_sq", "step") or value.shape != shape:
+            if value.shape != expected[key].shape:
                 raise ModelError(f"optimizer state {key} {list(value.shape)} does not fit the model")
-            self._adam.state[parameter][moment] = value.to(parameter.device, torch.float32)
+            expected[key].copy_(value)
         self.steps = steps

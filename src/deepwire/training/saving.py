@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from deepwire.checkpoint.files import read_json, require_space, write_json
+from deepwire.checkpoint.files import json_text, read_json, require_space
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import OPTIMIZER, STATE, model_parameters, read_weights, write_model_files
 from deepwire.checkpoint.tensors import bytes_of, read_tensors, write_tensors
@@ -33,7 +33,7 @@ def save_checkpoint(job: Job, model: TranslationModel, optimizer: Optimizer, sta
         metadata = {**job.metadata, "update": state.update, "scores": state.scores}
         write_model_files(temporary, model, parameters, job.prepared.vocabularies, metadata)
         write_tensors(temporary / OPTIMIZER, moments)
-        write_json(temporary / STATE, state.to_json())
+        (temporary / STATE).write_text(json_text(state.to_json()), encoding="utf-8")
 
     keep = job.config.checkpoint
     return job.run.save(
