@@ -1,0 +1,102 @@
+"""Search and scores of deepwire's own models."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from deepwire.data.vocabulary import BOS, EOS
+from deepwire.decoding.batching import padded
+from deepwire.decoding.beam import beam_search
+from deepwire.decoding.config import DecodingConfig
+from deepwire.decoding.ensemble import Ensemble
+from deepwire.decoding.search import search
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+
+SIZE = 40
+STACKS = {
+    "post-norm": ({"connection": "post_norm"}, {"connection": "post_norm"}),
+    "depth-wise LSTM": ({"connection": "depth_lstm"}, {"connection": "depth_lstm"}),
+    "DLCL": ({"aggregation": "dlcl"}, {"aggregation": "dlcl"}),
+    "groups": (
+        {"fusion": {"type": "groups", "size": 1}, "connection": "post_norm"},
+        {"fusion": {"type": "groups", "size": 1}, "connection": "post_norm"},
+    ),
+    "relative": ({"mixer": {"relative": 3}}, {"mixer": {"relative": 3}}),
+}
+
+
+def small_model(name, seed=1):
+    encoder, decoder = STACKS[name]
+    torch.manual_seed(seed)
+    config = ModelConfig.model_validate(
+        {
+            "d_model": 16,
+            "heads": 2,
+            "feed_forward": 24,
+            "encoder": {"layers": 2, **encoder},
+            "decoder": {"layers": 2, **decoder},
+        }
+    )
+    model = build_model(config, SIZE, SIZE).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            # Enlarged, so that the distributions are far from uniform and from each other.
+            if parameter.dim() > 1:
+                parameter.mul_(1.7)
+    return model
+
+
+def score(model, source, ids):
+    device = torch.device("cpu")
+    rows = (padded([each], device) for each in (source, [BOS, *ids], [*ids, EOS]))
+    with torch.inference_mode():
+        return float(model.score(*rows).sum())
+
+
+@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize(
+    "settings",
+    [{"beam": 1}, {"beam": 5, "n_best": 5}, {"sampling": {"top_k": 10}, "n_best": 3}],
+    ids=["greedy", "beam", "sampling"],
+)
+def test_the_search_reports_what_the_model_scores(toys, name, settings):
+    model = small_model(name)
+    sources = toys.random_sources(11, SIZE)
+    config = DecodingConfig.model_validate(settings)
+    limits = [len(source) + 5 for source in sources]
+    results = search(model, toys.padded(sources), limits, config, range(11))
+    for source, found in zip(sources, results, strict=True):
+        for one in found:
+            assert one.log_probability == pytest.approx(score(model, source, one.ids), abs=1e-4)
+
+
+@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("beam", [1, 4])
+def test_a_translation_does_not_depend_on_its_batch(toys, name, beam):
+    model = small_model(name)
+    sources = toys.random_sources(24, SIZE)
+    config = DecodingConfig(beam=beam, n_best=beam)
+
+    def run(rows):
+        chosen = [sources[row] for row in rows]
+        found = search(model, toys.padded(chosen), [len(source) + 5 for source in chosen], config, rows)
+        return {row: [one.ids for one in each] for row, each in zip(rows, found, strict=True)}
+
+    together = run(range(24))
+    for size in (1, 7):
+        order = torch.randperm(24, generator=torch.Generator().manual_seed(size)).tolist()
+        for start in range(0, 24, size):
+            for row, found in run(order[start : start + size]).items():
+                assert found == together[row]
+
+
+def test_different_architectures_make_one_ensemble(toys):
+    ensemble = Ensemble([small_model("post-norm"), small_model("depth-wise LSTM", seed=2)])
+    sources = toys.random_sources(5, SIZE)
+    for source, found in zip(
+        sources, beam_search(ensemble, toys.padded(sources), [9] * 5, DecodingConfig(n_best=4)), strict=True
+    ):
+        for one in found:
+            assert one.log_probability == pytest.approx(score(ensemble, source, one.ids), abs=1e-4)
