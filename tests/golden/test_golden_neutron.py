@@ -1,0 +1,292 @@
+"""Sub-layers and whole models against Neutron, the authors' toolkit of the depth-wise LSTM papers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+import pytest
+import torch
+from golden_names import (
+    GRADIENT_TOLERANCE,
+    OUTPUT_TOLERANCE,
+    Case,
+    Place,
+    case,
+    check_gradients,
+    deviation,
+    load,
+    neutron,
+)
+from torch import Tensor, nn
+
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.connections.base import Connection, Sublayer
+from deepwire.model.cross_attention import CrossAttention
+from deepwire.model.feed_forward import FeedForward
+from deepwire.model.mixers.self_attention import SelfAttentionConfig
+from deepwire.model.positions import SinusoidalConfig
+from deepwire.model.translator import TranslationModel
+from deepwire.ops.cross_entropy import linear_cross_entropy
+
+Order = Literal["v1", "v2"]
+SMALL = {"d_model": 32, "heads": 4, "feed_forward": 64, "dropout": 0.0}
+EOS = 2
+
+
+class Sublayers(nn.Module):
+    """One sub-layer and its connection, as Neutron cuts them: the norm in front belongs to the sub-layer."""
+
+    def __init__(self, order: Order, kind: Sublayer, sublayer: nn.Module, config: ModelConfig) -> None:
+        super().__init__()
+        self.sublayer = sublayer
+        self.connection: Connection = config.decoder.connection.build(config.contexts()["decoder"], (kind,))
+        if order == "v1":
+            # Here the norm of a sum ends a sub-layer; there it begins the next one.
+            self.connection.norms[0] = nn.Identity()  # type: ignore[union-attr, operator]
+        else:
+            self.connection.final_norm = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = self.connection.start(x)
+        read = self.connection.read(state, 0)
+        return self.connection.write(state, 0, read, self.sublayer(read))[0]
+
+
+def settings(order: Order, **changes: object) -> ModelConfig:
+    connection = {"type": "post_norm", "embedding_norm": True} if order == "v1" else "pre_norm"
+    decoder = {"layers": 1, "connection": connection}
+    return ModelConfig.model_validate({**SMALL, "decoder": decoder, **changes})
+
+
+def check_sublayer(
+    golden: Case, module: Sublayers, order: Order, parts: dict[str, str]
+) -> dict[str, tuple[Place, ...]]:
+    """Load, run and compare; the places of the parameters."""
+    norm = "connection.embedding_norm" if order == "v1" else "connection.norms.0"
+    places = {name: (Place(f"sublayer.{part}"),) for name, part in parts.items()}
+    places |= {f"normer.{leaf}": (Place(f"{norm}.{leaf}"),) for leaf in ("weight", "bias")}
+    load(module, golden.params, places)
+    x = golden["in/x"].clone().requires_grad_()
+    y = module(x)
+    assert deviation(y, golden["out/y"]) < OUTPUT_TOLERANCE
+    (y * golden["cot/R"]).sum().backward()
+    assert x.grad is not None
+    assert deviation(x.grad, golden["grad/in/x"]) < GRADIENT_TOLERANCE
+    return places
+
+
+ATTENTION = {"net.adaptor.weight": "query_key_value.weight", "net.outer.weight": "output.weight"}
+
+
+class Causal(nn.Module):
+    """A token mixer over whole sequences."""
+
+    def __init__(self, config: SelfAttentionConfig, model: ModelConfig) -> None:
+        super().__init__()
+        self.mixer = config.build(model.contexts()["decoder"])
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.mixer.parallel(x, None)
+
+
+@pytest.mark.parametrize("order", ["v1", "v2"])
+def test_self_attention(order: Order) -> None:
+    """Masked self-attention with its residual connection and norm."""
+    golden = case(f"res_self_attn_{order}")
+    config = settings(order)
+    module = Sublayers(order, "mixer", Causal(SelfAttentionConfig(), config), config)
+    places = check_sublayer(golden, module, order, {k: f"mixer.{v}" for k, v in ATTENTION.items()})
+    check_gradients(module, golden.grads, places, GRADIENT_TOLERANCE)
+
+
+@pytest.mark.parametrize(("name", "table"), [("bi", "full"), ("causal", "compact")])
+def test_relative_positions(name: str, table: Literal["full", "compact"]) -> None:
+    """Relative positions on the keys, clipped at 3, with both sizes of the table."""
+    golden = case(f"self_attn_rel_{name}_k3")
+    config = settings("v2")
+    mixer = Causal(SelfAttentionConfig(relative=3, relative_table=table), config)
+    module = Sublayers("v2", "mixer", mixer, config)
+    parts = {k: f"mixer.{v}" for k, v in {**ATTENTION, "net.rel_pemb.weight": "relative.table"}.items()}
+    places = check_sublayer(golden, module, "v2", parts)
+    expected = dict(golden.grads)
+    if name == "causal":
+        expected["net.rel_pemb.weight"] = without_padding_row(module.sublayer.mixer.relative.table, expected)
+    check_gradients(module, expected, places, GRADIENT_TOLERANCE)
+
+
+def without_padding_row(table: Tensor, grads: dict[str, Tensor], name: str = "net.rel_pemb.weight") -> Tensor:
+    """The golden gradient of a causal table, with our row 1: theirs takes it for padding and never trains it."""
+    expected = grads[name].clone()
+    assert table.grad is not None
+    assert not expected[1].any()
+    assert table.grad[1].any()
+    expected[1] = table.grad[1]
+    return expected
+
+
+@pytest.mark.parametrize("order", ["v1", "v2"])
+def test_cross_attention(order: Order) -> None:
+    """Attention to the encoder, whose padding is hidden; the encoder's output gets its gradient."""
+    golden = case(f"res_cross_attn_{order}")
+    config = settings(order)
+    cross = CrossAttention(config.contexts()["decoder"])
+    encoded = golden["in/mem"].clone().requires_grad_()
+    bias = torch.zeros(golden["in/mask"].unsqueeze(1).shape).masked_fill_(
+        golden["in/mask"].unsqueeze(1).bool(), float("-inf")
+    )
+    module = Sublayers(order, "cross", cross, config)
+
+    class Bound(nn.Module):
+        """The cross-attention with its memory."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.cross = cross
+
+        def forward(self, x: Tensor) -> Tensor:
+            return cross(x, cross.project(encoded, bias))
+
+    module.sublayer = Bound()
+    parts = {
+        "net.query_adaptor.weight": "cross.query.weight",
+        "net.kv_adaptor.weight": "cross.key_value.weight",
+        "net.outer.weight": "cross.output.weight",
+    }
+    places = check_sublayer(golden, module, order, parts)
+    assert encoded.grad is not None
+    assert deviation(encoded.grad, golden["grad/in/mem"]) < GRADIENT_TOLERANCE
+    check_gradients(module, golden.grads, places, GRADIENT_TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("name", "order", "activation"),
+    [("ffn_v1", "v1", "relu"), ("ffn_v2", "v2", "relu"), ("ffn_glu_v1", "v1", "glu")],
+)
+def test_feed_forward(name: str, order: Order, activation: str) -> None:
+    """The feed-forward sub-layer; a GLU halves the inner width."""
+    golden = case(name)
+    config = settings(order, activation=activation)
+    module = Sublayers(order, "feed_forward", FeedForward(config.contexts()["decoder"]), config)
+    parts = {"net.0.weight": "input.weight", "net.0.bias": "input.bias", "net.2.weight": "output.weight"}
+    places = check_sublayer(golden, module, order, parts)
+    check_gradients(module, golden.grads, places, GRADIENT_TOLERANCE)
+
+
+def test_sinusoids() -> None:
+    """Sine and cosine in turn, from position 0."""
+    expected = case("posemb")["out/w"]
+    found = SinusoidalConfig().build(32, 64)(0, expected.size(0), expected)
+    assert found is not None
+    assert deviation(found, expected) < OUTPUT_TOLERANCE
+
+
+def test_label_smoothing() -> None:
+    """The smoothed loss in Neutron's fast form, and its gradient."""
+    golden = case("label_smoothing")
+    real = golden["in/target"] != 0
+    logits = golden["in/logits"].clone().requires_grad_()
+    loss, _ = linear_cross_entropy(
+        logits[real], torch.eye(11), None, golden["in/target"][real], smoothing=0.1, form="uniform_wrong"
+    )
+    assert abs(loss.item() - golden["out/fast"].item()) < OUTPUT_TOLERANCE
+    loss.backward()
+    assert logits.grad is not None
+    assert deviation(logits.grad, golden["grad/logits_fast"]) < GRADIENT_TOLERANCE
+
+
+MODELS: dict[str, tuple[Order, dict[str, object]]] = {
+    "nmt_std_v1_bias": ("v1", {"bias": {"attention": True, "feed_forward": "both"}}),
+    "nmt_std_v2": ("v2", {}),
+    "nmt_std_v2_rel3": ("v2", {"mixer": {"type": "self_attention", "relative": 3}}),
+    "nmt_glu": ("v1", {"activation": "glu"}),
+}
+
+
+@pytest.fixture(params=list(MODELS))
+def loaded(request: pytest.FixtureRequest) -> tuple[Case, TranslationModel, dict[str, tuple[Place, ...]]]:
+    """A golden case, the model with its parameters, and where they lie."""
+    order, changes = MODELS[request.param]
+    golden = case(request.param)
+    connection = {"type": "post_norm", "embedding_norm": True} if order == "v1" else "pre_norm"
+    stack = {"layers": 2, "connection": connection}
+    changes = dict(changes)
+    if "mixer" in changes:
+        stack["mixer"] = changes.pop("mixer")
+    config = ModelConfig.model_validate(
+        {**SMALL, "encoder": stack, "decoder": stack, "embeddings": {"tie": "output"}, **changes}
+    )
+    model = build_model(config, 40, 40)
+    places = neutron(golden.params, post_norm=order == "v1")
+    load(model, golden.params, places)
+    return golden, model, places
+
+
+Loaded = tuple[Case, TranslationModel, dict[str, tuple[Place, ...]]]
+
+
+def test_model_outputs_and_gradients(loaded: Loaded) -> None:
+    """Encoder output, log-probabilities, smoothed loss and every gradient of a whole model."""
+    golden, model, places = loaded
+    source, target = golden["in/src"], golden["in/tgt_in"]
+    real = golden["in/tgt_out"] != 0
+    words = source != 0
+    encoded = model.encode(source)[0][0]
+    assert (
+        deviation(encoded[words], golden["mid/enc"][words] if "mid/enc" in golden.tensors else encoded[words])
+        < OUTPUT_TOLERANCE
+    )
+    assert deviation(model.log_probs(source, target)[real], golden["out/logp"][real]) < OUTPUT_TOLERANCE
+    loss = model.loss(source, target, golden["in/tgt_out"], 0.1)
+    assert loss.tokens.item() == real.sum().item()
+    assert abs(loss.smoothed.item() - golden["out/loss_fast"].item()) < 5e-5
+    loss.smoothed.backward()
+    expected = dict(golden.grads)
+    for name in expected:
+        if name.startswith("dec.") and name.endswith("rel_pemb.weight"):
+            table = model.get_parameter(places[name][0].name)
+            expected[name] = without_padding_row(table, expected, name)
+    check_gradients(model, expected, places, GRADIENT_TOLERANCE)
+
+
+def test_stepwise_decoding_equals_the_full_pass(loaded: Loaded) -> None:
+    """One token at a time gives the golden log-probabilities."""
+    golden, model, _ = loaded
+    real = golden["in/tgt_out"] != 0
+    with torch.no_grad():
+        state = model.start(golden["in/src"], 8)
+        for position in range(8):
+            found, state = model.step(golden["in/tgt_in"][:, position], state)
+            here = real[:, position]
+            assert deviation(found[here], golden["out/logp"][:, position][here]) < OUTPUT_TOLERANCE
+
+
+def test_greedy_choice(loaded: Loaded) -> None:
+    """The most probable token at each step is the one that Neutron's greedy search wrote, up to its EOS."""
+    golden, model, _ = loaded
+    written = golden["decode/greedy"]
+    tokens, unfinished = torch.ones(written.size(0), dtype=torch.long), torch.ones(written.size(0)).bool()
+    with torch.no_grad():
+        state = model.start(golden["in/src"], written.size(1))
+        for position in range(written.size(1)):
+            found, state = model.step(tokens, state)
+            tokens = found.argmax(-1)
+            assert torch.equal(tokens[unfinished], written[unfinished, position])
+            unfinished &= tokens != EOS
+
+
+@pytest.mark.parametrize(("name", "penalty"), [("beam4", 0.0), ("beam4_lp06", 0.6)])
+def test_scores_of_beam_hypotheses(loaded: Loaded, name: str, penalty: float) -> None:
+    """The log-probability of each hypothesis of Neutron's beam search, by its length penalty."""
+    golden, model, _ = loaded
+    for beam in range(4):
+        tokens = golden[f"decode/{name}_all"][:, beam]
+        after_end = (tokens == EOS).cumsum(1) - (tokens == EOS).long() > 0
+        tokens = tokens.masked_fill(after_end, 0)
+        target = torch.cat((torch.ones(tokens.size(0), 1, dtype=torch.long), tokens[:, :-1]), 1)
+        with torch.no_grad():
+            score = model.score(golden["in/src"], target, tokens).sum(1)
+        length = (~after_end).sum(1)
+        found = score / ((5 + length) / 6) ** penalty
+        assert deviation(found, golden[f"decode/{name}_scores"][:, beam]) < 2e-5
