@@ -11,7 +11,16 @@ from safetensors import safe_open
 
 from deepwire.checkpoint.files import json_text, new_folder, require_space
 from deepwire.checkpoint.manifest import check_manifest, fingerprint, write_manifest
-from deepwire.checkpoint.store import CONFIG, OPTIMIZER, STATE, VOCABULARY, WEIGHTS, check_fit, read_config
+from deepwire.checkpoint.store import (
+    CONFIG,
+    OPTIMIZER,
+    STATE,
+    VOCABULARY,
+    WEIGHTS,
+    check_fit,
+    read_config,
+    require_model,
+)
 from deepwire.checkpoint.tensors import read_shapes, write_tensors
 from deepwire.errors import ModelError
 
@@ -29,6 +38,7 @@ def average_models(folders: Sequence[Path], output: Path) -> None:
     if not folders:
         raise ModelError("nothing to average: no checkpoints")
     for folder in folders:
+        require_model(folder)
         check_manifest(folder, required=(WEIGHTS, CONFIG), skip=(OPTIMIZER, STATE))
     newest = folders[-1]
     record = read_config(newest)

@@ -101,7 +101,7 @@ def load_model(
     Raises:
         ModelError: If it is missing, damaged, in a foreign format, or its parts do not fit one another.
     """
-    _check_is_model(folder)
+    require_model(folder)
     check_manifest(folder, required=_REQUIRED, skip=(OPTIMIZER, STATE))
     record = read_config(folder)
     shapes = read_shapes(folder / WEIGHTS)
@@ -163,7 +163,12 @@ def check_fit(path: Path, found: dict[str, Shape], expected: dict[str, Shape]) -
         )
 
 
-def _check_is_model(folder: Path) -> None:
+def require_model(folder: Path) -> None:
+    """See that ``folder`` could be a model directory, before its files are looked at.
+
+    Raises:
+        ModelError: If it is missing, a file, or holds pickle files only.
+    """
     if folder.is_file():
         raise ModelError(
             f"{folder}: is a file, but a model is a folder",

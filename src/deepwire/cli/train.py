@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -47,20 +48,20 @@ def train(
         print(done)
         print(f"to train longer, raise the limit; to begin anew: deepwire train {run_file} --fresh")
         return
-    outcome = start(_job(loaded, run), fresh=fresh, quiet=quiet)
+    outcome = start(_job(loaded, run, quiet), fresh=fresh, quiet=quiet)
     if not quiet:
         _summarise(loaded, outcome)
     if outcome.ending.exit_code:
         raise typer.Exit(outcome.ending.exit_code)
 
 
-def _job(loaded: LoadedRunFile, run: RunDirectory) -> Job:
+def _job(loaded: LoadedRunFile, run: RunDirectory, quiet: bool) -> Job:
     from deepwire.data.prepared import prepare
     from deepwire.model.build import build_model
     from deepwire.training.job import Job
 
     config = loaded.config
-    prepared = prepare(config.data, seed=config.seed)
+    prepared = prepare(config.data, seed=config.seed, progress=None if quiet else _Steps().show)
     words = prepared.vocabularies
     return Job(
         run=run,
@@ -81,6 +82,18 @@ def _job(loaded: LoadedRunFile, run: RunDirectory) -> Job:
         score=_bleu,
         user_config=loaded.path.read_text(encoding="utf-8"),
     )
+
+
+class _Steps:
+    """One line on stderr for each step of preparation."""
+
+    def __init__(self) -> None:
+        self._shown = ""
+
+    def show(self, what: str, _done: int, _total: int | None) -> None:
+        if what != self._shown:
+            print(what, file=sys.stderr, flush=True)
+            self._shown = what
 
 
 def _translate(loaded: LoadedRunFile) -> TranslateTexts:

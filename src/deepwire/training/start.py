@@ -14,7 +14,7 @@ from deepwire.checkpoint.retention import Checkpoint
 from deepwire.checkpoint.run_directory import RunDirectory, move_aside
 from deepwire.data.batching import BatchSettings, StreamPosition, UpdateStream
 from deepwire.data.order import EpochOrder
-from deepwire.errors import ResourceError, UsageError
+from deepwire.errors import ModelError, ResourceError, UsageError
 from deepwire.training.allocator import keep_memory
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import choose_device, describe, idle_gpus
@@ -54,12 +54,14 @@ def finished(run: RunDirectory, config: TrainingConfig, resolved: Mapping[str, o
 
     Raises:
         UsageError: If the run was started with other settings.
-        ModelError: If its files are damaged.
     """
     if not run.checkpoints() or not run.resolved_config.exists():
         return None
-    require_same_settings(run.resolved_config, resolved)
-    state = newest_state(run)
+    try:
+        require_same_settings(run.resolved_config, resolved)
+        state = newest_state(run)
+    except ModelError:  # damaged: there is something to do, and start says what
+        return None
     if not run.done.exists() or state is None:
         return None
     reason = limit_reached(config, state)

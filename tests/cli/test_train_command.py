@@ -1,0 +1,121 @@
+"""``deepwire train`` and ``deepwire average`` as people call them, on a toy corpus."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pytest
+import torch
+
+from deepwire.cli.main import main
+
+RUN_FILE = """
+data: {source: src, target: trg, train: train, valid: valid, vocabulary: {type: words}}
+model: {d_model: 16, heads: 2, feed_forward: 32, encoder: {layers: 1}, decoder: {layers: 1}}
+training:
+  max_updates: 20
+  batch_tokens: 200
+  log_every: 5
+  schedule: {peak: 0.01, warmup: 5}
+  validation: {every: 10, bleu: true, bleu_every: 20}
+  checkpoint: {keep_last: 3}
+  device: cpu
+  precision: fp32
+"""
+
+
+@pytest.fixture
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    generator = random.Random(1)
+    for name, count in (("train", 200), ("valid", 10)):
+        lines = [generator.choices("abcdefgh", k=generator.randint(2, 8)) for _ in range(count)]
+        (tmp_path / f"{name}.src").write_text("".join(" ".join(words) + "\n" for words in lines))
+        (tmp_path / f"{name}.trg").write_text("".join(" ".join(words[::-1]) + "\n" for words in lines))
+    (tmp_path / "toy.yaml").write_text(RUN_FILE)
+    monkeypatch.chdir(tmp_path)
+    precision = torch.get_float32_matmul_precision()
+    yield tmp_path
+    torch.set_float32_matmul_precision(precision)
+    torch.set_flush_denormal(False)
+
+
+def test_train_translate_and_continue(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "toy.yaml"]) == 0
+    shown = capsys.readouterr()
+    assert "best checkpoint: runs/toy/checkpoints/update-0000" in shown.out
+    assert "next: deepwire translate runs/toy" in shown.out
+    assert "u 20 valid loss" in shown.err
+    assert " bleu " in shown.err
+    run = toy / "runs" / "toy"
+    assert (run / "config.yaml").read_text() == RUN_FILE
+    assert len((run / "valid" / "update-000020.txt").read_text().splitlines()) == 10
+
+    assert main(["train", "toy.yaml"]) == 0
+    shown = capsys.readouterr()
+    assert "nothing to do: run finished at update 20 (training.max_updates=20)" in shown.out
+    assert shown.err == ""
+
+    assert main(["train", "toy.yaml", "training.max_updates=30", "-q"]) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", "")
+    assert "continued from update-000020" in (run / "log.txt").read_text()
+
+    assert main(["average", "runs/toy", "--last", "2", "--output", "mean"]) == 0
+    assert capsys.readouterr().out == "mean\n"
+    record = json.loads((toy / "mean" / "config.json").read_text())
+    assert record["metadata"]["average_of"] == ["update-000020", "update-000030"]
+    assert record["metadata"]["decoding"]["beam"] == 4
+    for model in ("runs/toy", "runs/toy@last", "runs/toy@avg2", "mean"):
+        assert main(["translate", model, "-i", "valid.src", "-o", "out.txt"]) == 0, capsys.readouterr().err
+        assert len((toy / "out.txt").read_text().splitlines()) == 10
+
+
+def test_settings_that_would_make_another_run_are_refused(
+    toy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = ["training.max_updates=2", "training.validation.bleu=false"]
+    assert main(["train", "toy.yaml", *short]) == 0
+    assert main(["train", "toy.yaml", *short, "model.feed_forward=16", "seed=5"]) == 2
+    error = capsys.readouterr().err
+    assert "model.feed_forward: 32 -> 16; seed: 1 -> 5" in error
+    assert "Traceback" not in error
+    assert main(["train", "toy.yaml", *short, "seed=5", "--fresh"]) == 0
+    assert (toy / "runs" / "toy.1" / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["train", "toy.yaml", "training.lerning_rate=1"], 2, "lerning_rate"),
+        (["train", "toy.yaml", "training.max_updates=-5"], 2, "max_updates"),
+        (
+            ["train", "toy.yaml", "training.validation.metric=bleu", "training.validation.bleu=false"],
+            2,
+            "bleu",
+        ),
+        (["train", "nothing.yaml"], 2, "nothing.yaml"),
+        (["train", "toy.yaml", "data.train=nothing"], 3, "nothing"),
+        (["average", "runs/none"], 4, "no such run"),
+        (["average", "runs/a", "runs/b"], 2, "--output"),
+        (["average", "runs/a", "runs/b", "--last", "2", "-o", "x"], 2, "--last"),
+        (["average", "runs/a", "runs/b", "-o", "x"], 4, "no such model"),
+    ],
+)
+def test_mistakes_are_one_line(
+    toy: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
+) -> None:
+    assert main(arguments) == code
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert not (toy / "runs").exists()
+
+
+def test_an_average_does_not_overwrite(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "toy.yaml", "training.max_updates=2", "training.validation.bleu=false"]) == 0
+    assert main(["average", "runs/toy", "--last", "1", "-o", "runs"]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert main(["average", "runs/toy"]) == 4
+    assert "has 1 checkpoints" in capsys.readouterr().err
