@@ -15,6 +15,7 @@ import gzip
 import json
 import os
 import shutil
+import signal
 import statistics
 import subprocess
 import sys
@@ -45,6 +46,7 @@ class Round:
 
 
 def main() -> None:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     options = arguments()
     task = TASKS[options.task]
     toolkits = chosen(options)
@@ -134,7 +136,12 @@ def one_round(toolkit: Toolkit, folder: Path, number: int, options: argparse.Nam
             cwd=folder,
             stdin=subprocess.DEVNULL,
         )
-        _, status, usage = os.wait4(process.pid, 0)
+        try:
+            _, status, usage = os.wait4(process.pid, 0)
+        except BaseException:
+            # Interrupted or told to end: a run left behind would slow whatever comes next.
+            process.kill()
+            raise
     output = log.read_text(errors="replace")
     if status != 0:
         sys.exit(f"{toolkit.name} failed:\n{output[-3000:]}")

@@ -19,11 +19,25 @@ class Deepwire(Toolkit):
                 "source": task.source,
                 "target": task.target,
                 "train": str(corpus),
-                "vocabulary": {"type": "words", "size": task.vocabulary, "joint": True},
+                "vocabulary": {"type": "words", "max_size": task.vocabulary, "joint": True},
                 "prepared": str(folder / "prepared"),
             },
-            "model": {},
-            "training": {"batch_tokens": task.batch_tokens, "label_smoothing": task.label_smoothing},
+            "model": {
+                "d_model": task.d_model,
+                "heads": task.heads,
+                "feed_forward": task.d_ffn,
+                "dropout": task.dropout,
+                "bias": {"attention": True, "feed_forward": "both"},
+                "encoder": {"layers": task.layers},
+                "decoder": {"layers": task.layers},
+            },
+            "training": {
+                "batch_tokens": task.batch_tokens,
+                "label_smoothing": task.label_smoothing,
+                "schedule": {"type": "noam", "scale": 2.0, "warmup": 4000},
+                "optimizer": {"type": "adam", "betas": [0.9, 0.998]},
+                "clip_norm": 1.0,
+            },
         }
         # JSON is YAML.
         (folder / "run.yaml").write_text(json.dumps(run_file, indent=1))
