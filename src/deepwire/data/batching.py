@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.order import EpochOrder, Indices, mix
+from deepwire.data.order import EpochOrder, Indices, Permutation, mix
 from deepwire.data.store import Integers, Sentences, StoreSide, TokenStore
 from deepwire.data.subwords.base import BOS, EOS, PAD
 from deepwire.errors import DataError, ModelError
@@ -207,13 +207,15 @@ class UpdateStream:
             source = self._drawn(store.source_side, self._vocabularies.source, lines, (epoch, 0, first))
             target = self._drawn(store.target_side, self._vocabularies.target, lines, (epoch, 1, first))
             found = np.arange(len(lines))
-        generator = np.random.default_rng(mix(self._seed, epoch, window))
+        # Not numpy's generators: their streams may change from one release to the next.
+        ties = Permutation(len(lines), mix(self._seed, epoch, window, 0)).all()
         sources = source.lengths[found].astype(np.int64) + 1 + settings.source_bos
         targets = target.lengths[found].astype(np.int64) + 1
-        order = length_order(sources, targets, generator.permutation(len(lines)))
+        order = length_order(sources, targets, ties)
         cuts = cut_batches(np.maximum(sources, targets)[order], self._batch_size)
-        sorted_batches = np.split(order, cuts[1:-1])
-        batches = [sorted_batches[number] for number in generator.permutation(len(sorted_batches))]
+        by_length = np.split(order, cuts[1:-1])
+        shuffled = Permutation(len(by_length), mix(self._seed, epoch, window, 1)).all()
+        batches = [by_length[number] for number in shuffled.tolist()]
         tokens = [int(targets[rows].sum()) for rows in batches]
         bounds = cut_updates(tokens, settings.batch_tokens)
         updates = [batches[start:end] for start, end in pairwise(bounds)]

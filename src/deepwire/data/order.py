@@ -20,7 +20,7 @@ _MASK = (1 << 64) - 1
 _GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 """The constants of SplitMix64 (Steele, Lea, Flood 2014)."""
 _ROUNDS = 6
-_SMALLEST_HALF = 4
+_SMALLEST_HALF = 3
 """Bits of half a number in the permutation: with fewer, too few permutations are possible."""
 
 
@@ -48,6 +48,10 @@ class Permutation:
         half = max(_SMALLEST_HALF, ((max(count, 1) - 1).bit_length() + 1) // 2)
         self._half, self._low = np.uint64(half), np.uint64((1 << half) - 1)
         self._keys = [np.uint64(mix(seed, number)) for number in range(_ROUNDS)]
+
+    def all(self) -> Indices:
+        """Every entry, in order."""
+        return self[np.arange(self.count)]
 
     def __getitem__(self, places: Indices) -> Indices:
         """The entries at `places`, numbers from 0 to count-1 in an array of any shape."""
