@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.staging import CHUNK_PAIRS, Chunk, read_chunk
+from deepwire.data.staging import Chunk, read_chunk
 from deepwire.data.store import Block
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ResourceError
@@ -51,12 +51,15 @@ def segment(
     Raises:
         ResourceError: a helping process died.
     """
-    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    workers = min(workers, len(chunks))
-    if workers == 1 or len(chunks) * CHUNK_PAIRS < PAIRS_FOR_PROCESSES:
+    workers = min(_processors(), len(chunks))
+    if workers < 2 or sum(chunk.pairs for chunk in chunks) < PAIRS_FOR_PROCESSES:
         segmenter = _Segmenter(staged, vocabularies, max_length)
         return map(segmenter.segment, chunks)
     return _in_processes(staged, chunks, vocabularies, max_length, workers)
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 class _Segmenter:
