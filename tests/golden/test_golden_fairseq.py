@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping
 
 import pytest
@@ -87,8 +86,9 @@ def loaded(request: pytest.FixtureRequest) -> Loaded:
     return build(request.param)
 
 
-def build(name: str) -> Loaded:
+def build(name: str, changed_decoder: Mapping[str, object] | None = None) -> Loaded:
     connection, both, decoder, changes = CASES[name]
+    decoder = changed_decoder or decoder
     stack = {"layers": 4, "connection": connection, **both}
     config = ModelConfig.model_validate(
         {**BASE, "encoder": stack, "decoder": {**stack, "layers": 3, **decoder}, **changes}
@@ -157,17 +157,7 @@ def test_stepwise_decoding_equals_the_full_pass(loaded: Loaded) -> None:
 @pytest.mark.parametrize("name", ["gtrans_sparse", "gtrans_releasearch"])
 def test_arithmetic_mixture(name: str) -> None:
     """The paper's mixture of the same groups: the weighted sum of their probabilities."""
-    golden, _, _ = build(name)
-    connection, both, decoder, changes = CASES[name]
-    settings = copy.deepcopy(dict(decoder))
-    settings["fusion"] = {**MIXTURE, "probabilities": "arithmetic"}
-    CASES["arithmetic"] = (connection, both, settings, changes)
-    stack = {"layers": 4, "connection": connection, **both}
-    config = ModelConfig.model_validate(
-        {**BASE, "encoder": stack, "decoder": {**stack, **settings}, **changes}
-    )
-    model = build_model(config, VOCABULARY, VOCABULARY, pad_id=PAD)
-    load(model, golden.params, fairseq(golden.params, DIM))
+    golden, model, _ = build(name, {"layers": 4, "fusion": {**MIXTURE, "probabilities": "arithmetic"}})
     real = golden["in/target"] != PAD
     found = model.log_probs(golden["in/src_tokens_rightpad"], golden["in/prev_output_tokens"]).exp()
     assert deviation(found[real], golden["out/mixture_prob"][real]) < OUTPUT_TOLERANCE

@@ -1,0 +1,5 @@
+"""Small models run faster on one thread than on several that wait for each other."""
+
+import torch
+
+torch.set_num_threads(1)
