@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deepwire.cli.main import main
+
+
+@pytest.fixture(autouse=True)
+def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    numbers = range(60)
+    (tmp_path / "train.de").write_text(
+        "".join(f"Hund {n} läuft weg.\n" for n in numbers) + "\nHund 3 läuft weg.\n"
+    )
+    (tmp_path / "train.en").write_text(
+        "".join(f"dog {n} runs away.\n" for n in numbers) + "x\ndog 3 runs away.\n"
+    )
+    (tmp_path / "valid.de").write_text("Hund 7 läuft.\n")
+    (tmp_path / "valid.en").write_text("dog 7 runs.\n")
+    (tmp_path / "run.yaml").write_text(
+        "data: {source: de, target: en, train: train, valid: valid, vocabulary: {size: 300}}\n"
+    )
+    return tmp_path
+
+
+def test_a_person_sees_what_was_kept_and_where_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", "run.yaml"]) == 0
+    shown = capsys.readouterr()
+    assert "train: 60 of 62 pairs kept" in shown.out
+    assert "dropped 1 duplicate" in shown.out
+    assert "train:62" in shown.out
+    assert "valid: 1 of 1 pairs kept" in shown.out
+    assert "vocabulary: bpe, 300 joint" in shown.out
+    assert "pairs/s" in shown.out
+    assert "prepared/de-en-" in shown.out
+    assert shown.err == ""
+    assert main(["prepare", "run.yaml"]) == 0
+    assert "nothing changed: used again" in capsys.readouterr().out
+
+
+def test_a_program_gets_one_json_object(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["prepare", "run.yaml", "data.vocabulary.joint=false", "--json"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    record = json.loads(line)
+    assert Path(record["folder"]).parent == corpus / "prepared"
+    assert record["reused"] is False
+    assert record["vocabulary"]["source"] == record["vocabulary"]["target"] == 300
+    assert record["vocabulary"]["joint"] is False
+    assert record["train"]["pairs"] == 60
+    assert record["train"]["corpora"] == [{"pairs": 60, "weight": 1.0}]
+    assert record["valid"] == {"pairs": 1}
+    assert record["report"]["train"]["dropped"]["duplicate"]["count"] == 1
+    assert record["pairs_per_second"] > 0
+    main(["prepare", "run.yaml", "data.vocabulary.joint=false", "--json"])
+    again = json.loads(capsys.readouterr().out)
+    assert (again["reused"], again["pairs_per_second"], again["folder"]) == (True, None, record["folder"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message", "hint"),
+    [
+        (["run.yaml", "data.vocabulary.size=5k"], 3, "supports at most", "set data.vocabulary.size="),
+        (["run.yaml", "data.vocabulary.size=200"], 3, "needs at least", "set data.vocabulary.size="),
+        (["run.yaml", "data.vocabulary.sizes=5k"], 2, "sizes", "size"),
+        (["run.yaml", "data.vocabulary=bpa"], 2, "bpa", ""),
+        (["run.yaml", "data.train=gone"], 3, "gone.de: no such file", ""),
+        (["gone.yaml"], 2, "gone.yaml", ""),
+        (["run.yaml", "data.prepared=run.yaml"], 6, "cannot write", "data.prepared"),
+    ],
+)
+def test_mistakes_are_one_error(
+    arguments: list[str], code: int, message: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["prepare", *arguments]) == code
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith("error: ")
+    assert message in shown.err
+    assert hint in shown.err
+    assert "Traceback" not in shown.err
+
+
+def test_unequal_line_counts_say_both(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (corpus / "train.en").write_text("dog\n")
+    assert main(["prepare", "run.yaml"]) == 3
+    assert "train.de 62" in capsys.readouterr().err
+
+
+def test_a_path_of_codes_starts_from_the_run_file(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (corpus / "sub").mkdir()
+    (corpus / "sub" / "codes").write_text("#version: 0.2\no g</w>\nu n\n")
+    (corpus / "sub" / "run.yaml").write_text(
+        "data: {source: de, target: en, train: ../train, vocabulary: {type: subword_nmt, codes: codes}}\n"
+    )
+    assert main(["prepare", "sub/run.yaml", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["vocabulary"]["type"] == "subword_nmt"
+    assert Path(record["folder"]).parent.resolve() == (corpus / "sub" / "prepared").resolve()
+
+
+def test_control_characters_of_names_do_not_reach_the_terminal(
+    corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (corpus / "run.yaml").write_text(
+        'data: {source: de, target: en, train: {prefix: train, name: "a\\e[2Jb"}, vocabulary: words}\n'
+    )
+    assert main(["prepare", "run.yaml"]) == 0
+    shown = capsys.readouterr().out
+    assert "a\ufffd[2Jb:62" in shown
+    assert "\x1b" not in shown
+
+
+def test_preparation_does_not_load_torch() -> None:
+    code = "import sys, deepwire.cli.prepare, deepwire.data.prepared; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
