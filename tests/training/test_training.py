@@ -11,13 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
 from deepwire.data.batching import Batch, StreamPosition, Update, UpdateStream
-from deepwire.errors import DivergedError, UsageError
-from deepwire.model.translator import LossSums, TranslationModel
+from deepwire.errors import UsageError
+from deepwire.model.translator import TranslationModel
 from deepwire.training import start as starting
 from deepwire.training import validation
 from deepwire.training.job import Job
@@ -315,57 +314,6 @@ def test_a_run_without_a_checkpoint_begins_anew_even_with_other_settings(
     job.run.metrics.write_text('{"kind": "train", "update": 5}\n')
     start(job, quiet=True)
     assert read_records(job.run)[0]["update"] == 1
-
-
-def poisoned(model: TranslationModel, bad: Callable[[int], bool]) -> Callable[..., LossSums]:
-    """``model.loss``, not a number in the calls that ``bad`` names (counted from 1)."""
-    loss, calls = model.loss, [0]
-
-    def wrapped(*inputs: Tensor) -> LossSums:
-        sums = loss(*inputs)
-        if model.training:
-            calls[0] += 1
-            if bad(calls[0]):
-                return sums._replace(smoothed=sums.smoothed * float("nan"))
-        return sums
-
-    return wrapped
-
-
-def poison(job: Job, bad: Callable[[int], bool]) -> Job:
-    def build() -> TranslationModel:
-        model = job.build()
-        model.loss = poisoned(model, bad)  # type: ignore[method-assign]
-        return model
-
-    return dataclasses.replace(job, build=build)
-
-
-def test_a_bad_update_is_skipped_before_it_touches_the_weights(
-    make_job: JobMaker, read_records: ReadRecords
-) -> None:
-    job = make_job(max_updates=6, log_every=1, batch_tokens=1)  # one pair, one call for each update
-    start(poison(job, lambda call: call == 4), quiet=True)
-    state = load_state(job.run.checkpoint_path(6))
-    assert (state.update, state.steps, state.bad_in_a_row) == (6, 5, 0)
-    model = load_model(job.run.checkpoint_path(6)).model
-    assert all(bool(torch.isfinite(value).all()) for value in model.parameters())
-    bad = [json.loads(line) for line in job.run.bad_batch.read_text().splitlines()]
-    assert [one["update"] for one in bad] == [4]
-    assert len(bad[0]["lines"]) == 1
-    logged = {record["update"]: record["loss"] for record in read_records(job.run, "train")}
-    assert logged[4] is None
-    assert math.isfinite(logged[5])
-
-
-def test_ten_bad_updates_in_a_row_end_the_run(make_job: JobMaker) -> None:
-    job = make_job(batch_tokens=1)
-    with pytest.raises(DivergedError, match=r"10 updates in a row \(last good update 14\)") as caught:
-        start(poison(job, lambda call: call >= 15 or call in (5, 6, 7)), quiet=True)
-    assert caught.value.exit_code == 5
-    bad = [json.loads(line)["update"] for line in job.run.bad_batch.read_text().splitlines()]
-    assert bad == [5, 6, 7, *range(15, 25)]
-    assert "not finite" in job.run.log.read_text()
 
 
 def test_bfloat16_trains_with_float32_weights(make_job: JobMaker, read_records: ReadRecords) -> None:
