@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+import deepwire
+from deepwire.checkpoint.store import save_model
+from deepwire.data.corpus import Pair
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.data.vocabulary_config import WordsConfig
+from deepwire.decoding.loading import pick_device
+from deepwire.decoding.translator import load
+from deepwire.errors import ModelError, ResourceError, UsageError
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+
+TEXT = "ein hund zwei katzen"
+
+
+@pytest.fixture
+def save(tmp_path):
+    """Writes a model directory of that name."""
+
+    def write(name, text=TEXT, **metadata):
+        vocabularies = Vocabularies.learn(WordsConfig(), [Pair(1, text, "a dog two cats", 0)])
+        stack = {"layers": 1}
+        config = ModelConfig(d_model=8, heads=2, feed_forward=8, encoder=stack, decoder=stack)
+        torch.manual_seed(1)
+        model = build_model(config, vocabularies.source.size, vocabularies.target.size)
+        save_model(tmp_path / name, model, vocabularies, metadata)
+        return tmp_path / name
+
+    return write
+
+
+def test_settings_of_the_model_and_of_the_caller(save):
+    path = save("one", decoding={"beam": 7, "length_penalty": 1.0})
+    assert load(path).config.beam == 7
+    changed = load(str(path), settings={"beam": 2, "n_best": 2}).config
+    assert (changed.beam, changed.n_best, changed.length_penalty) == (2, 2, 1.0)
+
+
+def test_from_the_package(save):
+    path = save("one", decoding={"max_length_ratio": 1, "max_length_extra": 1})
+    lines = deepwire.load(path).translate(["ein hund", "", "katzen"])
+    assert [line == "" for line in lines] == [False, True, False]
+    assert deepwire.load([path, path]).translate(["ein hund", "", "katzen"]) == lines
+
+
+def test_bos_on_the_source_as_in_training(save, monkeypatch):
+    translator = load(save("one", source_bos=True))
+    sources = []
+    start = translator.model.start
+    monkeypatch.setattr(
+        translator.model,
+        "start",
+        lambda source, steps: sources.append(source.tolist()) or start(source, steps),
+    )
+    translator.translate(["ein hund"])
+    assert sources[0][0][0] == 1
+    assert sources[0][0][-1] == 2
+
+
+def test_bfloat16(save):
+    translator = load(save("one"), precision="bf16")
+    assert len(translator.translate(["ein hund"])) == 1
+    assert {parameter.dtype for parameter in translator.model.models[0].parameters()} == {torch.bfloat16}
+
+
+def test_partners_must_fit(save):
+    one, other = save("one"), save("other", text="ein hund drei katzen")
+    with pytest.raises(ModelError, match=r"one and .*other have different vocabularies"):
+        load([one, other])
+    with pytest.raises(ModelError, match=r"one and .*bos differ in data\.source_bos"):
+        load([one, save("bos", source_bos=True)])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"beam": 0}, "beam: "), ({"bean": 4}, "bean: "), ({"n_best": 9}, "n_best must be at most beam")],
+)
+def test_impossible_settings(save, settings, message):
+    with pytest.raises(UsageError, match=message):
+        load(save("one"), settings=settings)
+
+
+@pytest.mark.parametrize("stored", [{"beam": 0}, [4]])
+def test_damaged_stored_settings_name_the_model(save, stored):
+    with pytest.raises(ModelError, match=r"one: (the )?stored decoding settings"):
+        load(save("one", decoding=stored))
+
+
+def test_devices():
+    assert pick_device("cpu") == torch.device("cpu")
+    assert pick_device(None) == pick_device("auto")
+    with pytest.raises(ResourceError, match="is not there"):
+        pick_device("cuda:63")
+    with pytest.raises(UsageError, match="unknown device"):
+        pick_device("gpu")
+    with pytest.raises(UsageError, match="not supported"):
+        pick_device("meta")
+
+
+def test_no_model(tmp_path):
+    with pytest.raises(UsageError, match="no model"):
+        load([])
+    with pytest.raises(ModelError, match="nothing"):
+        load(tmp_path / "nothing")
