@@ -58,3 +58,12 @@ def test_translations_score_what_the_search_said(toys):
         pairs = [(answer.request.text, candidate.text) for candidate in answer.candidates]
         for candidate, score in zip(answer.candidates, tool.score(pairs), strict=True):
             assert score.log_probability == pytest.approx(candidate.log_probability, abs=1e-4)
+
+
+def test_a_target_beyond_all_limits_is_flagged(toys):
+    warnings: list[str] = []
+    tool = translator(toys, warnings, max_source_length=5)
+    scores = list(tool.score([("abc", "a" * 20), ("abc", "a" * 21), ("abc", "ab" * 500_000)]))
+    assert [score.flag for score in scores] == [None, "long_target", "long_target"]
+    assert scores[1].log_probability == 0
+    assert warnings == [f"line {line}: long target, the score is 0" for line in (2, 3)]

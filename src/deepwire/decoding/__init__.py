@@ -1,0 +1,1 @@
+"""Decoding: searching and sampling translations, scoring given ones, text in and text out."""

@@ -13,9 +13,11 @@ from deepwire.data.vocabulary import BOS, EOS, Vocabulary
 from deepwire.decoding.batching import batches_by_length, padded
 from deepwire.decoding.config import DecodingConfig
 from deepwire.decoding.contract import ScoreModel
-from deepwire.decoding.source import SourceEncoder
+from deepwire.decoding.source import CHARACTERS_PER_SUBWORD, SourceEncoder
 
-Flag = Literal["empty_source", "empty_target"]
+Flag = Literal["empty_source", "empty_target", "long_target"]
+
+_TARGET_PER_SOURCE = 4
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,8 @@ class Scorer:
         """Score (source, target) lines; `window` of them are read ahead and sorted by length.
 
         A pair with an empty side gets log-probability 0 and a flag. A source longer than
-        `max_source_length` is cut as in translation; a target is never cut.
+        `max_source_length` is cut as in translation. A target is never cut: one of more than four times
+        that many subwords gets 0 and a flag, too, as memory grows with the square of its length.
         """
         numbered = enumerate(pairs, 1)
         while read := list(islice(numbered, window)):
@@ -62,7 +65,9 @@ class Scorer:
     def _score_window(self, read: Sequence[tuple[int, tuple[str, str]]]) -> list[PairScore]:
         lines = [line for line, _ in read]
         sources = self.source.encode_lines([source for _, (source, _) in read], lines)
-        targets = self.target.encode_lines([target for _, (_, target) in read])
+        targets = self.target.encode_lines(
+            [target[: self._longest * CHARACTERS_PER_SUBWORD] for _, (_, target) in read]
+        )
         results: list[PairScore | None] = [
             self._flagged(line, source, target)
             for (line, _), source, target in zip(read, sources, targets, strict=True)
@@ -82,10 +87,14 @@ class Scorer:
                 results[row] = PairScore(read[row][0], sum(own), pieces, own)
         return [result for result in results if result is not None]
 
+    @property
+    def _longest(self) -> int:
+        return _TARGET_PER_SOURCE * self.config.max_source_length
+
     def _flagged(self, line: int, source: Sequence[int], target: Sequence[int]) -> PairScore | None:
-        """The score of a pair with an empty side; None if both have text."""
-        if source and target:
+        """The score of a pair with an empty side or too long a target; None if it can be scored."""
+        if source and target and len(target) <= self._longest:
             return None
-        side: Flag = "empty_target" if source else "empty_source"
+        side: Flag = "long_target" if source and target else "empty_target" if source else "empty_source"
         self.source.warn(f"line {line}: {side.replace('_', ' ')}, the score is 0")
         return PairScore(line, 0.0, (), (), side)

@@ -10,7 +10,8 @@ from deepwire.data.vocabulary import BOS, EOS, Vocabulary
 Warn = Callable[[str], None]
 """Receives one line of text for the user."""
 
-_CHARACTERS_PER_SUBWORD = 64
+CHARACTERS_PER_SUBWORD = 64
+"""More than any subword has on average: what is cut at so many times the limit is too long anyway."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ class SourceEncoder:
 
     def encode_lines(self, texts: Sequence[str], lines: Sequence[int]) -> list[list[int]]:
         """The ids of each text; empty where there is nothing to translate. `lines` are their numbers."""
-        # No vocabulary needs that few subwords: a line of a million characters must not cost its full length.
-        enough = [text[: self.longest * _CHARACTERS_PER_SUBWORD] for text in texts]
+        # A line of a million characters must not cost its full length.
+        enough = [text[: self.longest * CHARACTERS_PER_SUBWORD] for text in texts]
         full = [row for row, text in enumerate(enough) if text and not text.isspace()]
         encoded: list[list[int]] = [[] for _ in texts]
         for row, ids in zip(full, self.vocabulary.encode_lines([enough[row] for row in full]), strict=True):
