@@ -1,4 +1,4 @@
-"""Depth-wise LSTM and RNN against an independent implementation of the equations (Xu et al. 2024, Eq. 1 to 8)."""
+"""Depth-wise LSTM and RNN against an independent implementation (Xu et al. 2024, Eq. 1 to 8)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """Parameter counts of published tables, to the last printed digit.
 
-Depth-wise LSTM (Xu et al. 2024): embeddings tied, V = 35,627, no bias in attention nor in front of a norm. Printed
-rows that no convention reproduces are left out: two depth-wise LSTMs (100.18), hidden size 1586 (62.37; a misprint
-of 1536), one-layer hidden in the Big model (288.41), Big 12+12 (452.04; 0.0007M off at this V), and the rows of
-DSI (149.54) and of ODE (119.17, 288.46). DLCL (Wang et al. 2019) and GTrans (Yang et al. 2022) follow fairseq.
+Depth-wise LSTM (Xu et al. 2024): embeddings tied, V = 35,627, no bias in attention nor in front of a norm.
+Printed rows that no convention reproduces are left out: two depth-wise LSTMs (100.18), hidden size 1586
+(62.37; a misprint of 1536), one-layer hidden in the Big model (288.41), Big 12+12 (452.04; 0.0007M off at
+this V), and the rows of DSI (149.54) and of ODE (119.17, 288.46).
+DLCL (Wang et al. 2019) and GTrans (Yang et al. 2022) follow fairseq.
 """
 
 from __future__ import annotations
