@@ -21,12 +21,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import machine
 import sentencepiece
-from peers.base import TASKS, Task, Toolkit
+from peers.base import TASKS, Reading, Task, Toolkit
 from peers.deepwire_cli import Deepwire
 from peers.joeynmt import JoeyNMT
 from peers.opennmt import OpenNMT
@@ -41,6 +42,7 @@ class Round:
 
     toolkit: str
     tokens_per_second: float
+    tokens_per_cpu_second: float
     tokens_per_update: float
     peak_gib: float
 
@@ -79,7 +81,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--peers", type=Path, default=Path("~/.cache/deepwire-peers").expanduser())
     parser.add_argument("--only", nargs="*", help="names of toolkits; default: deepwire and each peer set up")
     parser.add_argument("--results", type=Path, default=HERE / "results")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.updates % options.warmup or options.updates <= options.warmup:
+        parser.error("--updates must be a multiple of --warmup, the interval of the logs")
+    return options
 
 
 def chosen(options: argparse.Namespace) -> list[Toolkit]:
@@ -137,25 +142,74 @@ def one_round(toolkit: Toolkit, folder: Path, number: int, options: argparse.Nam
             stdin=subprocess.DEVNULL,
         )
         try:
-            _, status, usage = os.wait4(process.pid, 0)
+            watch = watched(process, lambda: counted(toolkit, log, run, options))
         except BaseException:
             # Interrupted or told to end: a run left behind would slow whatever comes next.
             process.kill()
             raise
-    output = log.read_text(errors="replace")
-    if status != 0:
-        sys.exit(f"{toolkit.name} failed:\n{output[-3000:]}")
-    readings = [found for found in toolkit.readings(output, run) if found.update >= options.warmup]
-    if len(readings) < 2:
-        sys.exit(f"{toolkit.name} wrote no figures:\n{output[-3000:]}")
+    readings = counted(toolkit, log, run, options)
+    if watch.status != 0 or len(readings) < 2 or len(watch.cpu) < 2:
+        sys.exit(f"{toolkit.name} failed (status {watch.status}):\n{log.read_text(errors='replace')[-3000:]}")
     first, last = readings[0], readings[-1]
     tokens = last.target_tokens - first.target_tokens
     return Round(
         toolkit.name,
         round(tokens / (last.seconds - first.seconds), 1),
+        round(tokens / (watch.cpu[last.update] - watch.cpu[first.update]), 1),
         round(tokens / (last.update - first.update), 1),
-        round(usage.ru_maxrss / 2**20, 2),
+        round(watch.peak_gib, 2),
     )
+
+
+@dataclass
+class Watch:
+    """What was seen of a run from outside: CPU seconds when each line of the log came, status, memory."""
+
+    cpu: dict[int, float] = field(default_factory=dict)
+    status: int = 0
+    peak_gib: float = 0.0
+
+
+def counted(toolkit: Toolkit, log: Path, run: Path, options: argparse.Namespace) -> list[Reading]:
+    readings = toolkit.readings(log.read_text(errors="replace"), run)
+    return [reading for reading in readings if reading.update >= options.warmup]
+
+
+def watched(process: subprocess.Popen[bytes], readings: Callable[[], list[Reading]]) -> Watch:
+    """Wait for a run, noting its CPU time whenever its log says more."""
+    watch = Watch()
+    while True:
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if pid:
+            watch.status, watch.peak_gib = os.waitstatus_to_exitcode(status), usage.ru_maxrss / 2**20
+            # The last line may come too late for the next look; the end of the run is then close behind it.
+            ended = usage.ru_utime + usage.ru_stime
+            for reading in readings():
+                watch.cpu.setdefault(reading.update, ended)
+            return watch
+        for reading in readings():
+            watch.cpu.setdefault(reading.update, cpu_seconds(process.pid))
+        time.sleep(0.2)
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process and its descendants."""
+    ticks, parents = {}, {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            # After the name, in brackets: state, parent, ..., utime, stime (proc(5), fields 14, 15).
+            fields = (entry / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(entry.name)] = int(fields[1])
+        ticks[int(entry.name)] = int(fields[11]) + int(fields[12])
+    family, grown = {pid}, True
+    while grown:
+        more = {child for child, parent in parents.items() if parent in family} - family
+        family, grown = family | more, bool(more)
+    return sum(ticks.get(member, 0) for member in family) / os.sysconf("SC_CLK_TCK")
 
 
 def version(toolkit: Toolkit) -> str:
@@ -205,21 +259,24 @@ def as_table(
         f"Machine: {figures['processor']}, {figures['units']}, {figures['threads']} of {figures['cores']} "
         f"cores, {figures['memory_gib']} GiB.",
         "",
-        "| toolkit | version | median | lowest | highest | tokens an update | peak memory, GiB |",
-        "|---|---|---|---|---|---|---|",
+        "| toolkit | version | tokens/s | lowest | highest | tokens/CPU-s | tokens an update | memory, GiB |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, text in versions.items():
         own = [found for found in rounds if found.toolkit == name]
         rates = [found.tokens_per_second for found in own]
         lines.append(
             f"| {name} | {text} | {statistics.median(rates):.0f} | {min(rates):.0f} | {max(rates):.0f} "
+            f"| {statistics.median(found.tokens_per_cpu_second for found in own):.0f} "
             f"| {statistics.mean(found.tokens_per_update for found in own):.0f} "
             f"| {max(found.peak_gib for found in own):.2f} |"
         )
     lines += [
         "",
-        "Median, lowest and highest of the rounds in target tokens a second; tokens are real ones with the "
-        "end of sentence, no padding. Peak memory is the resident set of the largest process of a run.",
+        "Median, lowest and highest of the rounds in target tokens a second, and the median by seconds of "
+        "CPU time, which other work on the machine hardly changes (compare it on one thread: more threads "
+        "wait busily). Tokens are real ones with the end of sentence, no padding. Memory is the peak "
+        "resident set of the largest process.",
     ]
     return "\n".join(lines) + "\n"
 

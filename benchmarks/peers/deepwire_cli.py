@@ -49,7 +49,10 @@ class Deepwire(Toolkit):
         ]
 
     def readings(self, output: str, run: Path) -> list[Reading]:  # noqa: ARG002
-        records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        log = run / "metrics.jsonl"
+        # The last line may be half written while the run goes on.
+        lines = log.read_text().splitlines(keepends=True) if log.exists() else []
+        records = [json.loads(line) for line in lines if line.endswith("\n")]
         return [
             Reading(record["update"], record["seconds"], record["target_tokens"])
             for record in records

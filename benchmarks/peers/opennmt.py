@@ -12,7 +12,7 @@ from peers.base import Reading, Task, Toolkit
 
 # Its log: [2026-01-31 12:00:00,123 INFO] Step 5/ 40; ... bsz: 3800/3900/270; ...
 # bsz counts source tokens, target tokens and sentences of a batch.
-_LINE = re.compile(r"^\[([\d-]+ [\d:]+,\d+) INFO\] Step (\d+)/.*bsz:\s*(\d+)/\s*(\d+)/", re.MULTILINE)
+_LINE = re.compile(r"^\[([\d-]+ [\d:]+,\d+) INFO\] Step\s+(\d+)/.*bsz:\s*(\d+)/\s*(\d+)/", re.MULTILINE)
 
 
 class OpenNMT(Toolkit):
