@@ -1,0 +1,163 @@
+"""The whole line on real text, as a user walks it: two files, one run file, the commands of the README."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import deepwire
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "multi30k"
+RUN_FILE = """
+data:
+  source: de
+  target: en
+  train: train
+  valid: valid
+  test: test
+  vocabulary: {type: bpe, size: 600, joint: true}
+model:
+  d_model: 32
+  heads: 2
+  feed_forward: 64
+  dropout: 0.0
+  encoder: {layers: 2, connection: depth_lstm}
+  decoder: {layers: 2, connection: depth_lstm, fusion: {type: groups, size: 1}}
+training:
+  max_updates: 40
+  batch_tokens: 600
+  schedule: {type: constant, peak: 0.01, warmup: 5}
+  validation: {every: 20, bleu: true, max_sentences: 16}
+  checkpoint: {every: 10, keep_last: 3}
+  log_every: 10
+decoding: {beam: 2}
+"""
+
+
+def deepwire_command(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command as a user would, in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "deepwire", *arguments],
+        cwd=cwd,
+        input=stdin,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a small corpus and a finished run of it in `runs/small`."""
+    folder = tmp_path_factory.mktemp("line")
+    for language in ("de", "en"):
+        lines = gzip.open(EXAMPLES / f"train.{language}.gz", "rt", encoding="utf-8").read().split("\n")
+        for name, part in (("train", lines[:400]), ("valid", lines[400:424]), ("test", lines[424:444])):
+            (folder / f"{name}.{language}").write_text("\n".join(part) + "\n", encoding="utf-8")
+    (folder / "small.yaml").write_text(RUN_FILE)
+    result = deepwire_command("train", "small.yaml", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    return folder
+
+
+def test_training_lowers_the_loss_and_reports_bleu(trained: Path) -> None:
+    entries = [json.loads(line) for line in (trained / "runs/small/metrics.jsonl").read_text().splitlines()]
+    losses = [entry["nll"] for entry in entries if entry["kind"] == "train"]
+    assert losses[-1] < losses[0] - 1.0
+    assert all("bleu" in entry for entry in entries if entry["kind"] == "valid")
+
+
+def test_the_same_command_finds_nothing_to_do(trained: Path) -> None:
+    before = (trained / "runs/small/metrics.jsonl").read_bytes()
+    result = deepwire_command("train", "small.yaml", cwd=trained)
+    assert result.returncode == 0
+    assert "nothing to do" in result.stderr + result.stdout
+    assert (trained / "runs/small/metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize("model", ["runs/small", "runs/small@avg3", "runs/small@last"])
+def test_translate_gives_as_many_lines_as_it_reads(trained: Path, model: str) -> None:
+    text = "Ein Hund läuft.\n\nZwei Männer\u2028spielen </s> <pad>.\r\nEine Frau"
+    result = deepwire_command("translate", model, cwd=trained, stdin=text)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.split("\n")
+    assert len(lines) == 5
+    assert lines[1] == "" and lines[4] == ""
+    assert all(lines[index] for index in (0, 2, 3))
+
+
+def test_python_and_command_agree(trained: Path) -> None:
+    source = (trained / "test.de").read_text(encoding="utf-8")
+    result = deepwire_command("translate", "runs/small", cwd=trained, stdin=source)
+    model = deepwire.load(trained / "runs" / "small")
+    assert model.translate(source.splitlines()) == result.stdout.splitlines()
+
+
+def test_a_copied_model_directory_is_self_contained(trained: Path, tmp_path: Path) -> None:
+    made = deepwire_command(
+        "average", "runs/small", "--last", "2", "--output", str(tmp_path / "model"), cwd=trained
+    )
+    assert made.returncode == 0, made.stderr
+    (tmp_path / "moved").mkdir()
+    moved = (tmp_path / "model").rename(tmp_path / "moved" / "elsewhere")
+    result = deepwire_command("translate", str(moved), cwd=tmp_path, stdin="Ein Mann.\n")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip()
+
+
+def test_an_ensemble_translates(trained: Path) -> None:
+    result = deepwire_command(
+        "translate", "runs/small@last", "runs/small@avg2", cwd=trained, stdin="Ein Mann.\n"
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.strip()
+
+
+def test_score_and_evaluate(trained: Path) -> None:
+    scored = deepwire_command(
+        "score", "runs/small", "--source", "test.de", "--target", "test.en", cwd=trained
+    )
+    assert scored.returncode == 0, scored.stderr
+    assert len([float(line) for line in scored.stdout.split()]) == 20
+    evaluated = deepwire_command("evaluate", "--model", "runs/small", "--json", cwd=trained)
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert "tok:13a" in evaluated.stdout
+
+
+def test_inspect_counts_what_is_stored(trained: Path) -> None:
+    by_run = json.loads(deepwire_command("inspect", "runs/small", "--json", cwd=trained).stdout)
+    by_file = json.loads(deepwire_command("inspect", "small.yaml", "--json", cwd=trained).stdout)
+    assert by_run["parameters"] == by_file["parameters"] == sum(by_run["parts"].values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["train", "missing.yaml"], 2, "missing.yaml"),
+        (["train", "."], 2, "."),
+        (["train", "small.yaml", "model.d_modell=64"], 2, "d_model"),
+        (["train", "small.yaml", "model.heads=3"], 2, "heads"),
+        (["train", "small.yaml", "decoding.beam=0"], 2, "beam"),
+        (["train", "small.yaml", "training.max_updates=many"], 2, "max_updates"),
+        (["train", "small.yaml", "model.encoder.connection=post_nrm"], 2, "post_norm"),
+        (["train", "small.yaml", "model.encoder.fusion={type: groups, size: 9}"], 2, "9"),
+        (["train", "small.yaml", "run=runs/b", "data.vocabulary.size=50000"], 3, "vocabulary"),
+        (["train", "small.yaml", "run=runs/b", "data.train=nowhere"], 3, "nowhere"),
+        (["translate", "runs/none"], 4, "runs/none"),
+        (["translate", "runs/small", "--beam", "0"], 2, "beam"),
+        (["evaluate", "test.de", "--reference", "train.en"], 3, "20"),
+        (["score", "runs/small", "--source", "test.de", "--target", "train.en"], 3, "20"),
+    ],
+)
+def test_wrong_input_is_one_clear_line(trained: Path, arguments: list[str], code: int, said: str) -> None:
+    result = deepwire_command(*arguments, cwd=trained)
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    assert "error: " in result.stderr
+    assert said in result.stderr
