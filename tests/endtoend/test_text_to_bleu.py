@@ -57,7 +57,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a small corpus and a finished run of it in `runs/small`."""
     folder = tmp_path_factory.mktemp("line")
     for language in ("de", "en"):
-        lines = gzip.open(EXAMPLES / f"train.{language}.gz", "rt", encoding="utf-8").read().split("\n")
+        text = gzip.decompress((EXAMPLES / f"train.{language}.gz").read_bytes()).decode("utf-8")
+        lines = text.split("\n")
         for name, part in (("train", lines[:400]), ("valid", lines[400:424]), ("test", lines[424:444])):
             (folder / f"{name}.{language}").write_text("\n".join(part) + "\n", encoding="utf-8")
     (folder / "small.yaml").write_text(RUN_FILE)
@@ -88,7 +89,7 @@ def test_translate_gives_as_many_lines_as_it_reads(trained: Path, model: str) ->
     assert result.returncode == 0, result.stderr
     lines = result.stdout.split("\n")
     assert len(lines) == 5
-    assert lines[1] == "" and lines[4] == ""
+    assert lines[1] == lines[4] == ""
     assert all(lines[index] for index in (0, 2, 3))
 
 
