@@ -1,0 +1,163 @@
+"""Parts of the model with a stated behaviour of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+from torch import Tensor
+
+from deepwire.model.aggregations.dlcl import DLCL
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.mixers.self_attention import RelativeKeys
+from deepwire.model.positions import LearnedConfig, LearnedPositions
+from deepwire.model.translator import TranslationModel
+
+SIZE = 19
+
+
+def model(encoder: object = None, decoder: object = None, **changes: object) -> TranslationModel:
+    """A small model without dropout."""
+    torch.manual_seed(5)
+    section: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 32, "dropout": 0.0, **changes}
+    for side, stack in (("encoder", encoder), ("decoder", decoder)):
+        section[side] = {"layers": 4, **(stack if isinstance(stack, Mapping) else {})}
+    return build_model(ModelConfig.model_validate(section), SIZE, SIZE)
+
+
+def tokens(rows: int, length: int) -> Tensor:
+    """Random words without padding."""
+    return torch.randint(4, SIZE, (rows, length))
+
+
+def test_relative_keys_follow_the_clipped_distance() -> None:
+    """Score t, s gains q_t . r at the clipped distance, scaled as the scores are."""
+    keys = RelativeKeys(8, past=2, future=1)
+    with torch.no_grad():
+        keys.table.normal_()
+    query = torch.randn(1, 2, 5, 8)
+    bias = keys(query, 5)
+    for t in range(5):
+        for s in range(5):
+            row = keys.table[max(-2, min(1, s - t)) + 2]
+            assert torch.allclose(bias[0, :, t, s], query[0, :, t] @ row / 8**0.5, atol=1e-6)
+    assert torch.allclose(keys(query[:, :, 3:], 5, first=3), bias[:, :, 3:], atol=1e-6)
+
+
+def test_learned_positions_beyond_the_table_use_its_last_row() -> None:
+    """No text is too long."""
+    positions = LearnedConfig(first=2).build(4, 3)
+    assert isinstance(positions, LearnedPositions)
+    with torch.no_grad():
+        positions.table.normal_()
+    found = positions(1, 4, torch.zeros(1))
+    assert found is not None
+    assert torch.equal(found, positions.table[[3, 4, 4, 4]])
+
+
+def test_an_enforced_window_hides_older_layers() -> None:
+    """Gradients reach the last `window` outputs, and no older ones."""
+    config = {"aggregation": {"type": "dlcl", "window": 2}}
+    aggregation = model(config).encoder.aggregation
+    assert isinstance(aggregation, DLCL)
+    outputs = [torch.randn(1, 1, 16, requires_grad=True) for _ in range(5)]
+    history, read = aggregation.start(outputs[0])
+    for layer, output in enumerate(outputs[1:]):
+        history, read = aggregation.close(history, output, layer)
+    (read * torch.randn_like(read)).sum().backward()
+    reached = [output.grad is not None and bool(output.grad.any()) for output in outputs]
+    assert reached == [False, False, False, True, True]
+    weights = aggregation.weights()[..., 0]
+    assert torch.allclose(weights.sum(1), torch.ones(5))
+    assert torch.equal(
+        weights.nonzero().T, torch.tensor([[0, 1, 1, 2, 2, 3, 3, 4, 4], [0, 0, 1, 1, 2, 2, 3, 3, 4]])
+    )
+
+
+def test_an_initial_window_is_learned_away() -> None:
+    """The released form: an older entry begins at 0 and has a gradient."""
+    built = model({"aggregation": {"type": "dlcl", "window": 1, "window_form": "initial"}})
+    target = tokens(2, 4)
+    built.loss(tokens(2, 5), target, target).smoothed.backward()
+    mix = built.encoder.aggregation.mix
+    assert isinstance(mix, torch.nn.Parameter)
+    assert mix.grad is not None
+    assert torch.equal(mix.data.squeeze(-1), torch.eye(5))
+    assert bool(mix.grad[4, :4].all())
+
+
+@pytest.mark.parametrize("form", ["arithmetic", "geometric"])
+def test_mass_of_a_mixture(form: str) -> None:
+    """Weighted probabilities sum to one; weighted log-probabilities to less."""
+    built = model(decoder={"fusion": {"type": "groups", "size": 1, "probabilities": form}})
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+        mass = built.log_probs(tokens(2, 5), tokens(2, 4)).exp().sum(-1)
+    if form == "arithmetic":
+        assert torch.allclose(mass, torch.ones_like(mass), atol=1e-5)
+    else:
+        assert bool((mass < 0.999).all())
+
+
+@pytest.mark.parametrize(("share", "gates", "hiddens"), [("none", 4, 4), ("gates", 1, 4), ("all", 1, 1)])
+def test_what_the_layers_of_a_stack_share(share: str, gates: int, hiddens: int) -> None:
+    """One set of gates, or one a layer; likewise the hidden parts."""
+    built = model({"connection": {"type": "depth_lstm", "share": share}})
+    names = [name.split(".") for name, _ in built.encoder.named_parameters()]
+    assert len({name[2] for name in names if name[1] == "gates"}) == gates
+    assert len({name[2] for name in names if name[1] == "hiddens"}) == hiddens
+
+
+def test_gates_of_the_whole_model_are_one_set() -> None:
+    """`gate_scope: model`: the encoder's gates are the decoder's, once in the names and with both gradients."""
+    both = {"connection": {"type": "depth_lstm", "gate_scope": "model"}}
+    built = model(both, both)
+    assert built.encoder.connection.gates[0] is built.decoder.connection.gates[0]  # type: ignore[index]
+    names = [name for name, _ in built.named_parameters() if ".gates." in name]
+    assert names
+    assert all(name.startswith("encoder.connection.gates.0.") for name in names)
+
+
+@pytest.mark.parametrize("tie", ["all", "output", "inputs", "none"])
+def test_named_parameters_are_the_whole_model(tie: str) -> None:
+    """Saving and loading exactly the named parameters restores every output."""
+    stack = {
+        "connection": {"type": "depth_lstm", "gate_scope": "model"},
+        "aggregation": "dlcl",
+        "fusion": {"type": "groups", "size": 2},
+    }
+    first, second = (model(stack, stack, embeddings={"tie": tie}) for _ in range(2))
+    with torch.no_grad():
+        for parameter in first.parameters():
+            parameter.add_(torch.randn_like(parameter))
+        saved = {name: parameter.clone() for name, parameter in first.named_parameters()}
+        own = dict(second.named_parameters())
+        assert own.keys() == saved.keys()
+        for name, value in saved.items():
+            own[name].copy_(value)
+        source, target = tokens(2, 5), tokens(2, 4)
+        assert torch.equal(first.log_probs(source, target), second.log_probs(source, target))
+    counts = {"all": 1, "output": 2, "inputs": 2, "none": 3}
+    assert sum(".table.weight" in name for name in saved) == counts[tie]
+
+
+def test_parts_add_up_to_the_whole() -> None:
+    """What the report of parameters counts is every parameter once."""
+    stack = {"connection": {"type": "depth_lstm", "gate_scope": "model"}}
+    built = model(stack, stack)
+    assert sum(built.parameter_groups().values()) == sum(p.numel() for p in built.parameters())
+
+
+def test_padding_begins_at_zero_and_stays() -> None:
+    """The row of padding gets no gradient from the embedding."""
+    built = model(embeddings={"tie": "none"})
+    table = built.source_embedding.table.weight
+    assert not table[0].any()
+    source, target = tokens(2, 5), tokens(2, 4)
+    source[:, 3:] = 0
+    built.loss(source, target, target).smoothed.backward()
+    assert table.grad is not None
+    assert not table.grad[0].any()
