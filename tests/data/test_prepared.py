@@ -216,7 +216,7 @@ def test_one_process_and_several_make_the_same_files(folder: Path, monkeypatch: 
 
 def test_memory_does_not_grow_with_the_text(folder: Path) -> None:
     peaks = []
-    for copies in (6, 30):
+    for copies in (12, 40):  # more than one chunk, and many
         write(folder / "train.de", GERMAN * copies)
         write(folder / "train.en", ENGLISH * copies)
         tracemalloc.start()
