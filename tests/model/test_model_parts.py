@@ -112,7 +112,7 @@ def test_what_the_layers_of_a_stack_share(share: str, gates: int, hiddens: int) 
 
 
 def test_gates_of_the_whole_model_are_one_set() -> None:
-    """`gate_scope: model`: the encoder's gates are the decoder's, once in the names and with both gradients."""
+    """`gate_scope: model`: the encoder's gates are the decoder's, once in the names."""
     both = {"connection": {"type": "depth_lstm", "gate_scope": "model"}}
     built = model(both, both)
     assert built.encoder.connection.gates[0] is built.decoder.connection.gates[0]  # type: ignore[index]
