@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, cast
 
 from pydantic import Field, model_validator
 from torch import nn
@@ -46,7 +46,7 @@ class SharedModules:
         """The module of that name, made now if nobody has asked for it before."""
         if name not in self._made:
             self._made[name] = make()
-        return self._made[name]  # type: ignore[return-value]  # a name stands for one kind of module
+        return cast("M", self._made[name])  # a name stands for one kind of module
 
 
 @dataclass(frozen=True)

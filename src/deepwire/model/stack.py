@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from torch import Tensor, nn
 
@@ -111,8 +112,7 @@ class Stack(nn.Module):
         }
 
     def _mixer(self, layer: int) -> TokenMixer:
-        mixer: TokenMixer = self.mixers[layer]  # type: ignore[assignment]  # a ModuleList forgets the type
-        return mixer
+        return cast("TokenMixer", self.mixers[layer])  # a ModuleList forgets the type
 
     def _crosses(self) -> list[CrossAttention]:
-        return list(self.crosses)  # type: ignore[arg-type]  # a ModuleList forgets the type
+        return [cast("CrossAttention", cross) for cross in self.crosses]

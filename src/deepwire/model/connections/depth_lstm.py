@@ -6,6 +6,7 @@ One step of the LSTM is one layer; the cell is carried up through the layers of 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar, Literal
 
 import torch
@@ -118,8 +119,9 @@ class _DepthRecurrent(Connection):
         self.final_norm = context.norm() if config._has_final_norm(context) else None
         self.dropout = Dropout(context.dropout.sublayer)
 
+    @abstractmethod
     def _unit(self, state: DepthState, index: int, merged: Tensor) -> DepthState:
-        raise NotImplementedError
+        """Run the unit of call number `index` on its merged input; returns the state between units."""
 
     def _unit_number(self, index: int) -> int:
         return index if self.merge == "two" else index // self.per_layer
