@@ -177,39 +177,23 @@ def counted(toolkit: Toolkit, log: Path, run: Path, options: argparse.Namespace)
 
 def watched(process: subprocess.Popen[bytes], readings: Callable[[], list[Reading]]) -> Watch:
     """Wait for a run, noting its CPU time whenever its log says more."""
-    watch = Watch()
+    watch, spent = Watch(), 0.0
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        spent = spent if pid else cpu_seconds(process.pid)
+        for reading in readings():
+            watch.cpu.setdefault(reading.update, spent)
         if pid:
             watch.status, watch.peak_gib = os.waitstatus_to_exitcode(status), usage.ru_maxrss / 2**20
-            # The last line may come too late for the next look; the end of the run is then close behind it.
-            ended = usage.ru_utime + usage.ru_stime
-            for reading in readings():
-                watch.cpu.setdefault(reading.update, ended)
             return watch
-        for reading in readings():
-            watch.cpu.setdefault(reading.update, cpu_seconds(process.pid))
         time.sleep(0.2)
 
 
 def cpu_seconds(pid: int) -> float:
-    """CPU time of a process and its descendants."""
-    ticks, parents = {}, {}
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            # After the name, in brackets: state, parent, ..., utime, stime (proc(5), fields 14, 15).
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        parents[int(entry.name)] = int(fields[1])
-        ticks[int(entry.name)] = int(fields[11]) + int(fields[12])
-    family, grown = {pid}, True
-    while grown:
-        more = {child for child, parent in parents.items() if parent in family} - family
-        family, grown = family | more, bool(more)
-    return sum(ticks.get(member, 0) for member in family) / os.sysconf("SC_CLK_TCK")
+    """CPU time of the training process; processes that load, which fill buffers at first, do not count."""
+    # After the name, in brackets: state, parent, ..., utime, stime (proc(5), fields 14, 15).
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def version(toolkit: Toolkit) -> str:
@@ -274,9 +258,9 @@ def as_table(
     lines += [
         "",
         "Median, lowest and highest of the rounds in target tokens a second, and the median by seconds of "
-        "CPU time, which other work on the machine hardly changes (compare it on one thread: more threads "
-        "wait busily). Tokens are real ones with the end of sentence, no padding. Memory is the peak "
-        "resident set of the largest process.",
+        "CPU time of the training process, which other work on the machine changes less (compare it on one "
+        "thread: more threads wait busily). Tokens are real ones with the end of sentence, no padding. "
+        "Memory is the peak resident set of the largest process.",
     ]
     return "\n".join(lines) + "\n"
 
