@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import http.server
-import os
+import random
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +13,7 @@ from deepwire.data import download as downloads
 from deepwire.data.download import download, file_name
 from deepwire.errors import DataError, DeepwireError, ResourceError, UsageError
 
-CONTENT = os.urandom(700_000)
+CONTENT = random.Random(1).randbytes(700_000)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()
 
 
