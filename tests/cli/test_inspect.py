@@ -53,7 +53,8 @@ def test_a_transformer_has_the_parameters_of_the_formula(inspect) -> None:
 
 
 def test_the_vocabulary_size_is_given_or_configured(inspect) -> None:
-    assert inspect("demo")["vocabulary"] == {"source": 6000, "target": 6000, "from": "data.vocabulary.size"}
+    configured = inspect("demo", "data.vocabulary.size=6k")["vocabulary"]
+    assert configured == {"source": 6000, "target": 6000, "from": "data.vocabulary.size"}
     small, large = (inspect("demo", "--vocabulary-size", size)["parameters"] for size in ("100", "101"))
     assert large > small
 
