@@ -70,7 +70,7 @@ class TranslationModel(nn.Module):
         results, _ = self.decoder(self.target_embedding(target_input), memory=memory)
         return results
 
-    def forward(
+    def loss(
         self,
         source: Tensor,
         target_input: Tensor,
@@ -89,17 +89,8 @@ class TranslationModel(nn.Module):
         """
         return self.head.loss(self.decode(source, target_input), target_output, label_smoothing, form)
 
-    def loss(
-        self,
-        source: Tensor,
-        target_input: Tensor,
-        target_output: Tensor,
-        label_smoothing: float = 0.0,
-        form: SmoothingForm = "uniform_wrong",
-    ) -> LossSums:
-        """Sum the loss over the real target tokens; see `forward`."""
-        sums: LossSums = self(source, target_input, target_output, label_smoothing, form)
-        return sums
+    # Wrappers that call the model itself, such as those for several processes, reach the loss.
+    forward = loss
 
     def log_probs(self, source: Tensor, target_input: Tensor) -> Tensor:
         """Log-probabilities `[B, T, V]`, float32, after each prefix of `target_input` `[B, T]`."""
