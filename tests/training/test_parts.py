@@ -116,7 +116,7 @@ def test_number_formats_are_kept_while_they_serve() -> None:
 
 def test_what_is_asked_for_is_taken() -> None:
     assert Numerics.choose("bf16", CPU).precision == "bf16"
-    assert Numerics.choose("fp32", CPU).precision == "fp32"
+    assert Numerics.choose("fp32", CPU) == Numerics("fp32", "highest", "cpu")
     assert Numerics.choose("auto", CPU).precision in ("fp32", "bf16")
 
 

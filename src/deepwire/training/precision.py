@@ -30,9 +30,13 @@ class Numerics:
 
     @classmethod
     def choose(cls, setting: Literal["auto", "fp32", "bf16"], device: torch.device) -> Numerics:
-        """What the user asked for; for ``auto``, what the device computes faster (timed on CPUs)."""
+        """What the user asked for; for ``auto``, what the device computes faster (timed on CPUs).
+
+        A format that was asked for involves no timing, so it is the same in every process.
+        """
         kind = pick(device, setting)
-        return cls("bf16" if kind is torch.bfloat16 else "fp32", set_fp32_matmul("auto"), device.type)
+        products = set_fp32_matmul("auto" if setting == "auto" else "highest")
+        return cls("bf16" if kind is torch.bfloat16 else "fp32", products, device.type)
 
     @classmethod
     def from_json(cls, value: object) -> Numerics:
@@ -60,13 +64,8 @@ class Numerics:
         return device.type == self.device_type and setting in ("auto", self.precision)
 
     def apply(self) -> None:
-        """Make this the way the process computes.
-
-        Very small numbers count as zero, because CPUs are slow with them and the moments of rare words decay
-        into such numbers.
-        """
+        """Make this the way the process computes."""
         set_fp32_matmul(self.products)
-        torch.set_flush_denormal(True)
 
     def autocast(self) -> AbstractContextManager[object]:
         """The context of every forward pass."""

@@ -115,9 +115,12 @@ def start(job: Job, *, fresh: bool = False, quiet: bool = False) -> Outcome:
 
 
 def _set_up_process(config: TrainingConfig) -> None:
+    """Set what holds for the whole process, before the first computation starts threads that inherit it."""
     keep_memory()
-    if config.threads is not None:
-        torch.set_num_threads(config.threads)
+    # CPUs are slow with numbers next to zero, and the moments of rare words decay into them.
+    torch.set_flush_denormal(True)
+    # Setting the number, even to what it is, also keeps MKL from choosing one of its own from call to call.
+    torch.set_num_threads(config.threads or torch.get_num_threads())
 
 
 def _write_settings(job: Job, record: RunRecord, device: torch.device) -> None:
