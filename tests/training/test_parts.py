@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -20,7 +18,6 @@ from deepwire.training.resume import flat, require_same_digests
 from deepwire.training.signals import Signals
 from deepwire.training.state import TrainingState
 from deepwire.training.stopping import Patience
-from deepwire.training.waiting import share_the_processor
 
 CPU = torch.device("cpu")
 
@@ -196,24 +193,3 @@ def test_an_unexpected_error_goes_to_the_log_with_its_traceback(tmp_path: Path) 
     with pytest.raises(UsageError), Display(tmp_path / "log.txt", quiet=True):
         raise UsageError("a clear line", "a hint")
     assert "error: a clear line" in (tmp_path / "log.txt").read_text()
-
-
-@pytest.mark.parametrize(
-    ("set_by_user", "expected"),
-    [
-        ({}, {"GOMP_SPINCOUNT": "20000"}),
-        ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"}),
-        ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "active"}),
-    ],
-)
-def test_idle_threads_sleep_unless_the_user_says_otherwise(
-    monkeypatch: pytest.MonkeyPatch, set_by_user: dict[str, str], expected: dict[str, str]
-) -> None:
-    monkeypatch.setattr(os, "environ", dict(set_by_user))
-    share_the_processor()
-    assert dict(os.environ) == expected
-
-
-def test_the_processor_is_shared_before_torch_is_imported() -> None:
-    code = "import sys, deepwire.training.waiting; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -19,6 +19,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from deepwire import __version__
+from deepwire.cli.waiting import share_the_processor
 from deepwire.errors import DeepwireError
 
 
@@ -73,6 +74,7 @@ INTERRUPTED = 130
 
 def run() -> NoReturn:
     """Entry point of the command: runs it and exits."""
+    share_the_processor()
     sys.exit(main(sys.argv[1:]))
 
 

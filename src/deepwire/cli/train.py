@@ -37,9 +37,6 @@ def train(
 
     Examples: deepwire train run.yaml; deepwire train run.yaml training.max_updates=40k model.d_model=512
     """
-    from deepwire.training.waiting import share_the_processor
-
-    share_the_processor()
     from deepwire.checkpoint.run_directory import RunDirectory
     from deepwire.runfile import load_run_file
     from deepwire.training.start import finished, start
