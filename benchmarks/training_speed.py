@@ -81,6 +81,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--peers", type=Path, default=Path("~/.cache/deepwire-peers").expanduser())
     parser.add_argument("--only", nargs="*", help="names of toolkits; default: deepwire and each peer set up")
     parser.add_argument("--results", type=Path, default=HERE / "results")
+    parser.add_argument("--note", help="a remark for the results, such as what else the machine was doing")
     options = parser.parse_args()
     if options.updates % options.warmup or options.updates <= options.warmup:
         parser.error("--updates must be a multiple of --warmup, the interval of the logs")
@@ -219,6 +220,7 @@ def write_results(
         "versions": versions,
         "updates": options.updates,
         "warmup": options.warmup,
+        "note": options.note,
         "rounds": [asdict(found) for found in rounds],
     }
     stem.with_suffix(".json").write_text(json.dumps(record, indent=1) + "\n")
@@ -262,6 +264,8 @@ def as_table(
         "thread: more threads wait busily). Tokens are real ones with the end of sentence, no padding. "
         "Memory is the peak resident set of the largest process.",
     ]
+    if options.note:
+        lines += ["", options.note]
     return "\n".join(lines) + "\n"
 
 
