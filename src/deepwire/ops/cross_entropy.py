@@ -23,6 +23,8 @@ SmoothingForm = Literal["uniform_wrong", "uniform"]
 # Logits held at a time. On a CPU they should stay in the cache between the passes over them; a GPU needs
 # large products to be busy (docs/performance.md).
 CPU_LOGITS = 4 * 2**20
+# Products with fewer rows than this are slower than the cache is worth.
+LEAST_TOKENS = 256
 GPU_LOGITS = 64 * 2**20
 
 
@@ -100,7 +102,7 @@ def smoothing_masses(smoothing: float, form: SmoothingForm, vocabulary: int) -> 
 def chunk_size(weight: Tensor) -> int:
     """Return how many tokens to take at a time for an output projection `[V, d]`."""
     logits = CPU_LOGITS if weight.device.type == "cpu" else GPU_LOGITS
-    return max(32, logits // weight.size(0))
+    return max(LEAST_TOKENS, logits // weight.size(0))
 
 
 class _Context(FunctionCtx):
