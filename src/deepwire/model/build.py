@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig, StackConfig
-from deepwire.model.connections.base import Sublayer
-from deepwire.model.context import StackContext
-from deepwire.model.cross_attention import CrossAttention
+from deepwire.model.connections.base import ConnectionSection, Sublayer
+from deepwire.model.context import Side, StackContext
 from deepwire.model.embedding import Embedding, TokenTable
 from deepwire.model.feed_forward import FeedForward
+from deepwire.model.fusions.base import FusionSection
 from deepwire.model.head import OutputHead
 from deepwire.model.initialization import initialize
+from deepwire.model.mixers.base import MixerSection, TokenMixer
 from deepwire.model.stack import Stack
 from deepwire.model.translator import TranslationModel
 
@@ -42,11 +44,11 @@ def build_model(
     source_table = TokenTable(source_vocabulary, config.d_model, pad_id)
     shared = tie in ("all", "inputs")
     target_table = source_table if shared else TokenTable(target_vocabulary, config.d_model, pad_id)
-    tied = tie in ("all", "output")
-    output_table = target_table if tied else TokenTable(target_vocabulary, config.d_model, pad_id)
     contexts = config.contexts()
-    encoder = build_stack(config.encoder, contexts["encoder"])
-    decoder = build_stack(config.decoder, contexts["decoder"])
+    encoder, decoder = build_stacks(config, contexts)
+    width = decoder.connection.result_width(config.d_model)
+    tied = tie in ("all", "output")
+    output_table = target_table if tied else TokenTable(target_vocabulary, width, pad_id)
     model = TranslationModel(
         config,
         _embedding(config, source_table, contexts["encoder"]),
@@ -59,10 +61,31 @@ def build_model(
     return model
 
 
-def build_stack(config: StackConfig, context: StackContext) -> Stack:
-    """Build one stack; `ValueError` where a socket does not fit the others."""
-    if context.side not in config.mixer.sides:
-        raise ValueError(f"{context.side}.mixer: {config.mixer.type} does not work in the {context.side}")
+def build_stacks(config: ModelConfig, contexts: Mapping[Side, StackContext]) -> tuple[Stack, Stack]:
+    """Build encoder and decoder; `ValueError` where a socket does not fit the others."""
+    encoder = _stack(config.encoder, contexts["encoder"])
+    decoder = _stack(config.decoder, contexts["decoder"])
+    dim = config.d_model
+    given, wanted = encoder.connection.result_width(dim), decoder.connection.memory_width(dim)
+    if given != wanted:
+        raise ValueError(
+            f"encoder.connection {config.encoder.connection.type} gives vectors of width {given}, "
+            f"and decoder.connection {config.decoder.connection.type} reads width {wanted}"
+        )
+    width = decoder.connection.result_width(dim)
+    if width != dim and config.embeddings.tie in ("all", "output"):
+        raise ValueError(
+            f"embeddings.tie: with decoder.connection {config.decoder.connection.type} the output projection "
+            f"reads width {width}, so it cannot be the embedding of width {dim}; tie inputs or none"
+        )
+    return encoder, decoder
+
+
+def _stack(config: StackConfig, context: StackContext) -> Stack:
+    for socket in ("mixer", "connection", "fusion"):
+        section: MixerSection | ConnectionSection | FusionSection = getattr(config, socket)
+        if context.side not in section.sides:
+            raise ValueError(f"{context.side}.{socket}: {section.type} does not work in the {context.side}")
     kinds: list[Sublayer] = ["mixer"]
     if context.side == "decoder" and not config.mixer.absorbs_cross_attention:
         kinds.append("cross")
@@ -70,15 +93,30 @@ def build_stack(config: StackConfig, context: StackContext) -> Stack:
         kinds.append("feed_forward")
     connection = config.connection.build(context, tuple(kinds))
     context = replace(context, norm_style=connection.norm_style)
-    layers = range(config.layers)
+
+    def layers(kind: Sublayer) -> list[int]:
+        return sorted({call.layer for call in connection.calls if call.kind == kind})
+
     return Stack(
         connection,
         config.aggregation.build(context),
-        config.fusion.build(context),
-        [config.mixer.build(context) for _ in layers],
-        [CrossAttention(context) for _ in layers] if "cross" in kinds else [],
-        [FeedForward(context) for _ in layers] if "feed_forward" in kinds else [],
+        config.fusion.build(replace(context, dim=connection.result_width(context.dim))),
+        [
+            _mixer(config.mixer, replace(context, mixer_input=connection.mixer_width(layer, context.dim)))
+            for layer in layers("mixer")
+        ],
+        [config.connection.cross_attention(context) for _ in layers("cross")],
+        [FeedForward(context) for _ in layers("feed_forward")],
     )
+
+
+def _mixer(config: MixerSection, context: StackContext) -> TokenMixer:
+    if context.mixer_input != context.dim and not config.reads_any_width:
+        raise ValueError(
+            f"{context.side}.mixer: {config.type} reads vectors of width {context.dim} only, not "
+            f"{context.mixer_input} as this connection gives it"
+        )
+    return config.build(context)
 
 
 def _embedding(config: ModelConfig, table: TokenTable, context: StackContext) -> Embedding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field, model_validator
@@ -79,12 +80,10 @@ class ModelConfig(Section):
         """Build every socket once, without memory, so that what does not fit is refused with the file."""
         import torch
 
-        from deepwire.model.build import build_stack
+        from deepwire.model.build import build_stacks
 
         with torch.device("meta"):
-            contexts = self.contexts()
-            for side, context in contexts.items():
-                build_stack(self.stack(side), context)
+            build_stacks(self, self.contexts())
 
     def stack(self, side: Side) -> StackConfig:
         """The stack of one side."""
@@ -110,6 +109,4 @@ class ModelConfig(Section):
             )
             for side in sides
         )
-        from dataclasses import replace
-
         return {"encoder": encoder, "decoder": replace(decoder, shared=encoder.shared)}

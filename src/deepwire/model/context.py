@@ -66,6 +66,7 @@ class StackContext:
         max_length: Longest sequence, for tables of learned positions.
         shared: Modules that both stacks may own together.
         norm_style: Where the connection of this stack normalises; known to aggregations and fusions.
+        mixer_input: Width of what the mixer reads; `dim` without it.
     """
 
     side: Side
@@ -81,6 +82,7 @@ class StackContext:
     feed_forward_bias: Literal["both", "first", "none"]
     shared: SharedModules = field(default_factory=SharedModules)
     norm_style: NormStyle = "input"
+    mixer_input: int | None = None
 
     @property
     def causal(self) -> bool:

@@ -50,8 +50,8 @@ class Stack(nn.Module):
         """
         single = len(encoded) == 1
         return tuple(
-            cross.project(encoded[0 if single else layer], bias)
-            for layer, cross in enumerate(self._crosses())
+            reader.project(encoded[0 if single else layer], bias)
+            for layer, reader in enumerate(self._readers())
         )
 
     def init_states(self, rows: int, like: Tensor) -> tuple[State, ...]:
@@ -78,8 +78,8 @@ class Stack(nn.Module):
         """
         connection, fusion = self.connection, self.fusion
         history, x = self.aggregation.start(x)
-        depth = connection.start(x)
-        kept = [depth[0]] if 0 in fusion.keeps else []
+        depth = connection.start(x, padding)
+        kept = [connection.result(depth)] if 0 in fusion.keeps else []
         old, new = iter(states or ()), []
         for index, call in enumerate(connection.calls):
             read = connection.read(depth, index)
@@ -88,16 +88,18 @@ class Stack(nn.Module):
             elif call.kind == "feed_forward":
                 output = self.feed_forwards[call.layer](read)
             elif states is None:
-                output = self._mixer(call.layer).parallel(read, padding)
+                output = self._mixer(call.layer).parallel(read, padding, self._memory_of(call.layer, memory))
             else:
-                output, state = self._mixer(call.layer).step(read, next(old), position)
+                output, state = self._mixer(call.layer).step(
+                    read, next(old), position, self._memory_of(call.layer, memory)
+                )
                 new.append(state)
             depth = connection.write(depth, index, read, output)
             if call.closes:
                 history, x = self.aggregation.close(history, depth[0], call.layer)
                 depth = (x, *depth[1:])
                 if call.layer + 1 in fusion.keeps:
-                    kept.append(x)
+                    kept.append(connection.result(depth))
         return fusion(kept, connection.normalise), tuple(new)
 
     def parts(self) -> Mapping[str, nn.Module]:
@@ -114,5 +116,11 @@ class Stack(nn.Module):
     def _mixer(self, layer: int) -> TokenMixer:
         return cast("TokenMixer", self.mixers[layer])  # a ModuleList forgets the type
 
-    def _crosses(self) -> list[CrossAttention]:
-        return [cast("CrossAttention", cross) for cross in self.crosses]
+    def _readers(self) -> Sequence[CrossAttention | TokenMixer]:
+        """What looks at the encoder: cross-attentions, or mixers that take their place."""
+        if len(self.crosses):
+            return [cast("CrossAttention", cross) for cross in self.crosses]
+        return [self._mixer(layer) for layer in range(len(self.mixers))]
+
+    def _memory_of(self, layer: int, memory: Sequence[Memory]) -> Memory | None:
+        return memory[layer] if memory and not len(self.crosses) else None

@@ -27,6 +27,8 @@ class Aggregation(nn.Module, ABC):
 class AggregationSection(Section, ABC):
     """Base of an aggregation's settings."""
 
+    type: str
+
     @abstractmethod
     def build(self, context: StackContext) -> Aggregation:
         """The aggregation of a whole stack."""

@@ -9,7 +9,8 @@ from typing import ClassVar, Literal
 from torch import Tensor, nn
 
 from deepwire.config.base import Section
-from deepwire.model.context import NormStyle, StackContext
+from deepwire.model.context import NormStyle, Side, StackContext
+from deepwire.model.cross_attention import CrossAttention
 
 Sublayer = Literal["mixer", "cross", "feed_forward"]
 # The first tensor is the stream [B, T, d]; the others are the connection's own. It lives within one pass.
@@ -46,9 +47,21 @@ class Connection(nn.Module, ABC):
     norm_style: ClassVar[NormStyle]
     calls: tuple[Call, ...]
 
+    def mixer_width(self, layer: int, dim: int) -> int:
+        """Width of what the mixer of a layer reads; the stream's width `dim` as a rule."""
+        return dim
+
+    def result_width(self, dim: int) -> int:
+        """Width of what leaves the stack; the stream's width `dim` as a rule."""
+        return dim
+
+    def memory_width(self, dim: int) -> int:
+        """Width of the encoder's results that a decoder with this connection reads; `dim` as a rule."""
+        return dim
+
     @abstractmethod
-    def start(self, x: Tensor) -> DepthState:
-        """The state of depth 0 from the embedding `[B, T, d]`."""
+    def start(self, x: Tensor, padding: Tensor | None = None) -> DepthState:
+        """The state of depth 0 from the embedding `[B, T, d]`; `padding` as a mixer gets it."""
 
     @abstractmethod
     def read(self, state: DepthState, index: int) -> Tensor:
@@ -58,16 +71,26 @@ class Connection(nn.Module, ABC):
     def write(self, state: DepthState, index: int, read: Tensor, output: Tensor) -> DepthState:
         """The state after call number `index` read `read` and gave `output`."""
 
+    def result(self, state: DepthState) -> Tensor:
+        """What fusions see of the state between two layers, `[B, T, result_width]`: the stream as a rule."""
+        return state[0]
+
     def normalise(self, x: Tensor) -> Tensor:
-        """What leaves the stack of a stream `[B, T, d]`: the final norm, where the connection has one."""
+        """The final norm of a `result`, where the connection has one."""
         return x
 
 
 class ConnectionSection(Section, ABC):
     """Base of a connection's settings."""
 
+    type: str
+    sides: ClassVar[frozenset[Side]] = frozenset({"encoder", "decoder"})
     has_feed_forward: ClassVar[bool] = True
 
     @abstractmethod
     def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
         """The connection of a whole stack whose layers have sub-layers of these kinds."""
+
+    def cross_attention(self, context: StackContext) -> CrossAttention:
+        """The cross-attention of one decoder layer."""
+        return CrossAttention(context)

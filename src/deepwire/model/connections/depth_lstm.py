@@ -189,7 +189,7 @@ class DepthLSTM(_DepthRecurrent):
         self.gates = nn.ModuleList(gates(number) for number in sorted(set(self.gate_of)))
         self.hiddens = nn.ModuleList(hidden(number) for number in sorted(set(self.hidden_of)))
 
-    def start(self, x: Tensor) -> DepthState:
+    def start(self, x: Tensor, padding: Tensor | None = None) -> DepthState:
         """Output and cell of depth 0 are both the embedding (2024, section 2.2)."""
         return (x, x)
 
@@ -211,7 +211,7 @@ class DepthRNN(_DepthRecurrent):
             _hidden(config, context, self.input_width) for _ in range(context.layers)
         )
 
-    def start(self, x: Tensor) -> DepthState:
+    def start(self, x: Tensor, padding: Tensor | None = None) -> DepthState:
         """Begin with the embedding."""
         return (x,)
 

@@ -34,7 +34,7 @@ class PreNorm(Connection):
         self.final_norm = context.norm()
         self.dropout = Dropout(context.dropout.sublayer)
 
-    def start(self, x: Tensor) -> DepthState:
+    def start(self, x: Tensor, padding: Tensor | None = None) -> DepthState:
         """Begin with the embedding."""
         return (x,)
 
@@ -80,7 +80,7 @@ class PostNorm(Connection):
         self.embedding_norm = context.norm() if embedding_norm else None
         self.dropout = Dropout(context.dropout.sublayer)
 
-    def start(self, x: Tensor) -> DepthState:
+    def start(self, x: Tensor, padding: Tensor | None = None) -> DepthState:
         """Begin with the embedding, normalised where asked for."""
         return (x if self.embedding_norm is None else self.embedding_norm(x),)
 

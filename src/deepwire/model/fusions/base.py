@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
 from deepwire.config.base import Section
-from deepwire.model.context import StackContext
+from deepwire.model.context import Side, StackContext
 
 Probabilities = Literal["arithmetic", "geometric"]
 
@@ -26,7 +26,7 @@ class Fusion(nn.Module, ABC):
 
     @abstractmethod
     def forward(self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
-        """The results, each `[B, T, d]`.
+        """The results, each `[B, T, d]`: one, or in an encoder one for each decoder layer.
 
         Args:
             kept: Outputs of the layers in `keeps`, lowest first, each `[B, T, d]`.
@@ -40,6 +40,9 @@ class Fusion(nn.Module, ABC):
 
 class FusionSection(Section, ABC):
     """Base of a fusion's settings."""
+
+    type: str
+    sides: ClassVar[frozenset[Side]] = frozenset({"encoder", "decoder"})
 
     @abstractmethod
     def build(self, context: StackContext) -> Fusion:

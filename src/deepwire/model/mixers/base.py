@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from deepwire.config.base import Section
 from deepwire.model.context import Side, StackContext
+from deepwire.model.cross_attention import Memory
 
 State = tuple[Tensor, ...]
 
@@ -21,13 +22,14 @@ class TokenMixer(nn.Module, ABC):
     """
 
     @abstractmethod
-    def parallel(self, x: Tensor, padding: Tensor | None) -> Tensor:
+    def parallel(self, x: Tensor, padding: Tensor | None, memory: Memory | None = None) -> Tensor:
         """Mix a whole sequence: `[B, T, d]` to `[B, T, d]`.
 
         Args:
             x: The sequence, padded on the right.
             padding: `[B, 1, 1, T]`, 0 at words and -inf at padding; None for a decoder, whose causal order
                 keeps padding from being seen.
+            memory: What `project` made, for a mixer that takes the place of cross-attention too.
         """
 
     @abstractmethod
@@ -35,15 +37,28 @@ class TokenMixer(nn.Module, ABC):
         """The state before the first position; type and device as `like`."""
 
     @abstractmethod
-    def step(self, x: Tensor, state: State, position: int) -> tuple[Tensor, State]:
+    def step(
+        self, x: Tensor, state: State, position: int, memory: Memory | None = None
+    ) -> tuple[Tensor, State]:
         """Mix position number `position` (from 0), `[rows, 1, d]`; consumes the state, returns the next."""
+
+    def project(self, encoded: Tensor, bias: Tensor) -> Memory:
+        """Make the memory of encoder output `[N, S, d]`, as `CrossAttention.project` does.
+
+        Only mixers whose section says `absorbs_cross_attention` have one.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not look at the encoder")
 
 
 class MixerSection(Section, ABC):
     """Base of a mixer's settings."""
 
+    type: str
     sides: ClassVar[frozenset[Side]] = frozenset({"encoder", "decoder"})
+    # Whether it attends to the encoder too, so that the layer has no cross-attention of its own.
     absorbs_cross_attention: ClassVar[bool] = False
+    # Whether it can read vectors wider than the stream (`context.mixer_input`).
+    reads_any_width: ClassVar[bool] = False
 
     @abstractmethod
     def build(self, context: StackContext) -> TokenMixer:

@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
+from deepwire.model.cross_attention import Memory
 from deepwire.model.mixers.base import MixerSection, State, TokenMixer
 from deepwire.ops.attention import attention
 
@@ -73,7 +74,7 @@ class SelfAttention(TokenMixer):
         self.output = nn.Linear(context.dim, context.dim, bias=context.attention_bias)
         self.relative = relative
 
-    def parallel(self, x: Tensor, padding: Tensor | None) -> Tensor:
+    def parallel(self, x: Tensor, padding: Tensor | None, memory: Memory | None = None) -> Tensor:
         """Attend within `[B, T, d]`; see the base class."""
         query, key, value = self._project(x)
         bias = padding
@@ -88,7 +89,9 @@ class SelfAttention(TokenMixer):
         empty = like.new_empty(rows, self.heads, 0, like.size(-1) // self.heads)
         return (empty, empty)
 
-    def step(self, x: Tensor, state: State, position: int) -> tuple[Tensor, State]:
+    def step(
+        self, x: Tensor, state: State, position: int, memory: Memory | None = None
+    ) -> tuple[Tensor, State]:
         """Attend from `[rows, 1, d]` to itself and the positions before."""
         query, key, value = self._project(x)
         keys, values = (self._with_room(kept, position) for kept in state)
