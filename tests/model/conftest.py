@@ -1,5 +1,9 @@
-"""Small models run faster on one thread than on several that wait for each other."""
+"""Makes `socket_checks` importable; small models run faster on one thread than on several that wait."""
+
+import sys
+from pathlib import Path
 
 import torch
 
+sys.path.insert(0, str(Path(__file__).parent))
 torch.set_num_threads(1)

@@ -1,0 +1,124 @@
+"""What must hold for every choice of the sockets, checked on one model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+
+import torch
+from torch import Tensor
+
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.state import DecoderState
+from deepwire.model.translator import TranslationModel
+
+SIZE, TOLERANCE = 23, 2e-5
+SMALL: Mapping[str, object] = {
+    "d_model": 16,
+    "heads": 4,
+    "feed_forward": 24,
+    "dropout": 0.0,
+    "max_length": 12,
+}
+
+
+def small_model(settings: Mapping[str, object], seed: int = 0) -> TranslationModel:
+    """A model of d 16 with 3 + 3 layers unless the settings say otherwise; its parameters are far from their
+    initial values, so that nothing is hidden behind a zero."""
+    merged: dict[str, object] = deepcopy(dict(SMALL))
+    for key, value in settings.items():
+        merged[key] = {"layers": 3, **value} if key in ("encoder", "decoder") else value
+    for side in ("encoder", "decoder"):
+        merged.setdefault(side, {"layers": 3})
+    torch.manual_seed(seed)
+    model = build_model(ModelConfig.model_validate(merged), SIZE, SIZE)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def check_model(settings: Mapping[str, object], seed: int = 0) -> None:
+    """Check gradients, padding, causality, steps and state selection of the model that settings describe."""
+    model = small_model(settings, seed)
+    check_gradients(model)
+    with torch.no_grad():
+        check_padding(model)
+        check_causality(model)
+        check_steps(model)
+        check_selection(model)
+
+
+def _batch() -> tuple[Tensor, Tensor, Tensor]:
+    source = torch.tensor([[4, 9, 5, 17, 2], [8, 6, 2, 0, 0], [11, 2, 0, 0, 0]])
+    target_input = torch.tensor([[1, 5, 9, 12, 4, 7], [1, 6, 6, 3, 0, 0], [1, 19, 0, 0, 0, 0]])
+    target_output = torch.tensor([[5, 9, 12, 4, 7, 2], [6, 6, 3, 2, 0, 0], [19, 2, 0, 0, 0, 0]])
+    return source, target_input, target_output
+
+
+def check_gradients(model: TranslationModel) -> None:
+    """Forward and backward are finite, and every parameter gets a gradient."""
+    loss = model.loss(*_batch(), 0.1).smoothed
+    assert torch.isfinite(loss)
+    model.zero_grad()
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, f"{name} has no gradient"
+        assert torch.isfinite(parameter.grad).all(), f"the gradient of {name} is not finite"
+    model.zero_grad()
+
+
+def check_padding(model: TranslationModel) -> None:
+    """A sentence gets the same probabilities alone and padded in a batch."""
+    source, target_input, _ = _batch()
+    together = model.log_probs(source, target_input)
+    for row in range(3):
+        words = slice(0, int((source[row] != 0).sum()))
+        tokens = slice(0, int((target_input[row] != 0).sum()))
+        alone = model.log_probs(source[row : row + 1, words], target_input[row : row + 1, tokens])
+        difference = (together[row, tokens] - alone[0]).abs().max().item()
+        assert difference < TOLERANCE, f"padding changes row {row} by {difference:.1e}"
+
+
+def check_causality(model: TranslationModel) -> None:
+    """A later target token never changes an earlier output."""
+    source, target_input, _ = _batch()
+    before = model.log_probs(source[:1], target_input[:1])
+    for changed in range(1, target_input.size(1)):
+        other = target_input[:1].clone()
+        other[0, changed] = 21
+        after = model.log_probs(source[:1], other)
+        assert torch.allclose(before[0, :changed], after[0, :changed], atol=TOLERANCE), f"token {changed}"
+        assert not torch.allclose(before[0, changed], after[0, changed], atol=1e-6), "a token had no effect"
+
+
+def check_steps(model: TranslationModel) -> None:
+    """Step by step gives what the whole pass gives."""
+    source, target_input, _ = _batch()
+    whole = model.log_probs(source, target_input)
+    state = model.start(source, 6)
+    for position in range(target_input.size(1)):
+        log_probs, state = model.step(target_input[:, position], state)
+        difference = (log_probs - whole[:, position]).abs().max().item()
+        assert difference < TOLERANCE, f"step {position} deviates by {difference:.1e}"
+
+
+def check_selection(model: TranslationModel) -> None:
+    """Expanding, reordering and dropping rows of a state equals doing so with the batch."""
+    source, target_input, _ = _batch()
+    order = torch.tensor([2, 0])
+
+    def advance(state: DecoderState, tokens: Tensor, width: int) -> DecoderState:
+        for position in range(tokens.size(1)):
+            _, state = model.step(tokens[:, position].repeat_interleave(width), state)
+        return state
+
+    state = advance(model.start(source, 6).expand(2), target_input[:, :3], 2)
+    state = state.take(torch.tensor([1, 0, 3, 3, 4, 5])).keep(order)
+    rows = torch.tensor([7, 3, 5, 9])
+    found, _ = model.step(rows, state)
+    alone = advance(model.start(source[order], 6).expand(2), target_input[order, :3], 2)
+    expected, _ = model.step(rows, alone)
+    difference = (found - expected).abs().max().item()
+    assert difference < TOLERANCE, f"selected states deviate by {difference:.1e}"
