@@ -2,8 +2,16 @@
 
 from typing import Annotated
 
+from pydantic import Field
+
+from deepwire.model.mixers.average_attention import AverageAttentionConfig
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.named import by_name
 
-# The next mixer joins with `|`, and `Field(discriminator="type")` in front of `by_name`.
-MixerConfig = Annotated[SelfAttentionConfig, by_name]
+MixerConfig = Annotated[
+    Annotated[
+        SelfAttentionConfig | AverageAttentionConfig,
+        Field(discriminator="type"),
+    ],
+    by_name,
+]

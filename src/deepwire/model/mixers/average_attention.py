@@ -1,0 +1,110 @@
+"""Average attention (AAN): the mean of the past in place of attention weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from deepwire.model.context import Side, StackContext
+from deepwire.model.cross_attention import Memory
+from deepwire.model.feed_forward import FeedForward
+from deepwire.model.mixers.base import MixerSection, State, TokenMixer
+from deepwire.ops.dropout import Dropout
+
+Bias = Literal["both", "first", "none"]
+
+
+class AverageAttentionConfig(MixerSection):
+    """Average attention (Zhang et al. 2018)."""
+
+    type: Literal["average_attention"] = "average_attention"
+    sides: ClassVar[frozenset[Side]] = frozenset({"decoder"})
+    feed_forward: Literal["plain", "normalised", "none"] = Field(
+        "plain",
+        description="network on the average: plain (the paper), normalised (a norm before its activation: "
+        "Neutron's) or none (what the released code and Neutron do unless told otherwise)",
+    )
+    feed_forward_bias: Bias | None = Field(
+        None,
+        description="biases of that network; by default model.bias.feed_forward, and none if normalised",
+    )
+
+    @model_validator(mode="after")
+    def _bias_has_a_network(self) -> AverageAttentionConfig:
+        if self.feed_forward == "none" and self.feed_forward_bias is not None:
+            raise ValueError("feed_forward_bias means nothing with feed_forward: none; leave it out")
+        return self
+
+    def build(self, context: StackContext) -> TokenMixer:
+        """One average attention of a decoder."""
+        if self.feed_forward == "none":
+            return AverageAttention(context, None)
+        bias = self.feed_forward_bias
+        if self.feed_forward == "plain":
+            return AverageAttention(
+                context, FeedForward(replace(context, feed_forward_bias=bias or context.feed_forward_bias))
+            )
+        return AverageAttention(
+            context, NormalisedFeedForward(replace(context, feed_forward_bias=bias or "none"))
+        )
+
+
+class NormalisedFeedForward(FeedForward):
+    """drop(W2 drop(act(LN(W1 x)))), the network that Neutron puts on the average."""
+
+    def __init__(self, context: StackContext) -> None:
+        super().__init__(context)
+        self.norm = nn.LayerNorm(context.feed_forward, eps=context.norm_eps)
+        self.output_dropout = Dropout(context.dropout.sublayer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `[B, T, d]` to `[B, T, d]`."""
+        inner = self.dropout(self.activation(self.norm(self.input(x))))
+        hidden: Tensor = self.output_dropout(self.output(inner))
+        return hidden
+
+
+class AverageAttention(TokenMixer):
+    """i * x + f * g with g_t = FFN(mean of x_1 ... x_t), [i | f] = sigmoid(W [x | g] + b).
+
+    Zhang, Xiong and Su 2018, "Accelerating Neural Transformer via an Average Attention Network", equations 1
+    and 2; equation 3, residual and norm, is the connection's. The state while decoding is the sum of all x so
+    far, `[rows, 1, d]`, in float32 as it grows.
+    """
+
+    def __init__(self, context: StackContext, feed_forward: FeedForward | None) -> None:
+        super().__init__()
+        self.dim = context.dim
+        self.feed_forward = feed_forward
+        self.gates = nn.Linear(2 * context.dim, 2 * context.dim)
+
+    def parallel(self, x: Tensor, padding: Tensor | None, memory: Memory | None = None) -> Tensor:
+        """Mix `[B, T, d]`; see the base class."""
+        return self.combine(x, running_mean(x))
+
+    def init_state(self, rows: int, like: Tensor) -> State:
+        """The empty sum."""
+        return (like.new_zeros(rows, 1, self.dim, dtype=torch.float32),)
+
+    def step(
+        self, x: Tensor, state: State, position: int, memory: Memory | None = None
+    ) -> tuple[Tensor, State]:
+        """Mix `[rows, 1, d]` with the mean of all positions up to it."""
+        total = state[0] + x
+        return self.combine(x, (total / (position + 1)).to(x.dtype)), (total,)
+
+    def combine(self, x: Tensor, average: Tensor) -> Tensor:
+        """Gate the input and its averages, both `[B, T, d]`; the averages pass the network first."""
+        seen = average if self.feed_forward is None else self.feed_forward(average)
+        own, past = self.gates(torch.cat((x, seen), -1)).sigmoid().chunk(2, -1)
+        return own * x + past * seen
+
+
+def running_mean(x: Tensor) -> Tensor:
+    """Mean of each position and all before it: `[B, T, d]` to `[B, T, d]`; summed in float32."""
+    count = torch.arange(1, x.size(1) + 1, device=x.device, dtype=torch.float32)
+    return (x.cumsum(1, dtype=torch.float32) / count.unsqueeze(-1)).to(x.dtype)
