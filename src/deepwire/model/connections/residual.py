@@ -4,34 +4,62 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from deepwire.model.connections.base import Connection, ConnectionSection, DepthState, Sublayer, plain_calls
+from deepwire.model.connections.base import (
+    Call,
+    Connection,
+    ConnectionSection,
+    DepthState,
+    Sublayer,
+    plain_calls,
+)
 from deepwire.model.context import StackContext
 from deepwire.ops.dropout import Dropout
+
+Residual = Literal["input", "normalised"]
 
 
 class PreNormConfig(ConnectionSection):
     """Layer norm before each sub-layer, and one after the stack."""
 
     type: Literal["pre_norm"] = "pre_norm"
+    residual: Residual = Field(
+        "input",
+        description="what the output of a sub-layer is added to: its input, or its normalised input "
+        "(normalised: Neutron's default order)",
+    )
+    mixer_norm: bool = Field(
+        True,
+        description="false: the mixer reads the stream as it is, as around Neutron's multi-head "
+        "highly parallelised LSTM",
+    )
+    final_norm: bool = Field(True, description="one more norm after the stack")
 
     def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
         """The connection of a whole stack."""
-        return PreNorm(context, kinds)
+        return PreNorm(self, context, kinds)
 
 
 class PreNorm(Connection):
-    """x <- x + drop(F(LN(x))), with a final norm (Wang et al. 2019, equation 4)."""
+    """x <- x + drop(F(LN(x))), with a final norm (Wang et al. 2019, equation 4).
+
+    With the residual taken from the normalised input, x <- LN(x) + drop(F(LN(x))): the post-norm Transformer
+    with one more norm, on the embedding. A mixer without norm reads x and is added to x.
+    """
 
     norm_style = "input"
 
-    def __init__(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
+    def __init__(self, config: PreNormConfig, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
         super().__init__()
         self.calls = plain_calls(context.layers, kinds)
-        self.norms = nn.ModuleList(context.norm() for _ in self.calls)
-        self.final_norm = context.norm()
+        self.residual = config.residual
+        self.norms = nn.ModuleList(
+            context.norm() if config.mixer_norm or call.kind != "mixer" else nn.Identity()
+            for call in self.calls
+        )
+        self.final_norm = context.norm() if config.final_norm else None
         self.dropout = Dropout(context.dropout.sublayer)
 
     def start(self, x: Tensor, padding: Tensor | None = None) -> DepthState:
@@ -44,13 +72,12 @@ class PreNorm(Connection):
         return read
 
     def write(self, state: DepthState, index: int, read: Tensor, output: Tensor) -> DepthState:
-        """Add the output to the stream."""
-        return (state[0] + self.dropout(output),)
+        """Add the output to the stream, or to its normalised form."""
+        return ((read if self.residual == "normalised" else state[0]) + self.dropout(output),)
 
     def normalise(self, x: Tensor) -> Tensor:
-        """The final norm."""
-        normal: Tensor = self.final_norm(x)
-        return normal
+        """The final norm, where there is one."""
+        return x if self.final_norm is None else self.final_norm(x)
 
 
 class PostNormConfig(ConnectionSection):
@@ -62,10 +89,24 @@ class PostNormConfig(ConnectionSection):
         description="also normalise the embedding: Neutron's default order, where each residual is "
         "taken from the normalised input and a final norm closes the stack, is exactly this",
     )
+    mixer_norm: bool = Field(
+        True,
+        description="false: no norm between a layer and the mixer of the next one, as around Neutron's "
+        "multi-head highly parallelised LSTM; the last layer keeps its norm",
+    )
+
+    @model_validator(mode="after")
+    def _norms_fit(self) -> PostNormConfig:
+        if self.embedding_norm and not self.mixer_norm:
+            raise ValueError(
+                "mixer_norm: false leaves out the norms in front of all mixers, and the norm of the "
+                "embedding is the one in front of the first; leave out embedding_norm"
+            )
+        return self
 
     def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
         """The connection of a whole stack."""
-        return PostNorm(context, kinds, embedding_norm=self.embedding_norm)
+        return PostNorm(self, context, kinds)
 
 
 class PostNorm(Connection):
@@ -73,11 +114,15 @@ class PostNorm(Connection):
 
     norm_style = "output"
 
-    def __init__(self, context: StackContext, kinds: tuple[Sublayer, ...], *, embedding_norm: bool) -> None:
+    def __init__(self, config: PostNormConfig, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
         super().__init__()
         self.calls = plain_calls(context.layers, kinds)
-        self.norms = nn.ModuleList(context.norm() for _ in self.calls)
-        self.embedding_norm = context.norm() if embedding_norm else None
+
+        def has_norm(call: Call) -> bool:
+            return config.mixer_norm or not call.closes or call.layer == context.layers - 1
+
+        self.norms = nn.ModuleList(context.norm() if has_norm(call) else nn.Identity() for call in self.calls)
+        self.embedding_norm = context.norm() if config.embedding_norm else None
         self.dropout = Dropout(context.dropout.sublayer)
 
     def start(self, x: Tensor, padding: Tensor | None = None) -> DepthState:
