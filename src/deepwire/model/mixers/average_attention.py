@@ -73,7 +73,7 @@ class AverageAttention(TokenMixer):
 
     Zhang, Xiong and Su 2018, "Accelerating Neural Transformer via an Average Attention Network", equations 1
     and 2; equation 3, residual and norm, is the connection's. The state while decoding is the sum of all x so
-    far, `[rows, 1, d]`, in float32 as it grows.
+    far, `[rows, 1, d]`.
     """
 
     def __init__(self, context: StackContext, feed_forward: FeedForward | None) -> None:
@@ -88,7 +88,7 @@ class AverageAttention(TokenMixer):
 
     def init_state(self, rows: int, like: Tensor) -> State:
         """The empty sum."""
-        return (like.new_zeros(rows, 1, self.dim, dtype=torch.float32),)
+        return (empty_sum(rows, self.dim, like),)
 
     def step(
         self, x: Tensor, state: State, position: int, memory: Memory | None = None
@@ -100,11 +100,22 @@ class AverageAttention(TokenMixer):
     def combine(self, x: Tensor, average: Tensor) -> Tensor:
         """Gate the input and its averages, both `[B, T, d]`; the averages pass the network first."""
         seen = average if self.feed_forward is None else self.feed_forward(average)
-        own, past = self.gates(torch.cat((x, seen), -1)).sigmoid().chunk(2, -1)
+        gates: Tensor = self.gates(torch.cat((x, seen), -1)).sigmoid()
+        own, past = gates.chunk(2, -1)
         return own * x + past * seen
 
 
 def running_mean(x: Tensor) -> Tensor:
-    """Mean of each position and all before it: `[B, T, d]` to `[B, T, d]`; summed in float32."""
-    count = torch.arange(1, x.size(1) + 1, device=x.device, dtype=torch.float32)
-    return (x.cumsum(1, dtype=torch.float32) / count.unsqueeze(-1)).to(x.dtype)
+    """Mean of each position and all before it: `[B, T, d]` to `[B, T, d]`, summed in float32 at least."""
+    wide = _wide(x)
+    count = torch.arange(1, x.size(1) + 1, device=x.device, dtype=wide)
+    return (x.cumsum(1, dtype=wide) / count.unsqueeze(-1)).to(x.dtype)
+
+
+def empty_sum(rows: int, dim: int, like: Tensor) -> Tensor:
+    """Zeros `[rows, 1, d]` of the type in which `running_mean` sums, so that steps add up to the same."""
+    return like.new_zeros(rows, 1, dim, dtype=_wide(like))
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)

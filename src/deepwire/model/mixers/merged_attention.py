@@ -1,0 +1,93 @@
+"""Merged attention (MAtt): the mean of the past and attention to the encoder in one sub-layer."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from deepwire.model.context import Side, StackContext
+from deepwire.model.cross_attention import Memory
+from deepwire.model.mixers.average_attention import empty_sum, running_mean
+from deepwire.model.mixers.base import MixerSection, State, TokenMixer
+from deepwire.ops.attention import attention
+
+
+class MergedAttentionConfig(MixerSection):
+    """Merged attention (Zhang et al. 2019), in place of a decoder's self-attention and cross-attention."""
+
+    type: Literal["merged_attention"] = "merged_attention"
+    sides: ClassVar[frozenset[Side]] = frozenset({"decoder"})
+    absorbs_cross_attention: ClassVar[bool] = True
+    average_value: Literal["shared", "own"] = Field(
+        "shared",
+        description="value projection of the average: shared with the attention (the released code), or its "
+        "own (five matrices a layer, which the parameter counts of Xu et al. 2024 need)",
+    )
+
+    def build(self, context: StackContext) -> TokenMixer:
+        """One merged attention of a decoder."""
+        return MergedAttention(context, own_value=self.average_value == "own")
+
+
+class MergedAttention(TokenMixer):
+    """(heads(softmax(x Wq (m Wk)^T / sqrt(h)) m Wv) + mean of the past of x Wv) Wo; m is the encoder output.
+
+    Zhang, Titov and Sennrich 2019, "Improving Deep Transformer with Depth-Scaled Initialization and Merged
+    Attention": average attention without gates and network, added to the cross-attention before the output
+    projection. `own_value` gives the average its own Wv. Dropout is on the attention weights only. The state
+    while decoding is the sum of all x Wv so far, `[rows, 1, d]`.
+    """
+
+    def __init__(self, context: StackContext, *, own_value: bool) -> None:
+        super().__init__()
+        self.heads, self.dim, self.dropout = context.heads, context.dim, context.dropout.attention
+
+        def linear() -> nn.Linear:
+            return nn.Linear(context.dim, context.dim, bias=context.attention_bias)
+
+        # Apart, not one product: what Glorot's initialisation makes of a matrix depends on its shape.
+        self.query, self.key, self.value, self.output = linear(), linear(), linear(), linear()
+        self.average_value = linear() if own_value else None
+
+    def project(self, encoded: Tensor, bias: Tensor) -> Memory:
+        """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`."""
+        key, value = self._split(self.key(encoded)), self._split(self.value(encoded))
+        return Memory(key.contiguous(), value.contiguous(), bias)
+
+    def parallel(self, x: Tensor, padding: Tensor | None, memory: Memory | None = None) -> Tensor:
+        """Mix `[N * W, T, d]`, attending to the memory of N sentences; W rows of one follow each other."""
+        return self._join(x, running_mean(self._values(x)), memory)
+
+    def init_state(self, rows: int, like: Tensor) -> State:
+        """The empty sum."""
+        return (empty_sum(rows, self.dim, like),)
+
+    def step(
+        self, x: Tensor, state: State, position: int, memory: Memory | None = None
+    ) -> tuple[Tensor, State]:
+        """Mix `[rows, 1, d]` with the mean of all positions up to it, attending to the memory."""
+        values = self._values(x)
+        total = state[0] + values
+        return self._join(x, (total / (position + 1)).to(values.dtype), memory), (total,)
+
+    def _values(self, x: Tensor) -> Tensor:
+        """What is averaged, `[B, T, d]`."""
+        values: Tensor = (self.value if self.average_value is None else self.average_value)(x)
+        return values
+
+    def _join(self, x: Tensor, average: Tensor, memory: Memory | None) -> Tensor:
+        """Attend from x, add the average, and project; both `[N * W, T, d]`."""
+        if memory is None:
+            raise ValueError("merged attention needs the memory of the encoder")
+        # The W rows (beams) of a sentence become further queries, so that one memory serves them all.
+        query = self._split(self.query(x).reshape(memory.key.size(0), -1, self.dim))
+        drop = self.dropout if self.training else 0.0
+        seen = attention(query, memory.key, memory.value, bias=memory.bias, causal=False, dropout=drop)
+        joined: Tensor = self.output(seen.transpose(1, 2).reshape(x.shape) + average)
+        return joined
+
+    def _split(self, x: Tensor) -> Tensor:
+        """`[N, T, d]` to `[N, H, T, h]`."""
+        return x.view(*x.shape[:2], self.heads, -1).transpose(1, 2)
