@@ -89,7 +89,7 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
     kinds: list[Sublayer] = ["mixer"]
     if context.side == "decoder" and not config.mixer.absorbs_cross_attention:
         kinds.append("cross")
-    if config.connection.has_feed_forward:
+    if config.feed_forward and config.connection.has_feed_forward:
         kinds.append("feed_forward")
     connection = config.connection.build(context, tuple(kinds))
     context = replace(context, norm_style=connection.norm_style)

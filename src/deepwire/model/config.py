@@ -42,6 +42,9 @@ class StackConfig(Section):
     connection: ConnectionConfig = PreNormConfig()
     aggregation: AggregationConfig = LastConfig()
     fusion: FusionConfig = TopConfig()
+    feed_forward: bool = Field(
+        True, description="whether layers have feed-forward sub-layers; some connections never have any"
+    )
 
 
 class ModelConfig(Section):
