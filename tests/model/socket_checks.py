@@ -50,7 +50,7 @@ def check_model(settings: Mapping[str, object], seed: int = 0) -> None:
         check_selection(model)
 
 
-def _batch() -> tuple[Tensor, Tensor, Tensor]:
+def batch() -> tuple[Tensor, Tensor, Tensor]:
     source = torch.tensor([[4, 9, 5, 17, 2], [8, 6, 2, 0, 0], [11, 2, 0, 0, 0]])
     target_input = torch.tensor([[1, 5, 9, 12, 4, 7], [1, 6, 6, 3, 0, 0], [1, 19, 0, 0, 0, 0]])
     target_output = torch.tensor([[5, 9, 12, 4, 7, 2], [6, 6, 3, 2, 0, 0], [19, 2, 0, 0, 0, 0]])
@@ -59,7 +59,7 @@ def _batch() -> tuple[Tensor, Tensor, Tensor]:
 
 def check_gradients(model: TranslationModel) -> None:
     """Forward and backward are finite, and every parameter gets a gradient."""
-    loss = model.loss(*_batch(), 0.1).smoothed
+    loss = model.loss(*batch(), 0.1).smoothed
     assert torch.isfinite(loss)
     model.zero_grad()
     loss.backward()
@@ -71,7 +71,7 @@ def check_gradients(model: TranslationModel) -> None:
 
 def check_padding(model: TranslationModel) -> None:
     """A sentence gets the same probabilities alone and padded in a batch."""
-    source, target_input, _ = _batch()
+    source, target_input, _ = batch()
     together = model.log_probs(source, target_input)
     for row in range(3):
         words = slice(0, int((source[row] != 0).sum()))
@@ -83,7 +83,7 @@ def check_padding(model: TranslationModel) -> None:
 
 def check_causality(model: TranslationModel) -> None:
     """A later target token never changes an earlier output."""
-    source, target_input, _ = _batch()
+    source, target_input, _ = batch()
     before = model.log_probs(source[:1], target_input[:1])
     for changed in range(1, target_input.size(1)):
         other = target_input[:1].clone()
@@ -95,7 +95,7 @@ def check_causality(model: TranslationModel) -> None:
 
 def check_steps(model: TranslationModel) -> None:
     """Step by step gives what the whole pass gives."""
-    source, target_input, _ = _batch()
+    source, target_input, _ = batch()
     whole = model.log_probs(source, target_input)
     state = model.start(source, 6)
     for position in range(target_input.size(1)):
@@ -106,7 +106,7 @@ def check_steps(model: TranslationModel) -> None:
 
 def check_selection(model: TranslationModel) -> None:
     """Expanding, reordering and dropping rows of a state equals doing so with the batch."""
-    source, target_input, _ = _batch()
+    source, target_input, _ = batch()
     order = torch.tensor([2, 0])
 
     def advance(state: DecoderState, tokens: Tensor, width: int) -> DecoderState:

@@ -218,3 +218,40 @@ def test_impossible_smoothing_is_refused(smoothing: float) -> None:
 def test_an_unknown_form_is_refused() -> None:
     with pytest.raises(ValueError, match="uniform_wrong"):
         smoothing_masses(0.1, "other", 5)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("ignored", [(), (0, 3), (1, 2, 4), (0, 1, 2, 3, 4)])
+def test_ignored_targets_count_nothing(ignored: tuple[int, ...]) -> None:
+    """As if the caller had left those rows out; their gradient is zero."""
+    torch.manual_seed(1)
+    hidden = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
+    target = torch.tensor([1, 2, 3, 4, 5])
+    target[list(ignored)] = 0
+    real = target != 0
+    with_them = linear_cross_entropy(hidden, weight, None, target, smoothing=0.1, ignore=0)
+    found = torch.autograd.grad(with_them[0], (hidden, weight))
+    without = linear_cross_entropy(hidden[real], weight, None, target[real], smoothing=0.1)
+    expected = torch.autograd.grad(without[0], (hidden, weight))
+    for one, other in zip((*with_them, *found), (*without, *expected), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_compiled_it_is_one_call_with_the_same_result(with_bias: bool) -> None:
+    """No graph break, although the number of real tokens is known at run time only."""
+    torch.manual_seed(1)
+    hidden, weight = torch.randn(6, 4, requires_grad=True), torch.randn(7, 4, requires_grad=True)
+    bias = torch.randn(7, requires_grad=True) if with_bias else None
+    target = torch.tensor([1, 0, 3, 4, 0, 6])
+
+    def loss() -> tuple[torch.Tensor, torch.Tensor]:
+        return linear_cross_entropy(hidden, weight, bias, target, smoothing=0.1, ignore=0)
+
+    learners = [hidden, weight, *([] if bias is None else [bias])]
+    expected = loss()
+    found = torch.compile(loss, backend="aot_eager", fullgraph=True)()
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(found[0], learners), torch.autograd.grad(expected[0], learners)
+    )

@@ -44,23 +44,26 @@ class OutputHead(nn.Module):
         self, results: Sequence[Tensor], targets: Tensor, smoothing: float, form: SmoothingForm
     ) -> LossSums:
         """Sum the loss of decoder results `[B, T, d]` against targets `[B, T]`; padding does not count."""
-        real = targets != self.table.pad_id
-        wanted = targets[real]
+        pad = self.table.pad_id
+        tokens = (targets != pad).sum()
         weights = self._log_weights()
         smoothed, nll = [], []
         for result in results:
-            hidden = result[real]
             loss, likelihood = linear_cross_entropy(
-                hidden, self.table.weight, self.bias, wanted, smoothing=smoothing, form=form
+                result.flatten(0, 1),
+                self.table.weight,
+                self.bias,
+                targets.flatten(),
+                smoothing=smoothing,
+                form=form,
+                ignore=pad,
             )
             smoothed.append(loss)
             nll.append(likelihood)
         if weights is None:
-            return LossSums(smoothed[0], nll[0], real.sum())
+            return LossSums(smoothed[0], nll[0], tokens)
         psi = weights.exp()
-        return LossSums(
-            (psi * torch.stack(smoothed)).sum(), (psi.detach() * torch.stack(nll)).sum(), real.sum()
-        )
+        return LossSums((psi * torch.stack(smoothed)).sum(), (psi.detach() * torch.stack(nll)).sum(), tokens)
 
     def log_probs(self, results: Sequence[Tensor]) -> Tensor:
         """Log-probabilities of every token, `[..., V]` float32, of results `[..., d]`."""

@@ -12,7 +12,8 @@ Label smoothing: Szegedy et al. 2016 (Rethinking the Inception Architecture), se
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from collections.abc import Sequence
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor
@@ -36,6 +37,7 @@ def linear_cross_entropy(
     *,
     smoothing: float,
     form: SmoothingForm = "uniform_wrong",
+    ignore: int | None = None,
     chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Sum the label-smoothed cross-entropy of the targets without holding all logits.
@@ -43,12 +45,13 @@ def linear_cross_entropy(
     Under autocast the products run in its type; softmax, sums and the weights' gradient stay float32.
 
     Args:
-        hidden: What the decoder says of each real target token, `[N, d]`; padding is left out by the caller.
+        hidden: What the decoder says of each target token, `[N, d]`.
         weight: Output projection `[V, d]`; may be the embedding matrix.
         bias: Output bias `[V]`, or None.
         target: Token ids `[N]`, int64.
         smoothing: The probability mass taken from the true token, at least 0 and below 1.
         form: Who receives that mass: "uniform_wrong" gives it to the V - 1 other tokens, "uniform" to all V.
+        ignore: Tokens with this target (padding) count nothing and cost no product.
         chunk: Tokens taken at a time; chosen by device and vocabulary when None.
 
     Returns:
@@ -60,12 +63,13 @@ def linear_cross_entropy(
     """
     on_target, on_each = smoothing_masses(smoothing, form, weight.size(0))
     size = chunk if chunk is not None else chunk_size(weight)
-    learns = torch.is_grad_enabled() and any(
-        x is not None and x.requires_grad for x in (hidden, weight, bias)
-    )
-    smoothed, nll = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden, weight, bias, target, on_target, on_each, size, learns
-    )
+    learns = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden, weight, bias)]
+    arguments = (hidden, weight, bias, target, on_target, on_each, ignore, size, _types(hidden)[0], learns)
+    if torch.compiler.is_compiling():
+        # One opaque call: the compiler could not see through the number of real tokens.
+        smoothed, nll, *_ = _compiled_loss(*arguments)
+        return smoothed, nll
+    smoothed, nll = _LinearCrossEntropy.apply(*arguments)  # type: ignore[no-untyped-call]
     return smoothed, nll
 
 
@@ -108,8 +112,7 @@ def chunk_size(weight: Tensor) -> int:
 class _Context(FunctionCtx):
     """What the forward pass leaves for the backward pass."""
 
-    needs_input_grad: tuple[bool, ...]
-    gradients: tuple[Tensor | None, Tensor | None, Tensor | None]
+    gradients: tuple[Tensor | None, ...]
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -124,36 +127,115 @@ class _LinearCrossEntropy(torch.autograd.Function):
         target: Tensor,
         on_target: float,
         on_each: float,
+        ignore: int | None,
         chunk: int,
-        learns: bool,
+        cast: torch.dtype,
+        learns: list[bool],
     ) -> tuple[Tensor, Tensor]:
         """Return (smoothed sum, nll sum); shapes as in `linear_cross_entropy`."""
-        hidden_learns, weight_learns, bias_learns, *_ = ctx.needs_input_grad
-        needs = (learns and hidden_learns, learns and weight_learns, learns and bias_learns)
-        with torch.autocast(hidden.device.type, enabled=False):
-            work = _Work(hidden, weight, bias, needs)
-            for start in range(0, hidden.size(0), chunk):
-                work.add(start, min(start + chunk, hidden.size(0)), target, on_target)
-            smoothed = work.finish(on_target, on_each)
-        ctx.gradients = work.gradients()
-        ctx.mark_non_differentiable(work.nll)
-        return smoothed, work.nll
+        smoothed, nll, *gradients = _loss_and_gradients(
+            hidden, weight, bias, target, on_target, on_each, ignore, chunk, cast, learns
+        )
+        ctx.gradients = tuple(gradients)
+        ctx.mark_non_differentiable(nll)
+        return smoothed, nll
 
     @staticmethod
     @once_differentiable
     def backward(ctx: _Context, grad: Tensor, _nll_grad: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the gradients by the one that arrives for the smoothed sum."""
-        scaled = tuple(None if kept is None else kept * grad.to(kept.dtype) for kept in ctx.gradients)
-        return (*scaled, None, None, None, None, None)
+        return (*_scaled(ctx.gradients, grad), *(None,) * 7)
+
+
+def _loss_and_gradients(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    on_target: float,
+    on_each: float,
+    ignore: int | None,
+    chunk: int,
+    cast: torch.dtype,
+    learns: list[bool],
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """Return (smoothed sum, nll sum) and the gradients of hidden, weight and bias where they learn."""
+    real = None if ignore is None else (target != ignore).nonzero().squeeze(1)
+    rows = hidden if real is None else hidden.index_select(0, real)
+    ids = target if real is None else target.index_select(0, real)
+    with torch.autocast(hidden.device.type, enabled=False):
+        work = _Work(rows, weight, bias, cast, learns)
+        for start in range(0, rows.size(0), chunk):
+            work.add(start, min(start + chunk, rows.size(0)), ids, on_target)
+        smoothed = work.finish(on_target, on_each)
+    for_hidden, for_weight, for_bias = work.gradients()
+    if real is not None and for_hidden is not None:
+        for_hidden = torch.zeros_like(hidden).index_copy_(0, real, for_hidden)
+    return smoothed, work.nll, for_hidden, for_weight, for_bias
+
+
+def _scaled(gradients: Sequence[Tensor | None], grad: Tensor) -> tuple[Tensor | None, ...]:
+    return tuple(None if kept is None else kept * grad.to(kept.dtype) for kept in gradients)
+
+
+@torch.library.custom_op("deepwire::linear_cross_entropy", mutates_args=())
+def _compiled_loss(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    on_target: float,
+    on_each: float,
+    ignore: int | None,
+    chunk: int,
+    cast: torch.dtype,
+    learns: list[bool],
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """`_loss_and_gradients` as one call of a compiled graph; what does not learn has an empty gradient."""
+    smoothed, nll, *gradients = _loss_and_gradients(
+        hidden, weight, bias, target, on_target, on_each, ignore, chunk, cast, learns
+    )
+    kept = [hidden.new_empty(0) if gradient is None else gradient for gradient in gradients]
+    return smoothed, nll.clone(), kept[0], kept[1], kept[2]
+
+
+@_compiled_loss.register_fake
+def _(hidden: Tensor, weight: Tensor, bias: Tensor | None, *rest: object) -> tuple[Tensor, ...]:
+    wide = _types(hidden)[1]
+    gradients = [
+        torch.empty_like(owner) if owner is not None and learning else hidden.new_empty(0)
+        for owner, learning in zip((hidden, weight, bias), cast("list[bool]", rest[-1]), strict=True)
+    ]
+    return (hidden.new_empty((), dtype=wide), hidden.new_empty((), dtype=wide), *gradients)
+
+
+class _SavedContext(FunctionCtx):
+    """What a compiled graph leaves for the backward pass."""
+
+    saved_tensors: tuple[Tensor, ...]
+    learns: list[bool]
+
+
+def _save(ctx: _SavedContext, inputs: tuple[object, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.learns = cast("list[bool]", inputs[-1])
+    ctx.save_for_backward(*output[2:])
+
+
+def _compiled_backward(ctx: _SavedContext, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    gradients = [kept if learns else None for kept, learns in zip(ctx.saved_tensors, ctx.learns, strict=True)]
+    return (*_scaled(gradients, grad), *(None,) * 7)
+
+
+_compiled_loss.register_autograd(_compiled_backward, setup_context=_save)
 
 
 class _Work:
     """Sums and gradients that grow chunk by chunk."""
 
     def __init__(
-        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, needs: tuple[bool, bool, bool]
+        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, cast: torch.dtype, needs: list[bool]
     ) -> None:
-        self.cast, self.wide = _types(hidden)
+        self.cast, self.wide = cast, _types(hidden)[1]
         self.hidden, self.weight, self.bias = hidden, weight, bias
         self.rows, self.matrix = hidden.to(self.cast), weight.to(self.cast)
         self.nll = hidden.new_zeros((), dtype=self.wide)
