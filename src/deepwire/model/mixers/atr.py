@@ -1,0 +1,61 @@
+"""ATR: a recurrence whose twin gates come from adding and subtracting two products."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from deepwire.model.context import StackContext
+from deepwire.model.mixers.base import State, TokenMixer
+from deepwire.model.mixers.recurrent import Cell, Product, RecurrentMixer, RecurrentSection
+
+Carried = Literal["state", "product"]
+
+
+class ATRConfig(RecurrentSection):
+    """Addition-subtraction twin-gated recurrence (Zhang et al. 2018)."""
+
+    type: Literal["atr"] = "atr"
+    carried: Carried = Field(
+        "state",
+        description="what the forget gate lets through: the previous state h (the paper), or q = U h + b "
+        "(product: Neutron)",
+    )
+    bias: bool = Field(True, description="biases of both products")
+
+    def build(self, context: StackContext) -> TokenMixer:
+        """One recurrence of a decoder."""
+        width = context.mixer_input or context.dim
+        return RecurrentMixer(ATRCell(width, context.dim, carried=self.carried, bias=self.bias))
+
+
+class ATRCell(Cell):
+    """h' = i * p + f * h with p = W x + b_p, q = U h + b_q, i = sigmoid(p + q), f = sigmoid(p - q).
+
+    Zhang et al. 2018, "Simplifying Neural Machine Translation with Addition-Subtraction Twin-Gated Recurrent
+    Networks". Neutron has f * q in the place of f * h. The state is (h,).
+    """
+
+    leaves: ClassVar[int] = 1
+
+    def __init__(self, width: int, dim: int, *, carried: Carried = "state", bias: bool = True) -> None:
+        super().__init__()
+        self.dim, self.carried = dim, carried
+        self.input = nn.Linear(width, dim, bias=bias)
+        self.recurrent = nn.Linear(dim, dim, bias=bias)
+
+    def products(self) -> tuple[Product, Product]:
+        """The two maps."""
+        return (
+            Product(self.input.weight, self.input.bias),
+            Product(self.recurrent.weight, self.recurrent.bias),
+        )
+
+    def forward(self, given: Tensor, state: State, recurrent: Product, kept: Tensor | None) -> State:
+        """The next (h,)."""
+        own, past = given, recurrent.of(state[0])
+        carried = state[0] if self.carried == "state" else past
+        return (torch.addcmul((own + past).sigmoid() * own, (own - past).sigmoid(), carried),)

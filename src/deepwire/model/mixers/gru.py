@@ -1,0 +1,101 @@
+"""GRU: a gated recurrent unit with layer norm inside."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from deepwire.model.context import StackContext
+from deepwire.model.mixers.base import State, TokenMixer
+from deepwire.model.mixers.recurrent import (
+    CANDIDATE_ACTIVATIONS,
+    CandidateActivation,
+    Cell,
+    GateNorm,
+    Product,
+    RecurrentMixer,
+    RecurrentSection,
+)
+from deepwire.model.norm import PartsNorm
+
+
+class GRUConfig(RecurrentSection):
+    """Gated recurrent unit with layer norm (Cho et al. 2014; the norms are Neutron's)."""
+
+    type: Literal["gru"] = "gru"
+    activation: CandidateActivation = Field("tanh", description="of the candidate")
+    gate_norm: GateNorm = Field(
+        "joint", description="statistics of the gates' norm: joint over both gates (Neutron), or separate"
+    )
+    bias: bool = Field(False, description="biases of the products in front of the norms (Neutron: none)")
+
+    def build(self, context: StackContext) -> TokenMixer:
+        """One unit of a decoder."""
+        return RecurrentMixer(
+            GRUCell(
+                context.mixer_input or context.dim,
+                context.dim,
+                eps=context.norm_eps,
+                activation=self.activation,
+                gate_norm=self.gate_norm,
+                bias=self.bias,
+                dropout=context.dropout.activation,
+            )
+        )
+
+
+class GRUCell(Cell):
+    """h' = (1 - f) * drop(n) + f * h with i, f = sigmoid(LN(W [x | h])) and n = act(LN(W_x x + i * U h)).
+
+    Cho et al. 2014, section 2.3, with layer norm as in Neutron. `gates` stacks W_i and W_f,
+    `[2 d, d_in + d]`. The state is (h,).
+    """
+
+    leaves: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        width: int,
+        dim: int,
+        *,
+        eps: float,
+        activation: CandidateActivation = "tanh",
+        gate_norm: GateNorm = "joint",
+        bias: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.width, self.dim, self.dropout = width, dim, dropout
+        self.gates = nn.Linear(width + dim, 2 * dim, bias=bias)
+        self.input = nn.Linear(width, dim, bias=bias)
+        self.recurrent = nn.Linear(dim, dim, bias=bias)
+        self.gate_norm = PartsNorm(2, dim, eps=eps, joint=gate_norm == "joint")
+        self.norm = nn.LayerNorm(dim, eps=eps)
+        self.activation = CANDIDATE_ACTIVATIONS[activation]
+
+    def products(self) -> tuple[Product, Product]:
+        """Gates and candidate from one product of x, `[3 d, d_in]`, and one of h, `[3 d, d]`."""
+        weight, bias = self.gates.weight, self.gates.bias
+        nothing = None if bias is None else torch.zeros_like(bias)
+        return (
+            _stacked(weight[:, : self.width], bias, self.input),
+            _stacked(weight[:, self.width :], nothing, self.recurrent),
+        )
+
+    def forward(self, given: Tensor, state: State, recurrent: Product, kept: Tensor | None) -> State:
+        """The next (h,)."""
+        past, gates = recurrent.of(state[0]), 2 * self.dim
+        reset, keep = self.gate_norm(given[:, :gates] + past[:, :gates]).sigmoid().unbind(1)
+        candidate = self.activation(self.norm(torch.addcmul(given[:, gates:], reset, past[:, gates:])))
+        if kept is not None:
+            candidate = candidate * kept
+        return (torch.lerp(candidate, state[0], keep),)
+
+
+def _stacked(weight: Tensor, bias: Tensor | None, candidate: nn.Linear) -> Product:
+    """The maps of gates and candidate as one."""
+    both = None if bias is None else torch.cat((bias, candidate.bias))
+    return Product(torch.cat((weight, candidate.weight)), both)

@@ -1,0 +1,126 @@
+"""Classic recurrence as a token mixer: a cell is run over the positions, one after the other.
+
+Chen et al. 2018 (The Best of Both Worlds) use it in their decoder; Xu et al. 2021 (Multi-Head Highly
+Parallelized LSTM Decoder, Table 2) put it in the place of masked self-attention.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Literal, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deepwire.model.context import Side
+from deepwire.model.cross_attention import Memory
+from deepwire.model.mixers.base import MixerSection, State, TokenMixer
+from deepwire.ops.dropout import dropout
+
+GateNorm = Literal["separate", "joint"]
+CandidateActivation = Literal["tanh", "relu", "gelu"]
+CANDIDATE_ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+}
+
+
+class RecurrentSection(MixerSection, ABC):
+    """What the settings of recurrent mixers have in common.
+
+    They run in the decoder only: over the source they would see nothing to the right of a word.
+    """
+
+    sides: ClassVar[frozenset[Side]] = frozenset({"decoder"})
+    reads_any_width: ClassVar[bool] = True
+
+
+class Product(NamedTuple):
+    """One linear map: weight `[out, in]` and bias `[out]`, or no bias."""
+
+    weight: Tensor
+    bias: Tensor | None
+
+    def of(self, x: Tensor) -> Tensor:
+        """Apply it to the last axis."""
+        return functional.linear(x, self.weight, self.bias)
+
+
+class Cell(nn.Module, ABC):
+    """One step of a recurrence, as two linear maps and what is done with their results.
+
+    The map of the input does not wait for the previous step, so it is taken of all positions at once; the map
+    of the previous output is taken in every step.
+
+    Attributes:
+        dim: Width of its output and of each tensor of its state.
+        leaves: Tensors of its state, each `[rows, dim]`; the first is the output.
+        dropout: Dropout of the candidate.
+    """
+
+    leaves: ClassVar[int]
+    dim: int
+    dropout: float = 0.0
+
+    @abstractmethod
+    def products(self) -> tuple[Product, Product]:
+        """The maps of the input and of the previous output."""
+
+    @abstractmethod
+    def forward(self, given: Tensor, state: State, recurrent: Product, kept: Tensor | None) -> State:
+        """The next state.
+
+        Args:
+            given: The map of this step's input, `[rows, n]`.
+            state: The state before this step.
+            recurrent: The map of the previous output.
+            kept: Factors of dropout for the candidate, `[rows, dim]`, or None.
+        """
+
+
+class RecurrentMixer(TokenMixer):
+    """h_t = cell(x_t, h_{t-1}), from a learned state that begins at zero.
+
+    The state while decoding is that of the cell, each tensor `[rows, d]`. `initial` is `[leaves, d]`.
+    """
+
+    def __init__(self, cell: Cell) -> None:
+        super().__init__()
+        self.cell = cell
+        self.initial = nn.Parameter(torch.zeros(cell.leaves, cell.dim))
+
+    def parallel(self, x: Tensor, padding: Tensor | None, memory: Memory | None = None) -> Tensor:
+        """Run over `[B, T, d_in]`, giving `[B, T, d]`; padding on the right is seen by nobody before it."""
+        read, recurrent = self.cell.products()
+        given = read.of(x.transpose(0, 1))  # time first, so that each step reads a contiguous block
+        # Where products have a narrower type (autocast), the weight is converted once, not in every step.
+        recurrent = Product(recurrent.weight.to(given.dtype), recurrent.bias)
+        length, rows = given.shape[:2]
+        kept = self._kept(given, length, rows)
+        state = self.init_state(rows, x)
+        outputs = []
+        for number, given_now in enumerate(given.unbind(0)):
+            state = self.cell(given_now, state, recurrent, None if kept is None else kept[number])
+            outputs.append(state[0])
+        return torch.stack(outputs, 1).to(x.dtype)
+
+    def init_state(self, rows: int, like: Tensor) -> State:
+        """The learned state, the same in every row."""
+        return tuple(leaf.expand(rows, -1) for leaf in self.initial.to(like.dtype).unbind(0))
+
+    def step(
+        self, x: Tensor, state: State, position: int, memory: Memory | None = None
+    ) -> tuple[Tensor, State]:
+        """One step of the cell on `[rows, 1, d_in]`."""
+        read, recurrent = self.cell.products()
+        given = read.of(x[:, 0])
+        following = self.cell(given, state, recurrent, self._kept(given, x.size(0)))
+        return following[0].unsqueeze(1), following
+
+    def _kept(self, like: Tensor, *sizes: int) -> Tensor | None:
+        if not self.training or self.cell.dropout == 0:
+            return None
+        return dropout(like.new_ones(*sizes, self.cell.dim), self.cell.dropout, training=True)
