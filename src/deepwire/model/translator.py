@@ -108,7 +108,8 @@ class TranslationModel(nn.Module):
         results, bias = self.encode(source)
         memory = self.decoder.bind(results, bias)
         sentences = source.size(0)
-        states = self.decoder.init_states(sentences, results[0])
+        # The encoder's results may be wider than the decoder's stream, of which mixers keep states.
+        states = self.decoder.init_states(sentences, results[0][..., : self.config.d_model])
         return DecoderState(memory, states, position=0, rows=sentences, sentences=sentences)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:

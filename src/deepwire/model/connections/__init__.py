@@ -4,13 +4,26 @@ from typing import Annotated
 
 from pydantic import Field
 
+from deepwire.model.connections.collaboration import CollaborationConfig
 from deepwire.model.connections.depth_lstm import DepthLSTMConfig, DepthRNNConfig
 from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
+from deepwire.model.connections.rezero import ReZeroConfig
+from deepwire.model.connections.rnmt import RNMTConfig
+from deepwire.model.connections.runge_kutta import RungeKuttaConfig
+from deepwire.model.connections.sdu import SDUConfig
 from deepwire.model.named import by_name
 
 ConnectionConfig = Annotated[
     Annotated[
-        PreNormConfig | PostNormConfig | DepthLSTMConfig | DepthRNNConfig,
+        PreNormConfig
+        | PostNormConfig
+        | DepthLSTMConfig
+        | DepthRNNConfig
+        | RNMTConfig
+        | CollaborationConfig
+        | ReZeroConfig
+        | SDUConfig
+        | RungeKuttaConfig,
         Field(discriminator="type"),
     ],
     by_name,

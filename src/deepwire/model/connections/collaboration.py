@@ -1,0 +1,180 @@
+"""Contextual collaboration: a recurrent summary of the encoder's blocks reaches every layer on both sides.
+
+Wei et al. 2020 (Multiscale Collaborative Deep Models for Neural Machine Translation), where decoder layer k
+reads block k of the encoder (fusion `blocks`). Each attention has a partner that looks at the summary, and a
+gate decides between the two.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from deepwire.model.connections.base import Connection, ConnectionSection, DepthState, Sublayer, plain_calls
+from deepwire.model.connections.residual import PreNorm, PreNormConfig
+from deepwire.model.context import StackContext
+from deepwire.model.cross_attention import CrossAttention, Memory
+from deepwire.model.fusions.blocks import block_size
+from deepwire.ops.dropout import Dropout
+
+
+class CollaborationConfig(ConnectionSection):
+    """Pre-norm with a gated look at the summary of the encoder's blocks; for both stacks together."""
+
+    type: Literal["collaboration"] = "collaboration"
+
+    def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
+        """The connection of a whole stack."""
+        if context.side == "encoder":
+            return EncoderCollaboration(context, kinds)
+        if "cross" not in kinds:
+            raise ValueError(
+                "connection: collaboration gates the cross-attention, and the mixer leaves the decoder none"
+            )
+        return DecoderCollaboration(PreNormConfig(), context, kinds)
+
+    def cross_attention(self, context: StackContext) -> CrossAttention:
+        """Attention to block and summary."""
+        return GatedCrossAttention(context)
+
+
+class Gate(nn.Module):
+    """g * s + (1 - g) * a with g = sigma(W1 s + b + W2 a), feature by feature."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.own = nn.Linear(dim, dim)
+        self.context = nn.Linear(dim, dim, bias=False)
+
+    def forward(self, own: Tensor, context: Tensor) -> Tensor:
+        """Mix a sub-layer's own output s with that of its partner a, both `[B, T, d]`."""
+        gate: Tensor = (self.own(own) + self.context(context)).sigmoid()
+        return gate * own + (1 - gate) * context
+
+
+class DepthGRU(nn.Module):
+    """One step of a gated recurrent unit over depth, the same for every position (Cho et al. 2014).
+
+    h' = (1 - z) * tanh(W_n x + b_n + r * (U_n h + c_n)) + z * h, with the gates r and z each
+    sigma(W x + b + U h + c). The rows of both maps are those of r, z and n.
+    """
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.input = nn.Linear(dim, 3 * dim)
+        self.hidden = nn.Linear(dim, 3 * dim)
+
+    def forward(self, x: Tensor, hidden: Tensor) -> Tensor:
+        """The next state of input and state, all `[B, T, d]`."""
+        of_input, of_hidden = self.input(x).chunk(3, -1), self.hidden(hidden).chunk(3, -1)
+        reset = (of_input[0] + of_hidden[0]).sigmoid()
+        keep = (of_input[1] + of_hidden[1]).sigmoid()
+        new = torch.tanh(of_input[2] + reset * of_hidden[2])
+        following: Tensor = new + keep * (hidden - new)
+        return following
+
+
+class EncoderCollaboration(Connection):
+    """Encoder layers read the summary h of the blocks below through an attention beside their mixer.
+
+    With h_0 the embedding and h_k = GRU(output of block k, h_{k-1}), the layers of block k + 1 compute
+    n = LN(x), s = mixer(n), a = attention(n, LN'(LN_k(h_k))), x <- x + drop(gate(s, a)),
+    x <- x + drop(FFN(LN(x))). There are as many blocks as decoder layers. No norm closes the stack.
+
+    The state is (stream, h, LN_k(h_k), padding), the result stream and h side by side, `[B, S, 2 d]`.
+    """
+
+    norm_style = "input"
+
+    def __init__(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
+        super().__init__()
+        self.calls = plain_calls(context.layers, kinds)
+        self.block = block_size(context)
+        layers = range(context.layers)
+        self.norms = nn.ModuleList(context.norm() for _ in self.calls)
+        self.summary = DepthGRU(context.dim)
+        self.summary_norms = nn.ModuleList(context.norm() for _ in layers[:: self.block])
+        self.context_norms = nn.ModuleList(context.norm() for _ in layers)
+        self.contexts = nn.ModuleList(CrossAttention(context) for _ in layers)
+        self.gates = nn.ModuleList(Gate(context.dim) for _ in layers)
+        self.dropout = Dropout(context.dropout.sublayer)
+
+    def result_width(self, dim: int) -> int:
+        """Stream and summary."""
+        return 2 * dim
+
+    def start(self, x: Tensor, padding: Tensor | None = None) -> DepthState:
+        """Stream and summary begin with the embedding."""
+        if padding is None:
+            padding = x.new_zeros(x.size(0), 1, 1, x.size(1))
+        return (x, x, self.summary_norms[0](x), padding)
+
+    def read(self, state: DepthState, index: int) -> Tensor:
+        """The normalised stream."""
+        read: Tensor = self.norms[index](state[0])
+        return read
+
+    def write(self, state: DepthState, index: int, read: Tensor, output: Tensor) -> DepthState:
+        """Add the output, the mixer's after its gate; a block that is complete moves the summary on."""
+        x, hidden, context, padding = state
+        call = self.calls[index]
+        if call.kind == "mixer":
+            output = self._gated(call.layer, read, output, context, padding)
+        x = x + self.dropout(output)
+        if call.closes and (call.layer + 1) % self.block == 0:
+            hidden = self.summary(x, hidden)
+            following = (call.layer + 1) // self.block
+            if following < len(self.summary_norms):
+                context = self.summary_norms[following](hidden)
+        return (x, hidden, context, padding)
+
+    def result(self, state: DepthState) -> Tensor:
+        """Stream and summary side by side, `[B, S, 2 d]`."""
+        return torch.cat(state[:2], -1)
+
+    def _gated(self, layer: int, read: Tensor, output: Tensor, context: Tensor, padding: Tensor) -> Tensor:
+        attention = cast("CrossAttention", self.contexts[layer])  # a ModuleList forgets the type
+        memory = attention.project(self.context_norms[layer](context), padding)
+        gated: Tensor = self.gates[layer](output, attention(read, memory))
+        return gated
+
+
+class DecoderCollaboration(PreNorm):
+    """Pre-norm; its cross-attention reads block and summary side by side."""
+
+    def memory_width(self, dim: int) -> int:
+        """Stream and summary of the encoder."""
+        return 2 * dim
+
+
+class GatedCrossAttention(CrossAttention):
+    """gate(attention(n, LN''(block)), attention(n, LN'''(summary))), each with its own projections.
+
+    The memory holds the heads of both attentions, those to the block first: keys and values `[N, 2 H, S, h]`.
+    """
+
+    def __init__(self, context: StackContext) -> None:
+        super().__init__(context)
+        self.summary = CrossAttention(context)
+        self.block_norm, self.summary_norm = context.norm(), context.norm()
+        self.gate = Gate(context.dim)
+
+    def project(self, encoded: Tensor, bias: Tensor) -> Memory:
+        """Make the memory of block output and summary side by side, `[N, S, 2 d]`; bias `[N, 1, 1, S]`."""
+        block, summary = encoded.chunk(2, -1)
+        both = (
+            super().project(self.block_norm(block), bias),
+            self.summary.project(self.summary_norm(summary), bias),
+        )
+        key, value = (torch.cat([getattr(each, name) for each in both], 1) for name in ("key", "value"))
+        return Memory(key, value, bias)
+
+    def forward(self, x: Tensor, memory: Memory) -> Tensor:
+        """Attend from `[N * W, T, d]` to both memories of N sentences, and mix."""
+        key, value = memory.key.chunk(2, 1), memory.value.chunk(2, 1)
+        block = super().forward(x, Memory(key[0], value[0], memory.bias))
+        summary = self.summary(x, Memory(key[1], value[1], memory.bias))
+        mixed: Tensor = self.gate(block, summary)
+        return mixed

@@ -1,0 +1,54 @@
+"""Blocks: every decoder layer reads a block of encoder layers of its own.
+
+Wei et al. 2020 (Multiscale Collaborative Deep Models for Neural Machine Translation), block-scale
+collaboration: the k-th decoder layer attends to the output of the k-th encoder block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from deepwire.model.context import Side, StackContext
+from deepwire.model.fusions.base import Fusion, FusionSection
+
+
+class BlocksConfig(FusionSection):
+    """As many blocks of encoder layers as there are decoder layers."""
+
+    type: Literal["blocks"] = "blocks"
+    sides: ClassVar[frozenset[Side]] = frozenset({"encoder"})
+
+    def build(self, context: StackContext) -> Fusion:
+        """The fusion of a whole stack; nothing to learn."""
+        return Blocks(context)
+
+
+class Blocks(Fusion):
+    """One result for each decoder layer: the last layer of its block, normalised as the connection does."""
+
+    def __init__(self, context: StackContext) -> None:
+        super().__init__()
+        size = block_size(context)
+        self.keeps = frozenset(range(size, context.layers + 1, size))
+
+    def forward(self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+        """Results `[B, S, d]`, lowest block first."""
+        return tuple(normalise(block) for block in kept)
+
+
+def block_size(context: StackContext) -> int:
+    """Encoder layers in a block, when there are as many blocks as decoder layers.
+
+    Raises:
+        ValueError: The blocks would not be equally long.
+    """
+    size, rest = divmod(context.layers, context.other_layers)
+    if rest:
+        raise ValueError(
+            f"{context.layers} encoder layers do not fall into {context.other_layers} equal blocks, one for "
+            "each decoder layer; make encoder.layers a multiple of decoder.layers"
+        )
+    return size
