@@ -1,0 +1,175 @@
+"""Average attention in models, its options, and the mean that it keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from socket_checks import SMALL, check_model, small_model
+from torch import nn
+
+from deepwire.model.config import ModelConfig
+from deepwire.model.mixers.average_attention import (
+    AverageAttention,
+    AverageAttentionConfig,
+    NormalisedFeedForward,
+    running_mean,
+)
+from deepwire.model.mixers.base import TokenMixer
+
+AAN = {"type": "average_attention"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"decoder": {"mixer": "average_attention"}},
+        {"decoder": {"mixer": {**AAN, "feed_forward": "none"}, "connection": "post_norm"}},
+        {"decoder": {"mixer": {**AAN, "feed_forward": "normalised"}, "connection": "depth_lstm"}},
+        {
+            "decoder": {"mixer": {**AAN, "feed_forward_bias": "both"}, "aggregation": "dlcl"},
+            "activation": "glu",
+        },
+    ],
+)
+def test_models(settings: Mapping[str, object]) -> None:
+    """Gradients, padding, causality, steps and beams with other connections, aggregations and activations."""
+    check_model(settings)
+
+
+@settings(max_examples=20, deadline=None)
+@given(seed=st.integers(0, 2**31), length=st.integers(1, 40), scale=st.sampled_from([1e-3, 1.0, 1e3]))
+def test_steps_add_up_to_the_cumulative_mean(seed: int, length: int, scale: float) -> None:
+    """The running sum of the steps gives what the whole sequence gives, at every length and size."""
+    torch.manual_seed(seed)
+    mixer = mixer_of(AverageAttentionConfig(feed_forward="none"))
+    x = scale * torch.randn(2, length, 16)
+    with torch.no_grad():
+        whole = mixer.parallel(x, None)
+        state = mixer.init_state(2, x)
+        for position in range(length):
+            found, state = mixer.step(x[:, position : position + 1], state, position)
+            assert torch.allclose(found[:, 0], whole[:, position], atol=2e-5 * scale, rtol=1e-5)
+
+
+def test_the_mean_is_that_of_the_past() -> None:
+    """Position t gets the mean of positions 1 to t."""
+    x = torch.randn(2, 5, 3)
+    found = running_mean(x)
+    for t in range(5):
+        assert torch.allclose(found[:, t], x[:, : t + 1].mean(1), atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_sums_are_no_narrower_than_float32(dtype: torch.dtype) -> None:
+    """In bfloat16 a sum of ones alone would stop growing at 256; in float64 nothing is rounded to float32."""
+    x = torch.ones(1, 600, 2, dtype=dtype) + (2**-40 if dtype == torch.float64 else 0)
+    assert torch.equal(running_mean(x)[0, -1], x[0, -1])
+    mixer = mixer_of(AverageAttentionConfig(feed_forward="none")).to(dtype)
+    with torch.no_grad():
+        state = mixer.init_state(1, x)
+        step = x[:, :1, :1].expand(1, 1, 16)
+        for position in range(300):
+            _, state = mixer.step(step, state, position)
+    assert state[0].dtype == torch.promote_types(dtype, torch.float32)
+    assert torch.allclose(state[0] / 300, step.to(state[0].dtype))
+
+
+def test_closed_gates_and_open_gates() -> None:
+    """With an open input gate and a closed forget gate only the input is left, and the other way round."""
+    mixer = mixer_of(AverageAttentionConfig(feed_forward="none"))
+    x = torch.randn(2, 4, 16)
+    with torch.no_grad():
+        mixer.gates.weight.zero_()
+        mixer.gates.bias.copy_(torch.cat((torch.full((16,), 50.0), torch.full((16,), -50.0))))
+        assert torch.allclose(mixer.parallel(x, None), x)
+        mixer.gates.bias.neg_()
+        assert torch.allclose(mixer.parallel(x, None), running_mean(x))
+
+
+@pytest.mark.parametrize(
+    ("given", "of_model", "biases"),
+    [
+        ({}, "first", (True, False)),
+        ({}, "none", (False, False)),
+        ({"feed_forward_bias": "both"}, "first", (True, True)),
+        ({"feed_forward": "normalised"}, "both", (False, False)),
+        ({"feed_forward": "normalised", "feed_forward_bias": "first"}, "none", (True, False)),
+    ],
+)
+def test_biases_of_the_network(given: Mapping[str, str], of_model: str, biases: tuple[bool, bool]) -> None:
+    """They follow the model unless the network has a norm or they are given; the gates always have one."""
+    mixer = mixer_of(AverageAttentionConfig.model_validate(dict(given)), {"bias": {"feed_forward": of_model}})
+    network = mixer.feed_forward
+    assert network is not None
+    assert (network.input.bias is not None, network.output.bias is not None) == biases
+    assert mixer.gates.bias is not None
+
+
+@pytest.mark.parametrize(
+    ("network", "count"),
+    [
+        ("none", 1_049_600),
+        ("plain", 1_049_600 + 2 * 512 * 2048 + 2048),
+        ("normalised", 1_049_600 + 2 * 512 * 2048 + 2 * 2048),
+    ],
+)
+def test_parameter_counts(network: str, count: int) -> None:
+    """At d 512 and inner width 2048, as the equations say."""
+    config = AverageAttentionConfig.model_validate({"feed_forward": network})
+    mixer = config.build(ModelConfig().contexts()["decoder"])
+    assert sum(parameter.numel() for parameter in mixer.parameters()) == count
+
+
+def test_dropout_is_inside_the_network_only() -> None:
+    """Without the network training is deterministic; with it, what was asked for is dropped."""
+    x = torch.ones(1, 3, 16)
+    bare = mixer_of(AverageAttentionConfig(feed_forward="none"), {"dropout": 0.5}).train()
+    assert torch.equal(bare.parallel(x, None), bare.parallel(x, None))
+    only_output = {"dropout": {"embedding": 0, "attention": 0, "activation": 0, "sublayer": 0.5}}
+    normalised = mixer_of(AverageAttentionConfig(feed_forward="normalised"), only_output).train()
+    network = normalised.feed_forward
+    assert isinstance(network, NormalisedFeedForward)
+    nn.init.constant_(network.norm.bias, 1.0)
+    torch.manual_seed(0)
+    dropped = (network(x) == 0).float().mean().item()
+    assert 0.2 < dropped < 0.8
+    plain = mixer_of(AverageAttentionConfig(), only_output).train()
+    assert torch.equal(plain.parallel(x, None), plain.parallel(x, None))
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"encoder": {"mixer": "average_attention"}}, "average_attention does not work in the encoder"),
+        ({"decoder": {"mixer": {**AAN, "feed_forward": "big"}}}, "normalised"),
+        (
+            {"decoder": {"mixer": {**AAN, "feed_forward": "none", "feed_forward_bias": "both"}}},
+            "leave it out",
+        ),
+        ({"decoder": {"mixer": {**AAN, "relative": 3}}}, "relative"),
+    ],
+)
+def test_wrong_settings_are_refused(section: Mapping[str, object], message: str) -> None:
+    """When the section is read."""
+    with pytest.raises(ValidationError, match=message):
+        ModelConfig.model_validate(section)
+
+
+def test_the_decoder_keeps_its_cross_attention() -> None:
+    """Average attention takes the place of self-attention only."""
+    model = small_model({"decoder": {"mixer": "average_attention"}})
+    assert len(model.decoder.crosses) == 3
+    assert all(isinstance(mixer, TokenMixer) for mixer in model.decoder.mixers)
+
+
+def mixer_of(config: AverageAttentionConfig, changes: Mapping[str, object] | None = None) -> AverageAttention:
+    """One mixer of a small model."""
+    model = ModelConfig.model_validate({**SMALL, **(changes or {})})
+    mixer = config.build(model.contexts()["decoder"])
+    assert isinstance(mixer, AverageAttention)
+    return mixer

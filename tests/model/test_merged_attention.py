@@ -1,0 +1,117 @@
+"""Merged attention in models, its options, and what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+from pydantic import ValidationError
+from socket_checks import SMALL, check_model, small_model
+from torch import Tensor
+
+from deepwire.model.config import ModelConfig
+from deepwire.model.mixers.average_attention import running_mean
+from deepwire.model.mixers.merged_attention import MergedAttention, MergedAttentionConfig
+
+MATT = {"type": "merged_attention"}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"decoder": {"mixer": "merged_attention"}, "bias": {"attention": True}},
+        {"decoder": {"mixer": {**MATT, "average_value": "own"}, "connection": "post_norm"}},
+        {"decoder": {"mixer": MATT, "connection": "depth_lstm"}},
+        {
+            "encoder": {"fusion": {"type": "groups", "size": 2}},
+            "decoder": {"mixer": MATT, "aggregation": "dlcl"},
+        },
+    ],
+)
+def test_models(settings: Mapping[str, object]) -> None:
+    """Gradients, padding, causality, steps and beams with other connections, aggregations and fusions."""
+    check_model(settings)
+
+
+@pytest.mark.parametrize("value", ["shared", "own"])
+def test_it_is_attention_plus_average(value: str) -> None:
+    """Head by head from the definition, with the encoder's padding hidden."""
+    mixer = mixer_of(value).double()
+    x, encoded, bias = torch.randn(2, 5, 16).double(), torch.randn(2, 4, 16).double(), padding_bias()
+    query, key, values = mixer.query(x), mixer.key(encoded), mixer.value(encoded)
+    heads = []
+    for head in range(4):
+        part = slice(4 * head, 4 * head + 4)
+        scores = query[..., part] @ key[..., part].transpose(1, 2) / 4**0.5 + bias[:, 0]
+        heads.append(scores.softmax(-1) @ values[..., part])
+    averaged = (mixer.average_value or mixer.value)(x)
+    expected = mixer.output(torch.cat(heads, -1) + running_mean(averaged))
+    found = mixer.parallel(x, None, mixer.project(encoded, bias))
+    assert torch.allclose(found, expected, atol=1e-9)
+
+
+def test_rows_of_a_sentence_share_its_memory() -> None:
+    """Two rows a sentence give what two copies of the memory would."""
+    mixer = mixer_of("shared")
+    x, encoded, bias = torch.randn(4, 5, 16), torch.randn(2, 4, 16), padding_bias().float()
+    with torch.no_grad():
+        found = mixer.parallel(x, None, mixer.project(encoded, bias))
+        copied = mixer.project(encoded.repeat_interleave(2, 0), bias.repeat_interleave(2, 0))
+        assert torch.allclose(found, mixer.parallel(x, None, copied), atol=1e-6)
+
+
+def test_dropout_is_on_the_attention_weights_only() -> None:
+    """With nothing to attend to but zeros, training is deterministic; otherwise weights are dropped."""
+    mixer = mixer_of("own", {"dropout": 0.5}).train()
+    x, bias = torch.randn(2, 5, 16), torch.zeros(2, 1, 1, 4)
+    silent, loud = mixer.project(torch.zeros(2, 4, 16), bias), mixer.project(torch.randn(2, 4, 16), bias)
+    assert torch.equal(mixer.parallel(x, None, silent), mixer.parallel(x, None, silent))
+    assert not torch.equal(mixer.parallel(x, None, loud), mixer.parallel(x, None, loud))
+
+
+@pytest.mark.parametrize(("value", "matrices"), [("shared", 4), ("own", 5)])
+@pytest.mark.parametrize("bias", [True, False])
+def test_parameter_counts(value: str, matrices: int, bias: bool) -> None:
+    """Four d x d matrices a layer, or five; a bias for each or for none. No cross-attention beside them."""
+    settings = {"decoder": {"mixer": {**MATT, "average_value": value}}, "bias": {"attention": bias}}
+    model = small_model(settings)
+    counts = model.parameter_groups()
+    assert counts["decoder mixer"] == 3 * matrices * (16 * 16 + 16 * bias)
+    assert "decoder cross-attention" not in counts
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"encoder": {"mixer": "merged_attention"}}, "merged_attention does not work in the encoder"),
+        ({"decoder": {"mixer": {**MATT, "average_value": "none"}}}, "shared"),
+        ({"decoder": {"mixer": {**MATT, "relative": 3}}}, "relative"),
+    ],
+)
+def test_wrong_settings_are_refused(section: Mapping[str, object], message: str) -> None:
+    """When the section is read."""
+    with pytest.raises(ValidationError, match=message):
+        ModelConfig.model_validate(section)
+
+
+def test_it_cannot_run_without_the_encoder() -> None:
+    """Called without memory it says what is missing."""
+    with pytest.raises(ValueError, match="memory of the encoder"):
+        mixer_of("shared").parallel(torch.randn(1, 2, 16), None)
+
+
+def padding_bias() -> Tensor:
+    """Hides the last position of the second of two sentences of four positions."""
+    bias = torch.zeros(2, 1, 1, 4, dtype=torch.float64)
+    bias[1, ..., 3] = float("-inf")
+    return bias
+
+
+def mixer_of(value: str, changes: Mapping[str, object] | None = None) -> MergedAttention:
+    """One mixer of a small model."""
+    torch.manual_seed(0)
+    model = ModelConfig.model_validate({**SMALL, **(changes or {})})
+    mixer = MergedAttentionConfig.model_validate({"average_value": value}).build(model.contexts()["decoder"])
+    assert isinstance(mixer, MergedAttention)
+    return mixer
