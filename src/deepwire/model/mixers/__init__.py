@@ -14,7 +14,12 @@ from deepwire.model.named import by_name
 
 MixerConfig = Annotated[
     Annotated[
-        SelfAttentionConfig | AverageAttentionConfig | LNLSTMConfig | ATRConfig | GRUConfig | MergedAttentionConfig,
+        SelfAttentionConfig
+        | AverageAttentionConfig
+        | LNLSTMConfig
+        | ATRConfig
+        | GRUConfig
+        | MergedAttentionConfig,
         Field(discriminator="type"),
     ],
     by_name,
