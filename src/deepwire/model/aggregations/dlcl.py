@@ -15,6 +15,9 @@ from deepwire.model.aggregations.base import Aggregation, AggregationSection, Hi
 from deepwire.model.context import StackContext
 from deepwire.ops.dropout import Dropout
 
+HistoryNorm = Literal["auto", "before", "after", "none"]
+EmbeddingNorm = Literal["none", "once", "twice"]
+
 
 class DLCLConfig(AggregationSection):
     """Dynamic linear combination of layers, with the ablations of the paper's Table 6."""
@@ -22,12 +25,12 @@ class DLCLConfig(AggregationSection):
     type: Literal["dlcl"] = "dlcl"
     initial: Literal["average", "one"] = Field("average", description="initial weights: 1/N each, or all 1")
     learned: bool = Field(True, description="false keeps the initial weights: the dense residual network")
-    norm: Literal["auto", "before", "after", "none"] = Field(
+    norm: HistoryNorm = Field(
         "auto",
         description="layer norm of each stored output (before, Eq. 8) or of the combination (after, Eq. 9); "
         "auto: after for post_norm, before for the others",
     )
-    embedding_norm: Literal["none", "once", "twice"] = Field(
+    embedding_norm: EmbeddingNorm = Field(
         "once",
         description="norm of the embedding's entry: once (the equations), none (the released code), "
         "twice (the released code's inner switch in post-norm)",
@@ -39,7 +42,8 @@ class DLCLConfig(AggregationSection):
     softmax: bool = Field(False, description="weights of a row are a softmax over its entries")
     window: int | None = Field(None, ge=1, description="only the last so many outputs are combined")
     window_form: Literal["enforced", "initial"] = Field(
-        "enforced", description="initial: entries outside start at 0 but are learned (the released code)"
+        "enforced",
+        description="initial: entries outside start at 0 but are learned, unless softmax (the released code)",
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout of the combination")
 
@@ -72,7 +76,9 @@ class DLCL(Aggregation):
         self.embedding_norm = config.embedding_norm
         self.repeats = context.dim // weights
         outputs = context.layers + 1
-        self.window = config.window if config.window and config.window_form == "enforced" else outputs
+        # In the released code the window keeps the softmax from the other entries, and nothing else.
+        enforced = config.softmax or config.window_form == "enforced"
+        self.window = config.window if config.window and enforced else outputs
         row, column = torch.arange(outputs).unsqueeze(1), torch.arange(outputs)
         inside = (column <= row) & (column > row - (config.window or outputs))
         initial = inside.float()

@@ -1,0 +1,45 @@
+"""Dense residual connections: every layer reads the average or the sum of all layers below.
+
+Wang et al. 2019 (Learning Deep Transformer Models for Machine Translation), Figure 2(b), after Britz et al.
+2017; DLCL whose weights stay as they begin.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from deepwire.model.aggregations.base import Aggregation, AggregationSection
+from deepwire.model.aggregations.dlcl import DLCLConfig, EmbeddingNorm, HistoryNorm
+from deepwire.model.context import StackContext
+
+
+class DenseConfig(AggregationSection):
+    """Dense residual connections, with the norms of DLCL: nothing is learned but these norms."""
+
+    type: Literal["dense"] = "dense"
+    weights: Literal["average", "sum"] = Field(
+        "average", description="average (1/N each; the paper's Table 6: fix 1/N) or sum (fix 1)"
+    )
+    norm: HistoryNorm = Field(
+        "auto",
+        description="layer norm of each stored output (before) or of the combination (after); auto: after "
+        "for post_norm, before for the others",
+    )
+    embedding_norm: EmbeddingNorm = Field(
+        "once", description="norm of the embedding's entry, as of dlcl; the released code: none"
+    )
+    window: int | None = Field(None, ge=1, description="only the last so many outputs are combined")
+    dropout: float = Field(0.0, ge=0, lt=1, description="dropout of the combination")
+
+    def build(self, context: StackContext) -> Aggregation:
+        """The combination of a whole stack."""
+        return DLCLConfig(
+            initial="one" if self.weights == "sum" else "average",
+            learned=False,
+            norm=self.norm,
+            embedding_norm=self.embedding_norm,
+            window=self.window,
+            dropout=self.dropout,
+        ).build(context)

@@ -1,0 +1,139 @@
+"""Hierarchical layer aggregation: where a block of layers is complete, a small network merges its outputs.
+
+Dou et al. 2018 (Exploiting Deep Representations for Neural Machine Translation), as in Neutron, the authors'
+toolkit of the depth-wise LSTM papers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deepwire.config.quantities import Count
+from deepwire.model.aggregations.base import Aggregation, AggregationSection, History
+from deepwire.model.context import StackContext
+from deepwire.ops.dropout import Dropout
+
+CombinerActivation = Literal["sigmoid", "relu", "gelu"]
+CombinerBias = Literal["both", "first", "none"]
+_ACTIVATIONS: Mapping[CombinerActivation, Callable[[Tensor], Tensor]] = {
+    "sigmoid": torch.sigmoid,
+    "relu": functional.relu,
+    "gelu": functional.gelu,
+}
+
+
+class HierarchicalConfig(AggregationSection):
+    """Blocks of layers, merged at their end. The stack's output is normalised already: set
+    `final_norm: false` where the connection would norm it again."""
+
+    type: Literal["hierarchical"] = "hierarchical"
+    block: int = Field(
+        2,
+        ge=1,
+        description="layers in a block; the last block is shorter where the number does not divide the depth",
+    )
+    block_input: bool = Field(
+        True,
+        description="every block but the first also merges what it read; false: outputs alone "
+        "(Neutron's Incept)",
+    )
+    activation: CombinerActivation = Field("sigmoid", description="between the two linear maps")
+    hidden: Count | None = Field(
+        None, ge=1, description="width between the two linear maps; model.feed_forward without it"
+    )
+    bias: CombinerBias = Field("first", description="which of the two linear maps have a bias")
+    dropout: float = Field(0.0, ge=0, lt=1, description="after the activation and after the second map")
+
+    def build(self, context: StackContext) -> Aggregation:
+        """The aggregation of a whole stack; `ValueError` where a block is larger than the stack."""
+        if self.block > context.layers:
+            raise ValueError(
+                f"hierarchical aggregation: a block of {self.block} layers does not fit into a stack of "
+                f"{context.layers}"
+            )
+        return Hierarchical(self, context)
+
+
+class Combiner(nn.Module):
+    """AGG(x_1, ..., x_k) = LN(W_2 act(W_1 [x_1; ...; x_k] + b_1) + x_1 + ... + x_k) (Dou et al. 2018).
+
+    Args:
+        inputs: Number k of vectors.
+        dim: Their width d.
+        hidden: Rows of W_1.
+        activation, bias, dropout: As in `HierarchicalConfig`.
+        eps: Of the layer norm.
+    """
+
+    def __init__(
+        self,
+        inputs: int,
+        dim: int,
+        hidden: int,
+        *,
+        activation: CombinerActivation = "sigmoid",
+        bias: CombinerBias = "first",
+        dropout: float = 0.0,
+        eps: float = 1e-6,
+    ) -> None:
+        super().__init__()
+        self.input = nn.Linear(inputs * dim, hidden, bias=bias != "none")
+        self.output = nn.Linear(hidden, dim, bias=bias == "both")
+        self.norm = nn.LayerNorm(dim, eps=eps)
+        self.activation = _ACTIVATIONS[activation]
+        self.dropout = Dropout(dropout)
+
+    def forward(self, vectors: Sequence[Tensor]) -> Tensor:
+        """Merge k tensors `[..., d]` into one of the same shape."""
+        hidden = self.dropout(self.activation(self.input(torch.cat(tuple(vectors), -1))))
+        total = self.dropout(self.output(hidden))
+        for vector in vectors:
+            total = total + vector
+        merged: Tensor = self.norm(total)
+        return merged
+
+
+class Hierarchical(Aggregation):
+    """x_{l+1} = y_l inside a block; at its end x_{l+1} = AGG(block input, outputs of the block's layers).
+
+    The first block has no block input. The last block gives the stack's output, so a connection needs no
+    final norm of its own.
+    """
+
+    def __init__(self, config: HierarchicalConfig, context: StackContext) -> None:
+        super().__init__()
+        self.block, self.layers, self.block_input = config.block, context.layers, config.block_input
+        combiners = []
+        for first in range(0, context.layers, config.block):
+            outputs = min(config.block, context.layers - first)
+            combiners.append(
+                Combiner(
+                    outputs + (1 if first and config.block_input else 0),
+                    context.dim,
+                    config.hidden or context.feed_forward,
+                    activation=config.activation,
+                    bias=config.bias,
+                    dropout=config.dropout,
+                    eps=context.norm_eps,
+                )
+            )
+        self.combiners = nn.ModuleList(combiners)
+
+    def start(self, x: Tensor) -> tuple[History, Tensor]:
+        """Layer 1 reads the embedding, which is never merged."""
+        return (), x
+
+    def close(self, history: History, output: Tensor, layer: int) -> tuple[History, Tensor]:
+        """Keep the output; at the end of a block the next layer reads all that was kept, merged."""
+        history = (*history, output)
+        if (layer + 1) % self.block and layer + 1 < self.layers:
+            return history, output
+        # A ModuleList forgets the type.
+        merged = cast("Combiner", self.combiners[layer // self.block])(history)
+        return (merged,) if self.block_input else (), merged

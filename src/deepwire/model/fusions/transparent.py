@@ -1,0 +1,68 @@
+"""Transparent attention: every decoder layer attends to its own mixture of all encoder layers.
+
+Bapna et al. 2018 (Training Deeper Neural Machine Translation Models with Transparent Attention).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from deepwire.model.context import Side, StackContext
+from deepwire.model.fusions.base import Fusion, FusionSection
+from deepwire.ops.dropout import Dropout
+
+Initial = Literal["zero", "uniform", "released"]
+
+
+class TransparentConfig(FusionSection):
+    """One memory for each decoder layer. Encoder only."""
+
+    type: Literal["transparent"] = "transparent"
+    sides: ClassVar[frozenset[Side]] = frozenset({"encoder"})
+    initial: Initial = Field(
+        "zero",
+        description="W: zero (equal weights), uniform in +-1/sqrt(encoder layers + 1), or released: in "
+        "+-1/sqrt(decoder layers), which Neutron's general initialisation makes of it",
+    )
+    dropout: float | None = Field(
+        None, ge=0, lt=1, description="on W before its softmax; model.dropout.sublayer without it"
+    )
+
+    def build(self, context: StackContext) -> Fusion:
+        """The mixtures of a whole encoder."""
+        dropout = context.dropout.sublayer if self.dropout is None else self.dropout
+        return Transparent(context.layers, context.other_layers, initial=self.initial, dropout=dropout)
+
+
+class Transparent(Fusion):
+    """z_j = sum_i s_ij h_i with s_.j = softmax over i of drop(W)_.j, for each decoder layer j.
+
+    h_0 is the embedding as it enters the stack, h_i the output of layer i, each with the connection's final
+    norm if there is one. W is `[encoder layers + 1, decoder layers]`.
+    """
+
+    def __init__(self, layers: int, decoder_layers: int, *, initial: Initial, dropout: float) -> None:
+        super().__init__()
+        self.keeps = frozenset(range(layers + 1))
+        self.weights = nn.Parameter(torch.zeros(layers + 1, decoder_layers))
+        if initial != "zero":
+            bound = (decoder_layers if initial == "released" else layers + 1) ** -0.5
+            nn.init.uniform_(self.weights, -bound, bound)
+        self.dropout = Dropout(dropout)
+
+    def forward(self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+        """One result `[B, T, d]` for each decoder layer, all of them from one matrix product."""
+        # Stacked once and mixed together: sums layer by layer would read all of it for every decoder layer.
+        layers = torch.stack([normalise(layer) for layer in kept])
+        shares = self.shares().to(layers.dtype)
+        mixed = shares.t() @ layers.flatten(1)
+        return mixed.view(-1, *layers.shape[1:]).unbind(0)
+
+    def shares(self) -> Tensor:
+        """The shares s `[encoder layers + 1, decoder layers]`; each column sums to 1."""
+        return self.dropout(self.weights).softmax(0)
