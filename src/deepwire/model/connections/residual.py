@@ -21,10 +21,9 @@ from deepwire.ops.dropout import Dropout
 Residual = Literal["input", "normalised"]
 
 
-class PreNormConfig(ConnectionSection):
-    """Layer norm before each sub-layer, and one after the stack."""
+class NormFirstSection(ConnectionSection):
+    """What connections with a norm in front of each sub-layer have in common."""
 
-    type: Literal["pre_norm"] = "pre_norm"
     residual: Residual = Field(
         "input",
         description="what the output of a sub-layer is added to: its input, or its normalised input "
@@ -36,6 +35,12 @@ class PreNormConfig(ConnectionSection):
         "highly parallelised LSTM",
     )
     final_norm: bool = Field(True, description="one more norm after the stack")
+
+
+class PreNormConfig(NormFirstSection):
+    """Layer norm before each sub-layer, and one after the stack."""
+
+    type: Literal["pre_norm"] = "pre_norm"
 
     def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
         """The connection of a whole stack."""
@@ -51,10 +56,10 @@ class PreNorm(Connection):
 
     norm_style = "input"
 
-    def __init__(self, config: PreNormConfig, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
+    def __init__(self, config: NormFirstSection, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
         super().__init__()
         self.calls = plain_calls(context.layers, kinds)
-        self.residual = config.residual
+        self.from_normalised = config.residual == "normalised"
         self.norms = nn.ModuleList(
             context.norm() if config.mixer_norm or call.kind != "mixer" else nn.Identity()
             for call in self.calls
@@ -73,7 +78,11 @@ class PreNorm(Connection):
 
     def write(self, state: DepthState, index: int, read: Tensor, output: Tensor) -> DepthState:
         """Add the output to the stream, or to its normalised form."""
-        return ((read if self.residual == "normalised" else state[0]) + self.dropout(output),)
+        return (self.residual(state, read) + self.dropout(output),)
+
+    def residual(self, state: DepthState, read: Tensor) -> Tensor:
+        """What the output of a sub-layer that read `read` is added to, `[B, T, d]`."""
+        return read if self.from_normalised else state[0]
 
     def normalise(self, x: Tensor) -> Tensor:
         """The final norm, where there is one."""

@@ -1,0 +1,84 @@
+"""Self-dependency units: a gated map of a sub-layer's input joins the stream beside its output.
+
+Chai et al. 2020 (Highway Transformer: Self-Gating Enhanced Self-Attentive Networks), a language model; in
+encoder and decoder as in Neutron, which made the row of Xu et al. 2024, Table 6.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from deepwire.model.connections.base import Connection, DepthState, Sublayer
+from deepwire.model.connections.residual import NormFirstSection, PreNorm, Residual
+from deepwire.model.context import StackContext
+
+Form = Literal["add", "highway", "gated"]
+
+
+class SDUConfig(NormFirstSection):
+    """Residual connections with self-dependency units."""
+
+    type: Literal["sdu"] = "sdu"
+    residual: Residual = Field(
+        "normalised",
+        description="what a sub-layer's output is added to: its normalised input (the papers' post-norm, "
+        "but for a norm of the embedding), or its input (pre-norm)",
+    )
+    form: Form = Field(
+        "add",
+        description="add: output, unit and residual (the pseudo-highway connection); highway: the gate takes "
+        "from the residual what it lets through; gated: it takes from the output",
+    )
+    gate: Literal["sigmoid", "tanh"] = Field("sigmoid", description="activation of the gate")
+    layers: int | None = Field(None, ge=1, description="units in so many lowest layers only; all without it")
+
+    @model_validator(mode="after")
+    def _gate_fits(self) -> SDUConfig:
+        if self.form != "add" and self.gate != "sigmoid":
+            raise ValueError(f"form: {self.form} needs gate: sigmoid, as 1 - gate is a weight there")
+        return self
+
+    def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
+        """The connection of a whole stack."""
+        if self.layers is not None and self.layers > context.layers:
+            raise ValueError(
+                f"{context.side}.connection.layers: {self.layers} layers with units, but the "
+                f"{context.side} has {context.layers}"
+            )
+        return SDU(self, context, kinds)
+
+
+class SDU(PreNorm):
+    """x <- r + drop(F(u)) + drop(SDU(u)), SDU(u) = g * (W_2 u + b_2), g = sigma(W_1 u + b_1), u = LN(x).
+
+    The residual r is u or x. Highway: (1 - g) * r in place of r. Gated: (1 - g) * drop(F(u)) in place of it.
+    (Chai et al. 2020, sections on SDU, the pseudo-highway connection and its variants.)
+
+    Attributes:
+        units: One linear map from d to 2 d for each call that has a unit; the first half of its output is
+            W_2 u + b_2, the second half W_1 u + b_1.
+    """
+
+    def __init__(self, config: SDUConfig, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
+        super().__init__(config, context, kinds)
+        self.form: Form = config.form
+        self.squash = torch.sigmoid if config.gate == "sigmoid" else torch.tanh
+        with_unit = (config.layers or context.layers) * len(kinds)
+        self.units = nn.ModuleList(nn.Linear(context.dim, 2 * context.dim) for _ in range(with_unit))
+
+    def write(self, state: DepthState, index: int, read: Tensor, output: Tensor) -> DepthState:
+        """Add the output, the unit and the residual."""
+        residual, output = self.residual(state, read), self.dropout(output)
+        if index >= len(self.units):
+            return (residual + output,)
+        value, gate = self.units[index](read).chunk(2, -1)
+        gate = self.squash(gate)
+        if self.form == "highway":
+            residual = residual * (1 - gate)
+        elif self.form == "gated":
+            output = output * (1 - gate)
+        return (residual + output + self.dropout(value * gate),)
