@@ -2,10 +2,10 @@
 
     python benchmarks/systems.py [--updates 1600] [--only pre-norm ...] [--runs runs/systems] [--json FILE]
 
-Each system is the demo recipe (Multi30k, German to English, 3 + 3 layers of width 128) with another connection,
-mixer, aggregation or fusion, trained, timed and scored through the command line as a user would. An interrupted
-run goes on where it stopped. BLEU is sacrebleu's on test_2016_flickr; decoding speed is that of translating this
-file with the beam of the recipe, loading left out.
+Each system is the demo recipe (Multi30k, German to English, 3 + 3 layers of width 128) with another
+connection, mixer, aggregation or fusion, trained, timed and scored through the command line as a user would.
+An interrupted run goes on where it stopped. BLEU is sacrebleu's on test_2016_flickr; decoding speed is that
+of translating this file with the beam of the recipe, loading left out.
 """
 
 from __future__ import annotations
