@@ -1,0 +1,87 @@
+"""Every choice of every socket: each member of the four tables, as it comes and with options of note."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Mapping
+from typing import get_args
+
+from deepwire.model.aggregations import AggregationConfig
+from deepwire.model.connections import ConnectionConfig
+from deepwire.model.context import Side
+from deepwire.model.fusions import FusionConfig
+from deepwire.model.mixers import MixerConfig
+
+Options = Mapping[str, object]
+SOCKETS = ("mixer", "connection", "aggregation", "fusion")
+TABLES = {
+    "mixer": MixerConfig,
+    "connection": ConnectionConfig,
+    "aggregation": AggregationConfig,
+    "fusion": FusionConfig,
+}
+# Options beside the defaults, by type. A type that is not named here is taken as it comes.
+VARIANTS: Mapping[str, list[Options]] = {
+    "self_attention": [{"relative": 2}],
+    "pre_norm": [{"residual": "normalised"}, {"mixer_norm": False, "final_norm": False}],
+    "post_norm": [{"embedding_norm": True}],
+    "depth_lstm": [
+        {"share": "all", "merge": "two", "hidden": "gelu", "gate_norm": "joint"},
+        {"share": "none", "merge": "concat", "hidden": "one_layer", "bias": True},
+        {"gate_scope": "model"},
+    ],
+    "depth_rnn": [{"hidden": "one_layer"}],
+    "dlcl": [
+        {"norm": "after", "weights": "vector", "softmax": True},
+        {"window": 2, "embedding_norm": "twice", "initial": "one"},
+    ],
+    "groups": [{"size": 2, "representation": "mean"}, {"size": 1, "probabilities": "geometric"}],
+}
+
+
+def members(socket: str) -> dict[str, type]:
+    """The members of a socket's table by the name that a run file uses."""
+    union = get_args(TABLES[socket])[0]
+    found = get_args(union) or (union,)
+    return {member.model_fields["type"].default: member for member in found}
+
+
+def choices(socket: str, side: Side) -> list[Options]:
+    """What may stand at a socket of one side."""
+    return [
+        {"type": name, **options}
+        for name, member in members(socket).items()
+        if side in getattr(member, "sides", (side,))
+        for options in ({}, *VARIANTS.get(name, ()))
+    ]
+
+
+def combinations(side: Side) -> list[dict[str, Options]]:
+    """All stacks of one side."""
+    sockets = [choices(socket, side) for socket in SOCKETS]
+    return [dict(zip(SOCKETS, chosen, strict=True)) for chosen in itertools.product(*sockets)]
+
+
+def model_settings(encoder: Mapping[str, Options], decoder: Mapping[str, Options]) -> dict[str, object]:
+    """The settings of a model of two stacks; where one needs a partner, the other is made to fit."""
+    encoder, decoder = dict(encoder), dict(decoder)
+    for one, other in ((decoder, encoder), (encoder, decoder)):
+        if one["connection"]["type"] == "collaboration":
+            other["connection"] = one["connection"]
+    wide = decoder["connection"]["type"] == "rnmt"
+    return {
+        "embeddings": {"tie": "none" if wide else "all"},
+        "encoder": encoder,
+        "decoder": decoder,
+    }
+
+
+def every_model(seed: int = 0) -> Iterator[dict[str, object]]:
+    """Every stack of either side once, each with a random partner."""
+    generator = random.Random(seed)
+    encoders, decoders = combinations("encoder"), combinations("decoder")
+    for encoder in encoders:
+        yield model_settings(encoder, generator.choice(decoders))
+    for decoder in decoders:
+        yield model_settings(generator.choice(encoders), decoder)

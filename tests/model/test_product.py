@@ -1,0 +1,57 @@
+"""Any mixer x any connection x any aggregation x any fusion, drawn at random from all that there are."""
+
+from __future__ import annotations
+
+from choices import SOCKETS, choices, members, model_settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from pytest import mark
+from socket_checks import check_model
+
+from deepwire.model.config import ModelConfig
+from deepwire.model.context import Side
+
+
+def stacks(side: Side) -> st.SearchStrategy[dict[str, object]]:
+    """A stack with any choice at every socket."""
+    return st.fixed_dictionaries({socket: st.sampled_from(choices(socket, side)) for socket in SOCKETS})
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(stacks("encoder"), stacks("decoder"), st.integers(0, 2**16))
+def test_any_combination_works_or_is_refused_with_a_reason(encoder, decoder, seed) -> None:
+    """Finite gradients for every parameter, padding, causality, steps and selection: see `socket_checks`."""
+    wanted = model_settings(encoder, decoder)
+    if refused(wanted) is None:
+        check_model(wanted, seed)
+
+
+@mark.parametrize("socket", SOCKETS)
+def test_every_member_works_as_it_comes_on_either_side(socket: str) -> None:
+    """No member of a table is refused beside the ordinary choices of its side."""
+    plain = {"mixer": "self_attention", "connection": "pre_norm", "aggregation": "last", "fusion": "top"}
+    ordinary = {name: {"type": kind} for name, kind in plain.items()}
+    for side in ("encoder", "decoder"):
+        for name in members(socket):
+            if {"type": name} not in choices(socket, side):
+                continue
+            changed = {**ordinary, socket: {"type": name}}
+            if name == "rnmt":  # made of recurrent mixers only
+                changed["mixer"] = {"type": "ln_lstm"}
+            pair = (changed, ordinary) if side == "encoder" else (ordinary, changed)
+            assert refused(model_settings(*pair)) is None, f"{side}.{socket}: {name}"
+
+
+def refused(wanted: dict[str, object]) -> str | None:
+    """Why the settings are refused, in one line; None when they are not."""
+    small = {"d_model": 16, "heads": 4, "feed_forward": 24}
+    stacks_of_three = {side: {"layers": 3, **wanted[side]} for side in ("encoder", "decoder")}
+    try:
+        ModelConfig.model_validate({**small, **wanted, **stacks_of_three})
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        assert reason
+        assert "\n" not in reason
+        return reason
+    return None
