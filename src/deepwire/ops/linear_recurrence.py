@@ -1,0 +1,159 @@
+"""Element-wise linear recurrences over time: the only sequential part of a parallel LSTM.
+
+On a CPU both functions run one fused operation for each position, on the slices of a whole batch. The loops
+are behind custom operators where a graph is compiled: it holds one call then, whatever the length. A kernel
+for another device belongs where the loops are, `_recur`, `_recur_back` and `_sum`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx
+
+# On one thread of a CPU such a loop takes 0.6 ms for 64 positions of 64 sentences of width 256; scans of
+# logarithmic depth (Hillis and Steele; Blelloch) take 7 and 2 ms, as they read all data several times, and
+# for 256 positions 3 ms against 310 and 100. `torch.cumsum` over such an axis takes 5 to 8 ms.
+
+
+def linear_recurrence(keep: Tensor, update: Tensor, initial: Tensor) -> Tensor:
+    """c_t = keep_t * c_{t-1} + update_t, where c before the first position is `initial`.
+
+    Xu et al. 2021 (Multi-Head Highly Parallelized LSTM Decoder), equation 16. No products of gates are
+    divided by each other, so gates of any size, 0 included, are stable.
+
+    Args:
+        keep, update: `[T, ...]`, of one shape, T at least 1; fastest where the later axes lie together in
+            memory.
+        initial: `[...]`, or what expands to it.
+
+    Returns:
+        `[T, ...]`; in float32, and computed in it, where the arguments are narrower.
+    """
+    wide = torch.promote_types(torch.promote_types(keep.dtype, update.dtype), torch.float32)
+    cells: Tensor = _Recurrence.apply(  # type: ignore[no-untyped-call]
+        keep.to(wide), update.to(wide), initial.to(wide).expand(update.shape[1:])
+    )
+    return cells
+
+
+def sum_of_past(x: Tensor) -> Tensor:
+    """s_t = x_0 + ... + x_{t-1}, and 0 at the first position; Xu et al. 2021, equation 9.
+
+    Args:
+        x: `[T, ...]`, T at least 1.
+
+    Returns:
+        `[T, ...]`; in float32, and summed in it, where x is narrower.
+    """
+    wide = torch.promote_types(x.dtype, torch.float32)
+    total: Tensor = _SumOfPast.apply(x.to(wide))  # type: ignore[no-untyped-call]
+    return total
+
+
+class _Context(FunctionCtx):
+    """What the forward pass leaves for the backward pass."""
+
+    saved_tensors: tuple[Tensor, ...]
+
+
+class _Recurrence(torch.autograd.Function):
+    """d_t = grad_t + keep_{t+1} d_{t+1} is the gradient of update_t, and d_t c_{t-1} that of keep_t."""
+
+    @staticmethod
+    def forward(ctx: _Context, keep: Tensor, update: Tensor, initial: Tensor) -> Tensor:
+        """All cells."""
+        run = _compiled_recur if torch.compiler.is_compiling() else _recur
+        cells = run(keep, update, initial)
+        ctx.save_for_backward(keep, initial, cells)
+        return cells
+
+    @staticmethod
+    def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients of keep, update and initial."""
+        run = _compiled_recur_back if torch.compiler.is_compiling() else _recur_back
+        for_keep, for_update, for_initial = run(grad, *ctx.saved_tensors)
+        return for_keep, for_update, for_initial
+
+
+class _SumOfPast(torch.autograd.Function):
+    """The gradient of a sum of what is before is the sum of what comes after."""
+
+    @staticmethod
+    def forward(_ctx: _Context, x: Tensor) -> Tensor:
+        """The sum before each position."""
+        run = _compiled_sum if torch.compiler.is_compiling() else _sum
+        return run(x, False)
+
+    @staticmethod
+    def backward(_ctx: _Context, grad: Tensor) -> Tensor:
+        """The sum after each position."""
+        run = _compiled_sum if torch.compiler.is_compiling() else _sum
+        return run(grad, True)
+
+
+def _recur(keep: Tensor, update: Tensor, initial: Tensor) -> Tensor:
+    cells = torch.empty_like(update)
+    before = initial
+    for kept, added, cell in zip(keep.unbind(), update.unbind(), cells.unbind(), strict=True):
+        torch.addcmul(added, kept, before, out=cell)
+        before = cell
+    return cells
+
+
+def _recur_back(grad: Tensor, keep: Tensor, initial: Tensor, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    for_keep, for_update = torch.empty_like(cells), torch.empty_like(cells)
+    arrived, kept, gradient = grad.unbind(), keep.unbind(), for_update.unbind()
+    gradient[-1].copy_(arrived[-1])
+    for t in range(len(gradient) - 2, -1, -1):
+        torch.addcmul(arrived[t], kept[t + 1], gradient[t + 1], out=gradient[t])
+    torch.mul(for_update[1:], cells[:-1], out=for_keep[1:])
+    torch.mul(gradient[0], initial, out=for_keep[0])
+    return for_keep, for_update, gradient[0] * kept[0]
+
+
+def _sum(x: Tensor, backwards: bool) -> Tensor:
+    if x.device.type != "cpu":
+        return _scanned_sum(x, backwards)
+    sums = torch.empty_like(x)
+    totals, parts = sums.unbind(), x.unbind()
+    if backwards:
+        totals, parts = totals[::-1], parts[::-1]
+    totals[0].zero_()
+    for t in range(1, len(totals)):
+        torch.add(totals[t - 1], parts[t - 1], out=totals[t])
+    return sums
+
+
+def _scanned_sum(x: Tensor, backwards: bool) -> Tensor:
+    """The same by a scan, for devices where each operation costs a launch."""
+    sums = torch.empty_like(x)
+    if backwards:
+        sums[-1].zero_()
+        sums[:-1] = x[1:].flip(0).cumsum(0).flip(0)
+    else:
+        sums[0].zero_()
+        torch.cumsum(x[:-1], 0, out=sums[1:])
+    return sums
+
+
+_compiled_recur = torch.library.custom_op("deepwire::linear_recurrence", _recur, mutates_args=())
+_compiled_recur_back = torch.library.custom_op(
+    "deepwire::linear_recurrence_backward", _recur_back, mutates_args=()
+)
+_compiled_sum = torch.library.custom_op("deepwire::sum_of_past", _sum, mutates_args=())
+
+
+@_compiled_recur.register_fake
+def _(_keep: Tensor, update: Tensor, _initial: Tensor) -> Tensor:
+    return torch.empty_like(update)
+
+
+@_compiled_recur_back.register_fake
+def _(_grad: Tensor, _keep: Tensor, _initial: Tensor, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.empty_like(cells), torch.empty_like(cells), torch.empty_like(cells[0])
+
+
+@_compiled_sum.register_fake
+def _(x: Tensor, _backwards: bool) -> Tensor:
+    return torch.empty_like(x)
