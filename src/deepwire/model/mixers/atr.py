@@ -56,6 +56,7 @@ class ATRCell(Cell):
 
     def forward(self, given: Tensor, state: State, recurrent: Product, kept: Tensor | None) -> State:
         """The next (h,)."""
-        own, past = given, recurrent.of(state[0])
-        carried = state[0] if self.carried == "state" else past
-        return (torch.addcmul((own + past).sigmoid() * own, (own - past).sigmoid(), carried),)
+        (output,) = state
+        past = recurrent.of(output)
+        carried = output if self.carried == "state" else past
+        return (torch.addcmul((given + past).sigmoid() * given, (given - past).sigmoid(), carried),)

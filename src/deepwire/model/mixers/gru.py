@@ -68,7 +68,7 @@ class GRUCell(Cell):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.width, self.dim, self.dropout = width, dim, dropout
+        self.width, self.dim, self.biased, self.dropout = width, dim, bias, dropout
         self.gates = nn.Linear(width + dim, 2 * dim, bias=bias)
         self.input = nn.Linear(width, dim, bias=bias)
         self.recurrent = nn.Linear(dim, dim, bias=bias)
@@ -78,8 +78,8 @@ class GRUCell(Cell):
 
     def products(self) -> tuple[Product, Product]:
         """Gates and candidate from one product of x, `[3 d, d_in]`, and one of h, `[3 d, d]`."""
-        weight, bias = self.gates.weight, self.gates.bias
-        nothing = None if bias is None else torch.zeros_like(bias)
+        weight, bias = self.gates.weight, self.gates.bias if self.biased else None
+        nothing = torch.zeros_like(bias) if bias is not None else None
         return (
             _stacked(weight[:, : self.width], bias, self.input),
             _stacked(weight[:, self.width :], nothing, self.recurrent),
@@ -87,12 +87,13 @@ class GRUCell(Cell):
 
     def forward(self, given: Tensor, state: State, recurrent: Product, kept: Tensor | None) -> State:
         """The next (h,)."""
-        past, gates = recurrent.of(state[0]), 2 * self.dim
+        (output,) = state
+        past, gates = recurrent.of(output), 2 * self.dim
         reset, keep = self.gate_norm(given[:, :gates] + past[:, :gates]).sigmoid().unbind(1)
         candidate = self.activation(self.norm(torch.addcmul(given[:, gates:], reset, past[:, gates:])))
         if kept is not None:
             candidate = candidate * kept
-        return (torch.lerp(candidate, state[0], keep),)
+        return (torch.lerp(candidate.to(output.dtype), output, keep.to(output.dtype)),)
 
 
 def _stacked(weight: Tensor, bias: Tensor | None, candidate: nn.Linear) -> Product:

@@ -1,0 +1,252 @@
+"""Recurrent mixers and the RNMT+ decoder against Neutron: single cells, sequences and whole models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+from golden_names import (
+    GRADIENT_TOLERANCE,
+    OUTPUT_TOLERANCE,
+    Case,
+    Place,
+    Places,
+    case,
+    check_gradients,
+    deviation,
+    load,
+    neutron,
+)
+from torch import Tensor
+
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.embedding import Embedding
+from deepwire.model.mixers.atr import ATRCell
+from deepwire.model.mixers.gru import GRUCell
+from deepwire.model.mixers.ln_lstm import LNLSTMCell
+from deepwire.model.mixers.recurrent import Cell, RecurrentMixer
+from deepwire.model.positions import NoPositions
+from deepwire.model.translator import TranslationModel
+
+EPS, EOS = 1e-6, 2
+Named = dict[str, Places]
+PARTS: Mapping[type[Cell], Mapping[str, str]] = {
+    LNLSTMCell: {"trans": "linear", "normer": "norm"},
+    ATRCell: {"t1": "input", "t2": "recurrent"},
+    GRUCell: {
+        "trans": "gates",
+        "transi": "input",
+        "transh": "recurrent",
+        "normer1": "gate_norm",
+        "normer2": "norm",
+    },
+}
+
+
+def places_of(kind: type[Cell], golden: Mapping[str, Tensor], ours: str = "", theirs: str = "") -> Named:
+    """Places of a cell's parameters, whose names begin with `theirs` there and `ours` here."""
+    places: Named = {}
+    for name in golden:
+        part, leaf = name.removeprefix(theirs).rsplit(".", 1)
+        places[name] = (Place(f"{ours}{PARTS[kind][part]}.{leaf}"),)
+    return places
+
+
+def sequence_places(
+    kind: type[Cell], golden: Mapping[str, Tensor], ours: str = "", theirs: str = ""
+) -> Named:
+    """Places of a cell's parameters and of the learned initial state."""
+    initial = {f"{theirs}init_hx": slice(0, 1), f"{theirs}init_cx": slice(1, 2)}
+    inner = {name: tensor for name, tensor in golden.items() if name not in initial}
+    places = places_of(kind, inner, f"{ours}cell.", f"{theirs}net.")
+    return places | {name: (Place(f"{ours}initial", initial[name]),) for name in golden if name in initial}
+
+
+CELLS = {
+    "lnlstm_cell_tanh": LNLSTMCell(32, 32, eps=EPS, gate_norm="joint"),
+    "lnlstm_cell_gelu_bias_rect": LNLSTMCell(
+        32, 24, eps=EPS, gate_norm="joint", activation="gelu", bias=True
+    ),
+    "atr_cell": ATRCell(32, 32, carried="product"),
+    "gru_cell": GRUCell(32, 32, eps=EPS),
+}
+
+
+@pytest.mark.parametrize("name", CELLS)
+def test_cell(name: str) -> None:
+    """One step: the new state, and the gradients of input, state and parameters."""
+    golden, cell = case(name), CELLS[name]
+    places = places_of(type(cell), golden.params)
+    load(cell, golden.params, places)
+    leaves = [golden[f"in/{leaf}"].clone().requires_grad_() for leaf in "xhc"[: 1 + cell.leaves]]
+    read, recurrent = cell.products()
+    found = cell(read.of(leaves[0]), tuple(leaves[1:]), recurrent, None)
+    total = torch.zeros(())
+    for number, output in enumerate(found):
+        assert deviation(output, golden[f"out/{number}"]) < OUTPUT_TOLERANCE
+        total = total + (output * golden[f"cot/{number}"]).sum()
+    total.backward()
+    for leaf, name_of_leaf in zip(leaves, "xhc", strict=False):
+        assert leaf.grad is not None
+        assert deviation(leaf.grad, golden[f"grad/in/{name_of_leaf}"]) < GRADIENT_TOLERANCE
+    check_gradients(cell, golden.grads, places, GRADIENT_TOLERANCE)
+
+
+SEQUENCES = {
+    "lnlstm_seq": LNLSTMCell(32, 32, eps=EPS, gate_norm="joint"),
+    "atr_seq": ATRCell(32, 32, carried="product"),
+}
+
+
+@pytest.mark.parametrize("name", SEQUENCES)
+def test_sequence(name: str) -> None:
+    """A whole sequence from the learned initial state, its gradients, and the same step by step."""
+    golden, mixer = case(name), RecurrentMixer(SEQUENCES[name])
+    places = sequence_places(type(mixer.cell), golden.params)
+    load(mixer, golden.params, places)
+    x = golden["in/x"].clone().requires_grad_()
+    y = mixer.parallel(x, None)
+    assert deviation(y, golden["out/y"]) < OUTPUT_TOLERANCE
+    (y * golden["cot/R"]).sum().backward()
+    assert x.grad is not None
+    assert deviation(x.grad, golden["grad/in/x"]) < GRADIENT_TOLERANCE
+    check_gradients(mixer, golden.grads, places, GRADIENT_TOLERANCE)
+    with torch.no_grad():
+        state = mixer.init_state(x.size(0), x)
+        for position in range(x.size(1)):
+            step, state = mixer.step(x[:, position : position + 1], state, position)
+            assert deviation(step, golden["step/y"][:, position : position + 1]) < OUTPUT_TOLERANCE
+
+
+SMALL = {"d_model": 32, "heads": 4, "feed_forward": 64, "dropout": 0.0}
+NEUTRON = {"type": "pre_norm", "residual": "normalised"}
+ATR = {
+    "tie": "output",
+    "decoder": {
+        "mixer": {"type": "atr", "carried": "product"},
+        "connection": {**NEUTRON, "mixer_norm": False},
+    },
+}
+RNMT = {"tie": "none", "decoder": {"mixer": {"type": "ln_lstm", "gate_norm": "joint"}, "connection": "rnmt"}}
+
+
+def build(wanted: Mapping[str, object]) -> TranslationModel:
+    """A model of 2 + 2 layers with Neutron's encoder; the target embedding is unscaled, without positions."""
+    stacks = {
+        "encoder": {"layers": 2, "connection": NEUTRON},
+        "decoder": {"layers": 2, **wanted["decoder"]},
+    }
+    config = ModelConfig.model_validate({**SMALL, "embeddings": {"tie": wanted["tie"]}, **stacks})
+    model = build_model(config, 40, 40)
+    table = model.target_embedding.table
+    model.target_embedding = Embedding(table, NoPositions(), scale=1.0, norm=None, dropout=0.0)
+    return model
+
+
+def atr_places(golden: Mapping[str, Tensor]) -> Named:
+    """ATR in the place of self-attention; the rest is an ordinary Neutron model."""
+    places: Named = {}
+    for layer in range(2):
+        prefix = f"dec.nets.{layer}.net."
+        own = {name: tensor for name, tensor in golden.items() if name.startswith(prefix)}
+        places |= sequence_places(ATRCell, own, f"decoder.mixers.{layer}.", prefix)
+    return places | neutron(
+        {name: tensor for name, tensor in golden.items() if name not in places}, post_norm=False
+    )
+
+
+def rnmt_places(golden: Mapping[str, Tensor]) -> Named:
+    """The RNMT+ decoder on Neutron's encoder."""
+    places: Named = {}
+    for layer, prefix in enumerate(("dec.flayer.", "dec.nets.0.")):
+        own = {name: tensor for name, tensor in golden.items() if name.startswith(prefix)}
+        places |= sequence_places(LNLSTMCell, own, f"decoder.mixers.{layer}.", prefix)
+    fixed = {
+        "dec.wemb.weight": "target_embedding.table.weight",
+        "dec.classifier.weight": "head.table.weight",
+        "dec.classifier.bias": "head.bias",
+        "dec.out_normer.weight": "decoder.connection.norm.weight",
+        "dec.out_normer.bias": "decoder.connection.norm.bias",
+        "dec.attn.query_adaptor.weight": "decoder.crosses.0.query.weight",
+        "dec.attn.kv_adaptor.weight": "decoder.crosses.0.key_value.weight",
+        "dec.attn.outer.weight": "decoder.crosses.0.output.weight",
+        "dec.projector.weight": "decoder.crosses.0.projection.weight",
+    }
+    places |= {name: (Place(ours),) for name, ours in fixed.items()}
+    return places | neutron(
+        {name: tensor for name, tensor in golden.items() if name not in places}, post_norm=False
+    )
+
+
+MODELS = {"nmt_atr_fn": (ATR, atr_places), "nmt_rnmt": (RNMT, rnmt_places)}
+Loaded = tuple[Case, TranslationModel, Named]
+
+
+@pytest.fixture(params=list(MODELS))
+def loaded(request: pytest.FixtureRequest) -> Loaded:
+    """A golden case, the model with its parameters, and where they lie."""
+    wanted, find = MODELS[request.param]
+    golden, model = case(request.param), build(wanted)
+    places = find(golden.params)
+    load(model, golden.params, places)
+    return golden, model, places
+
+
+def test_model_outputs_and_gradients(loaded: Loaded) -> None:
+    """Log-probabilities, smoothed loss and every gradient of a whole model."""
+    golden, model, places = loaded
+    source, target = golden["in/src"], golden["in/tgt_in"]
+    real = golden["in/tgt_out"] != 0
+    assert deviation(model.log_probs(source, target)[real], golden["out/logp"][real]) < OUTPUT_TOLERANCE
+    loss = model.loss(source, target, golden["in/tgt_out"], 0.1)
+    assert abs(loss.smoothed.item() - golden["out/loss_fast"].item()) < 5e-5
+    loss.smoothed.backward()
+    check_gradients(model, golden.grads, places, GRADIENT_TOLERANCE)
+
+
+def test_stepwise_decoding_equals_the_full_pass(loaded: Loaded) -> None:
+    """One token at a time gives the golden log-probabilities."""
+    golden, model, _ = loaded
+    real = golden["in/tgt_out"] != 0
+    with torch.no_grad():
+        state = model.start(golden["in/src"], 8)
+        for position in range(8):
+            found, state = model.step(golden["in/tgt_in"][:, position], state)
+            here = real[:, position]
+            assert deviation(found[here], golden["out/logp"][:, position][here]) < OUTPUT_TOLERANCE
+
+
+def test_greedy_choice(loaded: Loaded) -> None:
+    """The most probable token at each step is the one that Neutron wrote, up to its EOS.
+
+    Its own step-by-step decoding of RNMT+ fails; there the tokens come from a whole pass for every step.
+    """
+    golden, model, _ = loaded
+    group = golden.group("decode/")
+    written = group["greedy"] if "greedy" in group else group["greedy_recompute"]
+    tokens, unfinished = torch.ones(written.size(0), dtype=torch.long), torch.ones(written.size(0)).bool()
+    with torch.no_grad():
+        state = model.start(golden["in/src"], written.size(1))
+        for position in range(written.size(1)):
+            found, state = model.step(tokens, state)
+            tokens = found.argmax(-1)
+            assert torch.equal(tokens[unfinished], written[unfinished, position])
+            unfinished &= tokens != EOS
+
+
+@pytest.mark.parametrize(("name", "penalty"), [("beam4", 0.0), ("beam4_lp06", 0.6)])
+def test_scores_of_beam_hypotheses(name: str, penalty: float) -> None:
+    """The log-probability of each hypothesis of Neutron's beam search with ATR, by its length penalty."""
+    golden, model = case("nmt_atr_fn"), build(ATR)
+    load(model, golden.params, atr_places(golden.params))
+    for beam in range(4):
+        tokens = golden[f"decode/{name}_all"][:, beam]
+        after_end = (tokens == EOS).cumsum(1) - (tokens == EOS).long() > 0
+        tokens = tokens.masked_fill(after_end, 0)
+        target = torch.cat((torch.ones(tokens.size(0), 1, dtype=torch.long), tokens[:, :-1]), 1)
+        with torch.no_grad():
+            score = model.score(golden["in/src"], target, tokens).sum(1)
+        found = score / ((5 + (~after_end).sum(1)) / 6) ** penalty
+        assert deviation(found, golden[f"decode/{name}_scores"][:, beam]) < 2e-5
