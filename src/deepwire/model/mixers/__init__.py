@@ -9,6 +9,7 @@ from deepwire.model.mixers.average_attention import AverageAttentionConfig
 from deepwire.model.mixers.gru import GRUConfig
 from deepwire.model.mixers.ln_lstm import LNLSTMConfig
 from deepwire.model.mixers.merged_attention import MergedAttentionConfig
+from deepwire.model.mixers.mhplstm import MHPLSTMConfig
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.named import by_name
 
@@ -19,7 +20,8 @@ MixerConfig = Annotated[
         | LNLSTMConfig
         | ATRConfig
         | GRUConfig
-        | MergedAttentionConfig,
+        | MergedAttentionConfig
+        | MHPLSTMConfig,
         Field(discriminator="type"),
     ],
     by_name,

@@ -1,0 +1,270 @@
+"""Multi-head highly parallelised LSTM (MHPLSTM): gates and hidden states of all positions at once.
+
+Xu et al. 2021, "Multi-Head Highly Parallelized LSTM Decoder for Neural Machine Translation". The gates see
+the input and the sum of the inputs before it, not the last output, so that only an element-wise recurrence
+runs over time. Where the released code (Neutron) differs, there is an option.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
+
+from deepwire.model.activations import ACTIVATIONS, ActivationName
+from deepwire.model.context import Dropout as DropoutPlaces
+from deepwire.model.context import StackContext
+from deepwire.model.cross_attention import Memory
+from deepwire.model.mixers.base import MixerSection, State, TokenMixer
+from deepwire.model.mixers.head_linear import HeadLinear, HeadNorm
+from deepwire.ops.dropout import Dropout
+from deepwire.ops.linear_recurrence import linear_recurrence, sum_of_past
+
+
+class MHPLSTMConfig(MixerSection):
+    """Multi-head highly parallelised LSTM; in an encoder one half of the heads reads from the right."""
+
+    type: Literal["mhplstm"] = "mhplstm"
+    reads_any_width = True
+
+    heads: int | None = Field(
+        None, ge=1, description="LSTMs side by side, in each direction; the model's heads without it"
+    )
+    hidden: Literal["one_layer", "two_layer"] = Field(
+        "two_layer", description="hidden state: Eq. 13 (one_layer) or Eq. 14 (two_layer) of the paper"
+    )
+    hidden_size: int | None = Field(
+        None,
+        ge=1,
+        description="width of a two-layer hidden state before its activation, all heads of a direction "
+        "together; feed_forward without it",
+    )
+    activation: ActivationName = Field("relu", description="of the hidden state; glu with two_layer only")
+    norms: Literal["per_head", "joint"] = Field(
+        "per_head",
+        description="layer norms of each head and gate alone, as in the equations, or with one mean and "
+        "variance for all heads and gates together, as released",
+    )
+    initial_cell: Literal["learned", "zero"] = Field(
+        "learned", description="the cell before the first position"
+    )
+    bias: bool = Field(
+        False, description="biases of the equations; the released code has none unless asked for"
+    )
+
+    @model_validator(mode="after")
+    def _hidden_fits(self) -> MHPLSTMConfig:
+        if self.hidden == "one_layer":
+            if self.activation == "glu":
+                raise ValueError("activation: glu halves the width, so it needs hidden: two_layer")
+            if self.hidden_size is not None:
+                raise ValueError(
+                    "hidden_size is that of hidden: two_layer; one_layer has no width of its own"
+                )
+        return self
+
+    def build(self, context: StackContext) -> TokenMixer:
+        """One mixer of the stack; in an encoder it reads in both directions."""
+        return MHPLSTM(self, context)
+
+
+class MHPLSTM(TokenMixer):
+    """W_m [o^1 | ... | o^H] + b_m, o^k = HPLSTM^k(i^k), [i^1 | ... | i^H] = W_s x + b_s (Eq. 19 to 21).
+
+    Maps vectors of width `context.mixer_input` (or `dim`) to `context.dim`. In an encoder there are H heads
+    more, which read each sentence from its last word to its first; padding, on the right, then comes last in
+    both directions and is never seen.
+    The state while decoding is (sum of i, cell), `[rows, H, dh]` and `[rows, H, do]`, in float32 at least.
+    """
+
+    def __init__(self, config: MHPLSTMConfig, context: StackContext) -> None:
+        super().__init__()
+        heads = config.heads or context.heads
+        inputs, outputs = context.mixer_input or context.dim, context.dim
+        self.directions = 1 if context.causal else 2
+        self.heads = self.directions * heads
+        self.input_dim, self.output_dim = _head_dim(inputs, heads), _head_dim(outputs, heads)
+        self.input = nn.Linear(inputs, self.heads * self.input_dim, bias=config.bias)
+        self.cells = HeadCells(
+            config,
+            self.heads,
+            self.input_dim,
+            self.output_dim,
+            _hidden_dim(config, context, heads),
+            eps=context.norm_eps,
+            dropout=context.dropout,
+        )
+        self.output = nn.Linear(self.heads * self.output_dim, outputs, bias=config.bias)
+
+    def parallel(self, x: Tensor, padding: Tensor | None, memory: Memory | None = None) -> Tensor:
+        """Mix `[B, T, d]`; see the base class."""
+        order = _backward_order(x, padding) if self.directions == 2 else None
+        split = _turn_second_half(self.input(x), order).view(*x.shape[:2], self.heads, self.input_dim)
+        # Heads first makes batched products of the maps, and time next one block of each position.
+        by_head = split.permute(2, 1, 0, 3).contiguous()
+        past = sum_of_past(by_head.transpose(0, 1)).transpose(0, 1)
+        keep, update = self.cells.gates(by_head, past)
+        initial = self.cells.initial_cell(by_head).unsqueeze(1)
+        cell = linear_recurrence(keep.transpose(0, 1), update.transpose(0, 1), initial).transpose(0, 1)
+        mixed = self.cells.let_out(by_head, cell).permute(2, 1, 0, 3).flatten(2)
+        joined: Tensor = self.output(_turn_second_half(mixed, order))
+        return joined
+
+    def init_state(self, rows: int, like: Tensor) -> State:
+        """Nothing summed yet, and the first cell."""
+        if self.directions == 2:
+            raise NotImplementedError("an MHPLSTM of an encoder reads whole sentences, not step by step")
+        wide = torch.promote_types(like.dtype, torch.float32)
+        nothing = like.new_zeros(rows, self.heads, self.input_dim, dtype=wide)
+        cell = self.cells.initial_cell(like).to(wide)
+        return (nothing, cell.expand(rows, -1, -1))
+
+    def step(
+        self, x: Tensor, state: State, position: int, memory: Memory | None = None
+    ) -> tuple[Tensor, State]:
+        """Read `[rows, 1, d]`."""
+        by_head = self.input(x).view(-1, 1, self.heads, self.input_dim).permute(2, 1, 0, 3)
+        past, cell = (kept.transpose(0, 1).unsqueeze(1) for kept in state)
+        keep, update = self.cells.gates(by_head, past)
+        cell = update + keep * cell
+        mixed = self.cells.let_out(by_head, cell).permute(2, 1, 0, 3).flatten(2)
+        following = tuple(each.squeeze(1).transpose(0, 1) for each in (past + by_head, cell))
+        return self.output(mixed), following
+
+
+class HeadCells(nn.Module):
+    """What happens inside the heads, for all of them at once (Eq. 9 to 18); vectors are `[H, T, B, width]`.
+
+    The maps of everything that reads [i_t | LN(s_t)] are one: input gate, forget gate, and the hidden state
+    or its first layer.
+    """
+
+    def __init__(
+        self,
+        config: MHPLSTMConfig,
+        heads: int,
+        inputs: int,
+        outputs: int,
+        inner: int,
+        *,
+        eps: float,
+        dropout: DropoutPlaces,
+    ) -> None:
+        super().__init__()
+        self.two_layer = config.hidden == "two_layer"
+        self.activation, narrows = ACTIVATIONS[config.activation]
+        self.widths = (2 * outputs, inner) if self.two_layer else (3 * outputs,)
+        self.shape = (heads, outputs)
+
+        def norm(parts: int, dim: int) -> HeadNorm:
+            return HeadNorm(heads, parts, dim, eps=eps, joint=config.norms == "joint")
+
+        self.past_norm = norm(1, inputs)
+        self.mix = HeadLinear(heads, 2 * inputs, sum(self.widths), bias=config.bias)
+        self.gate_norm = norm(2 if self.two_layer else 3, outputs)
+        if self.two_layer:
+            self.hidden_norm = norm(1, inner)
+            self.hidden_output = HeadLinear(heads, inner // narrows, outputs, bias=config.bias)
+            self.hidden_dropout = Dropout(dropout.sublayer)
+        self.activation_dropout = Dropout(dropout.activation)
+        self.output_gate = HeadLinear(heads, inputs + outputs, outputs, bias=config.bias)
+        self.output_norm = norm(1, outputs)
+        learned = config.initial_cell == "learned"
+        self.initial = nn.Parameter(torch.zeros(self.shape)) if learned else None
+
+    def initial_cell(self, like: Tensor) -> Tensor:
+        """The cell before the first position, `[H, do]`."""
+        return like.new_zeros(self.shape) if self.initial is None else self.initial
+
+    def gates(self, inputs: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+        """Forget gate f and update r = h * i of inputs i_t and sums s_t of the inputs before them."""
+        context = self.past_norm(past.to(inputs.dtype)).squeeze(-2)
+        seen = torch.cat((inputs, context.to(inputs.dtype)), -1)  # Eq. 10
+        mixed = self.mix(seen).split(self.widths, -1)
+        normal = self.gate_norm(mixed[0])
+        # Each gate alone, so that its positions lie together in memory.
+        let_in, keep = normal[..., 0, :].sigmoid(), normal[..., 1, :].sigmoid()  # Eq. 11 and 12
+        if self.two_layer:  # Eq. 14
+            active = self.activation(self.hidden_norm(mixed[1]).squeeze(-2))
+            hidden = self.hidden_dropout(self.hidden_output(self.activation_dropout(active)))
+        else:  # Eq. 13
+            hidden = self.activation_dropout(self.activation(normal[..., 2, :]))
+        return keep, hidden * let_in  # Eq. 15
+
+    def let_out(self, inputs: Tensor, cell: Tensor) -> Tensor:
+        """What the output gate lets out of the cells (Eq. 17 and 18)."""
+        cell = cell.to(inputs.dtype)
+        gate = self.output_gate(torch.cat((inputs, cell), -1))
+        let_out: Tensor = cell * self.output_norm(gate).squeeze(-2).sigmoid()
+        return let_out
+
+
+def _head_dim(width: int, heads: int) -> int:
+    """Width of one head: the even number at or below width / heads, rounded up first (as released)."""
+    dim = math.ceil(width / heads)
+    dim -= dim % 2
+    if dim == 0:
+        raise ValueError(f"mixer.heads: {heads} heads of an mhplstm are too many for width {width}")
+    return dim
+
+
+def _hidden_dim(config: MHPLSTMConfig, context: StackContext, heads: int) -> int:
+    """Width of a two-layer hidden state of one head, before its activation."""
+    size = config.hidden_size or context.feed_forward
+    narrows = ACTIVATIONS[config.activation][1]
+    if config.hidden == "two_layer" and size % (heads * narrows):
+        raise ValueError(
+            f"mixer.hidden_size: {heads} heads of an mhplstm with {config.activation} need a multiple of "
+            f"{heads * narrows}, not {size}"
+        )
+    return size // heads
+
+
+def _backward_order(x: Tensor, padding: Tensor | None) -> Tensor:
+    """For every row of `[B * T, ...]` the row that takes its place when each sentence is turned around.
+
+    Padding stays where it is.
+    """
+    rows, length = x.shape[:2]
+    position = torch.arange(length, device=x.device)
+    if padding is None:
+        turned = (length - 1 - position).expand(rows, -1)
+    else:
+        words = (padding == 0).sum(-1).view(-1, 1)
+        turned = torch.where(position < words, words - 1 - position, position)
+    return (turned + length * torch.arange(rows, device=x.device).unsqueeze(1)).flatten()
+
+
+def _turn_second_half(x: Tensor, order: Tensor | None) -> Tensor:
+    """Turn the second half of the features of `[B, T, n]` around in time; unchanged without an order."""
+    if order is None:
+        return x
+    ahead, back = x.chunk(2, -1)
+    turned: Tensor = _Turn.apply(back.flatten(0, 1), order)  # type: ignore[no-untyped-call]
+    return torch.cat((ahead, turned.view(back.shape)), -1)
+
+
+class _Context(FunctionCtx):
+    """What the forward pass leaves for the backward pass."""
+
+    saved_tensors: tuple[Tensor]
+
+
+class _Turn(torch.autograd.Function):
+    """Rows in an order that is its own inverse: nothing needs to be scattered in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: _Context, x: Tensor, order: Tensor) -> Tensor:
+        """Reorder `[N, n]`."""
+        ctx.save_for_backward(order)
+        return x.index_select(0, order)
+
+    @staticmethod
+    def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor, None]:
+        """Reorder back."""
+        (order,) = ctx.saved_tensors
+        return grad.index_select(0, order), None
