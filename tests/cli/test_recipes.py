@@ -1,20 +1,57 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+from pathlib import Path
+
 import pytest
 import yaml
 
 from deepwire import recipes
 from deepwire.cli.main import main
+from deepwire.errors import UsageError
 from deepwire.recipes.notes import read_note
+
+# d 16, F 24, 1 + 1 layers, pre-norm: 4,880 parameters, and 17 for each word.
+TINY = """
+recipe:
+  description: a small model
+  paper: A. Nobody 2020, On Nothing
+  row: Table 1, row 1
+  size: {size}
+data: {{source: de, target: en, train: corpus, vocabulary: {{type: bpe, size: 40}}}}
+model: {{d_model: 16, heads: 4, feed_forward: 24, encoder: {{layers: 1}}, decoder: {{layers: 1}}}}
+"""
+
+Shelf = Callable[..., None]
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    """Puts recipes with these sizes in the place of the shipped ones."""
+
+    def fill(**sizes: str) -> None:
+        for name, size in sizes.items():
+            (tmp_path / "papers").mkdir(exist_ok=True)
+            (tmp_path / "papers" / f"{name}.yaml").write_text(TINY.format(size=size))
+
+    monkeypatch.setattr(recipes, "FOLDER", tmp_path)
+    return fill
 
 
 def test_the_list_names_every_recipe_with_its_scores(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["recipes"]) == 0
     out = capsys.readouterr().out
-    assert {"demo", "multi30k/base", "multi30k/transformer-tiny", "multi30k/depth-lstm-tiny"} <= set(
-        out.split()
-    )
+    assert set(recipes.names()) <= set(out.split())
     assert "test_2016_flickr 41.0" in out
+
+
+def test_the_list_shows_row_and_size(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
+    shelf(one="{printed: 0.01M, vocabulary: 40}")
+    assert main(["recipes"]) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[0] == "papers: A. Nobody 2020, On Nothing"
+    assert all(part in out for part in ("papers/one", "a small model", "Table 1, row 1", "0.01M"))
 
 
 def test_show_prints_the_file_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,16 +71,76 @@ def test_show_resolved_holds_defaults_and_what_is_extended(capsys: pytest.Captur
 
 
 def test_an_unknown_recipe_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["recipes", "show", "multi30k/transformer-tyni"]) == 2
-    assert capsys.readouterr().err.splitlines() == [
-        "error: multi30k/transformer-tyni: no such recipe",
-        "hint: did you mean multi30k/transformer-tiny?",
-    ]
+    for command in ("show", "check"):
+        assert main(["recipes", command, "multi30k/transformer-tyni"]) == 2
+        assert capsys.readouterr().err.splitlines() == [
+            "error: multi30k/transformer-tyni: no such recipe",
+            "hint: did you mean multi30k/transformer-tiny?",
+        ]
 
 
 @pytest.mark.parametrize("name", ["../errors", "/etc/passwd", "", ".", "multi30k", "demo.yaml"])
 def test_a_name_never_leaves_the_folder_of_recipes(name: str) -> None:
     assert recipes.find(name) is None
+
+
+@pytest.mark.parametrize("name", ["..", "", "/", "papers/no-such", "dem"])
+def test_what_names_no_recipe_and_no_folder_is_refused(name: str) -> None:
+    with pytest.raises(UsageError):
+        recipes.below(name)
+
+
+def test_a_folder_stands_for_its_recipes() -> None:
+    assert recipes.below("demo") == ["demo"]
+    assert recipes.below("multi30k/") == [name for name in recipes.names() if name.startswith("multi30k/")]
+
+
+def test_check_counts_and_compares(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
+    shelf(fits="{printed: 0.01M, vocabulary: 40}")
+    assert main(["recipes", "check"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    row = next(line for line in lines if line.startswith("papers/fits"))
+    assert row.split()[-4:] == ["0.01M", "0.0056M", "-0.0044M", "fits"]
+    assert lines[-1] == "1 fit, 0 are known not to, 0 do not fit; 0 recipes have no printed size"
+
+
+def test_check_fails_where_a_size_does_not_fit(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
+    shelf(
+        fits="{printed: 0.01M, vocabulary: 40}",
+        wrong="{printed: 0.02M, vocabulary: 40}",
+        explained="{printed: 0.02M, vocabulary: 40, differs: a misprint}",
+    )
+    assert main(["recipes", "check"]) == 1
+    out = capsys.readouterr().out
+    assert "DOES NOT FIT" in out
+    assert "known: a misprint" in out
+    assert main(["recipes", "check", "papers/fits", "papers/explained"]) == 0
+
+
+def test_check_counts_at_the_vocabulary_of_the_note(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
+    shelf(small="{printed: 0.01M, vocabulary: 40}", large="{printed: 0.01M, vocabulary: 50}")
+    assert main(["recipes", "check", "--json"]) == 0
+    large, small = map(json.loads, capsys.readouterr().out.splitlines())
+    assert large["counted"] - small["counted"] == 10 * (16 + 1)  # a row and an output bias for each word
+    assert small["vocabulary"] == {"source": 40, "target": 40}
+    assert (small["printed"], small["verdict"], small["row"]) == ("0.01M", "fits", "Table 1, row 1")
+
+
+def test_check_json_gives_the_reason(shelf: Shelf, capsys: pytest.CaptureFixture[str]) -> None:
+    shelf(explained="{printed: 0.02M, vocabulary: 40, differs: a misprint}")
+    assert main(["recipes", "check", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert (record["verdict"], record["reason"]) == ("known", "a misprint")
+    assert record["difference_millions"] == pytest.approx(record["counted"] / 1e6 - 0.02)
+
+
+@pytest.mark.parametrize("size", ["{printed: 70.25, vocabulary: 40}", "{printed: 1G, vocabulary: 40}"])
+def test_a_printed_size_has_the_form_of_the_papers(
+    shelf: Shelf, size: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shelf(odd=size)
+    assert main(["recipes", "check"]) == 2
+    assert capsys.readouterr().err.startswith("error: recipe papers/odd:6: ")
 
 
 def test_every_recipe_says_what_it_is() -> None:

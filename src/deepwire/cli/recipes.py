@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from deepwire.model.config import ModelConfig
+    from deepwire.recipes.notes import RecipeNote
+    from deepwire.recipes.sizes import SizeCheck
 
 app = typer.Typer(invoke_without_command=True, no_args_is_help=False)
 
 
 @app.callback()
 def recipes(context: typer.Context) -> None:
-    """List the recipes: name, description, paper and row, published scores.
+    """List the recipes: name, row of the paper, published scores and size.
 
     Train one with `deepwire train NAME key.sub=value`, or write `extends: NAME` into a run file.
     """
@@ -42,27 +49,152 @@ def show(
     print(yaml.safe_dump(load_run_file(name).resolved, sort_keys=False, allow_unicode=True), end="")
 
 
+@app.command()
+def check(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...", help="Recipes, or folders such as papers/dlcl-2019; all if none."
+        ),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+) -> None:
+    """Count the parameters of recipes and compare them with the printed numbers.
+
+    A count fits if it rounds to the printed digits. Where a printed number is known not to follow from the
+    model, the reason is shown. Exit code 1 if any other count does not fit.
+    """
+    from deepwire import recipes as store
+
+    chosen = [found for name in names for found in store.below(name)] if names else store.names()
+    checks = list(_checks(chosen))
+    if as_json:
+        _print_json(checks)
+    else:
+        _print_checks(checks, len(chosen) - len(checks))
+    if any(check.verdict == "differs" for _, _, check in checks):
+        raise typer.Exit(1)
+
+
 def _list() -> None:
-    import sys
-
-    from rich.console import Console
-    from rich.table import Table
-
     from deepwire import recipes as store
     from deepwire.recipes.notes import read_note
 
-    table = Table(box=None, pad_edge=False)
-    for title in ("recipe", "description", "paper", "published", "parameters"):
-        table.add_column(title, overflow="fold", no_wrap=title == "recipe")
-    for name in store.names():
-        note = read_note(name)
-        paper = ", ".join(part for part in (note.paper, note.row) if part)
-        scores = "\n".join(f"{test} {score}" for test, score in note.published.items())
-        table.add_row(
-            name, note.description, paper, scores, f"{note.parameters:,}" if note.parameters else ""
+    notes = {name: read_note(name) for name in store.names()}
+    groups: dict[str, list[str]] = {}
+    for name in notes:
+        groups.setdefault(name.rpartition("/")[0], []).append(name)
+    for folder, members in groups.items():
+        papers = dict.fromkeys(notes[name].paper for name in members if notes[name].paper)
+        if len(papers) == 1:
+            print(f"{folder}: {next(iter(papers))}")
+        _print_table(
+            ("recipe", "description", "row", "published", "parameters"),
+            [
+                (
+                    name,
+                    notes[name].description,
+                    _row(notes[name], with_paper=len(papers) > 1),
+                    "\n".join(f"{test} {score}" for test, score in notes[name].published.items()),
+                    getattr(notes[name].size, "printed", ""),
+                )
+                for name in members
+            ],
         )
-    width = None if sys.stdout.isatty() else 160
-    console = Console(width=width)
+        print()
+
+
+def _row(note: RecipeNote, *, with_paper: bool) -> str:
+    return ": ".join(part for part in (note.paper if with_paper else "", note.row) if part)
+
+
+def _checks(names: Sequence[str]) -> Iterator[tuple[str, RecipeNote, SizeCheck]]:
+    """Every recipe of `names` with a printed size, counted."""
+    from deepwire.recipes.notes import read_note
+    from deepwire.recipes.sizes import SizeCheck
+    from deepwire.runfile import load_run_file
+
+    counts: dict[tuple[str, int, int], int] = {}
+    for name in names:
+        note = read_note(name)
+        if note.size is None:
+            continue
+        model = load_run_file(name).config.model
+        key = (model.model_dump_json(), *note.size.vocabularies)
+        if key not in counts:
+            counts[key] = _count(model, *note.size.vocabularies)
+        yield name, note, SizeCheck(note.size, counts[key])
+
+
+def _count(model: ModelConfig, source_vocabulary: int, target_vocabulary: int) -> int:
+    """All parameters of a model; no memory is taken for their values."""
+    import torch
+
+    from deepwire.model.build import build_model
+
+    with torch.device("meta"):
+        built = build_model(model, source_vocabulary, target_vocabulary)
+    return sum(parameter.numel() for parameter in built.parameters())
+
+
+def _print_json(checks: Sequence[tuple[str, RecipeNote, SizeCheck]]) -> None:
+    import json
+
+    for name, note, check in checks:
+        source, target = check.published.vocabularies
+        record = {
+            "recipe": name,
+            "paper": note.paper,
+            "row": note.row,
+            "printed": check.published.printed,
+            "counted": check.counted,
+            "difference_millions": float(check.difference),
+            "vocabulary": {"source": source, "target": target},
+            "verdict": check.verdict,
+            "reason": check.published.differs if check.verdict == "known" else "",
+        }
+        print(json.dumps(record, ensure_ascii=False))
+
+
+def _print_checks(checks: Sequence[tuple[str, RecipeNote, SizeCheck]], without: int) -> None:
+    verdicts = {"fits": "fits", "known": "known: ", "differs": "DOES NOT FIT"}
+    _print_table(
+        ("recipe", "row", "paper", "ours", "difference", ""),
+        [
+            (
+                name,
+                note.row,
+                check.published.printed,
+                check.counted_as_printed,
+                check.difference_as_printed,
+                verdicts[check.verdict] + (check.published.differs if check.verdict == "known" else ""),
+            )
+            for name, note, check in checks
+        ],
+    )
+    number = {verdict: sum(check.verdict == verdict for _, _, check in checks) for verdict in verdicts}
+    print(
+        f"\n{number['fits']} fit, {number['known']} are known not to, {number['differs']} do not fit; "
+        f"{without} recipes have no printed size"
+    )
+
+
+def _print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    numbers = {"parameters", "paper", "ours", "difference"}
+    for title in titles:
+        table.add_column(
+            title,
+            overflow="fold",
+            no_wrap=title == "recipe" or title in numbers,
+            justify="right" if title in numbers else "left",
+        )
+    for row in rows:
+        table.add_row(*row)
+    console = Console(width=None if sys.stdout.isatty() else 180, markup=False, highlight=False)
     with console.capture() as captured:
         console.print(table)
     # Written by ourselves, so that a closed pipe is handled where all closed pipes are.

@@ -20,6 +20,18 @@ def find(name: str) -> Path | None:
     return FOLDER / f"{name}.yaml" if name in names() else None
 
 
+def below(name: str) -> list[str]:
+    """The recipe of this name, or all recipes of the folder of this name.
+
+    Raises:
+        UsageError: If there is neither.
+    """
+    found = [known for known in names() if known == name or known.startswith(f"{name.rstrip('/')}/")]
+    if not found or not name:
+        raise unknown(name)
+    return found
+
+
 def unknown(name: str) -> UsageError:
     """The error for a name that is no recipe, with the closest one as a hint."""
     known = names()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from deepwire import recipes
 from deepwire.config.base import Section
@@ -13,14 +13,41 @@ from deepwire.config.reader import Document, check, read_document
 from deepwire.config.tree import Keys, Problems
 
 
+class PublishedSize(Section):
+    """The number of parameters that a paper prints for a row, and what it is counted at."""
+
+    printed: str = Field(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})?M$", description="as printed, such as 70.25M")
+    vocabulary: Count = Field(ge=5, description="entries of the vocabulary, or of its target side")
+    source_vocabulary: Count | None = Field(
+        default=None, ge=5, description="entries of the source side; default: one vocabulary for both"
+    )
+    differs: str = Field(
+        default="", description="why the printed number is known not to follow from the model; empty: it does"
+    )
+
+    @property
+    def vocabularies(self) -> tuple[int, int]:
+        """Entries of the source and of the target side."""
+        return (self.source_vocabulary or self.vocabulary, self.vocabulary)
+
+
 class RecipeNote(Section):
     """The ``recipe`` section: where a recipe comes from and what was published. A run does not use it."""
 
     description: str = Field(description="one line")
     paper: str = Field(default="", description="authors, year, title")
-    row: str = Field(default="", description="table and row of the paper")
-    published: dict[str, float | str] = Field(default_factory=dict, description="test set: reported score")
-    parameters: Count | None = Field(default=None, ge=1, description="parameters of the model, where known")
+    row: str = Field(default="", description="tables and row of the paper")
+    published: dict[str, float | str] = Field(
+        default_factory=dict, description="test set: reported score, or what was reported in its place"
+    )
+    size: PublishedSize | None = Field(default=None, description="reported number of parameters")
+    remark: str = Field(default="", description="what the sources leave open and what was chosen, one line")
+
+    @model_validator(mode="after")
+    def _rows_belong_to_papers(self) -> RecipeNote:
+        if (self.row or self.size is not None) and not self.paper:
+            raise ValueError("row and size need the paper they come from")
+        return self
 
 
 def read_note(name: str) -> RecipeNote:

@@ -1,0 +1,59 @@
+"""Every shipped recipe loads, builds, and has the size that was published."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+
+from deepwire import recipes
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.recipes.notes import read_note
+from deepwire.recipes.sizes import SizeCheck
+from deepwire.runfile import LoadedRunFile, load_run_file
+
+WITHOUT_SIZE = (1000, 1000)
+
+
+@cache
+def loaded(name: str) -> LoadedRunFile:
+    """Each recipe is read once."""
+    return load_run_file(name)
+
+
+@cache
+def parameters(model: ModelConfig, source: int, target: int) -> int:
+    """The count of each architecture, built once, without memory for the values."""
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in build_model(model, source, target).parameters())
+
+
+@pytest.mark.parametrize("name", recipes.names())
+def test_a_recipe_loads_and_builds(name: str) -> None:
+    config = loaded(name).config
+    size = config.recipe and config.recipe.size
+    found = parameters(config.model, *(size.vocabularies if size else WITHOUT_SIZE))
+    if size is None:
+        return
+    # A reason for a difference must not outlive the difference.
+    assert SizeCheck(size, found).verdict == ("known" if size.differs else "fits")
+
+
+def test_recipes_of_papers_name_their_rows() -> None:
+    for name in recipes.names():
+        note = read_note(name)
+        if name.count("/") == 2:  # papers/<paper>/<row>
+            assert note.paper, name
+            assert note.row, name
+
+
+def test_no_two_recipes_of_a_paper_are_the_same_run() -> None:
+    seen: dict[str, str] = {}
+    for name in recipes.names():
+        if name.count("/") == 2:
+            settings = loaded(name).resolved.items()
+            key = str({section: value for section, value in settings if section != "recipe"})
+            assert key not in seen, f"{name} and {seen[key]}"
+            seen[key] = name
