@@ -1,0 +1,148 @@
+"""Hierarchical aggregation: what is merged where, its options, and whole models with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+import torch
+from pydantic import ValidationError
+from socket_checks import check_model
+from torch import Tensor
+from torch.nn import functional
+
+from deepwire.model.aggregations.hierarchical import (
+    Combiner,
+    CombinerActivation,
+    Hierarchical,
+    HierarchicalConfig,
+)
+from deepwire.model.config import ModelConfig
+
+CONTEXT = replace(
+    ModelConfig.model_validate({"d_model": 8, "heads": 2, "feed_forward": 12}).contexts()["encoder"], layers=5
+)
+
+
+def merge(combiner: Combiner, *vectors: Tensor) -> Tensor:
+    """The equation with a sigmoid, written out."""
+    hidden = torch.sigmoid(torch.cat(vectors, -1) @ combiner.input.weight.t() + combiner.input.bias)
+    total = hidden @ combiner.output.weight.t() + torch.stack(vectors).sum(0)
+    centred = total - total.mean(-1, keepdim=True)
+    deviation = (centred.square().mean(-1, keepdim=True) + combiner.norm.eps).sqrt()
+    return centred / deviation * combiner.norm.weight + combiner.norm.bias
+
+
+def run(aggregation: Hierarchical, embedding: Tensor, outputs: list[Tensor]) -> list[Tensor]:
+    """What each layer reads, and the stack's output at the end."""
+    history, read = aggregation.start(embedding)
+    reads = [read]
+    for layer, output in enumerate(outputs):
+        history, read = aggregation.close(history, output, layer)
+        reads.append(read)
+    return reads
+
+
+@pytest.mark.parametrize("block_input", [True, False])
+def test_what_the_layers_of_five_read_in_blocks_of_two(block_input: bool) -> None:
+    """Layer outputs pass inside a block; a block's end is merged; the last block has one layer."""
+    torch.manual_seed(0)
+    aggregation = HierarchicalConfig(block_input=block_input).build(CONTEXT)
+    assert isinstance(aggregation, Hierarchical)
+    first, second, third = (module for module in aggregation.combiners if isinstance(module, Combiner))
+    y0, *y = torch.randn(6, 2, 3, 8).unbind(0)
+    reads = run(aggregation, y0, y)
+    assert torch.equal(reads[0], y0)
+    assert torch.equal(reads[1], y[0])
+    block1 = merge(first, y[0], y[1])
+    assert torch.allclose(reads[2], block1, atol=1e-6)
+    assert torch.equal(reads[3], y[2])
+    block2 = merge(second, block1, y[2], y[3]) if block_input else merge(second, y[2], y[3])
+    assert torch.allclose(reads[4], block2, atol=1e-6)
+    block3 = merge(third, block2, y[4]) if block_input else merge(third, y[4])
+    assert torch.allclose(reads[5], block3, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "biases"),
+    [({}, (True, False)), ({"bias": "both"}, (True, True)), ({"bias": "none"}, (False, False))],
+)
+def test_biases(settings: Mapping[str, object], biases: tuple[bool, bool]) -> None:
+    """The first map alone has one unless the settings say otherwise."""
+    aggregation = HierarchicalConfig.model_validate(settings).build(CONTEXT)
+    combiner = next(module for module in aggregation.modules() if isinstance(module, Combiner))
+    assert (combiner.input.bias is not None, combiner.output.bias is not None) == biases
+
+
+def test_hidden_width_is_the_feed_forward_width_unless_set() -> None:
+    """Rows of the first map."""
+    for settings, rows in (({}, 12), ({"hidden": 20}, 20)):
+        aggregation = HierarchicalConfig.model_validate(settings).build(CONTEXT)
+        assert {
+            module.input.out_features for module in aggregation.modules() if isinstance(module, Combiner)
+        } == {rows}
+
+
+@pytest.mark.parametrize("activation", ["sigmoid", "relu", "gelu"])
+def test_activations(activation: CombinerActivation) -> None:
+    """Hidden numbers of zero: ReLU and GELU leave the sum of the inputs, a sigmoid of 0 does not."""
+    torch.manual_seed(0)
+    vectors = torch.randn(2, 4, 8).unbind(0)
+    combiner = Combiner(2, 8, 12, activation=activation)
+    with torch.no_grad():
+        for parameter in combiner.input.parameters():
+            parameter.zero_()
+    total = functional.layer_norm(vectors[0] + vectors[1], (8,), eps=1e-6)
+    assert torch.allclose(combiner(vectors), total, atol=1e-5) == (activation != "sigmoid")
+
+
+def test_dropout_in_training_alone() -> None:
+    """Two passes differ in training; in evaluation they are equal."""
+    vectors = torch.randn(2, 4, 8).unbind(0)
+    combiner = Combiner(2, 8, 12, dropout=0.5)
+    assert not torch.equal(combiner(vectors), combiner(vectors))
+    combiner.eval()
+    assert torch.equal(combiner(vectors), combiner(vectors))
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "message"),
+    [
+        ({"block": 7}, "a block of 7 layers does not fit into a stack of 6"),
+        ({"block": 0}, "greater than or equal to 1"),
+        ({"activation": "tanh"}, "sigmoid"),
+        ({"hidden": 0}, "greater than or equal to 1"),
+        ({"bias": True}, "first"),
+        ({"blocks": 2}, "blocks"),
+    ],
+)
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_wrong_settings_are_refused(side: str, aggregation: Mapping[str, object], message: str) -> None:
+    """When the file is read."""
+    with pytest.raises(ValidationError, match=message):
+        ModelConfig.model_validate({side: {"aggregation": {"type": "hierarchical", **aggregation}}})
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder"),
+    [
+        ({}, {"aggregation": {"type": "hierarchical", "block": 3, "activation": "relu"}}),
+        (
+            {"connection": "depth_lstm", "aggregation": {"type": "hierarchical", "block_input": False}},
+            {"fusion": {"type": "groups", "size": 2}},
+        ),
+        ({"connection": "post_norm", "fusion": "transparent"}, {"connection": "depth_lstm"}),
+        (
+            {"connection": {"type": "pre_norm", "residual": "normalised", "final_norm": False}},
+            {
+                "mixer": {"type": "self_attention", "relative": 2},
+                "aggregation": {"type": "hierarchical", "block": 1},
+            },
+        ),
+    ],
+)
+def test_whole_models(encoder: Mapping[str, object], decoder: Mapping[str, object]) -> None:
+    """Steps, causality, padding, selection and gradients, with other sockets' choices."""
+    hierarchical = {"aggregation": "hierarchical"}
+    check_model({"encoder": {**hierarchical, **encoder}, "decoder": {**hierarchical, **decoder}})
