@@ -13,7 +13,7 @@ from deepwire.model.embedding import Embedding, TokenTable
 from deepwire.model.feed_forward import FeedForward
 from deepwire.model.fusions.base import FusionSection
 from deepwire.model.head import OutputHead
-from deepwire.model.initialization import initialize
+from deepwire.model.initializations.apply import initialize
 from deepwire.model.mixers.base import MixerSection, TokenMixer
 from deepwire.model.stack import Stack
 from deepwire.model.translator import TranslationModel

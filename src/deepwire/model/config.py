@@ -18,7 +18,8 @@ from deepwire.model.context import Dropout, Side, StackContext
 from deepwire.model.embedding import EmbeddingConfig
 from deepwire.model.fusions import FusionConfig
 from deepwire.model.fusions.top import TopConfig
-from deepwire.model.initialization import InitializationConfig, LipschitzConfig
+from deepwire.model.initializations import InitializationConfig
+from deepwire.model.initializations.lipschitz import LipschitzConfig
 from deepwire.model.mixers import MixerConfig
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.positions import PositionsConfig, SinusoidalConfig

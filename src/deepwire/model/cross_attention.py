@@ -7,6 +7,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
+from deepwire.model.linear import Linear
 from deepwire.ops.attention import attention
 
 
@@ -30,9 +31,10 @@ class CrossAttention(nn.Module):
     def __init__(self, context: StackContext) -> None:
         super().__init__()
         self.heads, self.dropout = context.heads, context.dropout.attention
-        self.query = nn.Linear(context.dim, context.dim, bias=context.attention_bias)
-        self.key_value = nn.Linear(context.dim, 2 * context.dim, bias=context.attention_bias)
-        self.output = nn.Linear(context.dim, context.dim, bias=context.attention_bias)
+        dim, bias = context.dim, context.attention_bias
+        self.query = Linear(dim, dim, bias=bias, role="cross_attention")
+        self.key_value = Linear(dim, 2 * dim, bias=bias, role="cross_attention", parts=2)
+        self.output = Linear(dim, dim, bias=bias, role="attention_output")
 
     def project(self, encoded: Tensor, bias: Tensor) -> Memory:
         """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`."""

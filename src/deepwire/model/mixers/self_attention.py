@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import Memory
+from deepwire.model.linear import Linear
 from deepwire.model.mixers.base import MixerSection, State, TokenMixer
 from deepwire.ops.attention import attention
 
@@ -70,8 +71,9 @@ class SelfAttention(TokenMixer):
     def __init__(self, context: StackContext, relative: RelativeKeys | None) -> None:
         super().__init__()
         self.heads, self.causal, self.dropout = context.heads, context.causal, context.dropout.attention
-        self.query_key_value = nn.Linear(context.dim, 3 * context.dim, bias=context.attention_bias)
-        self.output = nn.Linear(context.dim, context.dim, bias=context.attention_bias)
+        dim, bias = context.dim, context.attention_bias
+        self.query_key_value = Linear(dim, 3 * dim, bias=bias, role="self_attention", parts=3)
+        self.output = Linear(dim, dim, bias=bias, role="attention_output")
         self.relative = relative
 
     def parallel(self, x: Tensor, padding: Tensor | None, memory: Memory | None = None) -> Tensor:

@@ -1,0 +1,59 @@
+"""Walks a built model and hands each of its maps and tables to the initialisation, with its depth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import nn
+
+from deepwire.model.embedding import Embedding, TokenTable
+from deepwire.model.initializations.base import Initialization
+from deepwire.model.mixers.self_attention import RelativeKeys
+from deepwire.model.positions import LearnedPositions
+from deepwire.model.stack import Stack
+
+
+def initialize(model: nn.Module, config: Initialization) -> None:
+    """Set every linear map, embedding and table of positions of a model; shared ones once."""
+    layers = _layers(model)
+    looked_up = {id(module.table) for module in model.modules() if isinstance(module, Embedding)}
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            config.linear(module, layers.get(id(module), 1))
+        elif isinstance(module, TokenTable):
+            if id(module) in looked_up:
+                config.embedding(module)
+            else:
+                config.projection(module)
+            # Index 0 of a copy would not write through on the meta device, so fill the row in place.
+            module.weight.data[module.pad_id].zero_()
+        elif isinstance(module, RelativeKeys):
+            config.relative_keys(module.table)
+        elif isinstance(module, LearnedPositions):
+            config.positions(module.table)
+
+
+def _layers(model: nn.Module) -> dict[int, int]:
+    """The layer, from 1, that each module belongs to, by identity; the lowest one for what layers share."""
+    found: dict[int, int] = {}
+    for stack in model.modules():
+        if isinstance(stack, Stack):
+            for layer, module in _by_layer(stack):
+                for inner in module.modules():
+                    found[id(inner)] = min(layer, found.get(id(inner), layer))
+    return found
+
+
+def _by_layer(stack: Stack) -> Iterator[tuple[int, nn.Module]]:
+    """Each part of a stack that belongs to one layer, with that layer."""
+    calls = stack.connection.calls
+    depth = max(call.layer for call in calls) + 1
+    for kind in (stack.mixers, stack.crosses, stack.feed_forwards):
+        yield from enumerate(kind, 1)
+    # Other parts keep what belongs to a layer in lists with one entry for each layer, or for each call.
+    for part in (stack.connection, stack.aggregation, stack.fusion):
+        for entries in part.modules():
+            if isinstance(entries, nn.ModuleList) and len(entries) == depth:
+                yield from enumerate(entries, 1)
+            elif isinstance(entries, nn.ModuleList) and len(entries) == len(calls):
+                yield from ((call.layer + 1, entry) for call, entry in zip(calls, entries, strict=True))

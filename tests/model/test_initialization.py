@@ -1,0 +1,231 @@
+"""The ranges in which parameters begin, by role, shape and depth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.initializations.apply import initialize
+from deepwire.model.initializations.depth_scaled import DepthScaledConfig
+from deepwire.model.linear import Linear
+from deepwire.model.translator import TranslationModel
+
+D, F, V = 32, 96, 700
+SHAPE: Mapping[str, object] = {
+    "d_model": D,
+    "heads": 4,
+    "feed_forward": F,
+    "bias": {"attention": True, "feed_forward": "both"},
+    "encoder": {"layers": 4},
+    "decoder": {"layers": 3},
+}
+
+
+def built(initialization: object, **changes: object) -> TranslationModel:
+    torch.manual_seed(3)
+    config = ModelConfig.model_validate({**SHAPE, "initialization": initialization, **changes})
+    return build_model(config, V, V)
+
+
+def assert_uniform(tensor: Tensor, bound: float) -> None:
+    """All within the bound, close to it at the edge, and spread as a uniform distribution."""
+    largest = tensor.abs().max().item()
+    edge = 0.95 if tensor.numel() > 500 else 0.8
+    assert edge * bound < largest <= bound * (1 + 1e-6), f"{largest} for a bound of {bound}"
+    if tensor.numel() > 500:
+        spread = tensor.std().item() * math.sqrt(3)
+        assert spread == pytest.approx(bound, rel=0.05)
+
+
+def assert_normal(tensor: Tensor, std: float) -> None:
+    assert tensor.std().item() == pytest.approx(std, rel=0.05)
+    assert tensor.abs().max().item() > 3 * std
+
+
+def linear(model: TranslationModel, name: str) -> nn.Linear:
+    module = model.get_submodule(name)
+    assert isinstance(module, nn.Linear)
+    return module
+
+
+SELF, CROSS = "encoder.mixers.1.query_key_value", "decoder.crosses.1"
+BOUNDS = {
+    # self-attention, cross queries, cross keys and values, output, W1, W2
+    "lipschitz": (D**-0.5, D**-0.5, D**-0.5, D**-0.5, D**-0.5, F**-0.5),
+    "glorot": tuple(math.sqrt(6 / n) for n in (4 * D, 2 * D, 3 * D, 2 * D, D + F, D + F)),
+    "xavier": tuple(math.sqrt(6 / n) for n in (4 * D, 4 * D, 4 * D, 2 * D, D + F, D + F)),
+    "fairseq": (*(math.sqrt(6 / n) for n in (4 * D, 4 * D, 4 * D, 2 * D)), D**-0.5, F**-0.5),
+    "pytorch": (*(math.sqrt(6 / n) for n in (4 * D, 4 * D, 4 * D)), D**-0.5, D**-0.5, F**-0.5),
+}
+
+
+@pytest.mark.parametrize("name", list(BOUNDS))
+def test_ranges_of_weights(name: str) -> None:
+    """Each kind of map has the range of the original, however it is stored here."""
+    model = built(name)
+    names = (
+        SELF,
+        f"{CROSS}.query",
+        f"{CROSS}.key_value",
+        f"{CROSS}.output",
+        "encoder.feed_forwards.1.input",
+        "encoder.feed_forwards.1.output",
+    )
+    for module, bound in zip(names, BOUNDS[name], strict=True):
+        assert_uniform(linear(model, module).weight, bound)
+
+
+@pytest.mark.parametrize("name", [*BOUNDS, "depth_scaled"])
+def test_biases(name: str) -> None:
+    """Zero, but for those that PyTorch's defaults leave uniform."""
+    model = built(name)
+    uniform = {"fairseq": {"query", "key_value", "feed_forward"}, "pytorch": {"feed_forward"}}.get(
+        name, set()
+    )
+    for place, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            kept = any(part in place for part in uniform)
+            assert module.bias is not None
+            if kept:
+                assert_uniform(module.bias, module.in_features**-0.5)
+            else:
+                assert not module.bias.any(), place
+
+
+@pytest.mark.parametrize("name", [*BOUNDS, "depth_scaled"])
+def test_embeddings(name: str) -> None:
+    """Embeddings by size; the row of padding is zero; norms are left alone."""
+    model = built(name)
+    weight = model.source_embedding.table.weight
+    assert not weight[0].any()
+    if name == "lipschitz":
+        assert_uniform(weight, math.sqrt(2 / (V + D)))
+    elif name == "glorot":
+        assert_uniform(weight, math.sqrt(6 / (V + D)))
+    else:
+        assert_normal(weight[1:], D**-0.5)
+    norm = model.get_submodule("encoder.connection.norms.0")
+    assert isinstance(norm, nn.LayerNorm)
+    assert torch.equal(norm.weight, torch.ones(D))
+
+
+def test_output_projection_of_its_own() -> None:
+    """Neutron's untied classifier is a linear map, fairseq's untied output matrix an embedding."""
+    assert_uniform(built("lipschitz", embeddings={"tie": "inputs"}).head.table.weight[1:], D**-0.5)
+    assert_uniform(
+        built("lipschitz", embeddings={"tie": "output"}).head.table.weight[1:], math.sqrt(2 / (V + D))
+    )
+    assert_normal(built("xavier", embeddings={"tie": "none"}).head.table.weight[1:], D**-0.5)
+
+
+def test_tables_of_positions() -> None:
+    """Relative positions are Glorot's uniform and learned ones normal, but with lipschitz."""
+    changes = {
+        "encoder": {"layers": 4, "mixer": {"type": "self_attention", "relative": 30}},
+        "positions": "learned",
+    }
+    for name, keys in (("xavier", math.sqrt(6 / (61 + 8))), ("lipschitz", 8**-0.5)):
+        model = built(name, **changes)
+        assert_uniform(model.get_parameter("encoder.mixers.2.relative.table"), keys)
+        table = model.get_parameter("source_embedding.positions.table")
+        if name == "xavier":
+            assert_normal(table, D**-0.5)
+        else:
+            assert_uniform(table, D**-0.5)
+
+
+@settings(max_examples=12, deadline=None)
+@given(
+    alpha=st.floats(0.1, 1),
+    form=st.sampled_from(["paper", "released"]),
+    connection=st.sampled_from(["pre_norm", "post_norm", "depth_lstm"]),
+)
+def test_depth_scaling(alpha: float, form: str, connection: str) -> None:
+    """The bound of layer l is the first one's over sqrt(l), or l^(1/4); every layer counts from its stack."""
+    stack = {"connection": connection}
+    model = built(
+        {"type": "depth_scaled", "alpha": alpha, "form": form},
+        encoder={"layers": 4, **stack},
+        decoder={"layers": 3, **stack},
+    )
+    fall = 0.5 if form == "paper" else 0.25
+    for stack_of, depth in ((model.encoder, 4), (model.decoder, 3)):
+        for layer in range(depth):
+            scale = alpha * (layer + 1) ** -fall
+            mixer = stack_of.mixers[layer]
+            assert_uniform(mixer.get_parameter("query_key_value.weight"), scale * math.sqrt(6 / (4 * D)))
+            assert_uniform(mixer.get_parameter("output.weight"), scale * math.sqrt(6 / (2 * D)))
+            for cross in stack_of.crosses[layer : layer + 1]:
+                for name in ("query", "key_value", "output"):
+                    assert_uniform(cross.get_parameter(f"{name}.weight"), scale * math.sqrt(6 / (2 * D)))
+            if connection == "depth_lstm":
+                hidden = stack_of.connection.get_parameter(f"hiddens.{layer}.input.weight")
+                assert_uniform(hidden, scale * math.sqrt(6 / (2 * D + F)))
+            else:
+                inner = stack_of.feed_forwards[layer].get_parameter("input.weight")
+                assert_uniform(inner, scale * math.sqrt(6 / (D + F)))
+
+
+def test_what_layers_share_has_the_depth_of_the_first() -> None:
+    """Gates shared by all layers are not scaled down, and are set once."""
+    gates = {"type": "depth_lstm", "share": "gates"}
+    model = built("depth_scaled", encoder={"layers": 4, "connection": gates}, decoder={"layers": 3})
+    assert_uniform(
+        model.get_parameter("encoder.connection.gates.0.linear.weight"), math.sqrt(6 / (2 * D + 3 * D))
+    )
+
+
+def test_a_new_module_takes_part_by_its_role() -> None:
+    """Maps with a role are treated by it wherever they are, plain ones like every other map."""
+
+    class Own(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.keys = Linear(D, 2 * D, bias=False, role="cross_attention", parts=2)
+            self.plain = nn.Linear(D, 2 * D)
+            self.same = self.plain
+
+    module = Own()
+    initialize(module, DepthScaledConfig())
+    assert_uniform(module.keys.weight, math.sqrt(6 / (2 * D)))
+    assert_uniform(module.plain.weight, math.sqrt(6 / (3 * D)))
+    with pytest.raises(ValueError, match="3 equal parts"):
+        Linear(D, D, bias=False, parts=3)
+
+
+def test_names_of_parameters_and_of_the_state() -> None:
+    """Roles leave no trace in what is saved, and a model is built without memory."""
+    names = set(built("xavier").state_dict())
+    assert {"encoder.mixers.0.query_key_value.weight", "decoder.crosses.0.key_value.bias"} <= names
+    assert not any("role" in name or "parts" in name for name in names)
+    with torch.device("meta"):
+        assert built("depth_scaled").get_parameter("head.table.weight").is_meta
+
+
+def test_one_seed_gives_one_model() -> None:
+    """The same seed draws the same parameters."""
+    first, second = built("fairseq"), built("fairseq")
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "where"),
+    [
+        ({"type": "depth_scaled", "alpha": 0}, "alpha"),
+        ({"type": "depth_scaled", "form": "fast"}, "form"),
+        ("xavir", "initialization"),
+    ],
+)
+def test_wrong_settings(wrong: object, where: str) -> None:
+    """Impossible settings are refused by name."""
+    with pytest.raises(ValidationError, match=where):
+        ModelConfig.model_validate({**SHAPE, "initialization": wrong})
