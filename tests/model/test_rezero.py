@@ -1,0 +1,105 @@
+"""ReZero."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from pathlib import Path
+
+import pytest
+import torch
+from pydantic import ValidationError
+from socket_checks import check_model
+from torch import nn
+
+import deepwire
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+
+SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
+
+
+def config_of(connection: object, layers: int = 2) -> ModelConfig:
+    stack = {"layers": layers, "connection": connection}
+    return ModelConfig.model_validate({**SMALL, "encoder": stack, "decoder": stack})
+
+
+@pytest.mark.parametrize("share", ["layer", "none"])
+def test_two_layers_written_out(share: str) -> None:
+    """x + a F(x) + b G(x + a F(x)) and so on, with a = b where a layer shares its number."""
+    config = config_of({"type": "rezero", "share": share})
+    connection = config.encoder.connection.build(config.contexts()["encoder"], ("mixer", "feed_forward"))
+    alpha = torch.tensor([0.3, 0.3, -0.5, -0.5] if share == "layer" else [0.3, 0.7, -0.5, 0.2])
+    with torch.no_grad():
+        connection.alpha.copy_(alpha[::2] if share == "layer" else alpha)
+    sublayers = [nn.Linear(16, 16) for _ in range(4)]
+    x = torch.randn(2, 3, 16)
+    state = connection.start(x)
+    expected = x
+    for index, sublayer in enumerate(sublayers):
+        read = connection.read(state, index)
+        state = connection.write(state, index, read, sublayer(read))
+        expected = expected + alpha[index] * sublayer(expected)
+    assert torch.allclose(connection.normalise(state[0]), expected, atol=1e-6)
+
+
+def test_begins_as_the_identity() -> None:
+    """Before training a stack gives its input, and only embedding, output and the decoder's numbers learn."""
+    torch.manual_seed(0)
+    model = build_model(config_of("rezero"), 23, 23)
+    source, target = torch.tensor([[4, 9, 5, 2]]), torch.tensor([[1, 5, 9, 12]])
+    embedded = model.source_embedding(source)
+    assert torch.equal(model.encode(source)[0][0], embedded)
+    model.loss(source, target, torch.tensor([[5, 9, 12, 2]])).smoothed.backward()
+    moved = {
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None and parameter.grad.abs().max() > 0
+    }
+    # One matrix is source embedding, target embedding and output projection.
+    assert moved == {"source_embedding.table.weight", "head.bias", "decoder.connection.alpha"}
+
+
+@pytest.mark.parametrize(("share", "numbers"), [("layer", 2), ("none", 6)])
+def test_parameters(share: str, numbers: int) -> None:
+    """One number for each layer or sub-layer, and no norm anywhere."""
+    model = build_model(config_of({"type": "rezero", "share": share}), 23, 23)
+    assert sum(parameter.numel() for parameter in model.decoder.connection.parameters()) == numbers
+    assert not any(isinstance(module, nn.LayerNorm) for module in model.modules())
+
+
+@pytest.mark.parametrize(
+    "stack",
+    [
+        {"connection": "rezero"},
+        {"connection": {"type": "rezero", "share": "none", "initial": 1.0}, "aggregation": "dlcl"},
+        {"connection": "rezero", "mixer": {"type": "self_attention", "relative": 2}},
+    ],
+    ids=["plain", "dlcl", "relative"],
+)
+def test_model_properties(stack: dict[str, object]) -> None:
+    """Gradients, padding, causality, steps and state selection."""
+    check_model({"encoder": stack, "decoder": stack})
+
+
+@pytest.mark.parametrize(
+    ("connection", "message"),
+    [({"type": "rezero", "share": "stack"}, "share"), ({"type": "rezero", "inital": 0}, "inital")],
+)
+def test_wrong_settings(connection: object, message: str) -> None:
+    """Unknown choices are refused."""
+    with pytest.raises(ValidationError, match=message):
+        config_of(connection)
+
+
+@pytest.mark.parametrize(
+    ("language", "file"),
+    [("python", "model/connections/rezero.py"), ("yaml", "recipes/multi30k/rezero-tiny.yaml")],
+)
+def test_contributing_shows_the_files_as_they_are(language: str, file: str) -> None:
+    """The worked example of CONTRIBUTING.md is the real code and the real recipe."""
+    page = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    shown = re.search(rf"^ *```{language}\n(.*?)^ *```", page, re.DOTALL | re.MULTILINE)
+    assert shown is not None
+    real = Path(deepwire.__file__).parent / file
+    assert textwrap.dedent(shown[1]) == real.read_text(encoding="utf-8")

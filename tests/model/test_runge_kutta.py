@@ -1,0 +1,234 @@
+"""Runge-Kutta blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import factorial
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from socket_checks import check_model
+from torch import Tensor, nn
+
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.connections.base import Connection, Sublayer
+
+SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
+ENCODER: tuple[Sublayer, ...] = ("mixer", "feed_forward")
+Options = dict[str, object]
+
+
+def config_of(connection: object, decoder: object = "pre_norm", **model: object) -> ModelConfig:
+    return ModelConfig.model_validate(
+        {
+            **SMALL,
+            "encoder": {"layers": 2, "connection": connection},
+            "decoder": {"layers": 2, "connection": decoder},
+            **model,
+        }
+    )
+
+
+def connection_of(options: Options, kinds: tuple[Sublayer, ...] = ENCODER) -> Connection:
+    config = config_of({"type": "runge_kutta", **options})
+    return config.encoder.connection.build(config.contexts()["encoder"], kinds)
+
+
+def run(connection: Connection, x: Tensor, sublayers: Callable[[Sublayer, int], nn.Module]) -> Tensor:
+    state = connection.start(x)
+    for index, call in enumerate(connection.calls):
+        read = connection.read(state, index)
+        state = connection.write(state, index, read, sublayers(call.kind, call.layer)(read))
+        if call.closes:
+            assert len(state) == 1
+    return state[0]
+
+
+class Scale(nn.Module):
+    """F(x) = h x: a layer whose differential equation has the solution exp(h t)."""
+
+    def __init__(self, size: float) -> None:
+        super().__init__()
+        self.size = size
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.size * x
+
+
+@given(size=st.floats(-1, 1), order=st.sampled_from([2, 3, 4]))
+@settings(max_examples=25, deadline=None)
+def test_the_exponential_to_the_order_of_the_method(size: float, order: int) -> None:
+    """One layer without norms, F(x) = h x, gives the Taylor series of exp(h) up to the order."""
+    connection = connection_of({"order": order, "combination": "fixed"}, ("feed_forward",))
+    connection.norms = nn.ModuleList(nn.Identity() for _ in connection.norms)
+    x = torch.ones(1, 1, 16, dtype=torch.float64)
+    found = run(connection, x, lambda kind, layer: Scale(size))
+    series = sum(size**power / factorial(power) for power in range(order + 1))
+    assert torch.allclose(found, x * series**2)  # two layers
+
+
+def block(
+    connection: Connection, layer: int, parts: dict[tuple[Sublayer, int], nn.Module]
+) -> Callable[[Tensor], Tensor]:
+    """The pre-norm layer with its residual connections, L."""
+
+    def evaluate(x: Tensor) -> Tensor:
+        for number, kind in enumerate(ENCODER):
+            x = x + parts[kind, layer](connection.norms[layer * 2 + number](x))
+        return x
+
+    return evaluate
+
+
+@pytest.mark.parametrize("function", ["increment", "layer"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"combination": "gate"},
+        {"combination": "fixed"},
+        {"combination": "learned"},
+        {"combination": "learned", "weights": "vector"},
+        {"order": 3},
+        {"order": 3, "third_order": "released"},
+        {"order": 4},
+        {"order": 4, "combination": "learned", "initial": "fixed"},
+    ],
+    ids=str,
+)
+def test_two_layers_written_out(options: Options, function: str) -> None:
+    """Every method and combination, F being the layer with its identity or without."""
+    torch.manual_seed(0)
+    connection = connection_of({"function": function, **options})
+    for parameter in connection.parameters():
+        nn.init.normal_(parameter, 1.0, 0.2)
+    parts: dict[tuple[Sublayer, int], nn.Module] = {
+        (kind, layer): nn.Linear(16, 16) for kind in ENCODER for layer in range(2)
+    }
+    y = x = torch.randn(2, 3, 16)
+    for layer in range(2):
+        whole = block(connection, layer, parts)
+
+        def evaluate(z: Tensor, whole: Callable[[Tensor], Tensor] = whole) -> Tensor:
+            return whole(z) if function == "layer" else whole(z) - z
+
+        y = written_out(connection, options, y, evaluate)
+    found = run(connection, x, lambda kind, layer: parts[kind, layer])
+    assert torch.allclose(found, y, atol=2e-4, rtol=1e-5)
+
+
+def written_out(connection: Connection, options: Options, y: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
+    """One block by the formulas of the paper and of the released code."""
+    order, combination = options.get("order", 2), options.get("combination", "fixed")
+    if order == 2:
+        k1 = f(y)
+        k2 = f(y + k1)
+        if combination == "gate":
+            gate = torch.sigmoid(connection.gate(torch.cat((k1, k2), -1)))
+            return y + gate * k1 + (1 - gate) * k2
+        if combination == "learned":
+            return y + connection.weights[0] * k1 + connection.weights[1] * k2
+        return y + (k1 + k2) / 2
+    k1 = f(y)
+    k2 = f(y + k1 / 2)
+    if order == 3:
+        k3 = f(y + k2) if "third_order" in options else f(y - k1 + 2 * k2)
+        return y + (k1 + 4 * k2 + k3) / 6
+    k3 = f(y + k2 / 2)
+    k4 = f(y + k3)
+    if combination == "learned":
+        return y + sum(weight * k for weight, k in zip(connection.weights, (k1, k2, k3, k4), strict=True))
+    return y + (k1 + 2 * k2 + 2 * k3 + k4) / 6
+
+
+@pytest.mark.parametrize("order", [2, 3, 4])
+def test_order_of_evaluation(order: int) -> None:
+    """The sub-layers of a layer come again for each stage; only the last call completes the layer."""
+    calls = connection_of({"order": order, "combination": "fixed"}).calls
+    assert [(call.layer, call.kind) for call in calls] == [
+        (layer, kind) for layer in range(2) for _ in range(order) for kind in ENCODER
+    ]
+    assert [index for index, call in enumerate(calls) if call.closes] == [2 * order - 1, 4 * order - 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "more"),
+    [
+        ({}, 1025),
+        ({"combination": "fixed"}, 0),
+        ({"combination": "learned"}, 2),
+        ({"combination": "learned", "weights": "vector"}, 1024),
+        ({"order": 4}, 0),
+        ({"order": 4, "combination": "learned"}, 4),
+        ({"order": 4, "final_norm": False}, -1024),
+    ],
+    ids=str,
+)
+def test_parameters(options: Options, more: int) -> None:
+    """What the combination adds to a pre-norm encoder, once for the whole stack."""
+
+    def count(connection: object) -> int:
+        with torch.device("meta"):
+            model = build_model(config_of(connection, d_model=512, heads=8), 40, 40)
+            return sum(parameter.numel() for parameter in model.encoder.parameters())
+
+    assert count({"type": "runge_kutta", **options}) - count("pre_norm") == more
+
+
+@pytest.mark.parametrize(
+    ("options", "initial"),
+    [
+        ({}, [1.0, 1.0]),
+        ({"initial": "fixed"}, [0.5, 0.5]),
+        ({"order": 4, "initial": "fixed"}, [1 / 6, 1 / 3, 1 / 3, 1 / 6]),
+    ],
+)
+def test_learned_weights_begin(options: Options, initial: list[float]) -> None:
+    """At one, as in the released code, or at the method's weights."""
+    model = build_model(config_of({"type": "runge_kutta", "combination": "learned", **options}), 23, 23)
+    assert torch.allclose(model.encoder.connection.weights, torch.tensor(initial))
+
+
+CHOICES: list[Options] = [
+    {},
+    {"function": "layer", "combination": "learned", "weights": "vector"},
+    {"order": 3, "final_norm": False},
+    {"order": 4, "combination": "learned", "initial": "fixed"},
+]
+
+
+@pytest.mark.parametrize(
+    "both",
+    [{}, {"aggregation": "dlcl", "mixer": {"type": "self_attention", "relative": 2}}],
+    ids=["last", "dlcl and relative"],
+)
+@pytest.mark.parametrize("options", CHOICES, ids=str)
+def test_model_properties(options: Options, both: Options) -> None:
+    """Gradients, padding, causality, steps and state selection, in encoder and decoder."""
+    stack = {"connection": {"type": "runge_kutta", **options}, "layers": 2, **both}
+    check_model({"encoder": stack, "decoder": stack})
+
+
+def test_with_groups_and_depth_lstm() -> None:
+    """Fusion of layers that are complete, not of stages; another connection on the other side."""
+    encoder = {"connection": "runge_kutta", "layers": 4, "fusion": {"type": "groups", "size": 2}}
+    check_model({"encoder": encoder, "decoder": {"connection": "depth_lstm"}})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"order": 4, "combination": "gate"}, "gate weighs two stages, not the 4 of order 4"),
+        ({"weights": "vector"}, "need combination: learned"),
+        ({"order": 4, "initial": "fixed"}, "need combination: learned"),
+        ({"order": 4, "third_order": "released"}, "needs order: 3"),
+        ({"order": 5}, "order"),
+    ],
+)
+def test_wrong_settings(options: Options, message: str) -> None:
+    """What does not fit is refused when the settings are read."""
+    with pytest.raises(ValidationError, match=message):
+        config_of({"type": "runge_kutta", **options})

@@ -1,0 +1,139 @@
+"""Self-dependency units."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pydantic import ValidationError
+from socket_checks import check_model
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.connections.base import Connection
+
+SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
+
+
+def config_of(connection: object, layers: int = 2, **model: object) -> ModelConfig:
+    stack = {"layers": layers, "connection": connection}
+    return ModelConfig.model_validate({**SMALL, "encoder": stack, "decoder": stack, **model})
+
+
+def connection_of(settings: dict[str, object]) -> Connection:
+    config = config_of({"type": "sdu", **settings})
+    connection = config.encoder.connection.build(config.contexts()["encoder"], ("mixer", "feed_forward"))
+    torch.manual_seed(0)
+    for parameter in connection.parameters():
+        nn.init.normal_(parameter)
+    return connection
+
+
+def parameters(connection: object, layers: int = 6) -> int:
+    """Parameters of a Base model in the sizes of Xu et al. 2024, without memory for them."""
+    config = config_of(connection, layers, d_model=512, heads=8, feed_forward=2048)
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in build_model(config, 35_627, 35_627).parameters())
+
+
+def written_out(
+    form: str, gate: str, residual: Tensor, read: Tensor, output: Tensor, unit: nn.Linear
+) -> Tensor:
+    """The papers' formulas, with the unit's matrix cut in two."""
+    value = functional.linear(read, unit.weight[:16], unit.bias[:16])
+    transform = functional.linear(read, unit.weight[16:], unit.bias[16:])
+    transform = torch.sigmoid(transform) if gate == "sigmoid" else torch.tanh(transform)
+    if form == "add":
+        return residual + output + transform * value
+    if form == "highway":
+        return (1 - transform) * residual + transform * value + output
+    return residual + transform * value + (1 - transform) * output
+
+
+@pytest.mark.parametrize("residual", ["normalised", "input"])
+@pytest.mark.parametrize(
+    ("form", "gate"), [("add", "sigmoid"), ("add", "tanh"), ("highway", "sigmoid"), ("gated", "sigmoid")]
+)
+def test_two_layers_written_out(form: str, gate: str, residual: str) -> None:
+    """Every form, in both orders of norm and residual."""
+    connection = connection_of({"form": form, "gate": gate, "residual": residual})
+    sublayers = [nn.Linear(16, 16) for _ in range(4)]
+    x = torch.randn(2, 3, 16)
+    state, expected = connection.start(x), x
+    for index, sublayer in enumerate(sublayers):
+        read = connection.read(state, index)
+        state = connection.write(state, index, read, sublayer(read))
+        norm = connection.norms[index]
+        normal = functional.layer_norm(expected, (16,), norm.weight, norm.bias, norm.eps)
+        expected = written_out(
+            form,
+            gate,
+            normal if residual == "normalised" else expected,
+            normal,
+            sublayer(normal),
+            connection.units[index],
+        )
+    assert torch.allclose(state[0], expected, atol=1e-4)
+
+
+def test_row_of_the_depth_lstm_paper() -> None:
+    """Xu et al. 2024, Table 6: 78.13M, 525,312 for each of 30 sub-layers over the Transformer Base."""
+    found = parameters("sdu")
+    assert found - parameters("pre_norm") == 30 * 525_312
+    assert f"{found / 1e6:.2f}" == "78.13"
+
+
+def test_units_in_the_lowest_layers_only() -> None:
+    """Layers above are plain and hold no parameters of units."""
+    assert parameters({"type": "sdu", "layers": 2}) - parameters("pre_norm") == 2 * 5 * 525_312
+    connection = connection_of({"layers": 1})
+    x, output = torch.randn(2, 3, 16), torch.randn(2, 3, 16)
+    state = connection.start(x)
+    read = connection.read(state, 2)
+    assert torch.equal(connection.write(state, 2, read, output)[0], read + output)
+    assert not torch.equal(connection.write(state, 1, read, output)[0], read + output)
+
+
+CHOICES: list[dict[str, object]] = [
+    {},
+    {"residual": "input", "gate": "tanh"},
+    {"form": "highway", "residual": "input", "layers": 2},
+    {"form": "gated", "mixer_norm": False, "final_norm": False},
+]
+
+
+@pytest.mark.parametrize("both", [{}, {"aggregation": "dlcl"}], ids=["last", "dlcl"])
+@pytest.mark.parametrize("settings", CHOICES, ids=str)
+def test_model_properties(settings: dict[str, object], both: dict[str, object]) -> None:
+    """Gradients, padding, causality, steps and state selection."""
+    stack = {"connection": {"type": "sdu", **settings}, **both}
+    check_model({"encoder": stack, "decoder": stack})
+
+
+def test_dropout_of_output_and_unit() -> None:
+    """Both are dropped, each on its own."""
+    config = config_of("sdu", dropout=0.5)
+    connection = config.encoder.connection.build(config.contexts()["encoder"], ("feed_forward",)).train()
+    with torch.no_grad():
+        connection.units[0].weight.zero_()
+        connection.units[0].bias.copy_(torch.cat((torch.full((16,), 40.0), torch.full((16,), 50.0))))
+    x = torch.zeros(4, 50, 16)
+    added = connection.write(connection.start(x), 0, x, torch.ones_like(x))[0]
+    counts = torch.tensor([(added.round() == value).sum() for value in (0, 2, 80, 82)]) / added.numel()
+    assert torch.allclose(counts, torch.full((4,), 0.25), atol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"form": "highway", "gate": "tanh"}, "needs gate: sigmoid"),
+        ({"form": "gated", "gate": "tanh"}, "needs gate: sigmoid"),
+        ({"layers": 3}, "3 layers with units, but the encoder has 2"),
+        ({"form": "carry"}, "form"),
+    ],
+)
+def test_wrong_settings(settings: dict[str, object], message: str) -> None:
+    """What does not fit is refused when the settings are read."""
+    with pytest.raises(ValidationError, match=message):
+        config_of({"type": "sdu", **settings})
