@@ -65,4 +65,5 @@ class Transparent(Fusion):
 
     def shares(self) -> Tensor:
         """The shares s `[encoder layers + 1, decoder layers]`; each column sums to 1."""
-        return self.dropout(self.weights).softmax(0)
+        logits: Tensor = self.dropout(self.weights)
+        return logits.softmax(0)
