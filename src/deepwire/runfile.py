@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from deepwire import recipes
 from deepwire.config.base import Section
@@ -33,6 +33,21 @@ class RunFile(Section):
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="how it is trained")
     decoding: DecodingConfig = Field(default_factory=DecodingConfig, description="how text is translated")
     recipe: RecipeNote | None = Field(default=None, description="what a recipe says about itself")
+
+    @model_validator(mode="after")
+    def _has_the_groups_to_decode_with(self) -> RunFile:
+        if self.decoding.group_range is not None:
+            import torch
+
+            from deepwire.model.build import build_stacks
+
+            with torch.device("meta"):
+                _, decoder = build_stacks(self.model, self.model.contexts())
+            try:
+                decoder.restrict(*self.decoding.group_range)
+            except ValueError as error:
+                raise ValueError(f"decoding.groups {self.decoding.groups}: {error}") from None
+        return self
 
 
 @dataclass(frozen=True)

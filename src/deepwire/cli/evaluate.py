@@ -7,6 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepwire.cli.decoding_options import (
+    BatchTokens,
+    Beam,
+    Device,
+    Groups,
+    LengthPenalty,
+    Precision,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -47,11 +56,6 @@ Samples = Annotated[
     int | None, typer.Option(min=1, help="Resamples (default 1000) or shuffles (default 10000) of the test.")
 ]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the test; the default is sacrebleu's.")]
-Beam = Annotated[int | None, typer.Option(min=1, help="Beam of the models. Default: their own.")]
-LengthPenalty = Annotated[float | None, typer.Option(help="Length penalty. Default: the models' own.")]
-BatchTokens = Annotated[int | None, typer.Option(min=1, help="Source subwords in a batch of the models.")]
-Device = Annotated[str, typer.Option(help="Device of the models: auto, cpu, cuda, cuda:1.")]
-Precision = Annotated[str, typer.Option(help="Precision of the models: auto, fp32 or bf16.")]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write the translation of the (one) model there.")
 ]
@@ -73,6 +77,7 @@ def evaluate(
     seed: Seed = 12345,
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
+    groups: Groups = None,
     batch_tokens: BatchTokens = None,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -108,12 +113,16 @@ def evaluate(
     systems = [read_text(Path(name)) for name in files]
     references = [read_text(path) for path in reference or ()]
     if models:
+        from deepwire.cli.line_by_line import given
         from deepwire.evaluation.from_model import SearchSettings
 
-        changes = {"beam": beam, "length_penalty": length_penalty, "batch_tokens": batch_tokens}
-        search = SearchSettings(
-            {key: new for key, new in changes.items() if new is not None}, device, precision
-        )
+        changes = {
+            "beam": beam,
+            "length_penalty": length_penalty,
+            "groups": groups,
+            "batch_tokens": batch_tokens,
+        }
+        search = SearchSettings(given(changes), device, precision)
         translations, references = _translations(models, source, systems, references, search)
         systems += translations
     try:

@@ -7,29 +7,27 @@ from typing import Annotated
 
 import typer
 
-STDIO = Path("-")
+from deepwire.cli.decoding_options import (
+    STDIO,
+    BatchTokens,
+    Device,
+    Groups,
+    Json,
+    Models,
+    Output,
+    Precision,
+    Quiet,
+    Threads,
+)
 
-Models = Annotated[
-    list[str],
-    typer.Argument(metavar="MODEL...", help="Run directory, RUN@avg5 or model; several = an ensemble."),
-]
 Source = Annotated[Path, typer.Option("--source", "-s", help="Source text; - is stdin.")]
 Target = Annotated[Path, typer.Option("--target", "-t", help="Its translation, line by line; - is stdin.")]
-Output = Annotated[Path, typer.Option("--output", "-o", help="File for the scores; - is stdout.")]
-Json = Annotated[bool, typer.Option("--json", help="Write one JSON object a line.")]
 PerToken = Annotated[
     bool, typer.Option("--per-token", help="Also write the log-probability of each subword and of EOS.")
 ]
 Normalize = Annotated[
     bool, typer.Option("--normalize", help="Divide by the number of subwords, EOS counted.")
 ]
-BatchTokens = Annotated[
-    int | None, typer.Option(min=1, help="Padded subwords in a batch. Default: the model's own.")
-]
-Precision = Annotated[str, typer.Option(help="fp32, bf16, or auto: the fast one of the device.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, or auto: a GPU if there is one.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: all.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")]
 
 
 def score(
@@ -40,6 +38,7 @@ def score(
     as_json: Json = False,
     per_token: PerToken = False,
     normalize: Normalize = False,
+    groups: Groups = None,
     batch_tokens: BatchTokens = None,
     precision: Precision = "auto",
     device: Device = "auto",
@@ -63,7 +62,8 @@ def score(
     if source == target == STDIO:
         raise UsageError("only one text can come from stdin (-)", "put the other one into a file")
     use_threads(threads)
-    translator = load(models, device, precision, settings=given({"batch_tokens": batch_tokens}), warn=warn)
+    settings = given({"groups": groups, "batch_tokens": batch_tokens})
+    translator = load(models, device, precision, settings=settings, warn=warn)
     write = formats.pair_score_json if as_json else formats.pair_score
     form = partial(write, normalize=normalize, per_token=per_token)
     lines = Counted(pairs(source, target, warn))

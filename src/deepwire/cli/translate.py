@@ -7,27 +7,26 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepwire.cli.decoding_options import (
+    STDIO,
+    BatchTokens,
+    Beam,
+    Device,
+    Groups,
+    Json,
+    LengthPenalty,
+    Models,
+    Output,
+    Precision,
+    Quiet,
+    Threads,
+)
+
 if TYPE_CHECKING:
     from deepwire.decoding.formats import TranslationFormat
 
-STDIO = Path("-")
-
-Models = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="MODEL...",
-        help="Run directory (its best checkpoint), RUN@avg5 or model; several = an ensemble.",
-    ),
-]
 Input = Annotated[
     Path, typer.Option("--input", "-i", help="Text to translate; - is stdin; also .gz/.zst/.xz.")
-]
-Output = Annotated[Path, typer.Option("--output", "-o", help="File for the translations; - is stdout.")]
-Beam = Annotated[
-    int | None, typer.Option(min=1, help="Hypotheses per sentence; 1 = greedy. Default: the model's own.")
-]
-LengthPenalty = Annotated[
-    float | None, typer.Option(help="Exponent of the length penalty; 0 = none. Default: the model's own.")
 ]
 NBest = Annotated[
     int | None,
@@ -45,7 +44,6 @@ Seed = Annotated[
 Prefix = Annotated[
     Path | None, typer.Option(help="Text that each translation must begin with, one line for each line.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Write one JSON object a line.")]
 JsonInput = Annotated[
     bool,
     typer.Option(
@@ -54,14 +52,6 @@ JsonInput = Annotated[
 ]
 Scores = Annotated[bool, typer.Option("--scores", help="Write score, tab, translation.")]
 Stream = Annotated[bool, typer.Option("--stream", help="Answer each line as it comes.")]
-BatchTokens = Annotated[
-    int | None,
-    typer.Option(min=1, help="Source subwords times hypotheses in a batch. Default: the model's own."),
-]
-Precision = Annotated[str, typer.Option(help="fp32, bf16, or auto: the fast one of the device.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, or auto: a GPU if there is one.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: all.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")]
 
 
 def translate(
@@ -70,6 +60,7 @@ def translate(
     output: Output = STDIO,
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
+    groups: Groups = None,
     n_best: NBest = None,
     sample: Sample = False,
     top_k: TopK = None,
@@ -110,7 +101,13 @@ def translate(
         raise UsageError("only one text can come from stdin (-)", "put the other one into a file")
     form = _format(as_json, n_best is not None, scores)
     settings = given(
-        {"beam": beam, "length_penalty": length_penalty, "n_best": n_best, "batch_tokens": batch_tokens}
+        {
+            "beam": beam,
+            "length_penalty": length_penalty,
+            "groups": groups,
+            "n_best": n_best,
+            "batch_tokens": batch_tokens,
+        }
     )
     if sample:
         settings["sampling"] = sampling

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+import re
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from deepwire.config.base import Section
 from deepwire.config.quantities import Count
 
 LengthPenaltyForm = Literal["gnmt", "average"]
 StopRule = Literal["first", "optimal"]
+_GROUPS = re.compile(r"([1-9][0-9]{0,3})(?::([1-9][0-9]{0,3}))?")
+
+
+def _as_group_range(value: object) -> str:
+    """Check `4` or `3:6`.
+
+    Raises:
+        ValueError: It is neither.
+    """
+    text = str(value).strip()
+    match = None if isinstance(value, bool) else _GROUPS.fullmatch(text)
+    if match is None or int(match[2] or match[1]) < int(match[1]):
+        raise ValueError(f"must be a group such as 4 or a range such as 3:6, counted from 1, not {value!r}")
+    return text
+
+
+GroupRange = Annotated[str, BeforeValidator(_as_group_range)]
+"""Groups of decoder layers, counted from 1: `4`, or `3:6` with both ends."""
 
 
 class SamplingConfig(Section):
@@ -68,6 +87,11 @@ class DecodingConfig(Section):
     unknown_penalty: float | None = Field(
         None, ge=0, description="subtracted from the log-probability of UNK; null = UNK is never produced"
     )
+    groups: GroupRange | None = Field(
+        None,
+        description="decoder fusion groups: predict with one group (4) or a range (3:6) alone, their weights "
+        "scaled to sum to 1 (GTrans, Table VI); null = with all",
+    )
     sampling: SamplingConfig | None = Field(None, description="draw at random instead of beam search")
     batch_tokens: Count = Field(
         8192,
@@ -90,6 +114,14 @@ class DecodingConfig(Section):
     def width(self) -> int:
         """Decoder rows per sentence: the beam, or the number of samples."""
         return self.beam if self.sampling is None else self.n_best
+
+    @property
+    def group_range(self) -> tuple[int, int] | None:
+        """First and last group that the prediction is made of; None for all."""
+        if self.groups is None:
+            return None
+        first, _, last = self.groups.partition(":")
+        return int(first), int(last or first)
 
     def output_limit(self, source_length: int) -> int:
         """Most subwords of a translation of ``source_length`` subwords; EOS counts on neither side."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol
+from typing import Generic, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -16,7 +16,11 @@ from deepwire.errors import UsageError
 
 
 class Member(StepModel[StateT], ScoreModel, Protocol[StateT]):
-    """A model that can search and score."""
+    """A model that can search and score, and predict with some of its groups where it has any."""
+
+    def restrict(self, first: int, last: int) -> Self:
+        """The model with groups `first` to `last` of its decoder alone; ValueError where there are none."""
+        ...
 
 
 @dataclass

@@ -21,6 +21,7 @@ from deepwire.decoding.scoring import PairScore, Scorer
 from deepwire.decoding.search import search
 from deepwire.decoding.source import SourceEncoder, Warn
 from deepwire.decoding.translation import Candidate, Request, Translation
+from deepwire.errors import UsageError
 from deepwire.model.state import DecoderState
 
 _EMPTY = (Candidate("", (), 0.0, 0.0),)
@@ -40,6 +41,9 @@ class Translator(Generic[StateT]):
         source_bos: Whether the models were trained with BOS in front of the source.
         weights: Weights of the models in the ensemble.
         warn: Receives warnings, one line each; default: the log of `deepwire`.
+
+    Raises:
+        UsageError: The weights do not fit the models, or the models do not have the groups to predict with.
     """
 
     def __init__(
@@ -53,7 +57,7 @@ class Translator(Generic[StateT]):
         weights: Sequence[float] | None = None,
         warn: Warn | None = None,
     ) -> None:
-        self.model = Ensemble(models, weights)
+        self.model = Ensemble(_with_groups(models, config), weights)
         self.vocabularies, self.config = vocabularies, config
         self.device = torch.device(device)
         self._warn = logging.getLogger("deepwire").warning if warn is None else warn
@@ -123,6 +127,20 @@ class Translator(Generic[StateT]):
         text = target.decode(hypothesis.ids).replace("\n", " ")
         tokens = tuple(target.pieces(hypothesis.ids))
         return Candidate(text, tokens, hypothesis.log_probability, hypothesis.score)
+
+
+def _with_groups(models: Sequence[Member[StateT]], config: DecodingConfig) -> Sequence[Member[StateT]]:
+    """The models with the groups that the configuration chooses."""
+    if config.group_range is None:
+        return models
+    chosen = []
+    for number, model in enumerate(models, 1):
+        try:
+            chosen.append(model.restrict(*config.group_range))
+        except ValueError as error:
+            which = f", model {number}" if len(models) > 1 else ""
+            raise UsageError(f"groups {config.groups}{which}: {error}") from None
+    return chosen
 
 
 def load(

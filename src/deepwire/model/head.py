@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -39,6 +40,12 @@ class OutputHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(table.weight.size(0))) if bias else None
         # Kept out of the module tree: the fusion belongs to the decoder's stack.
         self._fusion = (fusion,)
+
+    def with_fusion(self, fusion: Fusion) -> OutputHead:
+        """The same projection, with the same parameters, of another fusion's results."""
+        head = copy(self)
+        head._fusion = (fusion,)
+        return head
 
     def loss(
         self, results: Sequence[Tensor], targets: Tensor, smoothing: float, form: SmoothingForm

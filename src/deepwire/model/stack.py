@@ -8,7 +8,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from deepwire.model.aggregations.base import Aggregation
-from deepwire.model.connections.base import Connection
+from deepwire.model.connections.base import Call, Connection
 from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.feed_forward import FeedForward
 from deepwire.model.fusions.base import Fusion
@@ -24,6 +24,7 @@ class Stack(nn.Module):
         connection: Joins the sub-layers of a layer to the stream; its `calls` are the order of evaluation.
         aggregation: Says what the next layer reads where a layer is complete.
         fusion: Turns layer outputs into the results of the stack.
+        calls: The calls of the connection up to the highest layer that the fusion keeps.
     """
 
     def __init__(
@@ -40,26 +41,41 @@ class Stack(nn.Module):
         self.crosses = nn.ModuleList(crosses)
         self.feed_forwards = nn.ModuleList(feed_forwards)
         self.connection, self.aggregation, self.fusion = connection, aggregation, fusion
+        self.calls = _needed(connection.calls, max(fusion.keeps))
+
+    def restrict(self, first: int, last: int) -> Stack:
+        """The stack with the same parts, whose fusion gives results `first` to `last` alone.
+
+        Raises:
+            ValueError: See `Fusion.restrict`.
+        """
+        return Stack(
+            self.connection,
+            self.aggregation,
+            self.fusion.restrict(first, last),
+            cast("Sequence[TokenMixer]", self.mixers),
+            cast("Sequence[CrossAttention]", self.crosses),
+            cast("Sequence[FeedForward]", self.feed_forwards),
+        )
 
     def bind(self, encoded: Sequence[Tensor], bias: Tensor) -> tuple[Memory, ...]:
-        """Make every layer's memory of the encoder's results, once per sentence.
+        """Make the memory of the encoder's results for every layer that is needed, once per sentence.
 
         Args:
             encoded: One result `[N, S, d]` for all layers, or one for each layer.
             bias: `[N, 1, 1, S]`, 0 at words and -inf at padding.
         """
         single = len(encoded) == 1
+        layers = max((call.layer + 1 for call in self.calls), default=0)
         return tuple(
             reader.project(encoded[0 if single else layer], bias)
-            for layer, reader in enumerate(self._readers())
+            for layer, reader in enumerate(self._readers()[:layers])
         )
 
     def init_states(self, rows: int, like: Tensor) -> tuple[State, ...]:
         """Mixer states before the first position: one a call, as one mixer may be called twice a step."""
         return tuple(
-            self._mixer(call.layer).init_state(rows, like)
-            for call in self.connection.calls
-            if call.kind == "mixer"
+            self._mixer(call.layer).init_state(rows, like) for call in self.calls if call.kind == "mixer"
         )
 
     def forward(
@@ -71,7 +87,7 @@ class Stack(nn.Module):
         states: Sequence[State] | None = None,
         position: int = 0,
     ) -> tuple[tuple[Tensor, ...], tuple[State, ...]]:
-        """Run all layers over `[B, T, d]`: whole sequences, or with `states` one position `[rows, 1, d]`.
+        """Run the layers over `[B, T, d]`: whole sequences, or with `states` one position `[rows, 1, d]`.
 
         Returns:
             The results of the stack, each `[B, T, d]`, and the new mixer states (none for whole sequences).
@@ -81,7 +97,7 @@ class Stack(nn.Module):
         depth = connection.start(x, padding)
         kept = [connection.result(depth)] if 0 in fusion.keeps else []
         old, new = iter(states or ()), []
-        for index, call in enumerate(connection.calls):
+        for index, call in enumerate(self.calls):
             read = connection.read(depth, index)
             if call.kind == "cross":
                 output = self.crosses[call.layer](read, memory[call.layer])
@@ -124,3 +140,9 @@ class Stack(nn.Module):
 
     def _memory_of(self, layer: int, memory: Sequence[Memory]) -> Memory | None:
         return memory[layer] if memory and not len(self.crosses) else None
+
+
+def _needed(calls: tuple[Call, ...], highest: int) -> tuple[Call, ...]:
+    """The calls up to the end of layer `highest`, counted from 1: nothing above it reaches a result."""
+    ends = [index + 1 for index, call in enumerate(calls) if call.closes and call.layer < highest]
+    return calls[: max(ends, default=0)]

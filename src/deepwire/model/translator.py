@@ -127,6 +127,22 @@ class TranslationModel(nn.Module):
         )
         return log_probs, following
 
+    def restrict(self, first: int, last: int) -> TranslationModel:
+        """The model that predicts with groups `first` to `last` of its decoder alone, counted from 1.
+
+        It shares all parameters with this one, and evaluates no decoder layer above the last group
+        (Yang et al. 2022, Table VI).
+
+        Raises:
+            ValueError: The decoder does not predict with a mixture of groups, or has not so many.
+        """
+        decoder = self.decoder.restrict(first, last)
+        head = self.head.with_fusion(decoder.fusion)
+        model = TranslationModel(
+            self.config, self.source_embedding, self.encoder, self.target_embedding, decoder, head
+        )
+        return model.train(self.training)
+
     def parameter_groups(self) -> dict[str, int]:
         """Number of parameters of each part; what several parts share counts in the first."""
         parts: dict[str, nn.Module] = {

@@ -37,6 +37,14 @@ class Fusion(nn.Module, ABC):
         """Log of the weights `[G]` of a decoder's G results in the prediction; None when there is one."""
         return None
 
+    def restrict(self, first: int, last: int) -> Fusion:
+        """The fusion of results `first` to `last` alone, counted from 1; parameters are shared.
+
+        Raises:
+            ValueError: There is one result only, or there are not so many.
+        """
+        raise ValueError("the decoder does not predict with a mixture of groups")
+
 
 class FusionSection(Section, ABC):
     """Base of a fusion's settings."""

@@ -6,6 +6,7 @@ Yang et al. 2022 (GTrans: Grouping and Fusing Transformer Layers for Neural Mach
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Literal
 
 import torch
@@ -41,6 +42,11 @@ class GroupsConfig(FusionSection):
     temperature: float | None = Field(
         None, gt=0, description="of the mixture's softmax; the square root of d_model without it"
     )
+    norm: bool = Field(
+        True,
+        description="encoder: layer norm of the average (Eq. 2); the paper's text has none where all layers "
+        "are one group",
+    )
 
     def build(self, context: StackContext) -> Fusion:
         """The fusion of a whole stack."""
@@ -51,7 +57,9 @@ class GroupsConfig(FusionSection):
         if context.side == "encoder":
             if self.combine == "mixture":
                 raise ValueError("combine: mixture is for the decoder; an encoder's groups are averaged")
-            return AveragedGroups(context, self.size, self.representation or "last", final_norm=True)
+            return AveragedGroups(context, self.size, self.representation or "last", final_norm=self.norm)
+        if not self.norm:
+            raise ValueError("norm: false is for the encoder; no norm follows a decoder's groups")
         if self.combine == "average":
             return AveragedGroups(context, self.size, self.representation or "last", final_norm=False)
         return MixedGroups(context, self)
@@ -65,18 +73,26 @@ class _Groups(Fusion):
         layers = range(1, context.layers + 1)
         self.groups = [layers[start : start + size] for start in range(0, context.layers, size)]
         self.representation = representation
-        dense = representation != "last"
-        self.layer_gates = nn.Parameter(torch.zeros(context.layers)) if dense else None
-        self.keeps = frozenset(layers if dense else [group[-1] for group in self.groups])
+        self.layer_gates = nn.Parameter(torch.zeros(context.layers)) if representation != "last" else None
+        self.use(range(len(self.groups)))
+
+    def use(self, chosen: range) -> None:
+        """Look at these groups alone, counted from 0."""
+        self.chosen = chosen
+        groups = [self.groups[number] for number in chosen]
+        wanted = [group[-1:] if self.layer_gates is None else group for group in groups]
+        self.keeps = frozenset(layer for layers in wanted for layer in layers)
 
     def represent(self, kept: Sequence[Tensor]) -> list[Tensor]:
         """One `[B, T, d]` for each group."""
         if self.layer_gates is None:
             return list(kept)
         gates = self.layer_gates.sigmoid().to(kept[0].dtype)
+        lowest = min(self.keeps)
         found = []
-        for group in self.groups:
-            total = gated_sum([kept[layer - 1] for layer in group], gates[group[0] - 1 : group[-1]])
+        for number in self.chosen:
+            group = self.groups[number]
+            total = gated_sum([kept[layer - lowest] for layer in group], gates[group[0] - 1 : group[-1]])
             found.append(total / len(group) if self.representation == "mean" else total)
         return found
 
@@ -110,8 +126,24 @@ class MixedGroups(_Groups):
         return tuple(normalise(group) for group in self.represent(kept))
 
     def log_weights(self) -> Tensor | None:
-        """Log of psi, `[G]`."""
-        return (self.weights / self.temperature).log_softmax(0)
+        """Log of psi over the chosen groups, `[G]`; they sum to one."""
+        if len(self.chosen) == 1 < len(self.groups):
+            return None  # its own probabilities as they are; a whole fusion of one group trains its weight
+        chosen = self.weights[self.chosen.start : self.chosen.stop]
+        return (chosen / self.temperature).log_softmax(0)
+
+    def restrict(self, first: int, last: int) -> Fusion:
+        """The mixture of groups `first` to `last` alone, counted from 1 (Table VI).
+
+        Their weights are scaled to sum to one, in a geometric mixture too: otherwise every token would cost a
+        constant, and search would prefer short output.
+        """
+        groups = len(self.groups)
+        if not 1 <= first <= last <= groups:
+            raise ValueError(f"the decoder has {groups} group{'s' * (groups > 1)}, counted from 1")
+        restricted = copy(self)
+        restricted.use(range(first - 1, last))
+        return restricted
 
 
 def gated_sum(tensors: Sequence[Tensor], gates: Tensor) -> Tensor:

@@ -1,0 +1,43 @@
+"""Options of the commands that run models: `translate`, `score` and `evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+STDIO = Path("-")
+
+Models = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="MODEL...",
+        help="Run directory (its best checkpoint), RUN@avg5 or model; several = an ensemble.",
+    ),
+]
+Output = Annotated[Path, typer.Option("--output", "-o", help="File for the answers; - is stdout.")]
+Json = Annotated[bool, typer.Option("--json", help="Write one JSON object a line.")]
+Beam = Annotated[
+    int | None, typer.Option(min=1, help="Hypotheses per sentence; 1 = greedy. Default: the model's own.")
+]
+LengthPenalty = Annotated[
+    float | None, typer.Option(help="Exponent of the length penalty; 0 = none. Default: the model's own.")
+]
+Groups = Annotated[
+    str | None,
+    typer.Option(
+        metavar="4|3:6",
+        help="Predict with one group or some groups of decoder layers alone. Default: the model's own.",
+    ),
+]
+BatchTokens = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Subwords with padding, times hypotheses, in a batch. Default: the model's own."
+    ),
+]
+Precision = Annotated[str, typer.Option(help="fp32, bf16, or auto: the fast one of the device.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, or auto: a GPU if there is one.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: all.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")]

@@ -1,0 +1,168 @@
+"""`decoding.groups`: from a run file, the command line and Python down to the model."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+import deepwire
+from deepwire.checkpoint.store import save_model
+from deepwire.cli.main import main
+from deepwire.data.corpus import Pair
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.data.vocabulary_config import WordsConfig
+from deepwire.decoding.config import DecodingConfig
+from deepwire.errors import UsageError
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.runfile import load_run_file
+
+SOURCES, TARGETS = ["ein hund", "zwei katzen hund"], ["a dog", "two cats dog"]
+GROUPS = {"type": "groups", "size": 1}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A model with three groups, one whose stored settings choose the second, and one without groups."""
+    place = tmp_path_factory.mktemp("models")
+    pairs = [Pair(line, *texts, 0) for line, texts in enumerate(zip(SOURCES, TARGETS, strict=True), 1)]
+    vocabularies = Vocabularies.learn(WordsConfig(), pairs)
+    limits = {"max_length_ratio": 1, "max_length_extra": 3}
+    for name, fusion, groups in (("gtrans", GROUPS, None), ("second", GROUPS, "2"), ("plain", "top", None)):
+        torch.manual_seed(1)
+        stacks = {"encoder": {"layers": 1}, "decoder": {"layers": 3, "fusion": fusion}}
+        config = ModelConfig.model_validate({"d_model": 16, "heads": 2, "feed_forward": 32, **stacks})
+        model = build_model(config, vocabularies.source.size, vocabularies.target.size)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.3 * torch.randn_like(parameter))
+        save_model(place / name, model, vocabularies, {"decoding": {**limits, "groups": groups}})
+    return place
+
+
+def scores(folder, **settings):
+    translator = deepwire.load(folder, precision="fp32", settings=settings)
+    return [score.log_probability for score in translator.score(zip(SOURCES, TARGETS, strict=True))]
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"), [("3:6", (3, 6)), ("4", (4, 4)), (4, (4, 4)), ("2:2", (2, 2)), (None, None)]
+)
+def test_ranges(written, expected):
+    config = DecodingConfig(groups=written)
+    assert config.group_range == expected
+    assert DecodingConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+@pytest.mark.parametrize(
+    "written", ["6:3", "0", "0:2", "-1", "1:", ":2", "1:2:3", "a", "", 1.5, True, [1, 2]]
+)
+def test_what_is_no_range(written):
+    with pytest.raises(ValidationError, match="such as 4 or a range such as 3:6, counted from 1"):
+        DecodingConfig(groups=written)
+
+
+def test_settings_reach_the_model(folders):
+    """The stored settings hold unless the caller has others; scores differ between ranges."""
+    every = scores(folders / "gtrans")
+    assert scores(folders / "gtrans", groups="1:3") == every
+    second = scores(folders / "gtrans", groups=2)
+    assert second != every
+    assert scores(folders / "second") == second
+    assert scores(folders / "second", groups=None) == every
+    assert scores(folders / "second", groups="3") == scores(folders / "gtrans", groups="3") != second
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_search_reports_the_scores_of_the_range(folders, beam):
+    translator = deepwire.load(folders / "gtrans", precision="fp32", settings={"groups": "2:3", "beam": beam})
+    for answer in translator.translations(SOURCES):
+        best = answer.candidates[0]
+        (score,) = translator.score([(answer.request.text, best.text)])
+        if score.flag is None:
+            assert score.log_probability == pytest.approx(best.log_probability, abs=1e-4)
+
+
+def test_models_that_do_not_have_the_groups(folders):
+    with pytest.raises(UsageError, match=r"^groups 2:4: the decoder has 3 groups, counted from 1$"):
+        deepwire.load(folders / "gtrans", settings={"groups": "2:4"})
+    with pytest.raises(
+        UsageError, match=r"^groups 1: the decoder does not predict with a mixture of groups$"
+    ):
+        deepwire.load(folders / "plain", settings={"groups": 1})
+    with pytest.raises(UsageError, match=r"^groups 1, model 2: the decoder does not predict"):
+        deepwire.load([folders / "gtrans", folders / "plain"], settings={"groups": 1})
+
+
+def test_an_ensemble_takes_the_range_of_each(folders):
+    assert scores([folders / "gtrans"] * 2, groups="2") == pytest.approx(scores(folders / "second"))
+
+
+def run(capsys, *arguments):
+    code = main(list(map(str, arguments)))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_the_option_of_the_commands(folders, tmp_path, monkeypatch, capsys):
+    for name, lines in (("s", SOURCES), ("t", TARGETS)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    source, target = tmp_path / "s", tmp_path / "t"
+    score = ("score", folders / "gtrans", "--source", source, "--target", target, "--precision", "fp32")
+    _, out, _ = run(capsys, *score, "--groups", "2")
+    assert [float(line) for line in out.split()] == pytest.approx(scores(folders / "second"), abs=1e-4)
+    translate = ("translate", "--input", source, "--beam", "2", "--quiet", "--precision", "fp32")
+    _, expected, _ = run(capsys, *translate, folders / "second")
+    code, out, _ = run(capsys, *translate, folders / "gtrans", "--groups", "2")
+    assert (code, out) == (0, expected)
+    evaluate = ("evaluate", "--source", source, "--reference", target, "--output", tmp_path / "o")
+    code, _, _ = run(
+        capsys,
+        *evaluate,
+        "--model",
+        folders / "gtrans",
+        "--groups",
+        "2",
+        "--beam",
+        "2",
+        "--precision",
+        "fp32",
+    )
+    assert (code, (tmp_path / "o").read_text()) == (0, expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "groups", "line"),
+    [
+        ("gtrans", "4", "error: groups 4: the decoder has 3 groups, counted from 1\n"),
+        ("plain", "1:2", "error: groups 1:2: the decoder does not predict with a mixture of groups\n"),
+        ("gtrans", "2:1", "error: decoding settings: groups: must be a group such as 4 or a range such as "),
+    ],
+)
+def test_mistakes_on_the_command_line(folders, monkeypatch, capsys, name, groups, line):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"hund\n")))
+    code, out, err = run(capsys, "translate", folders / name, "--groups", groups)
+    assert (code, out) == (2, "")
+    assert err.startswith(line)
+    assert err.count("\n") == 1
+
+
+def test_run_files(tmp_path):
+    assert load_run_file("multi30k/gtrans-tiny", ["decoding.groups=2"]).config.decoding.groups == "2"
+    path = tmp_path / "run.yaml"
+    path.write_text("extends: multi30k/gtrans-tiny\nseed: 2\ndecoding:\n  groups: 1:3\n")
+    with pytest.raises(UsageError, match=r"run\.yaml:\d: decoding\.groups 1:3: the decoder has 2 groups"):
+        load_run_file(path)
+    with pytest.raises(UsageError, match=r"decoding\.groups 1: the decoder does not predict with a mixture"):
+        load_run_file("multi30k/transformer-tiny", ["decoding.groups=1"])
+
+
+def test_probabilities_of_a_range_sum_to_one(folders):
+    translator = deepwire.load(folders / "gtrans", precision="fp32", settings={"groups": "2:3"})
+    source = torch.tensor([[4, 5, 2]])
+    log_probs, _ = translator.model.step(torch.tensor([1]), translator.model.start(source, 2))
+    assert math.isclose(log_probs.exp().sum().item(), 1, abs_tol=1e-5)

@@ -1,0 +1,158 @@
+"""Prediction with some groups of a decoder, and what a stack leaves out above the highest layer it needs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pydantic import ValidationError
+from socket_checks import check_causality, check_padding, check_selection, check_steps, small_model
+
+from deepwire.model.config import ModelConfig
+
+GROUPS = {"type": "groups", "size": 2}
+SOURCE, TARGET = torch.tensor([[4, 9, 5, 2], [8, 2, 0, 0]]), torch.tensor([[1, 5, 9], [1, 6, 7]])
+
+
+def gtrans(connection="post_norm", **fusion):
+    """Five decoder layers in groups of 2, 2 and 1."""
+    return small_model(
+        {
+            "encoder": {"layers": 2, "connection": connection, "fusion": {"type": "groups", "size": 1}},
+            "decoder": {"layers": 5, "connection": connection, "fusion": {**GROUPS, **fusion}},
+        }
+    )
+
+
+representations = pytest.mark.parametrize("representation", ["last", "sum", "mean"])
+probabilities = pytest.mark.parametrize("probabilities", ["arithmetic", "geometric"])
+ranges = pytest.mark.parametrize(("first", "last"), [(1, 1), (2, 2), (3, 3), (1, 2), (2, 3), (1, 3)])
+
+
+@torch.no_grad()
+def parts(model):
+    """Log-probabilities of each group by itself `[G, B, T, V]`, and the weights psi `[G]`."""
+    results = model.decode(SOURCE, TARGET)
+    alone = [(result @ model.head.table.weight.T + model.head.bias).log_softmax(-1) for result in results]
+    return torch.stack(alone), (model.decoder.fusion.weights / 16**0.5).softmax(0)
+
+
+@ranges
+@representations
+def test_arithmetic_mixture_of_a_range(representation, first, last):
+    model = gtrans(representation=representation)
+    alone, psi = (each[first - 1 : last] for each in parts(model))
+    expected = (psi[:, None, None, None] * alone.exp()).sum(0) / psi.sum()
+    with torch.no_grad():
+        found = model.restrict(first, last).log_probs(SOURCE, TARGET)
+    assert (found.exp() - expected).abs().max() < 1e-6
+    assert (found.exp().sum(-1) - 1).abs().max() < 1e-5
+
+
+@ranges
+@representations
+def test_geometric_mixture_of_a_range(representation, first, last):
+    model = gtrans(representation=representation, probabilities="geometric")
+    alone, psi = (each[first - 1 : last] for each in parts(model))
+    expected = (psi[:, None, None, None] * alone).sum(0) / psi.sum()
+    with torch.no_grad():
+        found = model.restrict(first, last).log_probs(SOURCE, TARGET)
+    assert (found - expected).abs().max() < 2e-6
+
+
+@probabilities
+@representations
+def test_all_groups_are_the_whole_model(representation, probabilities):
+    model = gtrans(representation=representation, probabilities=probabilities)
+    with torch.no_grad():
+        whole = model.log_probs(SOURCE, TARGET)
+        assert torch.equal(model.restrict(1, 3).log_probs(SOURCE, TARGET), whole)
+        model.restrict(2, 2)
+        assert torch.equal(model.log_probs(SOURCE, TARGET), whole), "the model itself has changed"
+
+
+@ranges
+@pytest.mark.parametrize("connection", ["pre_norm", "depth_lstm"])
+def test_search_with_a_range(connection, first, last):
+    """Steps, beam reorder and sentences that leave, with the states of the layers that are left."""
+    model = gtrans(connection).restrict(first, last)
+    with torch.no_grad():
+        check_padding(model)
+        check_causality(model)
+        check_steps(model)
+        check_selection(model)
+
+
+def test_scores_are_those_of_the_range():
+    model = gtrans().restrict(1, 2)
+    wanted = torch.tensor([[5, 9, 2], [6, 7, 2]])
+    with torch.no_grad():
+        found = model.score(SOURCE, TARGET, wanted)
+        expected = model.log_probs(SOURCE, TARGET).gather(2, wanted[..., None]).squeeze(2)
+    assert (found - expected).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize(("last", "layers"), [(1, 2), (2, 4), (3, 5)])
+def test_layers_above_the_last_group_are_not_evaluated(last, layers):
+    model = gtrans()
+    restricted = model.restrict(1, last)
+    used = set()
+    for kind in ("mixers", "crosses", "feed_forwards"):
+        for layer, module in enumerate(getattr(model.decoder, kind)):
+            module.output.register_forward_pre_hook(lambda *_, layer=layer: used.add(layer))
+    with torch.no_grad():
+        restricted.log_probs(SOURCE, TARGET)
+        assert used == set(range(layers))
+        used.clear()
+        state = restricted.start(SOURCE, 3)
+        assert len(state.memory) == len(state.states) == layers
+        restricted.step(TARGET[:, 0], state)
+    assert used == set(range(layers))
+
+
+def test_parameters_are_shared():
+    model = gtrans()
+    restricted = model.restrict(2, 3)
+    own = dict(model.named_parameters())
+    assert all(parameter is own[name] for name, parameter in restricted.named_parameters())
+    assert restricted.training == model.training
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 1), (3, 2), (1, 4), (4, 4)])
+def test_groups_that_are_not_there(first, last):
+    model = gtrans()
+    for each in (model, model.restrict(2, 2)):
+        with pytest.raises(ValueError, match="the decoder has 3 groups, counted from 1"):
+            each.restrict(first, last)
+
+
+@pytest.mark.parametrize("fusion", ["top", {**GROUPS, "combine": "average"}])
+def test_a_decoder_without_a_mixture_has_no_ranges(fusion):
+    model = small_model({"decoder": {"fusion": fusion}})
+    with pytest.raises(ValueError, match="does not predict with a mixture of groups"):
+        model.restrict(1, 1)
+
+
+def test_released_dense_groups_are_means():
+    """GTrans, decoder group type dense: z_k is the mean of the gated layers, the last group has one."""
+    model = gtrans(representation="mean", probabilities="geometric")
+    fusion = model.decoder.fusion
+    layers = [torch.randn(2, 3, 16) for _ in range(5)]
+    found = fusion(layers, lambda x: x)
+    gates = fusion.layer_gates.sigmoid()
+    gated = [gate * layer for gate, layer in zip(gates, layers, strict=True)]
+    expected = [(gated[0] + gated[1]) / 2, (gated[2] + gated[3]) / 2, gated[4]]
+    assert all((a - b).abs().max() < 1e-6 for a, b in zip(found, expected, strict=True))
+
+
+def test_one_encoder_group_without_norm():
+    model = small_model({"encoder": {"fusion": {"type": "groups", "size": 3, "norm": False}}})
+    fusion = model.encoder.fusion
+    top = torch.randn(2, 3, 16)
+    (found,) = fusion([top], lambda x: x)
+    assert torch.allclose(found, fusion.gates.sigmoid() * top)
+
+
+def test_a_norm_of_the_decoder_cannot_be_left_out():
+    settings = {"d_model": 16, "heads": 4, "decoder": {"layers": 2, "fusion": {**GROUPS, "norm": False}}}
+    with pytest.raises(ValidationError, match="norm: false is for the encoder"):
+        ModelConfig.model_validate(settings)
