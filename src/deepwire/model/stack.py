@@ -25,6 +25,7 @@ class Stack(nn.Module):
         aggregation: Says what the next layer reads where a layer is complete.
         fusion: Turns layer outputs into the results of the stack.
         calls: The calls of the connection up to the highest layer that the fusion keeps.
+        depth: The number of layers that are called.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Stack(nn.Module):
         self.feed_forwards = nn.ModuleList(feed_forwards)
         self.connection, self.aggregation, self.fusion = connection, aggregation, fusion
         self.calls = _needed(connection.calls, max(fusion.keeps))
+        self.depth = max((call.layer + 1 for call in self.calls), default=0)
 
     def restrict(self, first: int, last: int) -> Stack:
         """The stack with the same parts, whose fusion gives results `first` to `last` alone.
@@ -66,10 +68,9 @@ class Stack(nn.Module):
             bias: `[N, 1, 1, S]`, 0 at words and -inf at padding.
         """
         single = len(encoded) == 1
-        layers = max((call.layer + 1 for call in self.calls), default=0)
         return tuple(
             reader.project(encoded[0 if single else layer], bias)
-            for layer, reader in enumerate(self._readers()[:layers])
+            for layer, reader in enumerate(self._readers()[: self.depth])
         )
 
     def init_states(self, rows: int, like: Tensor) -> tuple[State, ...]:
