@@ -1,6 +1,6 @@
 """RNMT+-style decoder: recurrent layers around one attention to the source, which all of them read.
 
-Chen et al. 2018 (The Best of Both Worlds), section 3, as Neutron builds it around a Transformer encoder.
+The decoder of Chen et al. 2018 (The Best of Both Worlds) on a Transformer's encoder, as Neutron builds it.
 """
 
 from __future__ import annotations

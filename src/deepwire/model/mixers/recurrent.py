@@ -45,8 +45,8 @@ class Product(NamedTuple):
     bias: Tensor | None
 
     def of(self, x: Tensor) -> Tensor:
-        """Apply it to the last axis."""
-        return functional.linear(x, self.weight, self.bias)
+        """Apply it to the last axis, in the weight's type."""
+        return functional.linear(x.to(self.weight.dtype), self.weight, self.bias)
 
 
 class Cell(nn.Module, ABC):
@@ -84,7 +84,8 @@ class Cell(nn.Module, ABC):
 class RecurrentMixer(TokenMixer):
     """h_t = cell(x_t, h_{t-1}), from a learned state that begins at zero.
 
-    The state while decoding is that of the cell, each tensor `[rows, d]`. `initial` is `[leaves, d]`.
+    The state while decoding is that of the cell, each tensor `[rows, d]`; it is carried on in float32 or
+    wider, as it sums over time. `initial` is `[leaves, d]`.
     """
 
     def __init__(self, cell: Cell) -> None:
@@ -109,7 +110,8 @@ class RecurrentMixer(TokenMixer):
 
     def init_state(self, rows: int, like: Tensor) -> State:
         """The learned state, the same in every row."""
-        return tuple(leaf.expand(rows, -1) for leaf in self.initial.to(like.dtype).unbind(0))
+        wide = torch.promote_types(like.dtype, torch.float32)
+        return tuple(leaf.expand(rows, -1) for leaf in self.initial.to(wide).unbind(0))
 
     def step(
         self, x: Tensor, state: State, position: int, memory: Memory | None = None
@@ -118,7 +120,7 @@ class RecurrentMixer(TokenMixer):
         read, recurrent = self.cell.products()
         given = read.of(x[:, 0])
         following = self.cell(given, state, recurrent, self._kept(given, x.size(0)))
-        return following[0].unsqueeze(1), following
+        return following[0].unsqueeze(1).to(x.dtype), following
 
     def _kept(self, like: Tensor, *sizes: int) -> Tensor | None:
         if not self.training or self.cell.dropout == 0:

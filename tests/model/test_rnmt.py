@@ -1,0 +1,105 @@
+"""The RNMT+ decoder: in models, its equations, and what does not fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+from pydantic import ValidationError
+from socket_checks import SMALL, check_model, small_model
+
+from deepwire.model.config import ModelConfig
+from deepwire.model.cross_attention import CrossAttention
+
+RNMT = {"type": "rnmt"}
+UNTIED = {"embeddings": {"tie": "inputs", "scale": False}, "positions": "none"}
+
+
+@pytest.mark.parametrize(
+    "decoder",
+    [
+        {"mixer": "ln_lstm"},
+        {"mixer": "atr", "layers": 1},
+        {"mixer": "gru", "layers": 2, "connection": {**RNMT, "projection": False}},
+        {"mixer": "ln_lstm", "layers": 4, "aggregation": "dlcl"},
+        {"mixer": "atr", "aggregation": {"type": "dlcl", "norm": "after"}},
+        {"mixer": "gru", "fusion": {"type": "groups", "size": 2}},
+        {"mixer": "self_attention", "layers": 1},
+    ],
+)
+def test_models(decoder: Mapping[str, object]) -> None:
+    """Gradients, padding, causality, steps and beams, with the mixers, aggregations and fusions that fit."""
+    check_model({**UNTIED, "decoder": {"connection": RNMT, **decoder}})
+
+
+@pytest.mark.parametrize(
+    "encoder", [{"connection": "depth_lstm"}, {"connection": "post_norm", "aggregation": "dlcl"}]
+)
+def test_other_encoders(encoder: Mapping[str, object]) -> None:
+    """The attention reads whatever encoder there is."""
+    check_model({**UNTIED, "encoder": encoder, "decoder": {"mixer": "ln_lstm", "connection": "rnmt"}})
+
+
+def test_four_layers_written_out() -> None:
+    """One attention, asked by the first layer; residuals from the third layer on; [LN(x) | a] at the end."""
+    model = small_model({**UNTIED, "decoder": {"layers": 4, "mixer": "ln_lstm", "connection": "rnmt"}})
+    stack = model.decoder
+    assert len(stack.crosses) == 1
+    assert not len(stack.feed_forwards)
+    embedded, encoded = torch.randn(2, 5, 16), torch.randn(2, 3, 16)
+    bias = torch.zeros(2, 1, 1, 3)
+    with torch.no_grad():
+        (found,), _ = stack(embedded, memory=stack.bind([encoded], bias))
+        cross = stack.crosses[0]
+        x = stack.mixers[0].parallel(embedded, None)
+        projected = encoded @ cross.projection.weight.t()
+        attended = cross(x, CrossAttention.project(cross, projected, bias))
+        x = stack.mixers[1].parallel(torch.cat((x, attended), -1), None)
+        for layer in (2, 3):
+            x = x + stack.mixers[layer].parallel(torch.cat((x, attended), -1), None)
+        expected = torch.cat((stack.connection.norm(x), attended), -1)
+    torch.testing.assert_close(found, expected)
+
+
+def test_dropout_falls_on_all_layers_but_the_first() -> None:
+    """With almost everything dropped, the stream above is the first layer's no more; the attention stays."""
+    connection = {"layers": 2, "mixer": "atr", "connection": "rnmt"}
+    model = small_model({**UNTIED, "decoder": connection, "dropout": {"sublayer": 0.999999, "attention": 0}})
+    stack = model.train().decoder
+    memory = stack.bind([torch.randn(2, 3, 16)], torch.zeros(2, 1, 1, 3))
+    x = torch.randn(2, 5, 16)
+    (dropped,), _ = stack(x, memory=memory)
+    (kept,), _ = stack.eval()(x, memory=memory)
+    torch.testing.assert_close(dropped[..., 16:], kept[..., 16:])
+    torch.testing.assert_close(dropped[..., :16], stack.connection.norm.bias.expand(2, 5, 16))
+
+
+def test_the_prediction_reads_stream_and_attention() -> None:
+    """The output projection is twice as wide as the embedding; one memory serves the whole decoder."""
+    model = small_model({**UNTIED, "decoder": {"mixer": "atr", "connection": "rnmt"}})
+    assert model.head.table.weight.shape == (23, 32)
+    assert model.target_embedding.table.weight.shape == (23, 16)
+    assert len(model.start(torch.tensor([[4, 2]]), 3).memory) == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"decoder": {"connection": RNMT}}, "self_attention reads vectors of width 16 only, not 32"),
+        ({"encoder": {"connection": RNMT}}, "does not work in the encoder"),
+        ({"decoder": {"mixer": "merged_attention", "connection": RNMT}}, "one cross-attention that all"),
+        (
+            {"decoder": {"mixer": "ln_lstm", "connection": RNMT}, "embeddings": {"tie": "all"}},
+            "tie inputs or none",
+        ),
+        (
+            {"decoder": {"mixer": "ln_lstm", "connection": RNMT}, "embeddings": {"tie": "output"}},
+            "tie inputs or none",
+        ),
+    ],
+)
+def test_wrong_settings_are_refused(settings: Mapping[str, object], message: str) -> None:
+    """With the reason."""
+    with pytest.raises(ValidationError, match=message):
+        ModelConfig.model_validate({**SMALL, **UNTIED, **settings})
