@@ -59,21 +59,24 @@ class SDU(PreNorm):
     (Chai et al. 2020, sections on SDU, the pseudo-highway connection and its variants.)
 
     Attributes:
-        units: One linear map from d to 2 d for each call that has a unit; the first half of its output is
-            W_2 u + b_2, the second half W_1 u + b_1.
+        units: One for each call, a linear map from d to 2 d; the first half of its output is W_2 u + b_2, the
+            second half W_1 u + b_1. Above the layers with units there is nothing in it.
     """
 
     def __init__(self, config: SDUConfig, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
         super().__init__(config, context, kinds)
         self.form: Form = config.form
         self.squash = torch.sigmoid if config.gate == "sigmoid" else torch.tanh
-        with_unit = (config.layers or context.layers) * len(kinds)
-        self.units = nn.ModuleList(nn.Linear(context.dim, 2 * context.dim) for _ in range(with_unit))
+        self.layers = config.layers or context.layers
+        self.units = nn.ModuleList(
+            nn.Linear(context.dim, 2 * context.dim) if call.layer < self.layers else nn.Identity()
+            for call in self.calls
+        )
 
     def write(self, state: DepthState, index: int, read: Tensor, output: Tensor) -> DepthState:
         """Add the output, the unit and the residual."""
         residual, output = self.residual(state, read), self.dropout(output)
-        if index >= len(self.units):
+        if self.calls[index].layer >= self.layers:
             return (residual + output,)
         value, gate = self.units[index](read).chunk(2, -1)
         gate = self.squash(gate)
