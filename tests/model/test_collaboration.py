@@ -123,11 +123,3 @@ def test_a_decoder_needs_a_cross_attention_to_gate():
     config = ModelConfig.model_validate({"d_model": 16, "heads": 4, "encoder": ENCODER, "decoder": DECODER})
     with pytest.raises(ValueError, match="gates the cross-attention"):
         config.decoder.connection.build(config.contexts()["decoder"], ("mixer", "feed_forward"))
-
-
-def test_it_compiles_in_one_graph():
-    model = small_model({"encoder": ENCODER, "decoder": DECODER})
-    source, target = torch.tensor([[4, 9, 2], [5, 2, 0]]), torch.tensor([[1, 7, 8], [1, 9, 0]])
-    with torch.no_grad():
-        compiled = torch.compile(model.log_probs, fullgraph=True, backend="eager")
-        assert torch.equal(compiled(source, target), model.log_probs(source, target))

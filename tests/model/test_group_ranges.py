@@ -156,10 +156,3 @@ def test_a_norm_of_the_decoder_cannot_be_left_out():
     settings = {"d_model": 16, "heads": 4, "decoder": {"layers": 2, "fusion": {**GROUPS, "norm": False}}}
     with pytest.raises(ValidationError, match="norm: false is for the encoder"):
         ModelConfig.model_validate(settings)
-
-
-def test_a_restricted_model_compiles_in_one_graph():
-    model = gtrans().restrict(2, 3)
-    with torch.no_grad():
-        compiled = torch.compile(model.log_probs, fullgraph=True, backend="eager")
-        assert torch.equal(compiled(SOURCE, TARGET), model.log_probs(SOURCE, TARGET))
