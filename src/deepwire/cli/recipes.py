@@ -89,11 +89,10 @@ def _list() -> None:
         if len(papers) == 1:
             print(f"{folder}: {next(iter(papers))}")
         _print_table(
-            ("recipe", "description", "row", "published", "parameters"),
+            ("recipe", "row or description", "published", "parameters"),
             [
                 (
                     name,
-                    notes[name].description,
                     _row(notes[name], with_paper=len(papers) > 1),
                     "\n".join(f"{test} {score}" for test, score in notes[name].published.items()),
                     getattr(notes[name].size, "printed", ""),
@@ -105,7 +104,8 @@ def _list() -> None:
 
 
 def _row(note: RecipeNote, *, with_paper: bool) -> str:
-    return ": ".join(part for part in (note.paper if with_paper else "", note.row) if part)
+    paper = note.paper if with_paper else ""
+    return ": ".join(part for part in (paper, note.row) if part) if note.row else note.description
 
 
 def _checks(names: Sequence[str]) -> Iterator[tuple[str, RecipeNote, SizeCheck]]:
@@ -157,21 +157,25 @@ def _print_json(checks: Sequence[tuple[str, RecipeNote, SizeCheck]]) -> None:
 
 
 def _print_checks(checks: Sequence[tuple[str, RecipeNote, SizeCheck]], without: int) -> None:
-    verdicts = {"fits": "fits", "known": "known: ", "differs": "DOES NOT FIT"}
+    verdicts = {"fits": "fits", "known": "differs, reason below", "differs": "DOES NOT FIT"}
     _print_table(
-        ("recipe", "row", "paper", "ours", "difference", ""),
+        ("recipe", "paper", "ours", "difference", ""),
         [
             (
                 name,
-                note.row,
                 check.published.printed,
                 check.counted_as_printed,
                 check.difference_as_printed,
-                verdicts[check.verdict] + (check.published.differs if check.verdict == "known" else ""),
+                verdicts[check.verdict],
             )
-            for name, note, check in checks
+            for name, _, check in checks
         ],
     )
+    known = [(name, note, check) for name, note, check in checks if check.verdict == "known"]
+    if known:
+        print("\nPrinted numbers that are known not to follow from the model:")
+    for name, note, check in known:
+        print(f"- {name} ({note.row}): {check.published.differs}")
     number = {verdict: sum(check.verdict == verdict for _, _, check in checks) for verdict in verdicts}
     print(
         f"\n{number['fits']} fit, {number['known']} are known not to, {number['differs']} do not fit; "

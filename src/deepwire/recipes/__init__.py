@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 
 from deepwire.errors import UsageError
 
 FOLDER = Path(__file__).parent
+
+_PART = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
 def names() -> list[str]:
@@ -17,7 +20,9 @@ def names() -> list[str]:
 
 def find(name: str) -> Path | None:
     """The file of a recipe; None if there is no such recipe."""
-    return FOLDER / f"{name}.yaml" if name in names() else None
+    # Looking through all names for each of them would take longer than reading the recipes.
+    path = FOLDER / f"{name}.yaml"
+    return path if all(map(_PART.fullmatch, name.split("/"))) and path.is_file() else None
 
 
 def below(name: str) -> list[str]:
