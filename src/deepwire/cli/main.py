@@ -45,6 +45,9 @@ VERBS = {
         "deepwire.cli.evaluate:evaluate", "BLEU, chrF, TER and significance, of files or of models."
     ),
     "average": Verb("deepwire.cli.average:average", "Average the last checkpoints of a run into one model."),
+    "import": Verb(
+        "deepwire.cli.import_model:import_model", "Make a model of a checkpoint of fairseq or Neutron."
+    ),
     "inspect": Verb(
         "deepwire.cli.inspect:inspect", "Parameters and settings of a run file, recipe or model."
     ),

@@ -1,0 +1,174 @@
+"""Reads checkpoints of other programs without running anything that is in them."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from deepwire.checkpoint.tensors import read_tensors
+from deepwire.errors import ModelError
+
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_GLOBAL = re.compile(r"GLOBAL ([\w.]+)")
+_KEEP_PARAMETERS = (
+    "if you trust the file, keep its parameters only, where the program that wrote it is installed: "
+    "python -c \"import torch; m = torch.load('FILE', map_location='cpu', weights_only=False); "
+    "torch.save({'model': m['model']}, 'parameters.pt')\""
+)
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """What a checkpoint of another program holds.
+
+    Attributes:
+        path: The file.
+        tensors: Parameters by the names of that program, on the CPU, in their own number format.
+        settings: What the program stored about itself (fairseq's arguments); empty where it stored nothing.
+    """
+
+    path: Path
+    tensors: Mapping[str, Tensor]
+    settings: Mapping[str, object]
+
+
+class Record:
+    """Takes the place of a class of another program: keeps named plain values, and can do nothing.
+
+    Attributes:
+        values: The values that the object held, where they had names.
+    """
+
+    values: dict[str, object]
+
+    def __new__(cls, *_: object) -> Record:
+        """An empty record, whatever the object was made of."""
+        record = super().__new__(cls)
+        object.__setattr__(record, "values", {})
+        return record
+
+    def __setstate__(self, state: object) -> None:
+        """Keep the values that have names."""
+        if isinstance(state, dict):
+            self.values.update({name: value for name, value in state.items() if isinstance(name, str)})
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Refused: a record has no attributes but its values."""
+        raise pickle.UnpicklingError(f"a record has no attribute {name}")
+
+
+# What fairseq leaves in its checkpoints beside tensors: arguments, meters, numbers of numpy. None of these
+# classes is imported; `Record` stands for each.
+_REPLACED = (
+    "argparse.Namespace",
+    *(
+        f"fairseq.{module}.{name}"
+        for module in ("meters", "logging.meters")
+        for name in ("AverageMeter", "TimeMeter", "StopwatchMeter", "SumMeter")
+    ),
+    "numpy.dtype",
+    *(f"{module}.multiarray.scalar" for module in ("numpy.core", "numpy._core")),
+)
+
+
+def read_foreign(path: Path) -> Foreign:
+    """Read a `.safetensors` file, or a PyTorch file of which only plain values and tensors are accepted.
+
+    Raises:
+        ModelError: It is missing, damaged, in another format, or holds objects that are code.
+    """
+    if path.is_dir():
+        raise ModelError(
+            f"{path}: is a folder, but a checkpoint to import is one file", "name the file in it"
+        )
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(_HDF5))
+    except OSError as error:
+        raise ModelError(f"{path}: cannot read: {error.strerror}") from None
+    if head == _HDF5:
+        raise ModelError(
+            f"{path}: is an HDF5 file, which is not read here",
+            "write it as PyTorch file where Neutron is installed: torch.save(dict(model.named_parameters()), "
+            "'parameters.pt')",
+        )
+    if path.suffix == ".safetensors":
+        return Foreign(path, read_tensors(path, torch.device("cpu")), {})
+    return _from_content(path, _read_plain(path))
+
+
+def _read_plain(path: Path) -> object:
+    """The content of a PyTorch file, read by PyTorch's restricted reader."""
+    # mypy knows only the form without a name; the form with one stands for a class that is never imported.
+    replaced: list[Callable[..., object] | tuple[Callable[..., object], str]] = [
+        (Record, name) for name in _REPLACED
+    ]
+    try:
+        with torch.serialization.safe_globals(replaced):
+            content: object = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        named = _GLOBAL.search(str(error))
+        if named is None:
+            raise ModelError(f"{path}: is not a PyTorch file of plain values and tensors") from None
+        raise ModelError(
+            f"{path}: holds {named[1]}, which is code and not opened",
+            _KEEP_PARAMETERS.replace("FILE", path.name),
+        ) from None
+    # Damaged files end in whatever the reader stumbles over.
+    except (
+        RuntimeError,
+        EOFError,
+        ValueError,
+        KeyError,
+        IndexError,
+        TypeError,
+        AttributeError,
+        OSError,
+    ) as error:
+        reason = str(error).splitlines()[0] if str(error) else "it ends too early"
+        raise ModelError(f"{path}: is not a sound PyTorch file: {reason}") from None
+    return content
+
+
+def _from_content(path: Path, content: object) -> Foreign:
+    if isinstance(content, list):
+        raise ModelError(
+            f"{path}: holds a list without names, so nobody knows which tensor is which",
+            "write them with their names: torch.save(dict(model.named_parameters()), 'parameters.pt')",
+        )
+    if not isinstance(content, dict):
+        raise ModelError(f"{path}: holds {type(content).__name__}, not parameters by name")
+    parameters = content.get("model", content)
+    tensors = (
+        {str(name): value.detach() for name, value in parameters.items() if isinstance(value, Tensor)}
+        if isinstance(parameters, Mapping)
+        else {}
+    )
+    if not tensors:
+        raise ModelError(
+            f"{path}: holds no tensors", "a checkpoint is parameters by name, or has them as 'model'"
+        )
+    return Foreign(path, tensors, _settings(content))
+
+
+def _settings(content: Mapping[str, object]) -> dict[str, object]:
+    """The arguments of the program: one list of them (`args`), or several sections of them (`cfg`)."""
+    found: dict[str, object] = {}
+    sections = _values(content.get("cfg"))
+    for each in (content.get("args"), sections.get("task"), sections.get("model")):
+        found |= _values(each)
+    return found
+
+
+def _values(value: object) -> dict[str, object]:
+    if isinstance(value, Record):
+        return dict(value.values)
+    if isinstance(value, Mapping):
+        return {name: below for name, below in value.items() if isinstance(name, str)}
+    return {}

@@ -1,0 +1,159 @@
+"""The contract of a family of foreign checkpoints, and what all of them share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import torch
+from torch import Tensor
+
+from deepwire.checkpoint.importers.archive import Foreign
+from deepwire.config.tree import PlainValue
+from deepwire.data.subwords.base import BOS, EOS, PAD, UNK
+from deepwire.model.config import ModelConfig
+from deepwire.model.translator import TranslationModel
+
+SOURCE, TARGET, HEAD = (
+    "source_embedding.table.weight",
+    "target_embedding.table.weight",
+    "head.table.weight",
+)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What a checkpoint says about the run file that would have made it. Keys are dotted: `model.heads`.
+
+    Attributes:
+        known: Settings read from its arguments, names and shapes.
+        assumed: Settings that it does not tell, as the program has them by default.
+        needed: Settings that it does not tell and that have no usual value.
+    """
+
+    known: Mapping[str, PlainValue]
+    assumed: Mapping[str, PlainValue] = field(default_factory=dict)
+    needed: Sequence[str] = ()
+
+    def nested(self) -> dict[str, PlainValue]:
+        """All settings as sections within sections."""
+        tree: dict[str, PlainValue] = {}
+        for key, value in (*self.assumed.items(), *self.known.items()):
+            *sections, last = key.split(".")
+            below = tree
+            for section in sections:
+                inner = below.setdefault(section, {})
+                assert isinstance(inner, dict)  # keys of one family never name a value and a section alike
+                below = inner
+            below[last] = value
+        return tree
+
+
+class Place(NamedTuple):
+    """Where a foreign tensor, or a part of one, goes: a parameter, or one of several equal parts of it."""
+
+    name: str
+    part: int = 0
+    parts: int = 1
+
+
+Places = tuple[Place, ...]
+"""A foreign tensor is cut along its first axis; each piece goes to the next place."""
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """Where a program keeps the four special ids, and with what its decoder starts."""
+
+    pad: int
+    bos: int
+    eos: int
+    unk: int
+    start: int
+
+    def rows(self, size: int) -> Tensor:
+        """The program's row of each of our ids, `[size]`; ordinary ones are the same."""
+        rows = torch.arange(size)
+        rows[[PAD, BOS, EOS, UNK]] = torch.tensor([self.pad, self.bos, self.eos, self.unk])
+        return rows
+
+
+class Family(ABC):
+    """Checkpoints of one program.
+
+    Attributes:
+        name: What the command line calls it.
+        numbering: Its special ids.
+        source_bos: Whether its sources begin with BOS.
+        tables: Names under which it may keep the source embedding, the target embedding and the output
+            projection; of each, the first that is there.
+    """
+
+    name: ClassVar[str]
+    numbering: ClassVar[Numbering]
+    source_bos: ClassVar[bool]
+    tables: ClassVar[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]
+
+    @abstractmethod
+    def architecture(self, foreign: Foreign) -> Architecture:
+        """What the checkpoint says about its architecture.
+
+        Raises:
+            ModelError: It is of a kind that cannot be expressed here, or of none that is known.
+        """
+
+    @abstractmethod
+    def ignores(self, name: str) -> bool:
+        """Whether a tensor is no parameter: a buffer that can be computed again."""
+
+    @abstractmethod
+    def places(self, name: str, model: TranslationModel, foreign: Foreign) -> Places | None:
+        """Where a tensor goes; None for an unknown name. Embeddings are not asked for."""
+
+    @abstractmethod
+    def read_pieces(self, path: Path) -> list[str]:
+        """The ordinary pieces of a vocabulary file, in the order of their ids from 4.
+
+        Raises:
+            DataError: It is missing, or is no such file.
+        """
+
+    @abstractmethod
+    def vocabulary_files(self, folder: Path, source: str, target: str) -> tuple[Path, Path]:
+        """The vocabulary files of both languages in a folder, one file twice where they share it."""
+
+    def final_config(self, config: ModelConfig) -> ModelConfig:
+        """The architecture that the imported model has, where it cannot keep what it was trained with."""
+        if self.numbering.start == self.numbering.bos:
+            return config
+        # The row of BOS becomes a copy of the row of the symbol that starts: right for reading, wrong for
+        # predicting, where every row takes part in the softmax. So predicting gets a matrix of its own.
+        tie = {"all": "inputs", "output": "none"}.get(config.embeddings.tie, config.embeddings.tie)
+        embeddings = config.embeddings.model_copy(update={"tie": tie})
+        return config.model_copy(update={"embeddings": embeddings})
+
+    def embeddings(self, config: ModelConfig, foreign: Foreign) -> dict[str, tuple[str, Tensor]]:
+        """Values of the three tables in the order of our ids, by parameter, each with the foreign name.
+
+        Args:
+            config: What the checkpoint was trained with.
+            foreign: The checkpoint.
+        """
+        found = [next((name for name in names if name in foreign.tensors), None) for names in self.tables]
+        tie = config.embeddings.tie
+        if tie in ("all", "inputs") and found[1] is None:
+            found[1] = found[0]
+        if tie in ("all", "output") and found[2] is None:
+            found[2] = found[1]
+        values = {}
+        for parameter, name in zip((SOURCE, TARGET, HEAD), found, strict=True):
+            if name is not None:
+                table = foreign.tensors[name]
+                rows = self.numbering.rows(table.size(0))
+                if parameter != HEAD:
+                    rows[BOS] = self.numbering.start
+                values[parameter] = (name, table[rows])
+        return values

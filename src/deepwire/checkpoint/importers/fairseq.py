@@ -1,0 +1,143 @@
+"""Checkpoints of fairseq: Transformer, DLCL and GTrans, of versions 0.5 to 1.0."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from deepwire.checkpoint.importers.archive import Foreign
+from deepwire.checkpoint.importers.base import Architecture, Family, Numbering, Place, Places
+from deepwire.checkpoint.importers.fairseq_architecture import fairseq_architecture, history_norms
+from deepwire.data.files import BadLine, display, read_lines
+from deepwire.errors import DataError
+from deepwire.model.fusions.groups import MixedGroups
+from deepwire.model.translator import TranslationModel
+
+_IGNORED = re.compile(r"(encoder|decoder)\.(version|embed_positions\.(_float_tensor|weights))")
+_LAYER = re.compile(r"(?:encoder|decoder)\.layers\.(\d+)\.(.+?)[._](weight|bias|position_keys)")
+_HISTORY_NORM = re.compile(r"(?:encoder|decoder)\.history\.layer_norms\.(\d+)\.(weight|bias)")
+_SIDES = {"encoder": "source_embedding", "decoder": "target_embedding"}
+# The norms of a layer, by the names of later and of old versions, in the order of its sub-layers.
+_NORMS = {
+    "encoder": ("self_attn_layer_norm", "final_layer_norm"),
+    "decoder": ("self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"),
+}
+_WHOLE = {
+    "encoder_fusion_weight": "fusion.gates",
+    "loss_weight": "fusion.weights",
+    "history.weight": "aggregation.mix",
+    "layer_norm.weight": "connection.final_norm.weight",
+    "layer_norm.bias": "connection.final_norm.bias",
+    "fusion_layer_norm.weight": "fusion.norm.weight",
+    "fusion_layer_norm.bias": "fusion.norm.bias",
+}
+_EMBEDDING = {
+    "embed_positions.weight": "positions.table",
+    "layernorm_embedding.weight": "norm.weight",
+    "layernorm_embedding.bias": "norm.bias",
+}
+
+
+class FairseqFamily(Family):
+    """fairseq. Its decoder starts with the end symbol; sources end with it and begin with nothing."""
+
+    name = "fairseq"
+    numbering = Numbering(pad=1, bos=0, eos=2, unk=3, start=2)
+    source_bos = False
+    tables = (
+        ("encoder.embed_tokens.weight",),
+        ("decoder.embed_tokens.weight",),
+        ("decoder.output_projection.weight", "decoder.embed_out"),
+    )
+
+    def architecture(self, foreign: Foreign) -> Architecture:
+        """From arguments, names and shapes."""
+        return fairseq_architecture(foreign)
+
+    def ignores(self, name: str) -> bool:
+        """Version numbers, and what sinusoids leave behind."""
+        return _IGNORED.fullmatch(name) is not None
+
+    def places(self, name: str, model: TranslationModel, foreign: Foreign) -> Places | None:
+        """Where a tensor goes."""
+        side, _, rest = name.partition(".")
+        if side not in _SIDES:
+            return None
+        if rest in _EMBEDDING:
+            return (Place(f"{_SIDES[side]}.{_EMBEDDING[rest]}"),)
+        if rest in ("decoder_fusion_weight", "loss_weight"):
+            return _group_weights(rest, model, foreign)
+        if rest in _WHOLE:
+            return (Place(f"{side}.{_WHOLE[rest]}"),)
+        norm = _HISTORY_NORM.fullmatch(name)
+        if norm is not None:
+            depth = len((model.encoder if side == "encoder" else model.decoder).mixers)
+            # Some versions count norms from the first layer, others from the embedding.
+            shift = 1 if history_norms(foreign, side)[-1] < depth else 0
+            return (Place(f"{side}.aggregation.norms.{int(norm[1]) + shift}.{norm[2]}"),)
+        layer = _LAYER.fullmatch(name)
+        return None if layer is None else _in_layer(side, int(layer[1]), layer[2], layer[3])
+
+    def read_pieces(self, path: Path) -> list[str]:
+        """The pieces of a `dict.txt`: a piece and its count a line."""
+        pieces: dict[str, None] = {}
+        for number, line in enumerate(read_lines(path), 1):
+            text = None if isinstance(line, BadLine) else line.rstrip().removesuffix(" #fairseq:overwrite")
+            piece, _, count = (text or "").rpartition(" ")
+            if not piece or not count.isdecimal():
+                raise DataError(
+                    f"{display(path)}:{number}: not a piece and its count",
+                    "a dictionary of fairseq is what fairseq-preprocess writes as dict.LANGUAGE.txt",
+                )
+            if piece in pieces:
+                raise DataError(f"{display(path)}:{number}: {piece!r} occurs twice")
+            pieces[piece] = None
+        return list(pieces)
+
+    def vocabulary_files(self, folder: Path, source: str, target: str) -> tuple[Path, Path]:
+        """`dict.SOURCE.txt` and `dict.TARGET.txt`, or `dict.txt` for both."""
+        if (folder / "dict.txt").exists():
+            return folder / "dict.txt", folder / "dict.txt"
+        return folder / f"dict.{source}.txt", folder / f"dict.{target}.txt"
+
+
+def _group_weights(rest: str, model: TranslationModel, foreign: Foreign) -> Places | None:
+    """GTrans: gates of the groups or of their layers; the weight of a single prediction says nothing."""
+    fusion = model.decoder.fusion
+    if rest == "loss_weight":
+        if isinstance(fusion, MixedGroups):
+            return (Place("decoder.fusion.weights"),)
+        return () if foreign.tensors["decoder.loss_weight"].numel() == 1 else None
+    return (Place(f"decoder.fusion.{'layer_gates' if isinstance(fusion, MixedGroups) else 'gates'}"),)
+
+
+def _in_layer(side: str, layer: int, part: str, leaf: str) -> Places | None:
+    norms = _NORMS[side]
+    for number, name in enumerate(norms):
+        if part in (name, f"layer_norms.{number}"):
+            return (Place(f"{side}.connection.norms.{layer * len(norms) + number}.{leaf}"),)
+    if part in ("fc1", "fc2"):
+        return (Place(f"{side}.feed_forwards.{layer}.{'input' if part == 'fc1' else 'output'}.{leaf}"),)
+    if (part, leaf) == ("self_attn.relative", "position_keys"):
+        return (Place(f"{side}.mixers.{layer}.relative.table"),)
+    kind, _, projection = part.partition(".")
+    folder = {"self_attn": "mixers", "encoder_attn": "crosses"}.get(kind)
+    return None if folder is None else _projection(f"{side}.{folder}.{layer}", projection, leaf)
+
+
+def _projection(module: str, projection: str, leaf: str) -> Places | None:
+    """Queries, keys and values are one matrix in old versions and three in later ones; here 3, or 1 and 2."""
+    if projection == "out_proj":
+        return (Place(f"{module}.output.{leaf}"),)
+    if ".mixers." in module:
+        whole = f"{module}.query_key_value.{leaf}"
+        if projection == "in_proj":
+            return (Place(whole),)
+        parts = {"q_proj": Place(whole, 0, 3), "k_proj": Place(whole, 1, 3), "v_proj": Place(whole, 2, 3)}
+    else:
+        query, both = f"{module}.query.{leaf}", f"{module}.key_value.{leaf}"
+        if projection == "in_proj":
+            return (Place(query), Place(both))
+        parts = {"q_proj": Place(query), "k_proj": Place(both, 0, 2), "v_proj": Place(both, 1, 2)}
+    found = parts.get(projection)
+    return None if found is None else (found,)

@@ -1,0 +1,311 @@
+"""The architecture of a fairseq checkpoint: structure from names and shapes, the rest from its arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from deepwire.checkpoint.importers.archive import Foreign
+from deepwire.checkpoint.importers.base import Architecture
+from deepwire.config.tree import PlainValue
+from deepwire.errors import ModelError
+from deepwire.model.context import Side
+
+_RELATIVE = "layers.0.self_attn.relative_position_keys"
+_SIDES: tuple[Side, Side] = ("encoder", "decoder")
+# Arguments that change what is computed without a trace in names, and the value that is known here.
+_REFUSED: Mapping[str, object] = {
+    "enc_calculate_num": 1,
+    "dec_calculate_num": 1,
+    "cross_self_attention": False,
+    "no_cross_attention": False,
+    "no_decoder_final_norm": False,
+    "adaptive_input": False,
+    "variant": "transformer",
+}
+_DECODING: Mapping[str, PlainValue] = {
+    "decoding.beam": 5,
+    "decoding.length_penalty": 1.0,
+    "decoding.length_penalty_form": "average",
+    "decoding.max_length_ratio": 0.0,
+    "decoding.max_length_extra": 200,
+    "decoding.unknown_penalty": 0.0,
+}
+
+
+def fairseq_architecture(foreign: Foreign) -> Architecture:
+    """The settings of a Transformer, DLCL or GTrans checkpoint.
+
+    Raises:
+        ModelError: It is of a kind that is not known here, or its structure cannot be told.
+    """
+    return _Reader(foreign).read()
+
+
+@dataclass
+class _Reader:
+    foreign: Foreign
+
+    def read(self) -> Architecture:
+        """All settings; see `Architecture`."""
+        self._refuse_unknown_kinds()
+        known = self._measures() | self._embeddings() | self._positions()
+        known["data.source_bos"] = False
+        assumed: dict[str, PlainValue] = dict(_DECODING)
+        for side in _SIDES:
+            known |= self._stack(side)
+            # Names and shapes tell that layers are combined, but not all of how.
+            (known if self.foreign.settings else assumed).update(self._combinations(side))
+        self._told("model.activation", "activation_fn", "relu", known, assumed)
+        unscaled = self.foreign.settings.get("no_scale_embedding")
+        (assumed if unscaled is None else known)["model.embeddings.scale"] = not unscaled
+        for key, name in (("data.source", "source_lang"), ("data.target", "target_lang")):
+            self._told(key, name, key.removeprefix("data."), known, assumed)
+        assumed |= self._dropout()
+        return Architecture(known, assumed, () if "model.heads" in known else ("model.heads",))
+
+    def _measures(self) -> dict[str, PlainValue]:
+        width = self._one("d_model", *(self._shape(f"{side}.embed_tokens.weight", 1) for side in _SIDES))
+        inner = self._one("feed_forward", *(self._shape(f"{side}.layers.0.fc1.weight", 0) for side in _SIDES))
+        known: dict[str, PlainValue] = {
+            "model.d_model": width,
+            "model.feed_forward": inner,
+            "model.norm_eps": 1e-5,
+            "model.bias.attention": True,
+            "model.bias.feed_forward": "both",
+            "model.bias.output": False,
+            "model.initialization": "fairseq"
+            if self._has("encoder.layers.0.self_attn.q_proj.weight")
+            else "xavier",
+        }
+        heads = [self.foreign.settings.get(f"{side}_attention_heads") for side in _SIDES]
+        if any(isinstance(count, int) for count in heads):
+            known["model.heads"] = self._one("heads", *(n if isinstance(n, int) else None for n in heads))
+        elif self._has(f"encoder.{_RELATIVE}"):
+            # One table serves all heads, so it is as wide as a head.
+            known["model.heads"] = width // self.foreign.tensors[f"encoder.{_RELATIVE}"].size(1)
+        return known
+
+    def _embeddings(self) -> dict[str, PlainValue]:
+        source = self.foreign.tensors["encoder.embed_tokens.weight"]
+        target = self.foreign.tensors.get("decoder.embed_tokens.weight", source)
+        names = ("decoder.output_projection.weight", "decoder.embed_out")
+        output = next((self.foreign.tensors[name] for name in names if self._has(name)), target)
+        tied = {(True, True): "all", (False, True): "output", (True, False): "inputs", (False, False): "none"}
+        norm = self._has("encoder.layernorm_embedding.weight")
+        return {
+            "model.embeddings.tie": tied[_same(source, target), _same(target, output)],
+            "model.embeddings.norm": norm,
+        }
+
+    def _positions(self) -> dict[str, PlainValue]:
+        rows = [self._shape(f"{side}.embed_positions.weight", 0) for side in _SIDES]
+        if any(rows):
+            # The table begins with rows for what has no position, up to the number of the padding symbol.
+            return {
+                "model.positions": {"type": "learned", "first": 2},
+                "model.max_length": self._one("max_length", *rows) - 2,
+            }
+        if self.foreign.settings.get("no_token_positional_embeddings"):
+            return {"model.positions": "none"}
+        return {"model.positions": {"type": "sinusoidal", "layout": "halves", "first": 2}}
+
+    def _stack(self, side: Side) -> dict[str, PlainValue]:
+        pre_norm = self._has(f"{side}.layer_norm.weight")
+        known: dict[str, PlainValue] = {
+            f"model.{side}.layers": self.layers(side),
+            f"model.{side}.connection": "pre_norm" if pre_norm else "post_norm",
+        }
+        relative = self._shape(f"{side}.{_RELATIVE}", 0)
+        if relative is not None:
+            known[f"model.{side}.mixer"] = {
+                "type": "self_attention",
+                "relative": relative // 2,
+                "relative_table": "full",
+            }
+        return known
+
+    def _combinations(self, side: Side) -> dict[str, PlainValue]:
+        depth, pre_norm = self.layers(side), self._has(f"{side}.layer_norm.weight")
+        fusion = self._encoder_groups(depth, pre_norm) if side == "encoder" else self._decoder_groups(depth)
+        found = {
+            f"model.{side}.aggregation": self._history(side, depth, pre_norm),
+            f"model.{side}.fusion": fusion,
+        }
+        return {key: value for key, value in found.items() if value is not None}
+
+    def _history(self, side: Side, depth: int, pre_norm: bool) -> PlainValue:
+        """DLCL and its relatives; None for the ordinary stack."""
+        settings, weight = self.foreign.settings, self._shape(f"{side}.history.weight", -1)
+        kind = settings.get(f"{side}_history_type")
+        norms = history_norms(self.foreign, side)
+        if kind not in (None, "learnable_dense", "learnable_dense_nonorm", "dense"):
+            raise self._unknown(f"{side}_history_type", kind)
+        if kind == "dense" and weight is None:
+            sums = settings.get(f"{side}_integration_type", "avg") == "sum"
+            return {"type": "dense", "weights": "sum" if sums else "average", "embedding_norm": "none"}
+        if weight is None:
+            if norms:
+                raise ModelError(
+                    f"{self.foreign.path}: {side}.history has norms but no weights: average, sum or another "
+                    "kind cannot be told",
+                    "write the architecture into a run file and add --run RUNFILE",
+                )
+            return None
+        return self._combination(side, depth, pre_norm, norms)
+
+    def _combination(self, side: Side, depth: int, pre_norm: bool, norms: list[int]) -> PlainValue:
+        """DLCL, with the arguments of the released code where they are known."""
+        settings = self.foreign.settings
+        shape = self.foreign.tensors[f"{side}.history.weight"].shape
+        count = shape[2] if len(shape) > 2 else 1
+        width = self._shape("encoder.embed_tokens.weight", 1)
+        # Entries count from the embedding, so with its norm there is one more than layers.
+        first = ("once" if pre_norm else "twice") if len(norms) > depth else "none"
+        window, dropout = settings.get("history_window_size"), settings.get("history_dropout")
+        found: dict[str, PlainValue] = {
+            "type": "dlcl",
+            "initial": "one" if settings.get("init_value") == "one" else "average",
+            "learned": settings.get(f"{side}_learnable", True) is not False,
+            "norm": "auto" if norms else "none",
+            "embedding_norm": first,
+            "weights": {1: "scalar", width: "vector"}.get(count, count),
+            "softmax": settings.get("normalize_learned_weight") is True,
+            "window": window if isinstance(window, int) and window > 0 else None,
+            "dropout": dropout if isinstance(dropout, float) else 0.0,
+        }
+        return {**found, "window_form": "initial"} if found["window"] else found
+
+    def _encoder_groups(self, depth: int, pre_norm: bool) -> PlainValue:
+        groups = self._shape("encoder.encoder_fusion_weight", 0)
+        if groups is None:
+            return None
+        if pre_norm:
+            raise ModelError(
+                f"{self.foreign.path}: GTrans with pre-norm leaves out the encoder's final norm, which no "
+                "fusion here does"
+            )
+        return {
+            "type": "groups",
+            "size": self._group_size("encoder", depth, groups),
+        }
+
+    def _decoder_groups(self, depth: int) -> PlainValue:
+        mixed = self._shape("decoder.loss_weight", 0)
+        gates = self._shape("decoder.decoder_fusion_weight", 0)
+        if mixed is None:
+            return None
+        kind = self.foreign.settings.get("decoder_group_type")
+        if kind is None:
+            kind = "sparse" if gates is None else "dense" if gates == depth and mixed > 1 else None
+            kind = kind or "sparse-without-ensemble"
+        if kind == "last" or (kind == "sparse" and mixed == 1):
+            return "top"
+        if kind == "sparse-without-ensemble" and gates is not None:
+            size = self._group_size("decoder", depth, gates)
+            return {"type": "groups", "size": size, "representation": "last", "combine": "average"}
+        if kind not in ("sparse", "dense"):
+            raise self._unknown("decoder_group_type", kind)
+        temperature = self.foreign.settings.get("softmax_temperature")
+        return {
+            "type": "groups",
+            "size": self._group_size("decoder", depth, mixed),
+            "representation": "last" if kind == "sparse" else "mean",
+            "probabilities": "geometric",
+            "temperature": float(temperature) if isinstance(temperature, int | float) else None,
+        }
+
+    def _group_size(self, side: Side, depth: int, groups: int) -> int:
+        size = self.foreign.settings.get(f"{side}_group_layers", depth // groups)
+        if not isinstance(size, int) or size * groups != depth:
+            raise ModelError(
+                f"{self.foreign.path}: {groups} {side} groups of {depth} layers: the released GTrans leaves "
+                "the layers above the last whole group unused, which no fusion here does"
+            )
+        return size
+
+    def _dropout(self) -> dict[str, PlainValue]:
+        """Where it was written; it matters for further training only."""
+        settings = self.foreign.settings
+        names = {
+            "embedding": ("dropout",),
+            "sublayer": ("dropout",),
+            "attention": ("attention_dropout",),
+            "activation": ("activation_dropout", "relu_dropout"),
+        }
+        found: dict[str, PlainValue] = {}
+        for place, arguments in names.items():
+            values = [settings[name] for name in arguments if isinstance(settings.get(name), int | float)]
+            if values:
+                found[f"model.dropout.{place}"] = float(str(values[0]))
+        return found
+
+    def _told(
+        self,
+        key: str,
+        argument: str,
+        default: str,
+        known: dict[str, PlainValue],
+        assumed: dict[str, PlainValue],
+    ) -> None:
+        value = self.foreign.settings.get(argument)
+        if isinstance(value, str):
+            known[key] = value
+        else:
+            assumed[key] = default
+
+    def _refuse_unknown_kinds(self) -> None:
+        for side in _SIDES:
+            for name in (f"{side}.embed_tokens.weight", f"{side}.layers.0.fc1.weight"):
+                tied = name == "decoder.embed_tokens.weight" and self._has("encoder.embed_tokens.weight")
+                if not tied and not self._has(name):
+                    raise ModelError(
+                        f"{self.foreign.path}: has no {name}, so it is no Transformer of fairseq",
+                        f"it holds {', '.join(sorted(self.foreign.tensors)[:3])}, ...",
+                    )
+        for argument, value in _REFUSED.items():
+            found = self.foreign.settings.get(argument, value)
+            if found != value and found is not None:
+                raise self._unknown(argument, found)
+
+    def _unknown(self, argument: str, value: object) -> ModelError:
+        return ModelError(
+            f"{self.foreign.path}: was made with {argument}={value}, which the importer does not know",
+            "write the architecture into a run file and add --run RUNFILE",
+        )
+
+    def layers(self, side: Side) -> int:
+        """Number of layers of a stack."""
+        found = [re.match(rf"{side}\.layers\.(\d+)\.", name) for name in self.foreign.tensors]
+        return max(int(match[1]) for match in found if match) + 1
+
+    def _has(self, name: str) -> bool:
+        return name in self.foreign.tensors
+
+    def _shape(self, name: str, axis: int) -> int | None:
+        tensor = self.foreign.tensors.get(name)
+        return None if tensor is None or not tensor.dim() else tensor.size(axis)
+
+    def _one(self, name: str, *values: int | None) -> int:
+        """The value that both stacks share."""
+        found = {value for value in values if value is not None}
+        if len(found) != 1:
+            raise ModelError(
+                f"{self.foreign.path}: encoder and decoder differ in {name}: "
+                f"{' and '.join(map(str, sorted(found)))}, which no model here can"
+            )
+        return found.pop()
+
+
+def history_norms(foreign: Foreign, side: str) -> list[int]:
+    """Numbers of the norms of a history, in order."""
+    pattern = re.compile(rf"{side}\.history\.layer_norms\.(\d+)\.weight")
+    return sorted(int(match[1]) for match in map(pattern.fullmatch, foreign.tensors) if match)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and torch.equal(one, other)

@@ -1,0 +1,196 @@
+"""Checkpoints of Neutron: its standard Transformer, in both orders of norm and residual."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import torch
+
+from deepwire.checkpoint.importers.archive import Foreign
+from deepwire.checkpoint.importers.base import Architecture, Family, Numbering, Place, Places
+from deepwire.config.tree import PlainValue
+from deepwire.data.files import BadLine, display, read_lines
+from deepwire.errors import DataError, ModelError
+from deepwire.model.connections.residual import PostNormConfig
+from deepwire.model.context import Side
+from deepwire.model.translator import TranslationModel
+
+_IGNORED = re.compile(r"(enc|dec)\.(pemb\.w|mask|nets\.\d+\..+\.rel_pos(_map|_cache)?)")
+_LAYER = re.compile(r"(?:enc|dec)\.nets\.(\d+)\.(attn|self_attn|cross_attn|ff)\.(.+)\.(weight|bias)")
+_SIDES: dict[str, Side] = {"enc": "encoder", "dec": "decoder"}
+# The sub-layers of a layer, each with its norm, in order.
+_SUBLAYERS = {"enc": ("attn", "ff"), "dec": ("self_attn", "cross_attn", "ff")}
+_FOLDERS = {"attn": "mixers", "self_attn": "mixers", "cross_attn": "crosses", "ff": "feed_forwards"}
+_PARTS = {
+    "net.adaptor": "query_key_value",
+    "net.query_adaptor": "query",
+    "net.kv_adaptor": "key_value",
+    "net.outer": "output",
+    "net.rel_pemb": "relative.table",
+}
+# A feed-forward part is a list of modules: its second map comes after the activation and, if any, dropout.
+_SECOND = re.compile(r"net\.([23])")
+_SPECIAL = ("<pad>", "<sos>", "<eos>", "<unk>")
+_DECODING: dict[str, PlainValue] = {
+    "decoding.beam": 4,
+    "decoding.length_penalty": 0.0,
+    "decoding.stop": "optimal",
+    "decoding.max_length_ratio": 1.0,
+    "decoding.max_length_extra": 64,
+    "decoding.unknown_penalty": 0.0,
+}
+
+
+class NeutronFamily(Family):
+    """Neutron. Its special ids are ours; sources begin with `<sos>`, as targets do."""
+
+    name = "neutron"
+    numbering = Numbering(pad=0, bos=1, eos=2, unk=3, start=1)
+    source_bos = True
+    tables = (("enc.wemb.weight",), ("dec.wemb.weight",), ("dec.classifier.weight",))
+
+    def architecture(self, foreign: Foreign) -> Architecture:
+        """From names and shapes: Neutron stores no settings."""
+        return _architecture(foreign)
+
+    def ignores(self, name: str) -> bool:
+        """Sinusoids, masks and distances that old versions store."""
+        return _IGNORED.fullmatch(name) is not None
+
+    def places(
+        self,
+        name: str,
+        model: TranslationModel,
+        foreign: Foreign,  # noqa: ARG002
+    ) -> Places | None:
+        """Where a tensor goes."""
+        prefix, _, rest = name.partition(".")
+        if name == "dec.classifier.bias":
+            return (Place("head.bias"),)
+        if prefix not in _SIDES:
+            return None
+        side = _SIDES[prefix]
+        # In post-norm form each norm ends the sub-layer before, and the first one follows the embedding.
+        ends = isinstance(model.config.stack(side).connection, PostNormConfig)
+        calls = len((model.encoder if side == "encoder" else model.decoder).connection.calls)
+        if rest.startswith("out_normer."):
+            leaf = rest.removeprefix("out_normer.")
+            norm = f"norms.{calls - 1}" if ends else "final_norm"
+            return (Place(f"{side}.connection.{norm}.{leaf}"),)
+        found = _LAYER.fullmatch(name)
+        if found is None or found[2] not in _SUBLAYERS[prefix]:
+            return None
+        layer, kind, part, leaf = int(found[1]), found[2], found[3], found[4]
+        if part == "normer":
+            kinds = _SUBLAYERS[prefix]
+            number = layer * len(kinds) + kinds.index(kind) - (1 if ends else 0)
+            norm = f"norms.{number}" if number >= 0 else "embedding_norm"
+            return (Place(f"{side}.connection.{norm}.{leaf}"),)
+        own = _part(kind, part)
+        if own is None:
+            return None
+        return (
+            Place(f"{side}.{_FOLDERS[kind]}.{layer}.{own}{'' if own == 'relative.table' else f'.{leaf}'}"),
+        )
+
+    def read_pieces(self, path: Path) -> list[str]:
+        """The pieces of a vocabulary: on each line a count and all the pieces that occur as often."""
+        pieces: dict[str, None] = {}
+        for number, line in enumerate(read_lines(path), 1):
+            parts = [] if isinstance(line, BadLine) else line.split()
+            if not parts and not isinstance(line, BadLine):
+                continue
+            if not parts or not parts[0].isdecimal():
+                raise DataError(
+                    f"{display(path)}:{number}: does not begin with a count",
+                    "a vocabulary of Neutron has lines of a count and the pieces that occur as often",
+                )
+            # As Neutron does: what was there before keeps its number.
+            pieces |= {piece: None for piece in parts[1:] if piece not in _SPECIAL and piece not in pieces}
+        return list(pieces)
+
+    def vocabulary_files(
+        self,
+        folder: Path,
+        source: str,  # noqa: ARG002
+        target: str,  # noqa: ARG002
+    ) -> tuple[Path, Path]:
+        """`src.vcb` and `tgt.vcb`, or `common.vcb` for both."""
+        if (folder / "common.vcb").exists():
+            return folder / "common.vcb", folder / "common.vcb"
+        return folder / "src.vcb", folder / "tgt.vcb"
+
+
+def _part(kind: str, part: str) -> str | None:
+    if kind != "ff":
+        return _PARTS.get(part)
+    return "input" if part == "net.0" else "output" if _SECOND.fullmatch(part) else None
+
+
+def _architecture(foreign: Foreign) -> Architecture:
+    tensors = foreign.tensors
+    first, second = "enc.nets.0.ff.net.0", _second(foreign)
+    for name in (
+        "enc.wemb.weight",
+        "dec.wemb.weight",
+        f"{first}.weight",
+        "dec.nets.0.self_attn.net.adaptor.weight",
+    ):
+        if name not in tensors:
+            raise ModelError(
+                f"{foreign.path}: has no {name}, so it is no standard Transformer of Neutron",
+                f"it holds {', '.join(sorted(tensors)[:3])}, ...",
+            )
+    width, inner = tensors["enc.wemb.weight"].size(1), tensors[f"{first}.weight"].size(0)
+    biases = (f"{first}.bias" in tensors, f"{second}.bias" in tensors)
+    gated = 2 * tensors[f"{second}.weight"].size(1) == inner
+    known: dict[str, PlainValue] = {
+        "data.source_bos": True,
+        "model.d_model": width,
+        "model.feed_forward": inner,
+        "model.norm_eps": 1e-6,
+        "model.bias.attention": "enc.nets.0.attn.net.adaptor.bias" in tensors,
+        "model.bias.feed_forward": {(True, True): "both", (True, False): "first"}.get(biases, "none"),
+        "model.bias.output": "dec.classifier.bias" in tensors,
+        "model.positions": {"type": "sinusoidal", "layout": "interleaved"},
+        "model.embeddings.tie": _tie(foreign),
+        "model.embeddings.scale": True,
+        "model.initialization": "lipschitz",
+    }
+    if gated:
+        known["model.activation"] = "glu"
+    needed = ["model.heads"]
+    for prefix, side in _SIDES.items():
+        known[f"model.{side}.layers"] = _layers(foreign, prefix)
+        table = tensors.get(f"{prefix}.nets.0.{_SUBLAYERS[prefix][0]}.net.rel_pemb.weight")
+        if table is not None:
+            # A decoder's table has the past and one row for all of the future.
+            distance = table.size(0) // 2 if side == "encoder" else table.size(0) - 2
+            known[f"model.{side}.mixer"] = {"type": "self_attention", "relative": distance}
+            known["model.heads"], needed = width // table.size(1), []
+    # The order of norm and residual leaves no trace; this is Neutron's default.
+    order: PlainValue = {"type": "pre_norm", "residual": "normalised"}
+    assumed = {"model.encoder.connection": order, "model.decoder.connection": order, **_DECODING}
+    if not gated:
+        assumed["model.activation"] = "relu"
+    return Architecture(known, assumed, tuple(needed))
+
+
+def _second(foreign: Foreign) -> str:
+    """The name of the second map of the first feed-forward part."""
+    names = ("enc.nets.0.ff.net.3", "enc.nets.0.ff.net.2")
+    return next((name for name in names if f"{name}.weight" in foreign.tensors), names[0])
+
+
+def _layers(foreign: Foreign, prefix: str) -> int:
+    found = [re.match(rf"{prefix}\.nets\.(\d+)\.", name) for name in foreign.tensors]
+    return max(int(match[1]) for match in found if match) + 1
+
+
+def _tie(foreign: Foreign) -> str:
+    source, target = (foreign.tensors[f"{prefix}.wemb.weight"] for prefix in _SIDES)
+    output = foreign.tensors.get("dec.classifier.weight", target)
+    inputs = source.shape == target.shape and torch.equal(source, target)
+    tied = target.shape == output.shape and torch.equal(target, output)
+    return ("all" if inputs else "output") if tied else ("inputs" if inputs else "none")

@@ -1,0 +1,214 @@
+"""``deepwire import``: a checkpoint of another program as a model."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deepwire.errors import ModelError, UsageError
+
+if TYPE_CHECKING:
+    from deepwire.checkpoint.importers import Architecture, Family, Foreign, VocabularyFiles
+    from deepwire.config.tree import PlainValue
+    from deepwire.model.translator import TranslationModel
+    from deepwire.runfile import RunFile
+
+FamilyName = Annotated[str, typer.Argument(metavar="FAMILY", help="fairseq or neutron.")]
+Checkpoint = Annotated[
+    Path, typer.Argument(metavar="CHECKPOINT", help="A .safetensors file, or a .pt file of tensors.")
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="What the checkpoint does not tell: model.heads=8"),
+]
+Vocabulary = Annotated[
+    Path, typer.Option(help="Its dictionary, or the folder that holds one for each language.")
+]
+TargetVocabulary = Annotated[
+    Path | None, typer.Option(help="Dictionary of the target side, where it is another file.")
+]
+Run = Annotated[
+    str | None, typer.Option(metavar="RUNFILE|RECIPE", help="Take the architecture from here instead.")
+]
+Codes = Annotated[Path | None, typer.Option(help="Merges of subword-nmt; without them text comes segmented.")]
+TargetCodes = Annotated[Path | None, typer.Option(help="Merges of the target side, where they differ.")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the new model.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")]
+
+_UNTOLD = ("model.dropout.", "decoding.", "data.")
+"""Assumptions that change no probability are not worth a note."""
+_OF_TRAINING = frozenset({"dropout", "initialization", "initial"})
+"""Settings that a trained model no longer depends on."""
+
+
+def import_model(
+    family: FamilyName,
+    checkpoint: Checkpoint,
+    vocabulary: Vocabulary,
+    output: Output,
+    overrides: Overrides = None,
+    run: Run = None,
+    target_vocabulary: TargetVocabulary = None,
+    codes: Codes = None,
+    target_codes: TargetCodes = None,
+    quiet: Quiet = False,
+) -> None:
+    """Make a model of a checkpoint of fairseq (Transformer, DLCL, GTrans) or Neutron; no code of it is run.
+
+    deepwire import fairseq checkpoint_best.pt --vocabulary data-bin --codes bpe.codes --output wmt-en-de
+
+    deepwire import neutron model.pt --vocabulary common.vcb --output base model.heads=8
+    """
+    from deepwire.checkpoint.importers import FAMILIES, convert, read_foreign, read_vocabularies
+    from deepwire.checkpoint.manifest import digest
+    from deepwire.checkpoint.store import save_model
+
+    kind = FAMILIES.get(family)
+    if kind is None:
+        raise UsageError(f"{family}: not a family of checkpoints", f"use {' or '.join(FAMILIES)}")
+    if output.exists():
+        raise UsageError(f"{output}: exists already", "name another folder, or remove it first")
+    if target_codes is not None and codes is None:
+        raise UsageError("--target-codes needs --codes", "give the merges of the source side, too")
+    foreign = read_foreign(checkpoint)
+    if run is None:
+        config, notes = _from_checkpoint(kind, foreign, overrides or [])
+        source_bos = config.data.source_bos
+    else:
+        config, source_bos = _from_run(kind, foreign, run, overrides or [])
+        notes = []
+    data = config.data
+    files = _files(kind, vocabulary, target_vocabulary, codes, target_codes, (data.source, data.target))
+    vocabularies = read_vocabularies(kind, files)
+    model = convert(kind, foreign, config.model, vocabularies)
+    metadata: dict[str, object] = {
+        "source": data.source,
+        "target": data.target,
+        "source_bos": source_bos,
+        "decoding": config.decoding.model_dump(mode="json"),
+        "imported": {"family": kind.name, "checkpoint": checkpoint.name, "blake2b": digest(checkpoint)},
+    }
+    save_model(output, model, vocabularies, metadata)
+    if not quiet:
+        _tell(kind, model, config, notes)
+    print(output)
+
+
+def _files(
+    kind: Family,
+    vocabulary: Path,
+    target: Path | None,
+    codes: Path | None,
+    target_codes: Path | None,
+    languages: tuple[str, str],
+) -> VocabularyFiles:
+    from deepwire.checkpoint.importers import VocabularyFiles
+
+    if not vocabulary.is_dir():
+        return VocabularyFiles(vocabulary, target or vocabulary, codes, target_codes)
+    source, other = kind.vocabulary_files(vocabulary, *languages)
+    return VocabularyFiles(source, target or other, codes, target_codes)
+
+
+def _from_checkpoint(kind: Family, foreign: Foreign, overrides: list[str]) -> tuple[RunFile, list[str]]:
+    """The run file that the checkpoint amounts to, with overrides; and the assumptions in it."""
+    import tempfile
+
+    from deepwire.config.reader import Document, read_settings
+    from deepwire.runfile import RunFile
+
+    told = kind.architecture(foreign)
+    written = [text.partition("=")[0].strip() for text in overrides]
+    for key in told.needed:
+        if key not in written:
+            raise UsageError(f"{foreign.path}: does not tell {key}", f"add {key}=N, or --run RUNFILE")
+    tree = told.nested()
+    data = tree.setdefault("data", {})
+    if isinstance(data, dict):
+        data["train"] = foreign.path.name  # a run file names its training text; nothing reads it here
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "checkpoint.yaml"
+        path.write_text(json.dumps(tree), encoding="utf-8")  # JSON is YAML
+        document = Document(path, f"settings of {foreign.path}", Path.cwd())
+        config = read_settings(RunFile, path.name, overrides, locate=lambda *_: document).section
+    notes = [
+        f"{key}={json.dumps(value).replace(chr(34), '')}"
+        for key, value in told.assumed.items()
+        if not key.startswith(_UNTOLD) and not any(f"{text}.".startswith(f"{key}.") for text in written)
+    ]
+    return config, notes
+
+
+def _from_run(kind: Family, foreign: Foreign, run: str, overrides: list[str]) -> tuple[RunFile, bool]:
+    """The run file, and whether sources begin with BOS; what the checkpoint tells must not contradict it."""
+    from deepwire.config.reader import COMMAND_LINE
+    from deepwire.runfile import load_run_file
+
+    loaded = load_run_file(run, overrides)
+    config, origins = loaded.config, loaded.origins
+    chosen = {key for key, origin in origins.items() if origin == COMMAND_LINE}
+    source_bos = config.data.source_bos if "data.source_bos" in origins else kind.source_bos
+    try:
+        told = kind.architecture(foreign)
+    except ModelError:
+        return config, source_bos  # of a kind that its names do not give away: the run file alone decides
+    differences = _differences(told, config, source_bos, chosen)
+    if differences:
+        more = f"; and {len(differences) - 4} more" if len(differences) > 4 else ""
+        raise ModelError(
+            f"{foreign.path}: is not the model of {run}: {'; '.join(differences[:4])}{more}",
+            "use the run file of this checkpoint, leave out --run, or insist with key=value",
+        )
+    return config, source_bos
+
+
+def _differences(told: Architecture, config: RunFile, source_bos: bool, chosen: set[str]) -> list[str]:
+    """Settings that the checkpoint tells and that the run file has otherwise, unless the user chose them."""
+    from pydantic import ValidationError
+
+    from deepwire.model.config import ModelConfig
+
+    tree = told.nested().get("model", {})
+    try:
+        model = ModelConfig.model_validate(
+            {"heads": config.model.heads, **(tree if isinstance(tree, dict) else {})}
+        )
+    except ValidationError:
+        return []  # shapes will tell more
+    found: dict[str, PlainValue] = {"data.source_bos": told.known.get("data.source_bos")}
+    wanted: dict[str, PlainValue] = {"data.source_bos": source_bos}
+    for leaves, section in ((found, model), (wanted, config.model)):
+        leaves |= _leaves("model", section.model_dump(mode="json"))
+    keys = [leaf for key, value in told.known.items() for leaf in _leaves(key, value)]
+    # A choice written as its name alone is its type.
+    keys = [key if key in found else f"{key}.type" for key in keys]
+    return [
+        f"{key} is {json.dumps(found[key])}, not {json.dumps(wanted.get(key))}"
+        for key in keys
+        if key in found
+        and found[key] != wanted.get(key)
+        and not any(f"{key}.".startswith(f"{choice}.") for choice in chosen)
+        and _OF_TRAINING.isdisjoint(key.split("."))
+    ]
+
+
+def _leaves(prefix: str, value: PlainValue) -> dict[str, PlainValue]:
+    """Values by dotted key."""
+    if not isinstance(value, dict):
+        return {prefix: value}
+    below = ((f"{prefix}.{name}", inner) for name, inner in value.items())
+    return {key: leaf for name, inner in below for key, leaf in _leaves(name, inner).items()}
+
+
+def _tell(kind: Family, model: TranslationModel, config: RunFile, notes: list[str]) -> None:
+    total = sum(parameter.numel() for parameter in model.parameters())
+    layers = f"{config.model.encoder.layers}+{config.model.decoder.layers} layers"
+    lines = [f"{kind.name}: {layers}, {total:,} parameters, {model.target_vocabulary:,} target subwords"]
+    if model.config.embeddings.tie != config.model.embeddings.tie:
+        lines.append("note: the output projection became a matrix of its own: the decoder starts with </s>")
+    lines += [f"note: not told by the checkpoint, assumed: {note}" for note in notes]
+    print("\n".join(lines), file=sys.stderr)

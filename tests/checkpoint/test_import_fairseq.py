@@ -1,0 +1,405 @@
+"""Checkpoints of fairseq as models: the golden ones give their golden numbers, wrong ones a clear error."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import types
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+from torch import Tensor
+
+from deepwire.checkpoint.importers import (
+    FAMILIES,
+    Foreign,
+    VocabularyFiles,
+    convert,
+    read_foreign,
+    read_vocabularies,
+)
+from deepwire.checkpoint.store import load_model, save_model
+from deepwire.data.subwords.base import BOS, EOS, PAD, UNK
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.errors import DataError, ModelError
+from deepwire.model.config import ModelConfig
+from deepwire.model.translator import TranslationModel
+
+sys.path.insert(0, str(Path(__file__).parent))
+from foreign_checkpoints import ARGUMENTS, golden, parameters, write_dictionary, write_fairseq
+
+torch.set_num_threads(1)
+FAIRSEQ = FAMILIES["fairseq"]
+SIZE = 48
+TOLERANCE = 1e-5
+THEIRS = {"pad": 1, "bos": 0, "eos": 2, "unk": 3}
+# What names and shapes of a bare .safetensors file do not tell.
+UNTOLD: Mapping[str, Mapping[str, Any]] = {
+    "dlcl_prenorm_softmax": {
+        "encoder": {"aggregation": {"type": "dlcl", "embedding_norm": "none", "softmax": True}},
+        "decoder": {"aggregation": {"type": "dlcl", "embedding_norm": "none", "softmax": True}},
+    },
+    "gtrans_releasearch": {"activation": "gelu", "embeddings": {"scale": False}},
+}
+
+
+@pytest.fixture(scope="module")
+def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> Vocabularies:
+    path = write_dictionary(tmp_path_factory.mktemp("dictionary") / "dict.txt", SIZE - 4)
+    return read_vocabularies(FAIRSEQ, VocabularyFiles(path, path))
+
+
+def model_of(
+    foreign: Foreign, vocabularies: Vocabularies, changes: Mapping[str, Any] | None = None
+) -> TranslationModel:
+    """The model that the checkpoint tells, with changes."""
+    tree = FAIRSEQ.architecture(foreign).nested()["model"]
+    assert isinstance(tree, dict)
+    tree = {"heads": 4, "dropout": 0.0, **tree}
+    for key, value in (changes or {}).items():
+        tree[key] = {**tree[key], **value} if isinstance(value, Mapping) else value
+    return convert(FAIRSEQ, foreign, ModelConfig.model_validate(tree), vocabularies)
+
+
+def ours(tokens: Tensor) -> Tensor:
+    """fairseq's ids as ours."""
+    return torch.where(tokens == 0, BOS, torch.where(tokens == 1, PAD, tokens))
+
+
+def check_golden(model: TranslationModel, name: str) -> None:
+    """Log-probabilities of whole sequences and step by step, of targets that begin with our BOS."""
+    vectors = golden(name)
+    source, target = ours(vectors["in/src_tokens_rightpad"]), ours(vectors["in/prev_output_tokens"]).clone()
+    assert (target[:, 0] == EOS).all()
+    target[:, 0] = BOS
+    real = vectors["in/target"] != THEIRS["pad"]
+    expected = vectors.get("out/mixture_logprob")
+    if expected is None:
+        expected = vectors["out/logits"].log_softmax(-1)
+    # Entry i of the reordered vector is theirs: position 0 holds our BOS, position 1 our PAD.
+    order = [BOS, PAD, *range(2, SIZE)]
+    with torch.no_grad():
+        found = model.log_probs(source, target)[..., order]
+        assert (found - expected)[real].abs().max() < TOLERANCE
+        state = model.start(source, target.size(1))
+        for position in range(target.size(1)):
+            step, state = model.step(target[:, position], state)
+            here = real[:, position]
+            assert (step[..., order] - expected[:, position])[here].abs().max() < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        *((name, "pt") for name in ARGUMENTS),
+        *((name, "cfg") for name in ARGUMENTS if name.startswith("gtrans")),
+    ],
+)
+def test_golden_models(name: str, form: str, tmp_path: Path, vocabularies: Vocabularies) -> None:
+    """The architecture comes from the file alone, and the model gives the golden numbers."""
+    foreign = read_foreign(write_fairseq(tmp_path, name, form))
+    told = FAIRSEQ.architecture(foreign)
+    assert not told.needed
+    assert told.known["model.heads"] == 4
+    assert (told.known["data.source"], told.known["data.target"]) == ("de", "en")
+    check_golden(model_of(foreign, vocabularies), name)
+
+
+@pytest.mark.parametrize("name", [name for name in ARGUMENTS if not name.startswith("hist")])
+def test_bare_parameters(name: str, tmp_path: Path, vocabularies: Vocabularies) -> None:
+    """Structure comes from names and shapes; what they cannot tell is said to be needed or assumed."""
+    foreign = read_foreign(write_fairseq(tmp_path, name, "safetensors"))
+    told = FAIRSEQ.architecture(foreign)
+    assert told.needed == ("model.heads",)
+    assert {"model.activation", "model.embeddings.scale"} <= set(told.assumed)
+    changes = dict(UNTOLD.get(name, {}))
+    if name.endswith("window2"):  # entries outside began at 0, but are learned like the others
+        assert told.assumed["model.encoder.aggregation"]
+    check_golden(model_of(foreign, vocabularies, changes), name)
+
+
+def test_saved_model_is_the_same(tmp_path: Path, vocabularies: Vocabularies) -> None:
+    """A model directory of an imported model gives the golden numbers, too."""
+    foreign = read_foreign(write_fairseq(tmp_path, "dlcl_prenorm", "pt"))
+    save_model(tmp_path / "model", model_of(foreign, vocabularies), vocabularies, {})
+    loaded = load_model(tmp_path / "model")
+    check_golden(loaded.model, "dlcl_prenorm")
+    assert loaded.vocabularies.source.pieces([4, 47]) == ["word0", "word43"]
+
+
+def test_half_precision_is_widened(tmp_path: Path, vocabularies: Vocabularies) -> None:
+    """Parameters in float16 become float32."""
+    path = tmp_path / "half.safetensors"
+    save_file({name: value.half() for name, value in parameters("fairseq_postnorm").items()}, path)
+    model = model_of(read_foreign(path), vocabularies)
+    assert {value.dtype for value in model.parameters()} == {torch.float32}
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    rows=st.integers(5, 12),
+    shared=st.sampled_from(["all", "output", "inputs", "none"]),
+    old=st.booleans(),
+    seed=st.integers(0, 5),
+)
+def test_embeddings_are_permuted(rows: int, shared: str, old: bool, seed: int) -> None:
+    """Row by row: our special ids get the rows of theirs; BOS is read as their EOS, predicted as theirs."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def table() -> Tensor:
+        return torch.randn(rows, 8, generator=generator)
+
+    source = table()
+    target = source if shared in ("all", "inputs") else table()
+    output = target if shared in ("all", "output") else table()
+    tensors = {"encoder.embed_tokens.weight": source, "decoder.embed_tokens.weight": target}
+    if shared in ("inputs", "none"):
+        tensors["decoder.embed_out" if old else "decoder.output_projection.weight"] = output
+    foreign = Foreign(Path("x.pt"), tensors, {})
+    config = ModelConfig.model_validate({"d_model": 8, "heads": 2, "embeddings": {"tie": shared}})
+    found = {name: value for name, (_, value) in FAIRSEQ.embeddings(config, foreign).items()}
+    read_source, read_target, predicted = found.values()
+    for lookup, original in ((read_source, source), (read_target, target)):
+        assert torch.equal(lookup[[PAD, BOS, EOS, UNK]], original[[1, 2, 2, 3]])
+        assert torch.equal(lookup[4:], original[4:])
+    assert torch.equal(predicted[[PAD, BOS, EOS, UNK]], output[[1, 0, 2, 3]])
+    assert torch.equal(predicted[4:], output[4:])
+    assert FAIRSEQ.final_config(config).embeddings.tie == {"all": "inputs", "output": "none"}.get(
+        shared, shared
+    )
+
+
+def test_separate_dictionaries(tmp_path: Path) -> None:
+    """Two vocabularies of different sizes, three matrices, old names."""
+    tensors = parameters("fairseq_postnorm")
+    torch.manual_seed(0)
+    tensors["decoder.embed_tokens.weight"] = torch.randn(20, 32)
+    tensors["decoder.embed_out"] = torch.randn(20, 32)
+    write_dictionary(tmp_path / "dict.de.txt", SIZE - 4)
+    write_dictionary(tmp_path / "dict.en.txt", 16)
+    files = VocabularyFiles(*FAIRSEQ.vocabulary_files(tmp_path, "de", "en"))
+    both = read_vocabularies(FAIRSEQ, files)
+    assert not both.joint
+    model = model_of(Foreign(tmp_path / "x.pt", tensors, {}), both)
+    assert (model.source_vocabulary, model.target_vocabulary) == (SIZE, 20)
+    assert torch.equal(model.head.table.weight[4:], tensors["decoder.embed_out"][4:])
+
+
+def test_segmentation_with_codes(tmp_path: Path) -> None:
+    """Pieces `x@@` and `x` of the dictionary are what the merges make of raw words."""
+    (tmp_path / "codes").write_text("#version: 0.2\nh u\nhu n\nhun d</w>\n")
+    (tmp_path / "dict.txt").write_text("hund 9\nhun@@ 5\nd 4\ne@@ 3\ne 2\nmadeupword0000 0\n")
+    files = VocabularyFiles(tmp_path / "dict.txt", tmp_path / "dict.txt", tmp_path / "codes")
+    vocabulary = read_vocabularies(FAIRSEQ, files).source
+    assert vocabulary.encode("hund hune") == [4, 5, 8]
+    assert vocabulary.decode([4, 5, 8]) == "hund hune"
+    assert vocabulary.size == 10
+    words = read_vocabularies(FAIRSEQ, VocabularyFiles(tmp_path / "dict.txt", tmp_path / "dict.txt")).source
+    assert words.encode("hund hun@@ e") == [4, 5, 8]
+    assert words.decode([4, 5, 8]) == "hund hune"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a 3\nb\n", ":2: not a piece and its count"),
+        ("a 3\na 2\n", ":2: 'a' occurs twice"),
+        ("a three\n", ":1: not a piece"),
+        ("a 1\n\nb 1\n", ":2: not a piece"),
+    ],
+)
+def test_damaged_dictionaries(text: str, message: str, tmp_path: Path) -> None:
+    """A line that is no piece with its count is named."""
+    (tmp_path / "dict.txt").write_text(text)
+    with pytest.raises(DataError, match=message):
+        FAIRSEQ.read_pieces(tmp_path / "dict.txt")
+
+
+def changed(name: str, drop: tuple[str, ...] = (), **more: Tensor) -> dict[str, Tensor]:
+    return {key: value for key, value in parameters(name).items() if key not in drop} | {
+        key.replace("__", "."): value for key, value in more.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("tensors", "message"),
+    [
+        (
+            lambda: changed("fairseq_postnorm", ("decoder.layers.2.fc2.bias",)),
+            "finds no value for 1 of its parameters .decoder.feed_forwards.2.output.bias.",
+        ),
+        (
+            lambda: changed("fairseq_postnorm", encoder__adapter__weight=torch.ones(2)),
+            "has no place for 1 of the checkpoint's tensors .encoder.adapter.weight.",
+        ),
+        (
+            lambda: changed(
+                "fairseq_postnorm",
+                ("encoder.layers.1.fc1.bias",),
+                encoder__layers__1__fc1__bias=torch.ones(7),
+            ),
+            r"encoder.layers.1.fc1.bias is \[7\], not \[64\]",
+        ),
+        (
+            lambda: changed(
+                "fairseq_postnorm", encoder__layers__1__fc1__bias=torch.full((64,), float("nan"))
+            ),
+            "encoder.layers.1.fc1.bias is not finite",
+        ),
+        (
+            lambda: changed("fairseq_postnorm", encoder__layers__7__fc1__bias=torch.ones(64)),
+            "finds no value for",
+        ),
+        (
+            lambda: changed("fairseq_postnorm", encoder__embed_tokens__weight=torch.ones(50, 32)),
+            "encoder.embed_tokens.weight has 50 rows, but the vocabulary has 48 entries",
+        ),
+        (lambda: {"layer.weight": torch.ones(3)}, "no Transformer of fairseq"),
+    ],
+)
+def test_what_does_not_fit_is_named(tensors: Any, message: str, vocabularies: Vocabularies) -> None:
+    """Missing, unknown, misshapen and broken tensors are listed by name on one line."""
+    with pytest.raises(ModelError, match=message) as error:
+        model_of(Foreign(Path("model.pt"), tensors(), {}), vocabularies)
+    assert str(error.value).startswith("model.pt: ")
+    assert "\n" not in str(error.value)
+
+
+def test_weights_that_should_be_constant(vocabularies: Vocabularies) -> None:
+    """Combination weights of a model whose arguments say they are fixed must be the fixed ones."""
+    arguments = ARGUMENTS["dlcl_prenorm_fixed_avg"]
+    with pytest.raises(ModelError, match=r"encoder.history.weight is learned"):
+        model_of(Foreign(Path("x.pt"), parameters("dlcl_prenorm"), arguments), vocabularies)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"enc_calculate_num": 2}, "enc_calculate_num=2"),
+        ({"encoder_history_type": "gru"}, "encoder_history_type=gru"),
+        ({"decoder_attention_heads": 2}, "differ in heads: 2 and 4"),
+        ({"cross_self_attention": True}, "cross_self_attention=True"),
+    ],
+)
+def test_kinds_that_are_not_known(arguments: Mapping[str, object], message: str) -> None:
+    """A model that computes something else under the same names is refused."""
+    foreign = Foreign(
+        Path("x.pt"), parameters("fairseq_prenorm"), {**ARGUMENTS["fairseq_prenorm"], **arguments}
+    )
+    with pytest.raises(ModelError, match=message):
+        FAIRSEQ.architecture(foreign)
+
+
+def test_groups_that_leave_layers_over() -> None:
+    """The released GTrans ignores the layers above its last whole group; that is said, not copied."""
+    tensors = {**parameters("gtrans_sparse"), "encoder.encoder_fusion_weight": torch.zeros(3)}
+    with pytest.raises(ModelError, match="3 encoder groups of 4 layers"):
+        FAIRSEQ.architecture(Foreign(Path("x.pt"), tensors, {}))
+
+
+def test_files_of_old_versions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, vocabularies: Vocabularies
+) -> None:
+    """Meters and numbers of numpy beside the parameters, in PyTorch's old file format, are passed over."""
+    module = types.ModuleType("fairseq.meters")
+    meter = type("AverageMeter", (), {"__module__": "fairseq.meters"})
+    module.AverageMeter = meter  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fairseq", types.ModuleType("fairseq"))
+    monkeypatch.setitem(sys.modules, "fairseq.meters", module)
+    average = meter()
+    average.sum = 3.5
+    path = tmp_path / "checkpoint_last.pt"
+    content = {
+        "args": argparse.Namespace(**ARGUMENTS["fairseq_prenorm"]),
+        "model": parameters("fairseq_prenorm"),
+        "extra_state": {"train_meters": {"loss": average}, "best": np.float64(3.5)},
+    }
+    torch.save(content, path, _use_new_zipfile_serialization=False)
+    monkeypatch.undo()
+    check_golden(model_of(read_foreign(path), vocabularies), "fairseq_prenorm")
+
+
+class Payload:
+    """Runs code when a careless reader opens the file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.path,))
+
+
+def test_no_code_is_run(tmp_path: Path) -> None:
+    """A file with code in it is refused with the name of the code; nothing happens."""
+    torch.save(
+        {"model": parameters("fairseq_prenorm"), "extra": Payload(tmp_path / "canary")}, tmp_path / "x.pt"
+    )
+    with pytest.raises(ModelError, match="is code and not opened") as error:
+        read_foreign(tmp_path / "x.pt")
+    assert "weights_only=False" in error.value.hint
+    assert not (tmp_path / "canary").exists()
+
+
+class Hostile(argparse.Namespace):
+    """A namespace that pickles as argparse's, with names that matter to Python."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (argparse.Namespace, (), {"__class__": "x", "update": 1, "values": {"a": 1}, "heads": 4})
+
+
+def test_arguments_are_plain_records(tmp_path: Path) -> None:
+    """Arguments are read as values by name, whatever the names are."""
+    torch.save({"model": {"a": torch.ones(1)}, "args": Hostile()}, tmp_path / "x.pt")
+    found = read_foreign(tmp_path / "x.pt")
+    assert found.settings == {"__class__": "x", "update": 1, "values": {"a": 1}, "heads": 4}
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a sound PyTorch file|not a PyTorch file"),
+        (b"hello, this is text", "PyTorch file"),
+        (b"PK\x03\x04 cut short", "PyTorch file"),
+        (b"\x89HDF\r\n\x1a\n....", "HDF5"),
+    ],
+)
+def test_other_files(content: bytes, message: str, tmp_path: Path) -> None:
+    """Files of other kinds, and damaged ones, are one line."""
+    path = tmp_path / "x.pt"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=message) as error:
+        read_foreign(path)
+    assert "\n" not in str(error.value)
+
+
+def test_cut_file(tmp_path: Path) -> None:
+    """A checkpoint that was copied half."""
+    path = write_fairseq(tmp_path, "fairseq_prenorm", "pt")
+    data = path.read_bytes()
+    for length in (len(data) // 2, len(data) - 100, 200):
+        path.write_bytes(data[:length])
+        with pytest.raises(ModelError, match="PyTorch file"):
+            read_foreign(path)
+
+
+def test_lists_and_empty_files(tmp_path: Path) -> None:
+    """Tensors without names cannot be placed; a file without tensors is no checkpoint."""
+    for content, message in (
+        ([torch.ones(2)], "list without names"),
+        ({"a": 1}, "no tensors"),
+        (3, "holds int"),
+    ):
+        torch.save(content, tmp_path / "x.pt")
+        with pytest.raises(ModelError, match=message):
+            read_foreign(tmp_path / "x.pt")
+    with pytest.raises(ModelError, match="is a folder"):
+        read_foreign(tmp_path)
+    with pytest.raises(ModelError, match="cannot read: No such file"):
+        read_foreign(tmp_path / "none.pt")
