@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -146,3 +147,10 @@ def test_a_printed_size_has_the_form_of_the_papers(
 def test_every_recipe_says_what_it_is() -> None:
     for name in recipes.names():
         assert read_note(name).description
+
+
+def test_the_documentation_names_recipes_that_exist() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"papers/[a-z0-9]+(?:-[a-z0-9]+)*(?:/[a-z0-9-]+)?(?=[`\s])", text))
+    assert named
+    assert named <= set(recipes.names())
