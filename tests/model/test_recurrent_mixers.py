@@ -228,6 +228,23 @@ def test_narrow_types(mixer: str) -> None:
     assert all(leaf.dtype == torch.float32 for leaves in state.states for leaf in leaves)
 
 
+def test_a_compiled_graph_leaves_the_loop_out() -> None:
+    """What is compiled does not depend on the length, and the numbers stay the same."""
+    graphs = []
+
+    def backend(graph: torch.fx.GraphModule, _inputs: object) -> object:
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    mixer = RecurrentMixer(CELLS["atr"](4, 4))
+    compiled = torch.compile(lambda x: mixer.parallel(2 * x, None) + 1, backend=backend, dynamic=True)
+    for length in (3, 5, 9):
+        x = torch.randn(2, length, 4)
+        torch.testing.assert_close(compiled(x), mixer.parallel(2 * x, None) + 1)
+    assert len(graphs) == 2  # before the loop and after it
+
+
 @pytest.mark.parametrize(
     ("stack", "message"),
     [

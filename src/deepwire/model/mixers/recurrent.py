@@ -95,12 +95,19 @@ class RecurrentMixer(TokenMixer):
 
     def parallel(self, x: Tensor, padding: Tensor | None, memory: Memory | None = None) -> Tensor:
         """Run over `[B, T, d_in]`, giving `[B, T, d]`; padding on the right is seen by nobody before it."""
+        # A compiled graph would hold every step, and be made anew for every length: it leaves the loop out.
+        run = self._run
+        if torch.compiler.is_compiling():
+            run = torch.compiler.disable(run)  # type: ignore[no-untyped-call]
+        return run(x)
+
+    def _run(self, x: Tensor) -> Tensor:
         read, recurrent = self.cell.products()
         given = read.of(x.transpose(0, 1))  # time first, so that each step reads a contiguous block
         # Where products have a narrower type (autocast), the weight is converted once, not in every step.
         recurrent = Product(recurrent.weight.to(given.dtype), recurrent.bias)
         length, rows = given.shape[:2]
-        kept = self._kept(given, length, rows)
+        kept = self._kept(length, rows)
         state = self.init_state(rows, x)
         outputs = []
         for number, given_now in enumerate(given.unbind(0)):
@@ -118,11 +125,10 @@ class RecurrentMixer(TokenMixer):
     ) -> tuple[Tensor, State]:
         """One step of the cell on `[rows, 1, d_in]`."""
         read, recurrent = self.cell.products()
-        given = read.of(x[:, 0])
-        following = self.cell(given, state, recurrent, self._kept(given, x.size(0)))
+        following = self.cell(read.of(x[:, 0]), state, recurrent, self._kept(x.size(0)))
         return following[0].unsqueeze(1).to(x.dtype), following
 
-    def _kept(self, like: Tensor, *sizes: int) -> Tensor | None:
+    def _kept(self, *sizes: int) -> Tensor | None:
         if not self.training or self.cell.dropout == 0:
             return None
-        return dropout(like.new_ones(*sizes, self.cell.dim), self.cell.dropout, training=True)
+        return dropout(self.initial.new_ones(*sizes, self.cell.dim), self.cell.dropout, training=True)
