@@ -17,7 +17,7 @@ from torch.autograd.function import FunctionCtx
 
 from deepwire.model.activations import ACTIVATIONS, ActivationName
 from deepwire.model.context import Dropout as DropoutPlaces
-from deepwire.model.context import StackContext
+from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.mixers.base import MixerSection, State, TokenMixer
 from deepwire.model.mixers.head_linear import HeadLinear, HeadNorm
@@ -87,7 +87,8 @@ class MHPLSTM(TokenMixer):
         inputs, outputs = context.mixer_input or context.dim, context.dim
         self.directions = 1 if context.causal else 2
         self.heads = self.directions * heads
-        self.input_dim, self.output_dim = _head_dim(inputs, heads), _head_dim(outputs, heads)
+        self.input_dim = _head_dim(inputs, heads, context.side)
+        self.output_dim = _head_dim(outputs, heads, context.side)
         self.input = nn.Linear(inputs, self.heads * self.input_dim, bias=config.bias)
         self.cells = HeadCells(
             config,
@@ -203,23 +204,22 @@ class HeadCells(nn.Module):
         return let_out
 
 
-def _head_dim(width: int, heads: int) -> int:
-    """Width of one head: the even number at or below width / heads, rounded up first (as released)."""
-    dim = math.ceil(width / heads)
-    dim -= dim % 2
+def _head_dim(width: int, heads: int, side: Side) -> int:
+    """Width of one head: width / heads, rounded up, and down to an even number (as released)."""
+    dim = math.ceil(width / heads) // 2 * 2
     if dim == 0:
-        raise ValueError(f"mixer.heads: {heads} heads of an mhplstm are too many for width {width}")
+        raise ValueError(f"{side}.mixer.heads: width {width} is too small for {heads} heads of an mhplstm")
     return dim
 
 
 def _hidden_dim(config: MHPLSTMConfig, context: StackContext, heads: int) -> int:
     """Width of a two-layer hidden state of one head, before its activation."""
     size = config.hidden_size or context.feed_forward
-    narrows = ACTIVATIONS[config.activation][1]
-    if config.hidden == "two_layer" and size % (heads * narrows):
+    unit = heads * ACTIVATIONS[config.activation][1]
+    if config.hidden == "two_layer" and size % unit:
         raise ValueError(
-            f"mixer.hidden_size: {heads} heads of an mhplstm with {config.activation} need a multiple of "
-            f"{heads * narrows}, not {size}"
+            f"{context.side}.mixer.hidden_size: {heads} heads of an mhplstm with {config.activation} need a "
+            f"multiple of {unit}, not {size}"
         )
     return size // heads
 

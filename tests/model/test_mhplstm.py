@@ -1,0 +1,281 @@
+"""MHPLSTM against its formula written out, in whole models, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from socket_checks import check_model, small_model
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.context import Side
+from deepwire.model.mixers.mhplstm import MHPLSTM, MHPLSTMConfig
+
+MHPLSTM_TYPE = {"type": "mhplstm"}
+XU_VOCABULARY = 35_627
+RELEASED = {"type": "pre_norm", "residual": "normalised", "mixer_norm": False}
+
+
+def mixer(side: Side, wanted: Mapping[str, object], *, width: int = 16, dim: int = 16) -> MHPLSTM:
+    """A mixer in double precision, with parameters far from where they begin."""
+    model = ModelConfig.model_validate({"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0})
+    context = replace(model.contexts()[side], mixer_input=width, dim=dim)
+    built = MHPLSTMConfig.model_validate(wanted).build(context)
+    assert isinstance(built, MHPLSTM)
+    for parameter in built.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    return built.double()
+
+
+def formula(built: MHPLSTM, wanted: MHPLSTMConfig, x: Tensor) -> Tensor:
+    """Equations 9 to 21 for one sentence `[T, d]`, position by position and head by head."""
+    cells, heads = built.cells, built.heads
+    inputs = built.input(x).view(len(x), heads, -1)
+    if built.directions == 2:
+        inputs = torch.cat((inputs[:, : heads // 2], inputs.flip(0)[:, heads // 2 :]), 1)
+    cell = torch.zeros(heads, built.output_dim, dtype=x.dtype) if cells.initial is None else cells.initial
+    past, outputs = torch.zeros_like(inputs[0]), []
+
+    def norm(of: nn.Module, values: Tensor) -> Tensor:
+        values = values.view(of.weight.shape)
+        axes = (0, 1, 2) if wanted.norms == "joint" else (2,)
+        mean = values.mean(axes, keepdim=True)
+        variance = ((values - mean) ** 2).mean(axes, keepdim=True)
+        return (values - mean) / (variance + 1e-6).sqrt() * of.weight + of.bias
+
+    def mapped(of: nn.Module, values: Tensor) -> Tensor:
+        return torch.stack(
+            [values[k] @ of.weight[k] + (0 if of.bias is None else of.bias[k, 0]) for k in range(len(values))]
+        )
+
+    act = {"relu": torch.relu, "gelu": functional.gelu, "glu": functional.glu}[wanted.activation]
+    for current in inputs:
+        seen = torch.cat((current, norm(cells.past_norm, past)[:, 0]), -1)
+        parts = mapped(cells.mix, seen)
+        if wanted.hidden == "two_layer":
+            edge = 2 * built.output_dim
+            let_in, keep = norm(cells.gate_norm, parts[:, :edge]).sigmoid().unbind(1)
+            hidden = mapped(cells.hidden_output, act(norm(cells.hidden_norm, parts[:, edge:])[:, 0]))
+        else:
+            normal = norm(cells.gate_norm, parts)
+            let_in, keep, hidden = normal[:, 0].sigmoid(), normal[:, 1].sigmoid(), act(normal[:, 2])
+        cell = keep * cell + let_in * hidden
+        gate = norm(cells.output_norm, mapped(cells.output_gate, torch.cat((current, cell), -1)))[:, 0]
+        outputs.append(cell * gate.sigmoid())
+        past = past + current
+    out = torch.stack(outputs)
+    if built.directions == 2:
+        out = torch.cat((out[:, : heads // 2], out[:, heads // 2 :].flip(0)), 1)
+    return built.output(out.flatten(1))
+
+
+one_layer = st.fixed_dictionaries(
+    {"hidden": st.just("one_layer"), "activation": st.sampled_from(["relu", "gelu"])}
+)
+two_layer = st.fixed_dictionaries(
+    {"activation": st.sampled_from(["relu", "gelu", "glu"]), "hidden_size": st.sampled_from([None, 12, 36])}
+)
+choices = st.tuples(
+    one_layer | two_layer,
+    st.fixed_dictionaries(
+        {
+            "heads": st.sampled_from([None, 1, 2, 3]),
+            "norms": st.sampled_from(["per_head", "joint"]),
+            "initial_cell": st.sampled_from(["learned", "zero"]),
+            "bias": st.booleans(),
+        }
+    ),
+).map(lambda both: {**both[0], **both[1]})
+
+
+@given(
+    wanted=choices,
+    side=st.sampled_from(["encoder", "decoder"]),
+    lengths=st.lists(st.integers(1, 6), min_size=1, max_size=3),
+    widths=st.sampled_from([(16, 16), (32, 16), (16, 24), (10, 14)]),
+    seed=st.integers(0, 2**31),
+)
+@settings(max_examples=40, deadline=None)
+def test_equals_the_formula(
+    wanted: dict[str, object], side: Side, lengths: list[int], widths: tuple[int, int], seed: int
+) -> None:
+    """All options, both directions, any widths; each sentence of a batch as if it were alone."""
+    if wanted.get("activation") == "glu" and wanted["heads"] is None:
+        wanted = {**wanted, "hidden_size": 24}
+    torch.manual_seed(seed)
+    built = mixer(side, wanted, width=widths[0], dim=widths[1])
+    x = torch.randn(len(lengths), max(lengths), widths[0], dtype=torch.float64)
+    padding = torch.zeros(len(lengths), 1, 1, max(lengths), dtype=torch.float64)
+    for row, length in enumerate(lengths):
+        padding[row, ..., length:] = float("-inf")
+    found = built.parallel(x, padding if side == "encoder" else None)
+    for row, length in enumerate(lengths):
+        expected = formula(built, MHPLSTMConfig.model_validate(wanted), x[row, :length])
+        torch.testing.assert_close(found[row, :length], expected)
+    if side == "decoder":
+        state = built.init_state(len(lengths), x)
+        for position in range(max(lengths)):
+            step, state = built.step(x[:, position : position + 1], state, position)
+            torch.testing.assert_close(step[:, 0], found[:, position])
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {},
+        {"norms": "joint", "initial_cell": "zero", "heads": 2},
+        {"hidden": "one_layer", "activation": "gelu", "bias": True},
+        {"activation": "glu", "hidden_size": 48, "heads": 3},
+    ],
+)
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+def test_in_whole_models(side: Side, wanted: dict[str, object]) -> None:
+    """What every choice must do."""
+    check_model({side: {"mixer": {**MHPLSTM_TYPE, **wanted}}})
+
+
+BOTH = {"mixer": MHPLSTM_TYPE}
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"encoder": {**BOTH, "connection": "depth_lstm"}, "decoder": {**BOTH, "connection": "depth_lstm"}},
+        {"encoder": {**BOTH, "aggregation": "dlcl"}, "decoder": {**BOTH, "aggregation": "dlcl"}},
+        {
+            "encoder": {**BOTH, "feed_forward": False, "connection": "post_norm"},
+            "decoder": {**BOTH, "feed_forward": False, "connection": RELEASED},
+            "positions": "none",
+            "embeddings": {"scale": False},
+        },
+        {"decoder": {**BOTH, "fusion": {"type": "groups", "size": 1}}},
+    ],
+)
+def test_with_other_sockets(wanted: dict[str, object]) -> None:
+    """Depth-wise LSTM, combinations of layers, no feed-forward sub-layers, and groups."""
+    check_model(wanted)
+
+
+def test_parameters_of_one_block() -> None:
+    """d 512, 8 heads, hidden size 2048, as released: 1,122,816, of which 512 are the first cell."""
+
+    def count(wanted: Mapping[str, object]) -> int:
+        with torch.device("meta"):
+            built = MHPLSTMConfig.model_validate(wanted).build(ModelConfig().contexts()["decoder"])
+        return sum(parameter.numel() for parameter in built.parameters())
+
+    assert count({}) == 1_122_816
+    assert count({"norms": "joint"}) == 1_122_816
+    assert count({"initial_cell": "zero"}) == 1_122_816 - 512
+
+
+@pytest.mark.parametrize(("feed_forward", "expected"), [(True, "62.81"), (False, "50.21")])
+def test_parameters_of_whole_models(feed_forward: bool, expected: str) -> None:
+    """Six layers each, with the decoder's feed-forward sub-layers and without them."""
+    decoder = {"mixer": MHPLSTM_TYPE, "connection": RELEASED, "feed_forward": feed_forward}
+    config = ModelConfig.model_validate({"encoder": {"connection": {"type": "pre_norm"}}, "decoder": decoder})
+    with torch.device("meta"):
+        model = build_model(config, XU_VOCABULARY, XU_VOCABULARY)
+    assert f"{sum(parameter.numel() for parameter in model.parameters()) / 1e6:.2f}" == expected
+
+
+def test_padding_gets_no_gradient_in_the_encoder() -> None:
+    """What a sentence is padded with reaches neither its words nor the parameters."""
+    built = mixer("encoder", {})
+    x = torch.randn(2, 5, 16, dtype=torch.float64, requires_grad=True)
+    padding = torch.zeros(2, 1, 1, 5, dtype=torch.float64)
+    padding[0, ..., 3:] = float("-inf")
+    real = (padding == 0).view(2, 5)
+    built.parallel(x, padding)[real].sum().backward()
+    assert x.grad is not None
+    assert x.grad[real].any(-1).all()
+    assert not x.grad[~real].any()
+
+
+def test_dropout_acts_in_training_only() -> None:
+    """After the activation and after the second layer of the hidden state."""
+    config = ModelConfig.model_validate({"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.5})
+    built = MHPLSTMConfig().build(config.contexts()["decoder"])
+    x = torch.randn(2, 5, 16)
+    torch.testing.assert_close(built.eval().parallel(x, None), built.parallel(x, None), rtol=0, atol=0)
+    before = built.parallel(x, None)
+    assert not torch.allclose(built.train().parallel(x, None), before)
+
+
+@pytest.mark.parametrize("norms", ["per_head", "joint"])
+@pytest.mark.parametrize("whole_model", [False, True])
+def test_half_precision(norms: str, whole_model: bool) -> None:
+    """Under autocast and in a bfloat16 model; sums and cells stay float32 from step to step."""
+    torch.manual_seed(1)
+    built = mixer("decoder", {"norms": norms}).float()
+    x = torch.randn(2, 6, 16)
+    expected = built.parallel(x, None)
+    if whole_model:
+        built, x = built.bfloat16(), x.bfloat16()
+    with torch.autocast("cpu", torch.bfloat16, enabled=not whole_model):
+        found = built.parallel(x, None)
+        assert found.dtype == torch.bfloat16
+        torch.testing.assert_close(found.float(), expected, rtol=0.1, atol=0.1)
+        found.float().sum().backward()
+        state = built.init_state(2, x)
+        for position in range(6):
+            step, state = built.step(x[:, position : position + 1], state, position)
+            torch.testing.assert_close(step[:, 0], found[:, position], rtol=0.05, atol=0.05)
+    assert {leaf.dtype for leaf in state} == {torch.float32}
+
+
+def test_compiled_without_a_break() -> None:
+    """One graph forward and one backward, in both directions."""
+    built = mixer("encoder", {})
+    x = torch.randn(2, 5, 16, dtype=torch.float64, requires_grad=True)
+    padding = torch.zeros(2, 1, 1, 5, dtype=torch.float64)
+    padding[0, ..., 3:] = float("-inf")
+    torch._dynamo.reset()
+    compiled = torch.compile(built.parallel, backend="aot_eager", fullgraph=True)
+    found, expected = compiled(x, padding), built.parallel(x, padding)
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(torch.autograd.grad(found.sum(), x), torch.autograd.grad(expected.sum(), x))
+
+
+def test_begins_within_the_bound_of_its_inputs() -> None:
+    """Maps of heads begin like linear maps, uniform in +-1/sqrt(inputs); cells and biases at zero."""
+    built = small_model({"decoder": {"mixer": {**MHPLSTM_TYPE, "bias": True}}})
+    fresh = build_model(built.config, 23, 23).decoder.mixers[0].cells
+    for linear in (fresh.mix, fresh.hidden_output, fresh.output_gate):
+        bound = linear.weight.size(1) ** -0.5
+        assert 0.8 * bound < linear.weight.abs().max() <= bound
+        assert not linear.bias.any()
+    assert not fresh.initial.any()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "message"),
+    [
+        ({"hidden": "one_layer", "activation": "glu"}, "needs hidden: two_layer"),
+        ({"hidden": "one_layer", "hidden_size": 64}, "one_layer has no width of its own"),
+        ({"hidden_size": 30}, "decoder.mixer.hidden_size: 4 heads .* multiple of 4, not 30"),
+        ({"activation": "glu", "hidden_size": 20}, "multiple of 8, not 20"),
+        ({"heads": 17, "hidden": "one_layer"}, "width 16 is too small for 17 heads"),
+        ({"heads": 0}, "greater than or equal to 1"),
+        ({"norms": "none"}, "per_head"),
+    ],
+)
+def test_impossible_settings_are_refused(wanted: dict[str, object], message: str) -> None:
+    """With the settings, before anything is built."""
+    settings = {"d_model": 16, "heads": 4, "decoder": {"mixer": {**MHPLSTM_TYPE, **wanted}}}
+    with pytest.raises(ValidationError, match=message):
+        ModelConfig.model_validate(settings)
+
+
+def test_an_encoder_is_not_read_step_by_step() -> None:
+    """Half of its heads begin at the end."""
+    with pytest.raises(NotImplementedError, match="whole sentences"):
+        mixer("encoder", {}).init_state(1, torch.zeros(1, 1, 16))
