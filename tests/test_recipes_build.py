@@ -19,10 +19,14 @@ WITHOUT_SIZE = (1000, 1000)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def without_values() -> Iterator[None]:
-    """Nothing here looks at values, and PyTorch's first ones take half of the time on the meta device."""
+def built_once_without_values() -> Iterator[None]:
+    """Nothing here looks at values, and PyTorch's first ones take half of the time on the meta device.
+
+    Reading a recipe builds its sockets to check them; here each distinct architecture is built below, once.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.nn.Linear, "reset_parameters", lambda self: None)
+        patch.setattr(ModelConfig, "_check_sockets", lambda self: None)
         yield
 
 
