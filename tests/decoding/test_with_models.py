@@ -15,6 +15,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
 SIZE = 40
+RELATIVE = {"type": "self_attention", "relative": 3}
 STACKS = {
     "post-norm": ({"connection": "post_norm"}, {"connection": "post_norm"}),
     "depth-wise LSTM": ({"connection": "depth_lstm"}, {"connection": "depth_lstm"}),
@@ -23,7 +24,7 @@ STACKS = {
         {"fusion": {"type": "groups", "size": 1}, "connection": "post_norm"},
         {"fusion": {"type": "groups", "size": 1}, "connection": "post_norm"},
     ),
-    "relative": ({"mixer": {"relative": 3}}, {"mixer": {"relative": 3}}),
+    "relative": ({"mixer": RELATIVE}, {"mixer": RELATIVE}),
 }
 
 

@@ -46,14 +46,15 @@ def test_models(settings: Mapping[str, object]) -> None:
 def test_steps_add_up_to_the_cumulative_mean(seed: int, length: int, scale: float) -> None:
     """The running sum of the steps gives what the whole sequence gives, at every length and size."""
     torch.manual_seed(seed)
-    mixer = mixer_of(AverageAttentionConfig(feed_forward="none"))
-    x = scale * torch.randn(2, length, 16)
+    # In double precision, as a gate near its middle turns a rounding of large numbers into a visible one.
+    mixer = mixer_of(AverageAttentionConfig(feed_forward="none")).double()
+    x = scale * torch.randn(2, length, 16, dtype=torch.float64)
     with torch.no_grad():
         whole = mixer.parallel(x, None)
         state = mixer.init_state(2, x)
         for position in range(length):
             found, state = mixer.step(x[:, position : position + 1], state, position)
-            assert torch.allclose(found[:, 0], whole[:, position], atol=2e-5 * scale, rtol=1e-5)
+            assert torch.allclose(found[:, 0], whole[:, position], atol=1e-9 * scale, rtol=1e-9)
 
 
 def test_the_mean_is_that_of_the_past() -> None:

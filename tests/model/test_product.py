@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from choices import SOCKETS, choices, members, model_settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from pytest import mark
 from socket_checks import check_model
 
 from deepwire.model.config import ModelConfig
@@ -27,7 +27,7 @@ def test_any_combination_works_or_is_refused_with_a_reason(encoder, decoder, see
         check_model(wanted, seed)
 
 
-@mark.parametrize("socket", SOCKETS)
+@pytest.mark.parametrize("socket", SOCKETS)
 def test_every_member_works_as_it_comes_on_either_side(socket: str) -> None:
     """No member of a table is refused beside the ordinary choices of its side."""
     plain = {"mixer": "self_attention", "connection": "pre_norm", "aggregation": "last", "fusion": "top"}

@@ -72,6 +72,13 @@ def build_stacks(config: ModelConfig, contexts: Mapping[Side, StackContext]) -> 
             f"encoder.connection {config.encoder.connection.type} gives vectors of width {given}, "
             f"and decoder.connection {config.decoder.connection.type} reads width {wanted}"
         )
+    readers = len(decoder.crosses) or len(decoder.mixers)
+    if config.encoder.fusion.per_decoder_layer and readers < config.decoder.layers:
+        raise ValueError(
+            f"encoder.fusion {config.encoder.fusion.type} has a result for each decoder layer, but with "
+            f"decoder.connection {config.decoder.connection.type} only {readers} of {config.decoder.layers} "
+            "decoder layers read the encoder"
+        )
     width = decoder.connection.result_width(dim)
     if width != dim and config.embeddings.tie in ("all", "output"):
         raise ValueError(

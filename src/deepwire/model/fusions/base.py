@@ -51,6 +51,8 @@ class FusionSection(Section, ABC):
 
     type: str
     sides: ClassVar[frozenset[Side]] = frozenset({"encoder", "decoder"})
+    # Whether an encoder with it has a result of its own for every decoder layer.
+    per_decoder_layer: ClassVar[bool] = False
 
     @abstractmethod
     def build(self, context: StackContext) -> Fusion:

@@ -20,6 +20,7 @@ class BlocksConfig(FusionSection):
 
     type: Literal["blocks"] = "blocks"
     sides: ClassVar[frozenset[Side]] = frozenset({"encoder"})
+    per_decoder_layer: ClassVar[bool] = True
 
     def build(self, context: StackContext) -> Fusion:
         """The fusion of a whole stack; nothing to learn."""

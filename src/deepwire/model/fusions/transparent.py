@@ -24,6 +24,7 @@ class TransparentConfig(FusionSection):
 
     type: Literal["transparent"] = "transparent"
     sides: ClassVar[frozenset[Side]] = frozenset({"encoder"})
+    per_decoder_layer: ClassVar[bool] = True
     initial: Initial = Field(
         "zero",
         description="W: zero (equal weights), uniform in +-1/sqrt(encoder layers + 1), or released: in "
