@@ -167,13 +167,12 @@ def test_embeddings_are_permuted(rows: int, shared: str, old: bool, seed: int) -
     found = {name: value for name, (_, value) in FAIRSEQ.embeddings(config, foreign).items()}
     read_source, read_target, predicted = found.values()
     for lookup, original in ((read_source, source), (read_target, target)):
-        assert torch.equal(lookup[[PAD, BOS, EOS, UNK]], original[[1, 2, 2, 3]])
+        assert torch.equal(lookup[[PAD, BOS, EOS, UNK]], original[[1, 0, 2, 3]])
         assert torch.equal(lookup[4:], original[4:])
     assert torch.equal(predicted[[PAD, BOS, EOS, UNK]], output[[1, 0, 2, 3]])
     assert torch.equal(predicted[4:], output[4:])
-    assert FAIRSEQ.final_config(config).embeddings.tie == {"all": "inputs", "output": "none"}.get(
-        shared, shared
-    )
+    embeddings = FAIRSEQ.final_config(config).embeddings
+    assert (embeddings.tie, embeddings.start) == (shared, "eos")
 
 
 def test_separate_dictionaries(tmp_path: Path) -> None:

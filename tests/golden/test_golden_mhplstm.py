@@ -23,9 +23,7 @@ from torch import Tensor
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.embedding import Embedding
 from deepwire.model.mixers.mhplstm import MHPLSTM, MHPLSTMConfig
-from deepwire.model.positions import NoPositions
 from deepwire.model.translator import TranslationModel
 
 EOS = 2
@@ -185,12 +183,16 @@ def loaded(request: pytest.FixtureRequest) -> Loaded:
     """A golden case and the model with its parameters: an ordinary encoder, and MHPLSTM in the decoder."""
     golden = case(request.param)
     mixer = {"type": "mhplstm", **JOINT}
-    decoder = {"mixer": mixer, "connection": {**NEUTRON, "mixer_norm": False}, **MODELS[request.param]}
+    # Its decoder knows no positions and does not scale embeddings; its encoder does.
+    decoder = {
+        "mixer": mixer,
+        "connection": {**NEUTRON, "mixer_norm": False},
+        "positions": "none",
+        "scale_embedding": False,
+        **MODELS[request.param],
+    }
     stacks = {"encoder": {"layers": 2, "connection": NEUTRON}, "decoder": {"layers": 2, **decoder}}
     model = build_model(ModelConfig.model_validate({**SMALL, **stacks}), 40, 40)
-    # Its decoder knows no positions and does not scale embeddings; its encoder does.
-    table = model.target_embedding.table
-    model.target_embedding = Embedding(table, NoPositions(), scale=1.0, norm=None, dropout=0.0)
     arranged = by_our_names(golden.params)
     load(model, arranged, places(arranged))
     return golden, model

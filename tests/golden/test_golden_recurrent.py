@@ -22,12 +22,10 @@ from torch import Tensor
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.embedding import Embedding
 from deepwire.model.mixers.atr import ATRCell
 from deepwire.model.mixers.gru import GRUCell
 from deepwire.model.mixers.ln_lstm import LNLSTMCell
 from deepwire.model.mixers.recurrent import Cell, RecurrentMixer
-from deepwire.model.positions import NoPositions
 from deepwire.model.translator import TranslationModel
 
 EPS, EOS = 1e-6, 2
@@ -136,13 +134,10 @@ def build(wanted: Mapping[str, object]) -> TranslationModel:
     """A model of 2 + 2 layers with Neutron's encoder; the target embedding is unscaled, without positions."""
     stacks = {
         "encoder": {"layers": 2, "connection": NEUTRON},
-        "decoder": {"layers": 2, **wanted["decoder"]},
+        "decoder": {"layers": 2, "positions": "none", "scale_embedding": False, **wanted["decoder"]},
     }
     config = ModelConfig.model_validate({**SMALL, "embeddings": {"tie": wanted["tie"]}, **stacks})
-    model = build_model(config, 40, 40)
-    table = model.target_embedding.table
-    model.target_embedding = Embedding(table, NoPositions(), scale=1.0, norm=None, dropout=0.0)
-    return model
+    return build_model(config, 40, 40)
 
 
 def atr_places(golden: Mapping[str, Tensor]) -> Named:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 import torch
+from socket_checks import small_model
 from torch import Tensor
 
 from deepwire.model.aggregations.dlcl import DLCL
@@ -161,3 +162,25 @@ def test_padding_begins_at_zero_and_stays() -> None:
     built.loss(source, target, target).smoothed.backward()
     assert table.grad is not None
     assert not table.grad[0].any()
+
+
+def test_a_side_may_have_its_own_positions_and_scale() -> None:
+    """Neutron's recurrent decoders: an encoder with positions and scale, a decoder without."""
+    settings = {"decoder": {"positions": "none", "scale_embedding": False}}
+    model = small_model(settings)
+    tokens = torch.tensor([[5, 5, 6]])
+    assert torch.equal(model.target_embedding(tokens), model.target_embedding.table(tokens))
+    assert not torch.equal(model.source_embedding(tokens), model.source_embedding.table(tokens))
+
+
+def test_a_decoder_may_start_with_the_vector_of_the_end_symbol() -> None:
+    """fairseq's start: BOS is read as EOS, in whole sequences and in the first step; the encoder is as ever."""
+    model = small_model({"embeddings": {"start": "eos"}})
+    source = torch.tensor([[4, 9, 2]])
+    with torch.no_grad():
+        bos, eos = (model.log_probs(source, torch.tensor([[start, 7]])) for start in (1, 2))
+        first, _ = model.step(torch.tensor([1]), model.start(source, 3))
+    assert torch.equal(bos, eos)
+    assert torch.allclose(first, eos[:, 0], atol=1e-5)
+    plain = model.source_embedding
+    assert not torch.equal(plain(torch.tensor([[1]])), plain(torch.tensor([[2]])))

@@ -208,7 +208,5 @@ def _tell(kind: Family, model: TranslationModel, config: RunFile, notes: list[st
     total = sum(parameter.numel() for parameter in model.parameters())
     layers = f"{config.model.encoder.layers}+{config.model.decoder.layers} layers"
     lines = [f"{kind.name}: {layers}, {total:,} parameters, {model.target_vocabulary:,} target subwords"]
-    if model.config.embeddings.tie != config.model.embeddings.tie:
-        lines.append("note: the output projection became a matrix of its own: the decoder starts with </s>")
     lines += [f"note: not told by the checkpoint, assumed: {note}" for note in notes]
     print("\n".join(lines), file=sys.stderr)

@@ -18,7 +18,8 @@ from deepwire.model.mixers.base import MixerSection, TokenMixer
 from deepwire.model.stack import Stack
 from deepwire.model.translator import TranslationModel
 
-PAD_ID = 0
+# Ids of every vocabulary (deepwire.data).
+PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
 
 
 def build_model(
@@ -127,10 +128,14 @@ def _mixer(config: MixerSection, context: StackContext) -> TokenMixer:
 
 
 def _embedding(config: ModelConfig, table: TokenTable, context: StackContext) -> Embedding:
+    stack = config.stack(context.side)
+    scaled = config.embeddings.scale if stack.scale_embedding is None else stack.scale_embedding
+    starts_with_end = context.side == "decoder" and config.embeddings.start == "eos"
     return Embedding(
         table,
-        config.positions.build(config.d_model, config.max_length),
-        scale=config.d_model**0.5 if config.embeddings.scale else 1.0,
+        (stack.positions or config.positions).build(config.d_model, config.max_length),
+        scale=config.d_model**0.5 if scaled else 1.0,
         norm=context.norm() if config.embeddings.norm else None,
         dropout=config.dropout.embedding,
+        read_as=(BOS_ID, EOS_ID) if starts_with_end else None,
     )

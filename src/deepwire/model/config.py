@@ -39,6 +39,10 @@ class StackConfig(Section):
     """One stack: its depth and its four sockets."""
 
     layers: int = Field(6, ge=1, description="number of layers")
+    positions: PositionsConfig | None = Field(None, description="of this side; model.positions without it")
+    scale_embedding: bool | None = Field(
+        None, description="of this side: multiply by the square root of d_model; embeddings.scale without it"
+    )
     mixer: MixerConfig = SelfAttentionConfig()
     connection: ConnectionConfig = PreNormConfig()
     aggregation: AggregationConfig = LastConfig()

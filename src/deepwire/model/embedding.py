@@ -24,6 +24,9 @@ class EmbeddingConfig(Section):
     )
     scale: bool = Field(True, description="multiply by the square root of d_model")
     norm: bool = Field(False, description="layer norm of the sum of embedding and position")
+    start: Literal["bos", "eos"] = Field(
+        "bos", description="whose vector the decoder reads first; the end symbol's in fairseq"
+    )
 
 
 class TokenTable(nn.Module):
@@ -40,7 +43,11 @@ class TokenTable(nn.Module):
 
 
 class Embedding(nn.Module):
-    """drop(norm(scale * E[token] + position)) of one side."""
+    """drop(norm(scale * E[token] + position)) of one side.
+
+    Attributes:
+        read_as: (id, other id): the first is looked up as if it were the other; None without.
+    """
 
     def __init__(
         self,
@@ -50,13 +57,17 @@ class Embedding(nn.Module):
         scale: float,
         norm: nn.LayerNorm | None,
         dropout: float,
+        read_as: tuple[int, int] | None = None,
     ) -> None:
         super().__init__()
         self.table, self.positions, self.scale, self.norm = table, positions, scale, norm
+        self.read_as = read_as
         self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, first: int = 0) -> Tensor:
         """Embed `[B, T]`, whose first token is at position `first`, to `[B, T, d]`."""
+        if self.read_as is not None:
+            tokens = tokens.masked_fill(tokens == self.read_as[0], self.read_as[1])
         x = self.table(tokens)
         if self.scale != 1:
             x = x * self.scale

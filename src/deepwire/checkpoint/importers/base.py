@@ -66,13 +66,13 @@ Places = tuple[Place, ...]
 
 @dataclass(frozen=True)
 class Numbering:
-    """Where a program keeps the four special ids, and with what its decoder starts."""
+    """Where a program keeps the four special ids, and whether its decoder starts with EOS, not BOS."""
 
     pad: int
     bos: int
     eos: int
     unk: int
-    start: int
+    starts_with_end: bool
 
     def rows(self, size: int) -> Tensor:
         """The program's row of each of our ids, `[size]`; ordinary ones are the same."""
@@ -126,14 +126,10 @@ class Family(ABC):
         """The vocabulary files of both languages in a folder, one file twice where they share it."""
 
     def final_config(self, config: ModelConfig) -> ModelConfig:
-        """The architecture that the imported model has, where it cannot keep what it was trained with."""
-        if self.numbering.start == self.numbering.bos:
+        """The architecture with the symbol that this program's decoder starts with."""
+        if not self.numbering.starts_with_end:
             return config
-        # The row of BOS becomes a copy of the row of the symbol that starts: right for reading, wrong for
-        # predicting, where every row takes part in the softmax. So predicting gets a matrix of its own.
-        tie = {"all": "inputs", "output": "none"}.get(config.embeddings.tie, config.embeddings.tie)
-        embeddings = config.embeddings.model_copy(update={"tie": tie})
-        return config.model_copy(update={"embeddings": embeddings})
+        return config.model_copy(update={"embeddings": config.embeddings.model_copy(update={"start": "eos"})})
 
     def embeddings(self, config: ModelConfig, foreign: Foreign) -> dict[str, tuple[str, Tensor]]:
         """Values of the three tables in the order of our ids, by parameter, each with the foreign name.
@@ -152,8 +148,5 @@ class Family(ABC):
         for parameter, name in zip((SOURCE, TARGET, HEAD), found, strict=True):
             if name is not None:
                 table = foreign.tensors[name]
-                rows = self.numbering.rows(table.size(0))
-                if parameter != HEAD:
-                    rows[BOS] = self.numbering.start
-                values[parameter] = (name, table[rows])
+                values[parameter] = (name, table[self.numbering.rows(table.size(0))])
         return values

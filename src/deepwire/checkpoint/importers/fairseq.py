@@ -42,7 +42,7 @@ class FairseqFamily(Family):
     """fairseq. Its decoder starts with the end symbol; sources end with it and begin with nothing."""
 
     name = "fairseq"
-    numbering = Numbering(pad=1, bos=0, eos=2, unk=3, start=2)
+    numbering = Numbering(pad=1, bos=0, eos=2, unk=3, starts_with_end=True)
     source_bos = False
     tables = (
         ("encoder.embed_tokens.weight",),

@@ -46,7 +46,7 @@ class NeutronFamily(Family):
     """Neutron. Its special ids are ours; sources begin with `<sos>`, as targets do."""
 
     name = "neutron"
-    numbering = Numbering(pad=0, bos=1, eos=2, unk=3, start=1)
+    numbering = Numbering(pad=0, bos=1, eos=2, unk=3, starts_with_end=False)
     source_bos = True
     tables = (("enc.wemb.weight",), ("dec.wemb.weight",), ("dec.classifier.weight",))
 

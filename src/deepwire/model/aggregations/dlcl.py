@@ -79,11 +79,12 @@ class DLCL(Aggregation):
         # In the released code the window keeps the softmax from the other entries, and nothing else.
         enforced = config.softmax or config.window_form == "enforced"
         self.window = config.window if config.window and enforced else outputs
-        row, column = torch.arange(outputs).unsqueeze(1), torch.arange(outputs)
-        inside = (column <= row) & (column > row - (config.window or outputs))
-        initial = inside.float()
+        # Plain numbers: comparing tensors of a model that is only counted would load the compiler.
+        reach = config.window or outputs
+        rows = [[float(row - reach < column <= row) for column in range(outputs)] for row in range(outputs)]
         if config.initial == "average":
-            initial = initial / initial.sum(1, keepdim=True)
+            rows = [[weight / sum(row) for weight in row] for row in rows]
+        initial = torch.tensor(rows)
         self.mix: Tensor
         mix = initial.unsqueeze(-1).repeat(1, 1, weights)
         if config.learned:
