@@ -7,7 +7,7 @@ import pytest
 
 from deepwire import recipes
 from deepwire.errors import UsageError
-from deepwire.runfile import load_run_file
+from deepwire.runfile import completed, load_run_file
 
 
 @pytest.fixture
@@ -126,3 +126,14 @@ def test_a_mistake_names_the_file_as_the_user_knows_it(here: Path) -> None:
         load_run_file(write(here / "run.yaml", "extends: demoo"))
     with pytest.raises(UsageError, match=r"^empty.yaml:1: data: is missing and has no default$"):
         load_run_file(write(here / "empty.yaml", "seed: 1"))
+
+
+def test_settings_that_are_new_since_a_run_was_recorded_have_their_defaults() -> None:
+    """A run of an earlier version continues; what this version cannot read stays as it was."""
+    resolved = load_run_file("demo").resolved
+    earlier = json.loads(json.dumps(resolved))
+    earlier["recipe"] = {"key of an earlier version": 1}
+    del earlier["model"]["embeddings"]["start"], earlier["model"]["decoder"]["feed_forward"]
+    assert {**completed(earlier), "recipe": None} == {**resolved, "recipe": None}
+    earlier["model"]["gone"] = 1
+    assert completed(earlier) is earlier

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from deepwire import recipes
 from deepwire.config.base import Section
@@ -84,6 +84,19 @@ def load_run_file(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Lo
     return LoadedRunFile(
         config, settings.document.path, settings.document.path.stem, resolved, settings.origins()
     )
+
+
+def completed(record: Mapping[str, object]) -> Mapping[str, object]:
+    """Settings that a run recorded, perhaps with an earlier version, with the defaults of this one added.
+
+    A record that this version cannot read comes back as it is.
+    """
+    settings = {key: value for key, value in record.items() if key != "recipe"}
+    try:
+        dumped: dict[str, PlainValue] = RunFile.model_validate(settings).model_dump(mode="json")
+    except ValidationError:
+        return record
+    return dumped
 
 
 def locate(name: str, parent: Document | None) -> Document:

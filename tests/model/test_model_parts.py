@@ -174,7 +174,7 @@ def test_a_side_may_have_its_own_positions_and_scale() -> None:
 
 
 def test_a_decoder_may_start_with_the_vector_of_the_end_symbol() -> None:
-    """fairseq's start: BOS is read as EOS, in whole sequences and in the first step; the encoder is as ever."""
+    """fairseq's start: BOS is read as EOS, in whole sequences and in steps; the encoder is as ever."""
     model = small_model({"embeddings": {"start": "eos"}})
     source = torch.tensor([[4, 9, 2]])
     with torch.no_grad():

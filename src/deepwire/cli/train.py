@@ -38,12 +38,12 @@ def train(
     Examples: deepwire train run.yaml; deepwire train run.yaml training.max_updates=40k model.d_model=512
     """
     from deepwire.checkpoint.run_directory import RunDirectory
-    from deepwire.runfile import load_run_file
+    from deepwire.runfile import completed, load_run_file
     from deepwire.training.start import finished, start
 
     loaded = load_run_file(run_file, overrides or ())
     run = RunDirectory(loaded.run_directory)
-    done = None if fresh else finished(run, loaded.config.training, loaded.resolved)
+    done = None if fresh else finished(run, loaded.config.training, loaded.resolved, completed)
     if done is not None:
         print(done)
         print(f"to train longer, raise the limit; to begin anew: deepwire train {run_file} --fresh")
@@ -58,6 +58,7 @@ def train(
 def _job(loaded: LoadedRunFile, run: RunDirectory, quiet: bool) -> Job:
     from deepwire.data.prepared import prepare
     from deepwire.model.build import build_model
+    from deepwire.runfile import completed
     from deepwire.training.job import Job
 
     config = loaded.config
@@ -81,6 +82,7 @@ def _job(loaded: LoadedRunFile, run: RunDirectory, quiet: bool) -> Job:
         translate=_translate(loaded),
         score=_bleu,
         user_config=loaded.path.read_text(encoding="utf-8"),
+        complete=completed,
     )
 
 

@@ -10,6 +10,7 @@ from deepwire.data.prepared import Prepared
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.model.translator import TranslationModel
 from deepwire.training.config import TrainingConfig
+from deepwire.training.resume import Complete, as_recorded
 
 TranslateTexts = Callable[[TranslationModel, Vocabularies, Sequence[str]], list[str]]
 """Raw source texts to raw translations, in their order; the model is in evaluation mode."""
@@ -35,6 +36,7 @@ class Job:
         translate: Translates the validation set; needed where ``validation.bleu`` is true.
         score: Scores those translations; likewise.
         user_config: Text of the user's run file, kept for the record.
+        complete: Brings the settings that an earlier version recorded up to this one.
     """
 
     run: RunDirectory
@@ -49,3 +51,4 @@ class Job:
     translate: TranslateTexts | None = None
     score: ScoreTexts | None = None
     user_config: str = ""
+    complete: Complete = as_recorded

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from deepwire.checkpoint.files import read_json
@@ -12,7 +12,6 @@ from deepwire.errors import UsageError
 # The paths of the text may change too, because the text itself is compared by digest.
 FREE = (
     "run",
-    "recipe",
     "decoding",
     "data.train",
     "data.valid",
@@ -30,15 +29,29 @@ FREE = (
     "training.tensorboard",
     "training.compile",
 )
+# What a recipe says about itself is no setting.
+_NOTE = "recipe"
 _SHOWN = 60
 
+Complete = Callable[[Mapping[str, object]], Mapping[str, object]]
+"""Adds to recorded settings those that this version has beside them, at their defaults."""
 
-def require_same_settings(resolved_config: Path, now: Mapping[str, object]) -> list[str]:
+
+def as_recorded(record: Mapping[str, object]) -> Mapping[str, object]:
+    """Nothing added."""
+    return record
+
+
+def require_same_settings(
+    resolved_config: Path, now: Mapping[str, object], complete: Complete = as_recorded
+) -> list[str]:
     """Compare the settings of a continued run with those it was started with.
 
     Args:
         resolved_config: ``config.resolved.json`` of the run.
         now: The resolved settings of the present command.
+        complete: Brings the record of an earlier version up to this one, so that a setting that is new since
+            then is no change while it has its default.
 
     Returns:
         The changes that are allowed, each as ``key: old -> new``.
@@ -47,8 +60,9 @@ def require_same_settings(resolved_config: Path, now: Mapping[str, object]) -> l
         UsageError: Listing every key whose change would make it another run.
         ModelError: If the file cannot be read.
     """
-    before, after = flat(read_json(resolved_config)), flat(now)
-    changed = [key for key in sorted(before.keys() | after.keys()) if before.get(key) != after.get(key)]
+    before, after = flat(complete(read_json(resolved_config))), flat(now)
+    keys = (key for key in before.keys() | after.keys() if key.split(".")[0] != _NOTE)
+    changed = [key for key in sorted(keys) if before.get(key) != after.get(key)]
     told = {key: f"{key}: {_shown(before, key)} -> {_shown(after, key)}" for key in changed}
     refuse(resolved_config.parent, [told[key] for key in changed if not _free(key)])
     return [told[key] for key in changed if _free(key)]

@@ -25,7 +25,7 @@ from deepwire.training.loop import train
 from deepwire.training.metrics_log import MetricsLog, cut_after
 from deepwire.training.optimizer import Optimizer
 from deepwire.training.progress import Display, short
-from deepwire.training.resume import require_same_settings
+from deepwire.training.resume import Complete, as_recorded, require_same_settings
 from deepwire.training.run_record import RunRecord
 from deepwire.training.saving import load_state, newest_state, restore
 from deepwire.training.schedule import build_schedule
@@ -49,8 +49,15 @@ class Outcome:
     best: Checkpoint | None
 
 
-def finished(run: RunDirectory, config: TrainingConfig, resolved: Mapping[str, object]) -> str | None:
+def finished(
+    run: RunDirectory,
+    config: TrainingConfig,
+    resolved: Mapping[str, object],
+    complete: Complete = as_recorded,
+) -> str | None:
     """Why there is nothing to do in ``run``; None if there is. Nothing is written.
+
+    Arguments as in `require_same_settings`.
 
     Raises:
         UsageError: If the run was started with other settings.
@@ -58,7 +65,7 @@ def finished(run: RunDirectory, config: TrainingConfig, resolved: Mapping[str, o
     if not run.checkpoints() or not run.resolved_config.exists():
         return None
     try:
-        require_same_settings(run.resolved_config, resolved)
+        require_same_settings(run.resolved_config, resolved, complete)
         state = newest_state(run)
     except ModelError:  # damaged: there is something to do, and start says what
         return None
@@ -95,7 +102,7 @@ def start(job: Job, *, fresh: bool = False, quiet: bool = False) -> Outcome:
             recover(job.run.path)
         checkpoint = job.run.newest_sound(display.say)
         if checkpoint is not None:
-            for change in require_same_settings(job.run.resolved_config, job.resolved):
+            for change in require_same_settings(job.run.resolved_config, job.resolved, job.complete):
                 display.say(f"changed: {change}")
         device = choose_device(job.config.device)
         _set_up_process(job.config)
