@@ -3,8 +3,8 @@
 An epoch is cut into windows of many sentences. Within a window, sentences are sorted by length and cut into
 batches of a bounded padded size; the batches are shuffled and dealt to updates of about `batch_tokens` target
 tokens. Everything is computed from (seed, epoch, window), so going to any place costs one window, however far
-it is. It does not depend on how many processes train: of each update, process r of N takes the batches r,
-r + N, r + 2N, ...
+it is. What an update holds does not depend on how many processes train: each computes the same plan and makes
+the arrays of its share of each update.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from deepwire.data.dealing import deal
 from deepwire.data.order import EpochOrder, Indices, Permutation, mix
 from deepwire.data.store import Integers, Sentences, StoreSide, TokenStore
 from deepwire.data.subwords.base import BOS, EOS, PAD
@@ -82,8 +83,11 @@ class Update:
     epoch: int
     """Counted from 0."""
     batches: tuple[Batch, ...]
+    """What this process computes: all of it where it is the only one."""
     target_tokens: int
-    """Target tokens of all batches, end symbols included, padding not."""
+    """Target tokens of the whole update, end symbols included, padding not."""
+    lines: Indices
+    """`[pairs]`: numbers of all its pairs in the store."""
 
 
 @dataclass(frozen=True, order=True)
@@ -122,6 +126,10 @@ class _Window:
     """Updates, their batches, and of each batch the rows: places in this window."""
     lines: Indices
     """Of each row the pair in the store."""
+    widths: Indices
+    """Of each row the longer side, end symbols included."""
+    target_tokens: Indices
+    """Of each row the target tokens, end symbol included."""
     source: Sentences
     target: Sentences
     in_store: bool
@@ -133,6 +141,12 @@ class _Window:
         found = lines if self.in_store else rows
         return _assembled(self.source.gather(found), self.target.gather(found), lines, source_bos)
 
+    def share(self, batches: Sequence[Indices], process: int, processes: int) -> list[Indices]:
+        """The rows of the batches that one of several processes computes of an update."""
+        sizes = [(len(rows), int(self.widths[rows].max())) for rows in batches]
+        pieces = deal(sizes, processes)[process]
+        return [batches[piece.batch][piece.start : piece.stop] for piece in pieces]
+
 
 class UpdateStream:
     """An endless stream of updates over the epochs of a store, weighted as `store.parts` say.
@@ -142,10 +156,11 @@ class UpdateStream:
         settings: Sizes.
         seed: Every number gives another order.
         vocabularies: Needed where `settings.sampling` is above 0.
+        share: The number of this process, from 0, and how many there are.
 
     Raises:
         DataError: the store is empty.
-        ValueError: sampling without vocabularies.
+        ValueError: sampling without vocabularies, or there is no such share.
     """
 
     def __init__(
@@ -155,7 +170,10 @@ class UpdateStream:
         *,
         seed: int,
         vocabularies: Vocabularies | None = None,
+        share: tuple[int, int] = (0, 1),
     ) -> None:
+        if not 0 <= share[0] < share[1]:
+            raise ValueError(f"there is no share {share[0]} of {share[1]}")
         if len(store) == 0:
             raise DataError(f"{store.folder}: no training pairs")
         if settings.sampling > 0 and vocabularies is None:
@@ -166,6 +184,7 @@ class UpdateStream:
         self._batch_size = min(settings.micro_batch_tokens, settings.batch_tokens)
         self._window = _window_size(store, settings, self._batch_size)
         self._vocabularies = vocabularies
+        self._share = share
 
     def updates(self, start: StreamPosition) -> Iterator[tuple[Update, StreamPosition]]:
         """Updates from `start` on, without end, each with the position behind it."""
@@ -176,14 +195,17 @@ class UpdateStream:
                 plan = self._plan(epoch, window)
                 for done in range(index, len(plan.updates)):
                     number += 1
-                    batches = tuple(
-                        plan.batch(rows, self._settings.source_bos) for rows in plan.updates[done]
-                    )
-                    tokens = sum(batch.target_tokens for batch in batches)
                     position = StreamPosition(epoch, window, done + 1, number)
-                    yield Update(number, epoch, batches, tokens), position
+                    yield self._update(plan, done, number, epoch), position
                 window, index = window + 1, 0
             epoch, window = epoch + 1, 0
+
+    def _update(self, plan: _Window, index: int, number: int, epoch: int) -> Update:
+        whole = plan.updates[index]
+        rows = np.concatenate(whole)
+        own = plan.share(whole, *self._share)
+        batches = tuple(plan.batch(part, self._settings.source_bos) for part in own)
+        return Update(number, epoch, batches, int(plan.target_tokens[rows].sum()), plan.lines[rows])
 
     def windows(self, epoch: int) -> int:
         """How many windows the epoch has, all of about the same size."""
@@ -211,15 +233,15 @@ class UpdateStream:
         ties = Permutation(len(lines), mix(self._seed, epoch, window, 0)).all()
         sources = source.lengths[found].astype(np.int64) + 1 + settings.source_bos
         targets = target.lengths[found].astype(np.int64) + 1
-        order = length_order(sources, targets, ties)
-        cuts = cut_batches(np.maximum(sources, targets)[order], self._batch_size)
+        order, widths = length_order(sources, targets, ties), np.maximum(sources, targets)
+        cuts = cut_batches(widths[order], self._batch_size)
         by_length = np.split(order, cuts[1:-1])
         shuffled = Permutation(len(by_length), mix(self._seed, epoch, window, 1)).all()
         batches = [by_length[number] for number in shuffled.tolist()]
         tokens = [int(targets[rows].sum()) for rows in batches]
         bounds = cut_updates(tokens, settings.batch_tokens)
         updates = [batches[start:end] for start, end in pairwise(bounds)]
-        return _Window(updates, lines, source, target, in_store=found is lines)
+        return _Window(updates, lines, widths, targets, source, target, in_store=found is lines)
 
     def _drawn(
         self, side: StoreSide, vocabulary: Vocabulary, lines: Indices, where: tuple[int, int, int]
