@@ -10,7 +10,6 @@ import torch
 from golden_names import (
     GRADIENT_TOLERANCE,
     OUTPUT_TOLERANCE,
-    Case,
     Place,
     Places,
     case,
@@ -20,11 +19,11 @@ from golden_names import (
     load,
     neutron,
 )
+from whole_models import FairseqModel, NeutronModel
 
 from deepwire.model.aggregations.hierarchical import Combiner
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.translator import TranslationModel
 
 COMBINER = {
     "net.0.weight": "input.weight",
@@ -80,11 +79,8 @@ def hierarchical_places(golden: Mapping[str, torch.Tensor], block: int) -> dict[
     return places | {name: inside[flat] for name, flat in plain.items()}
 
 
-Loaded = tuple[Case, TranslationModel, dict[str, Places]]
-
-
 @pytest.fixture
-def hierarchical() -> Loaded:
+def hierarchical() -> NeutronModel:
     """Neutron's whole model: blocks of two layers in its default order of norm and residual."""
     golden = case("nmt_hier")
     stack = {
@@ -106,42 +102,21 @@ def hierarchical() -> Loaded:
     model = build_model(config, 40, 40)
     places = hierarchical_places(golden.params, 2)
     load(model, golden.params, places)
-    return golden, model, places
+    return NeutronModel(golden, model, places)
 
 
-def test_hierarchical_model(hierarchical: Loaded) -> None:
+def test_hierarchical_model(hierarchical: NeutronModel) -> None:
     """Log-probabilities, smoothed loss and every gradient."""
-    golden, model, places = hierarchical
-    source, target = golden["in/src"], golden["in/tgt_in"]
-    real = golden["in/tgt_out"] != 0
-    assert deviation(model.log_probs(source, target)[real], golden["out/logp"][real]) < OUTPUT_TOLERANCE
-    loss = model.loss(source, target, golden["in/tgt_out"], 0.1)
-    assert abs(loss.smoothed.item() - golden["out/loss_fast"].item()) < 5e-5
-    loss.smoothed.backward()
-    check_gradients(model, golden.grads, places, GRADIENT_TOLERANCE)
+    hierarchical.check_outputs_and_gradients()
 
 
-def test_hierarchical_model_step_by_step(hierarchical: Loaded) -> None:
+def test_hierarchical_model_step_by_step(hierarchical: NeutronModel) -> None:
     """One token at a time, where Neutron's own incremental decoding fails; then its greedy translation."""
-    golden, model, _ = hierarchical
-    real = golden["in/tgt_out"] != 0
-    written = golden["decode/greedy_recompute"]
-    with torch.no_grad():
-        state = model.start(golden["in/src"], 8)
-        for position in range(8):
-            found, state = model.step(golden["in/tgt_in"][:, position], state)
-            here = real[:, position]
-            assert deviation(found[here], golden["out/logp"][:, position][here]) < OUTPUT_TOLERANCE
-        state = model.start(golden["in/src"], written.size(1))
-        tokens, unfinished = torch.ones(written.size(0), dtype=torch.long), torch.ones(written.size(0)).bool()
-        for position in range(written.size(1)):
-            found, state = model.step(tokens, state)
-            tokens = found.argmax(-1)
-            assert torch.equal(tokens[unfinished], written[unfinished, position])
-            unfinished &= tokens != EOS
+    hierarchical.check_steps()
+    hierarchical.check_greedy()
 
 
-def dense_model(name: str, connection: str, aggregation: Mapping[str, object]) -> Loaded:
+def dense_model(name: str, connection: str, aggregation: Mapping[str, object]) -> FairseqModel:
     """A whole fairseq model of 4 and 3 layers with an aggregation; what has no place is not learned here."""
     golden = case(name)
     stack = {"layers": 4, "connection": connection, "aggregation": aggregation}
@@ -163,7 +138,7 @@ def dense_model(name: str, connection: str, aggregation: Mapping[str, object]) -
     own = dict(model.named_parameters())
     places = {key: parts for key, parts in places.items() if all(part.name in own for part in parts)}
     load(model, golden.params, places)
-    return golden, model, places
+    return FairseqModel(golden, model, places)
 
 
 @pytest.mark.parametrize(
@@ -176,21 +151,9 @@ def dense_model(name: str, connection: str, aggregation: Mapping[str, object]) -
 )
 def test_dense_average(name: str, connection: str) -> None:
     """The dense history of the ODE Transformer's code, and DLCL with weights fixed to 1/N: one model here."""
-    golden, model, places = dense_model(name, connection, {"type": "dense", "embedding_norm": "none"})
-    source, target = golden["in/src_tokens_rightpad"], golden["in/prev_output_tokens"]
-    real = golden["in/target"] != PAD
-    expected = golden["out/logits"].log_softmax(-1)
-    assert deviation(model.log_probs(source, target)[real], expected[real]) < OUTPUT_TOLERANCE
-    loss = model.loss(source, target, golden["in/target"], 0.1, "uniform")
-    assert loss.smoothed.item() == pytest.approx(golden["out/loss_sum"].item(), abs=1e-4)
-    loss.smoothed.backward()
-    check_gradients(model, golden.grads, places, GRADIENT_TOLERANCE)
-    with torch.no_grad():
-        state = model.start(source, target.size(1))
-        for position in range(target.size(1)):
-            found, state = model.step(target[:, position], state)
-            here = real[:, position]
-            assert deviation(found[here], expected[:, position][here]) < OUTPUT_TOLERANCE
+    loaded = dense_model(name, connection, {"type": "dense", "embedding_norm": "none"})
+    loaded.check_outputs_and_gradients()
+    loaded.check_steps()
 
 
 @pytest.mark.parametrize("connection", ["pre_norm", "post_norm"])
@@ -198,7 +161,8 @@ def test_dense_average(name: str, connection: str) -> None:
 def test_fixed_weights_equal_learned_ones_of_that_value(connection: str, weights: str) -> None:
     """Golden DLCL models, their weights set to 1/N or 1: fixing these weights gives the same numbers."""
     name = f"dlcl_{connection.replace('_', '')}"
-    golden, learned, _ = dense_model(name, connection, {"type": "dlcl", "embedding_norm": "none"})
+    loaded = dense_model(name, connection, {"type": "dlcl", "embedding_norm": "none"})
+    learned, batch = loaded.model, loaded.batch()
     with torch.no_grad():
         for stack in (learned.encoder, learned.decoder):
             mix = stack.get_parameter("aggregation.mix")
@@ -209,8 +173,7 @@ def test_fixed_weights_equal_learned_ones_of_that_value(connection: str, weights
         {"type": "dense", "weights": weights, "embedding_norm": "none"},
         {"type": "dlcl", "learned": False, "initial": initial, "embedding_norm": "none"},
     ):
-        _, fixed, _ = dense_model(name, connection, aggregation)
+        fixed = dense_model(name, connection, aggregation).model
         with torch.no_grad():
-            source, target = golden["in/src_tokens_rightpad"], golden["in/prev_output_tokens"]
-            difference = deviation(fixed.log_probs(source, target), learned.log_probs(source, target))
-        assert difference < OUTPUT_TOLERANCE
+            one, other = (each.log_probs(batch.source, batch.target) for each in (fixed, learned))
+        assert deviation(one, other) < OUTPUT_TOLERANCE

@@ -6,11 +6,9 @@ import re
 from typing import Literal
 
 import pytest
-import torch
 from golden_names import (
     GRADIENT_TOLERANCE,
     OUTPUT_TOLERANCE,
-    Case,
     Place,
     Places,
     case,
@@ -19,11 +17,11 @@ from golden_names import (
     fairseq,
     load,
 )
+from whole_models import FairseqModel
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.mixers.average_attention import AverageAttention, AverageAttentionConfig, running_mean
-from deepwire.model.translator import TranslationModel
 
 DIM, PAD, VOCABULARY = 32, 1, 48
 SMALL: dict[str, object] = {"d_model": DIM, "heads": 4, "feed_forward": 64, "dropout": 0.0}
@@ -63,11 +61,8 @@ def average_place(name: str) -> Places:
     return (Place(f"{AVERAGE_PLACES[stem]}.{leaf}"),)
 
 
-Loaded = tuple[Case, TranslationModel, dict[str, Places]]
-
-
 @pytest.fixture
-def merged() -> Loaded:
+def merged() -> FairseqModel:
     """The whole post-norm model whose decoder has merged attention."""
     golden = case("own_matt_postnorm")
     config = ModelConfig.model_validate(
@@ -87,7 +82,7 @@ def merged() -> Loaded:
     places |= {key: merged_place(key) for key in golden.params if key.startswith("decoder.")}
     places["embed"] = (Place("source_embedding.table.weight"),)
     load(model, golden.params, places)
-    return golden, model, places
+    return FairseqModel(golden, model, places)
 
 
 def merged_place(name: str) -> Places:
@@ -110,30 +105,11 @@ def merged_place(name: str) -> Places:
     return (Place(f"decoder.{parts[part]}.{leaf}"),)
 
 
-def test_merged_attention(merged: Loaded) -> None:
-    """Log-probabilities, smoothed loss and gradients of the whole model."""
-    golden, model, places = merged
-    source, target = golden["in/src_tokens_rightpad"], golden["in/prev_output_tokens"]
-    real = golden["in/target"] != PAD
-    expected = golden["out/logits"].log_softmax(-1)
-    assert deviation(model.log_probs(source, target)[real], expected[real]) < OUTPUT_TOLERANCE
-    loss = model.loss(source, target, golden["in/target"], 0.1, "uniform")
-    assert loss.tokens.item() == golden["out/ntokens"].item()
-    assert loss.smoothed.item() == pytest.approx(golden["out/loss_sum"].item(), abs=1e-4)
-    assert loss.nll.item() == pytest.approx(golden["out/nll_sum"].item(), abs=1e-4)
-    loss.smoothed.backward()
-    check_gradients(model, golden.grads, places, GRADIENT_TOLERANCE)
+def test_merged_attention(merged: FairseqModel) -> None:
+    """Log-probabilities, both losses and gradients of the whole model."""
+    merged.check_outputs_and_gradients()
 
 
-def test_merged_attention_step_by_step(merged: Loaded) -> None:
+def test_merged_attention_step_by_step(merged: FairseqModel) -> None:
     """One token at a time gives the golden log-probabilities, also with two rows a sentence."""
-    golden, model, _ = merged
-    target, real = golden["in/prev_output_tokens"], golden["in/target"] != PAD
-    expected = golden["out/logits"].log_softmax(-1)
-    with torch.no_grad():
-        state = model.start(golden["in/src_tokens_rightpad"], target.size(1)).expand(2)
-        for position in range(target.size(1)):
-            found, state = model.step(target[:, position].repeat_interleave(2), state)
-            here = real[:, position]
-            for row in (found[::2], found[1::2]):
-                assert deviation(row[here], expected[:, position][here]) < OUTPUT_TOLERANCE
+    merged.check_steps(width=2)

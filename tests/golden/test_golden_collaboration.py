@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 import pytest
-import torch
 from golden_names import (
-    GRADIENT_TOLERANCE,
-    OUTPUT_TOLERANCE,
-    Case,
     Place,
-    Places,
     case,
-    check_gradients,
-    deviation,
     load,
 )
-from torch import Tensor
+from whole_models import FairseqModel
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.translator import TranslationModel
 
 DIM, PAD, VOCABULARY = 32, 1, 48
 SETTINGS: dict[str, object] = {
@@ -74,7 +65,6 @@ PARTS = {
         "fc2": "decoder.feed_forwards.{0}.output",
     },
 }
-Loaded = tuple[Case, TranslationModel, Mapping[str, Places]]
 
 
 def place(name: str) -> Place:
@@ -107,43 +97,22 @@ def place(name: str) -> Place:
 
 
 @pytest.fixture
-def loaded() -> Loaded:
+def loaded() -> FairseqModel:
     """The golden case, the model with its parameters, and where they lie."""
     model = build_model(ModelConfig.model_validate(SETTINGS), VOCABULARY, VOCABULARY, pad_id=PAD)
     golden = case("own_msc_prenorm")
     places = {name: (place(name),) for name in golden.params}
     load(model, golden.params, places)
-    return golden, model, places
+    return FairseqModel(golden, model, places)
 
 
-def test_outputs_and_gradients(loaded: Loaded) -> None:
-    """Log-probabilities, smoothed loss and gradients."""
-    golden, model, places = loaded
-    source, target = golden["in/src_tokens_rightpad"], golden["in/prev_output_tokens"]
-    real = golden["in/target"] != PAD
-    results, _ = model.encode(source)
+def test_outputs_and_gradients(loaded: FairseqModel) -> None:
+    """Log-probabilities, both losses and gradients; the encoder gives a pair of vectors for each layer."""
+    results, _ = loaded.model.encode(loaded.batch().source)
     assert [result.size(-1) for result in results] == [2 * DIM] * 2
-    assert deviation(model.log_probs(source, target)[real], expected(golden)[real]) < OUTPUT_TOLERANCE
-    loss = model.loss(source, target, golden["in/target"], 0.1, "uniform")
-    assert loss.tokens.item() == real.sum().item()
-    assert loss.smoothed.item() == pytest.approx(golden["out/loss_sum"].item(), abs=1e-4)
-    assert loss.nll.item() == pytest.approx(golden["out/nll_sum"].item(), abs=1e-4)
-    loss.smoothed.backward()
-    check_gradients(model, golden.grads, places, GRADIENT_TOLERANCE)
+    loaded.check_outputs_and_gradients()
 
 
-def test_stepwise_decoding_equals_the_full_pass(loaded: Loaded) -> None:
+def test_stepwise_decoding_equals_the_full_pass(loaded: FairseqModel) -> None:
     """One token at a time gives the golden log-probabilities."""
-    golden, model, _ = loaded
-    target, real = golden["in/prev_output_tokens"], golden["in/target"] != PAD
-    with torch.no_grad():
-        state = model.start(golden["in/src_tokens_rightpad"], target.size(1))
-        for position in range(target.size(1)):
-            found, state = model.step(target[:, position], state)
-            here = real[:, position]
-            assert deviation(found[here], expected(golden)[:, position][here]) < OUTPUT_TOLERANCE
-
-
-def expected(golden: Case) -> Tensor:
-    """The golden log-probabilities."""
-    return golden["out/logits"].log_softmax(-1)
+    loaded.check_steps()

@@ -11,7 +11,6 @@ import torch
 from golden_names import (
     GRADIENT_TOLERANCE,
     OUTPUT_TOLERANCE,
-    Case,
     Place,
     Places,
     case,
@@ -22,6 +21,7 @@ from golden_names import (
     neutron,
 )
 from torch import Tensor, nn
+from whole_models import FairseqModel
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
@@ -29,7 +29,6 @@ from deepwire.model.connections.base import Sublayer
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.feed_forward import FeedForward
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
-from deepwire.model.translator import TranslationModel
 
 DIM, PAD = 32, 1
 SMALL: dict[str, object] = {"d_model": DIM, "heads": 4, "feed_forward": 64, "dropout": 0.0}
@@ -40,7 +39,6 @@ FAIRSEQ: dict[str, object] = {
     "positions": {"type": "sinusoidal", "layout": "halves", "first": 2},
     "embeddings": {"tie": "all"},
 }
-Loaded = tuple[Case, TranslationModel, dict[str, Places]]
 
 
 def rezero_places(golden: Mapping[str, Tensor]) -> dict[str, Places]:
@@ -89,7 +87,7 @@ ODE: dict[str, tuple[Mapping[str, object], Mapping[str, object]]] = {
 
 
 @pytest.fixture(params=["rezero", *ODE])
-def loaded(request: pytest.FixtureRequest) -> Loaded:
+def loaded(request: pytest.FixtureRequest) -> FairseqModel:
     """A golden case, the model with its parameters, and where they lie."""
     golden = case(request.param)
     if request.param == "rezero":
@@ -109,34 +107,17 @@ def loaded(request: pytest.FixtureRequest) -> Loaded:
     assert all(".gate_linear." in name for name in unused), unused
     places = {name: parts for name, parts in places.items() if name not in unused}
     load(model, golden.params, places)
-    return golden, model, places
+    return FairseqModel(golden, model, places)
 
 
-def test_outputs_and_gradients(loaded: Loaded) -> None:
-    """Log-probabilities, smoothed loss and gradients of a whole model."""
-    golden, model, places = loaded
-    source, target = golden["in/src_tokens_rightpad"], golden["in/prev_output_tokens"]
-    real = golden["in/target"] != PAD
-    expected = golden["out/logits"].log_softmax(-1)
-    assert deviation(model.log_probs(source, target)[real], expected[real]) < OUTPUT_TOLERANCE
-    loss = model.loss(source, target, golden["in/target"], 0.1, "uniform")
-    assert loss.smoothed.item() == pytest.approx(golden["out/loss_sum"].item(), abs=1e-4)
-    assert loss.nll.item() == pytest.approx(golden["out/nll_sum"].item(), abs=1e-4)
-    loss.smoothed.backward()
-    check_gradients(model, golden.grads, places, GRADIENT_TOLERANCE)
+def test_outputs_and_gradients(loaded: FairseqModel) -> None:
+    """Log-probabilities, both losses and gradients of a whole model."""
+    loaded.check_outputs_and_gradients()
 
 
-def test_stepwise_decoding_equals_the_full_pass(loaded: Loaded) -> None:
+def test_stepwise_decoding_equals_the_full_pass(loaded: FairseqModel) -> None:
     """One token at a time gives the golden log-probabilities."""
-    golden, model, _ = loaded
-    target, real = golden["in/prev_output_tokens"], golden["in/target"] != PAD
-    expected = golden["out/logits"].log_softmax(-1)
-    with torch.no_grad():
-        state = model.start(golden["in/src_tokens_rightpad"], target.size(1))
-        for position in range(target.size(1)):
-            found, state = model.step(target[:, position], state)
-            here = real[:, position]
-            assert deviation(found[here], expected[:, position][here]) < OUTPUT_TOLERANCE
+    loaded.check_steps()
 
 
 Order = Literal["v1", "v2"]

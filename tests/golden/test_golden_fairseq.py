@@ -5,19 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
-import torch
 from golden_names import (
-    GRADIENT_TOLERANCE,
     OUTPUT_TOLERANCE,
-    Case,
-    Place,
     case,
-    check_gradients,
     deviation,
     fairseq,
     load,
 )
 from torch import Tensor
+from whole_models import FairseqModel
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
@@ -77,16 +73,15 @@ CASES: dict[str, Settings] = {
     "gtrans_last": ("post_norm", {"fusion": GROUPS}, {"layers": 4, "fusion": "top"}, {}),
     "gtrans_releasearch": ("post_norm", {"fusion": GROUPS}, {"layers": 4, "fusion": MIXTURE}, RELEASED),
 }
-Loaded = tuple[Case, TranslationModel, dict[str, tuple[Place, ...]]]
 
 
 @pytest.fixture(params=list(CASES))
-def loaded(request: pytest.FixtureRequest) -> Loaded:
+def loaded(request: pytest.FixtureRequest) -> FairseqModel:
     """A golden case, the model with its parameters, and where they lie."""
     return build(request.param)
 
 
-def build(name: str, changed_decoder: Mapping[str, object] | None = None) -> Loaded:
+def build(name: str, changed_decoder: Mapping[str, object] | None = None) -> FairseqModel:
     connection, both, decoder, changes = CASES[name]
     decoder = changed_decoder or decoder
     stack = {"layers": 4, "connection": connection, **both}
@@ -102,7 +97,7 @@ def build(name: str, changed_decoder: Mapping[str, object] | None = None) -> Loa
     assert all(is_constant_here(key, golden.params, model) for key in unused), unused
     places = {key: parts for key, parts in places.items() if key not in unused}
     load(model, golden.params, places)
-    return golden, model, places
+    return FairseqModel(golden, model, places)
 
 
 def is_constant_here(name: str, golden: Mapping[str, Tensor], model: TranslationModel) -> bool:
@@ -118,46 +113,29 @@ def is_constant_here(name: str, golden: Mapping[str, Tensor], model: Translation
     return ".history.layer_norms." in name
 
 
-def test_outputs_and_gradients(loaded: Loaded) -> None:
-    """Encoder output, log-probabilities, smoothed loss and gradients."""
-    golden, model, places = loaded
-    source, target = golden["in/src_tokens_rightpad"], golden["in/prev_output_tokens"]
-    real = golden["in/target"] != PAD
-    encoded = model.encode(source)[0][0]
-    # The files hold the encoder's output of the same sentences padded on the left.
-    expected = golden["act/enc_out"][golden["in/src_tokens"] != PAD]
-    assert deviation(encoded[source != PAD], expected) < OUTPUT_TOLERANCE
-    expected = golden.tensors.get("out/mixture_logprob")
-    if expected is None:
-        expected = golden["out/logits"].log_softmax(-1)
-    assert deviation(model.log_probs(source, target)[real], expected[real]) < OUTPUT_TOLERANCE
-    loss = model.loss(source, target, golden["in/target"], 0.1, "uniform")
-    assert loss.tokens.item() == real.sum().item()
-    assert loss.smoothed.item() == pytest.approx(golden["out/loss_sum"].item(), abs=1e-4)
-    assert loss.nll.item() == pytest.approx(golden["out/nll_sum"].item(), abs=1e-4)
-    loss.smoothed.backward()
-    check_gradients(model, golden.grads, places, GRADIENT_TOLERANCE)
+def test_encoder_output(loaded: FairseqModel) -> None:
+    """The file holds it for the same sentences padded on the left."""
+    source = loaded.batch().source
+    words = loaded.golden["in/src_tokens"] != PAD
+    encoded = loaded.model.encode(source)[0][0]
+    assert deviation(encoded[source != PAD], loaded.golden["act/enc_out"][words]) < OUTPUT_TOLERANCE
 
 
-def test_stepwise_decoding_equals_the_full_pass(loaded: Loaded) -> None:
+def test_outputs_and_gradients(loaded: FairseqModel) -> None:
+    """Log-probabilities, both losses and gradients of a whole model."""
+    loaded.check_outputs_and_gradients()
+
+
+def test_stepwise_decoding_equals_the_full_pass(loaded: FairseqModel) -> None:
     """One token at a time gives the golden log-probabilities."""
-    golden, model, _ = loaded
-    target, real = golden["in/prev_output_tokens"], golden["in/target"] != PAD
-    expected = golden.tensors.get("out/mixture_logprob")
-    if expected is None:
-        expected = golden["out/logits"].log_softmax(-1)
-    with torch.no_grad():
-        state = model.start(golden["in/src_tokens_rightpad"], target.size(1))
-        for position in range(target.size(1)):
-            found, state = model.step(target[:, position], state)
-            here = real[:, position]
-            assert deviation(found[here], expected[:, position][here]) < OUTPUT_TOLERANCE
+    loaded.check_steps()
 
 
 @pytest.mark.parametrize("name", ["gtrans_sparse", "gtrans_releasearch"])
 def test_arithmetic_mixture(name: str) -> None:
     """The paper's mixture of the same groups: the weighted sum of their probabilities."""
-    golden, model, _ = build(name, {"layers": 4, "fusion": {**MIXTURE, "probabilities": "arithmetic"}})
-    real = golden["in/target"] != PAD
-    found = model.log_probs(golden["in/src_tokens_rightpad"], golden["in/prev_output_tokens"]).exp()
-    assert deviation(found[real], golden["out/mixture_prob"][real]) < OUTPUT_TOLERANCE
+    loaded = build(name, {"layers": 4, "fusion": {**MIXTURE, "probabilities": "arithmetic"}})
+    batch = loaded.batch()
+    found = loaded.model.log_probs(batch.source, batch.target).exp()
+    expected = loaded.golden["out/mixture_prob"]
+    assert deviation(found[batch.real], expected[batch.real]) < OUTPUT_TOLERANCE

@@ -10,7 +10,6 @@ import torch
 from golden_names import (
     GRADIENT_TOLERANCE,
     OUTPUT_TOLERANCE,
-    Case,
     Place,
     Places,
     case,
@@ -20,11 +19,11 @@ from golden_names import (
     neutron,
 )
 from torch import Tensor
+from whole_models import NeutronModel
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.mixers.mhplstm import MHPLSTM, MHPLSTMConfig
-from deepwire.model.translator import TranslationModel
 
 EOS = 2
 Arrange = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
@@ -162,7 +161,6 @@ def test_encoder_mixer() -> None:
 SMALL = {"d_model": 32, "heads": 4, "feed_forward": 64, "dropout": 0.0, "embeddings": {"tie": "output"}}
 NEUTRON = {"type": "pre_norm", "residual": "normalised"}
 MODELS: dict[str, dict[str, object]] = {"nmt_hplstm_fn": {"feed_forward": True}}
-Loaded = tuple[Case, TranslationModel]
 
 
 def by_our_names(golden: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -179,7 +177,7 @@ def by_our_names(golden: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 @pytest.fixture(params=list(MODELS))
-def loaded(request: pytest.FixtureRequest) -> Loaded:
+def loaded(request: pytest.FixtureRequest) -> NeutronModel:
     """A golden case and the model with its parameters: an ordinary encoder, and MHPLSTM in the decoder."""
     golden = case(request.param)
     mixer = {"type": "mhplstm", **JOINT}
@@ -195,58 +193,27 @@ def loaded(request: pytest.FixtureRequest) -> Loaded:
     model = build_model(ModelConfig.model_validate({**SMALL, **stacks}), 40, 40)
     arranged = by_our_names(golden.params)
     load(model, arranged, places(arranged))
-    return golden, model
+    return NeutronModel(golden, model, places(arranged))
 
 
-def test_model_outputs_and_gradients(loaded: Loaded) -> None:
+def test_model_outputs_and_gradients(loaded: NeutronModel) -> None:
     """Log-probabilities, smoothed loss and every gradient of a whole model."""
-    golden, model = loaded
-    source, target = golden["in/src"], golden["in/tgt_in"]
-    real = golden["in/tgt_out"] != 0
-    assert deviation(model.log_probs(source, target)[real], golden["out/logp"][real]) < OUTPUT_TOLERANCE
-    loss = model.loss(source, target, golden["in/tgt_out"], 0.1)
-    assert abs(loss.smoothed.item() - golden["out/loss_fast"].item()) < 5e-5
-    loss.smoothed.backward()
-    grads = by_our_names(golden.grads)
-    check_gradients(model, grads, places(grads), GRADIENT_TOLERANCE)
+    loaded.check_outputs()
+    gradients = by_our_names(loaded.golden.grads)
+    loaded.check_gradients(gradients, places(gradients))
 
 
-def test_stepwise_decoding_equals_the_full_pass(loaded: Loaded) -> None:
+def test_stepwise_decoding_equals_the_full_pass(loaded: NeutronModel) -> None:
     """One token at a time gives the golden log-probabilities."""
-    golden, model = loaded
-    real = golden["in/tgt_out"] != 0
-    with torch.no_grad():
-        state = model.start(golden["in/src"], 8)
-        for position in range(8):
-            found, state = model.step(golden["in/tgt_in"][:, position], state)
-            here = real[:, position]
-            assert deviation(found[here], golden["out/logp"][:, position][here]) < OUTPUT_TOLERANCE
+    loaded.check_steps()
 
 
-def test_greedy_choice(loaded: Loaded) -> None:
-    """The most probable token at each step is the one that Neutron's greedy search wrote, up to its EOS."""
-    golden, model = loaded
-    written = golden["decode/greedy"]
-    tokens, unfinished = torch.ones(written.size(0), dtype=torch.long), torch.ones(written.size(0)).bool()
-    with torch.no_grad():
-        state = model.start(golden["in/src"], written.size(1))
-        for position in range(written.size(1)):
-            found, state = model.step(tokens, state)
-            tokens = found.argmax(-1)
-            assert torch.equal(tokens[unfinished], written[unfinished, position])
-            unfinished &= tokens != EOS
+def test_greedy_choice(loaded: NeutronModel) -> None:
+    """Greedy decoding writes what Neutron's wrote."""
+    loaded.check_greedy()
 
 
 @pytest.mark.parametrize(("name", "penalty"), [("beam4", 0.0), ("beam4_lp06", 0.6)])
-def test_scores_of_beam_hypotheses(loaded: Loaded, name: str, penalty: float) -> None:
-    """The log-probability of each hypothesis of Neutron's beam search, by its length penalty."""
-    golden, model = loaded
-    for beam in range(4):
-        tokens = golden[f"decode/{name}_all"][:, beam]
-        after_end = (tokens == EOS).cumsum(1) - (tokens == EOS).long() > 0
-        tokens = tokens.masked_fill(after_end, 0)
-        target = torch.cat((torch.ones(tokens.size(0), 1, dtype=torch.long), tokens[:, :-1]), 1)
-        with torch.no_grad():
-            score = model.score(golden["in/src"], target, tokens).sum(1)
-        found = score / ((5 + (~after_end).sum(1)) / 6) ** penalty
-        assert deviation(found, golden[f"decode/{name}_scores"][:, beam]) < 2e-5
+def test_scores_of_beam_hypotheses(loaded: NeutronModel, name: str, penalty: float) -> None:
+    """The hypotheses of Neutron's beam search have the scores that it gave them."""
+    loaded.check_beam_scores(name, penalty)

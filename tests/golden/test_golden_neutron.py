@@ -18,6 +18,7 @@ from golden_names import (
     neutron,
 )
 from torch import Tensor, nn
+from whole_models import NeutronModel
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
@@ -219,67 +220,31 @@ def loaded(request: pytest.FixtureRequest) -> tuple[Case, TranslationModel, dict
     model = build_model(config, 40, 40)
     places = neutron(golden.params, post_norm=order == "v1")
     load(model, golden.params, places)
-    return golden, model, places
+    return NeutronModel(golden, model, places)
 
 
-Loaded = tuple[Case, TranslationModel, dict[str, tuple[Place, ...]]]
-
-
-def test_model_outputs_and_gradients(loaded: Loaded) -> None:
+def test_model_outputs_and_gradients(loaded: NeutronModel) -> None:
     """Log-probabilities, smoothed loss and every gradient of a whole model."""
-    golden, model, places = loaded
-    source, target = golden["in/src"], golden["in/tgt_in"]
-    real = golden["in/tgt_out"] != 0
-    assert deviation(model.log_probs(source, target)[real], golden["out/logp"][real]) < OUTPUT_TOLERANCE
-    loss = model.loss(source, target, golden["in/tgt_out"], 0.1)
-    assert loss.tokens.item() == real.sum().item()
-    assert abs(loss.smoothed.item() - golden["out/loss_fast"].item()) < 5e-5
-    loss.smoothed.backward()
-    expected = dict(golden.grads)
+    loaded.check_outputs()
+    expected = dict(loaded.golden.grads)
     for name in expected:
         if name.startswith("dec.") and name.endswith("rel_pemb.weight"):
-            table = model.get_parameter(places[name][0].name)
+            table = loaded.model.get_parameter(loaded.places[name][0].name)
             expected[name] = without_padding_row(table, expected, name)
-    check_gradients(model, expected, places, GRADIENT_TOLERANCE)
+    loaded.check_gradients(expected, loaded.places)
 
 
-def test_stepwise_decoding_equals_the_full_pass(loaded: Loaded) -> None:
+def test_stepwise_decoding_equals_the_full_pass(loaded: NeutronModel) -> None:
     """One token at a time gives the golden log-probabilities."""
-    golden, model, _ = loaded
-    real = golden["in/tgt_out"] != 0
-    with torch.no_grad():
-        state = model.start(golden["in/src"], 8)
-        for position in range(8):
-            found, state = model.step(golden["in/tgt_in"][:, position], state)
-            here = real[:, position]
-            assert deviation(found[here], golden["out/logp"][:, position][here]) < OUTPUT_TOLERANCE
+    loaded.check_steps()
 
 
-def test_greedy_choice(loaded: Loaded) -> None:
-    """The most probable token at each step is the one that Neutron's greedy search wrote, up to its EOS."""
-    golden, model, _ = loaded
-    written = golden["decode/greedy"]
-    tokens, unfinished = torch.ones(written.size(0), dtype=torch.long), torch.ones(written.size(0)).bool()
-    with torch.no_grad():
-        state = model.start(golden["in/src"], written.size(1))
-        for position in range(written.size(1)):
-            found, state = model.step(tokens, state)
-            tokens = found.argmax(-1)
-            assert torch.equal(tokens[unfinished], written[unfinished, position])
-            unfinished &= tokens != EOS
+def test_greedy_choice(loaded: NeutronModel) -> None:
+    """Greedy decoding writes what Neutron's wrote."""
+    loaded.check_greedy()
 
 
 @pytest.mark.parametrize(("name", "penalty"), [("beam4", 0.0), ("beam4_lp06", 0.6)])
-def test_scores_of_beam_hypotheses(loaded: Loaded, name: str, penalty: float) -> None:
-    """The log-probability of each hypothesis of Neutron's beam search, by its length penalty."""
-    golden, model, _ = loaded
-    for beam in range(4):
-        tokens = golden[f"decode/{name}_all"][:, beam]
-        after_end = (tokens == EOS).cumsum(1) - (tokens == EOS).long() > 0
-        tokens = tokens.masked_fill(after_end, 0)
-        target = torch.cat((torch.ones(tokens.size(0), 1, dtype=torch.long), tokens[:, :-1]), 1)
-        with torch.no_grad():
-            score = model.score(golden["in/src"], target, tokens).sum(1)
-        length = (~after_end).sum(1)
-        found = score / ((5 + length) / 6) ** penalty
-        assert deviation(found, golden[f"decode/{name}_scores"][:, beam]) < 2e-5
+def test_scores_of_beam_hypotheses(loaded: NeutronModel, name: str, penalty: float) -> None:
+    """The hypotheses of Neutron's beam search have the scores that it gave them."""
+    loaded.check_beam_scores(name, penalty)
