@@ -13,6 +13,7 @@ from deepwire.training.config import EarlyStoppingConfig
 from deepwire.training.meter import Averages, Meter
 from deepwire.training.optimizer import StepResult
 from deepwire.training.precision import Numerics
+from deepwire.training.processes import Processes
 from deepwire.training.progress import Display, Standing, human_time, short
 from deepwire.training.resume import flat, require_same_digests
 from deepwire.training.signals import Signals
@@ -126,9 +127,14 @@ def test_signals_ask_and_a_second_interrupt_stops_at_once() -> None:
     before = signal.getsignal(signal.SIGINT)
     with Signals() as signals:
         os.kill(os.getpid(), signal.SIGUSR1)
+        assert (signals.save, signals.stop_wanted) == (False, False)
+        signals.settle(Processes())
         assert (signals.save, signals.stop, signals.exit_code) == (True, None, 0)
+        signals.save = False
         os.kill(os.getpid(), signal.SIGINT)
-        assert (signals.stop, signals.exit_code) == (signal.SIGINT, 130)
+        assert signals.stop_wanted
+        signals.settle(Processes())
+        assert (signals.save, signals.stop, signals.exit_code) == (False, signal.SIGINT, 130)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
@@ -171,7 +177,7 @@ def test_times_as_people_say_them(seconds: float | None, text: str) -> None:
 def test_lines_go_to_stderr_and_with_the_time_to_the_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    standing = Standing(2000, 1.372, 0.5, 4320.0, 3.5e-4, 3_100_000_000)
+    standing = Standing(2000, 1.372, 0.5, 60.0, 4320.0, 3.5e-4, 3_100_000_000)
     averages = Averages(4.113, 3.2, 0.61, 100, 18_200.0)
     with Display(tmp_path / "log.txt") as display:
         display.train_line(standing, averages)

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.model.translator import TranslationModel
     from deepwire.runfile import LoadedRunFile
+    from deepwire.training.ending import Ending
     from deepwire.training.job import Job, TranslateTexts
+    from deepwire.training.processes import Processes
     from deepwire.training.start import Outcome
 
 RunFileName = Annotated[str, typer.Argument(metavar="RUN.yaml", help="Run file, or the name of a recipe.")]
@@ -35,24 +37,41 @@ def train(
 ) -> None:
     """Train a model; text is prepared first where needed, and an interrupted run is continued.
 
-    Examples: deepwire train run.yaml; deepwire train run.yaml training.max_updates=40k model.d_model=512
+    Examples: deepwire train run.yaml; deepwire train run.yaml training.max_updates=40k model.d_model=512;
+    torchrun --nproc-per-node 4 -m deepwire train run.yaml
     """
+    from deepwire.training.processes import joined
+
+    with joined() as processes:
+        ending = _train(run_file, overrides or (), processes, fresh=fresh, quiet=quiet)
+    if ending is not None and ending.exit_code:
+        raise typer.Exit(ending.exit_code)
+
+
+def _train(
+    run_file: str, overrides: Sequence[str], processes: Processes, *, fresh: bool, quiet: bool
+) -> Ending | None:
+    """Train in this process; None if there was nothing to do."""
     from deepwire.checkpoint.run_directory import RunDirectory
     from deepwire.runfile import completed, load_run_file
     from deepwire.training.start import finished, start
 
-    loaded = load_run_file(run_file, overrides or ())
+    loaded = processes.main_first(lambda: load_run_file(run_file, overrides))
     run = RunDirectory(loaded.run_directory)
-    done = None if fresh else finished(run, loaded.config.training, loaded.resolved, completed)
-    if done is not None:
-        print(done)
-        print(f"to train longer, raise the limit; to begin anew: deepwire train {run_file} --fresh")
-        return
-    outcome = start(_job(loaded, run, quiet), fresh=fresh, quiet=quiet)
+    done = None
+    if processes.main and not fresh:
+        done = finished(run, loaded.config.training, loaded.resolved, completed)
+    quiet = quiet or not processes.main
+    if processes.from_main(done) is not None:
+        if processes.main:
+            print(done)
+            print(f"to train longer, raise the limit; to begin anew: deepwire train {run_file} --fresh")
+        return None
+    job = processes.main_first(lambda: _job(loaded, run, quiet))
+    outcome = start(job, processes=processes, fresh=fresh, quiet=quiet)
     if not quiet:
         _summarise(loaded, outcome)
-    if outcome.ending.exit_code:
-        raise typer.Exit(outcome.ending.exit_code)
+    return outcome.ending
 
 
 def _job(loaded: LoadedRunFile, run: RunDirectory, quiet: bool) -> Job:

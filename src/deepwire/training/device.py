@@ -11,31 +11,49 @@ from pathlib import Path
 import torch
 
 from deepwire.errors import UsageError
+from deepwire.training.processes import Processes
 
 
-def choose_device(name: str) -> torch.device:
-    """The device for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; auto takes the first GPU if there is one.
+def choose_device(name: str, processes: Processes) -> torch.device:
+    """The device for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+
+    ``auto`` takes a GPU if there is one; of several processes on a machine each takes its own.
 
     Raises:
-        UsageError: If a GPU is asked for that is not there.
+        UsageError: If a GPU is asked for that is not there, or there are fewer GPUs than processes.
     """
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "auto":
         name = "cuda" if count else "cpu"
-    device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= count:
+    kind, _, number = name.partition(":")
+    if kind != "cuda":
+        return torch.device(kind)
+    if number and processes.count > 1:
+        raise UsageError(
+            f"training.device: {name} is one GPU, but {processes.count} processes train",
+            "write device: cuda; each process takes its own",
+        )
+    index = int(number) if number else processes.local_rank
+    if 0 < count < processes.local_count:
+        raise UsageError(
+            f"training.device: {processes.local_count} processes on a machine with {count} usable GPUs",
+            f"start torchrun with --nproc-per-node {count}, or set training.device=cpu",
+        )
+    if index >= count:
         raise UsageError(
             f"training.device: {name} was asked for, but there are {count} usable GPUs",
             "write device: auto or device: cpu",
         )
-    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
+    chosen = torch.device("cuda", index)
+    torch.cuda.set_device(chosen)
+    return chosen
 
 
-def idle_gpus(device: torch.device) -> int:
-    """How many usable GPUs a run on ``device`` leaves idle."""
+def idle_gpus(device: torch.device, processes: Processes) -> int:
+    """How many usable GPUs of this machine a run on ``device`` leaves idle."""
     if device.type != "cuda":
         return 0
-    return torch.cuda.device_count() - 1
+    return torch.cuda.device_count() - processes.local_count
 
 
 def describe(device: torch.device) -> dict[str, object]:

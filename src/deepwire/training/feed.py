@@ -27,6 +27,14 @@ class DeviceBatch:
     target_input: Tensor
     target_output: Tensor
 
+    def cut(self, pieces: int) -> list[DeviceBatch]:
+        """The rows in so many pieces of about the same size, or one a row where there are fewer."""
+        pieces = min(pieces, len(self.source))
+        if pieces == 1:
+            return [self]
+        parts = (side.tensor_split(pieces) for side in (self.source, self.target_input, self.target_output))
+        return [DeviceBatch(*sides) for sides in zip(*parts, strict=True)]
+
 
 @dataclass(frozen=True)
 class DeviceUpdate:
@@ -35,9 +43,9 @@ class DeviceUpdate:
     Attributes:
         number: Which update this is, from 1.
         epoch: Which epoch it belongs to.
-        target_tokens: Real target tokens in all batches.
-        batches: The forward passes.
-        lines: Indices of its sentence pairs in the store.
+        target_tokens: Real target tokens of the whole update.
+        batches: The forward passes of this process; it may have none.
+        lines: ``[pairs]``, indices of all its sentence pairs in the store.
         after: The position of the stream after it.
     """
 
@@ -45,7 +53,7 @@ class DeviceUpdate:
     epoch: int
     target_tokens: int
     batches: tuple[DeviceBatch, ...]
-    lines: tuple[np.ndarray, ...]
+    lines: np.ndarray
     after: StreamPosition
 
 
@@ -66,7 +74,7 @@ def feed(stream: UpdateStream, start: StreamPosition, device: torch.device) -> G
             update.epoch,
             update.target_tokens,
             tuple(to_device(batch, device) for batch in update.batches),
-            tuple(batch.lines for batch in update.batches),
+            update.lines,
             after,
         )
         for update, after in stream.updates(start)

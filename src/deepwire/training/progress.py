@@ -26,6 +26,7 @@ class Standing:
         update: Updates made.
         epoch: Epochs made, with their fraction.
         share: Share of the run that is done, 0 to 1.
+        seconds: Time spent on the run, interruptions not counted.
         seconds_left: Expected time to the end; None while unknown.
         learning_rate: Of the last update.
         memory: Bytes in use.
@@ -34,6 +35,7 @@ class Standing:
     update: int
     epoch: float
     share: float
+    seconds: float
     seconds_left: float | None
     learning_rate: float
     memory: int

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from deepwire.checkpoint.files import read_json
+from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.training.job import Job
 from deepwire.training.precision import Numerics
 from deepwire.training.resume import require_same_digests
@@ -23,27 +24,27 @@ class RunRecord:
         numerics: Number formats.
         micro_batch_tokens: Padded tokens of one forward pass; with it the grouping of sentences is fixed.
         digests: What stands for the text: digests of the prepared text and vocabularies, corpus weights.
+        processes: How many processes train; not a decision, because a continuation may have another number.
     """
 
     numerics: Numerics
     micro_batch_tokens: int
     digests: dict[str, str]
+    processes: int
 
     @classmethod
-    def settle(cls, job: Job, device: torch.device, *, continued: bool) -> RunRecord:
+    def settle(cls, job: Job, device: torch.device, processes: int, *, continued: bool) -> RunRecord:
         """Decide, or repeat what the run decided when it was started.
 
         Raises:
             UsageError: If the text or the vocabularies changed since then.
             ModelError: If ``env.json`` is damaged.
         """
-        weights = " ".join(str(part.weight) for part in job.prepared.train.parts)
-        vocabularies = job.prepared.vocabularies.digest
-        digests = {"text": job.prepared.digest, "vocabularies": vocabularies, "corpus weights": weights}
+        digests = _digests(job)
         wanted = job.config.micro_batch_tokens
         tokens = wanted if wanted is not None else _MICRO_BATCH[device.type]
         if not continued:
-            return cls(Numerics.choose(job.config.precision, device), tokens, digests)
+            return cls(Numerics.choose(job.config.precision, device), tokens, digests, processes)
         stored = read_json(job.run.environment)
         before = stored.get("digests")
         require_same_digests(job.run.path, before if isinstance(before, dict) else {}, digests)
@@ -51,7 +52,45 @@ class RunRecord:
         if not numerics.serves(job.config.precision, device):
             numerics = Numerics.choose(job.config.precision, device)
         kept = stored.get("micro_batch_tokens")
-        return cls(numerics, kept if isinstance(kept, int) else tokens, digests)
+        return cls(numerics, kept if isinstance(kept, int) else tokens, digests, processes)
+
+    @classmethod
+    def from_json(cls, value: object) -> RunRecord:
+        """Read what ``to_json`` gave.
+
+        Raises:
+            ModelError: If it is something else.
+        """
+        match value:
+            case {
+                "numerics": numerics,
+                "micro_batch_tokens": int(tokens),
+                "digests": dict(digests),
+                "processes": int(processes),
+            }:
+                return cls(Numerics.from_json(numerics), tokens, digests, processes)
+            case _:
+                raise ModelError(f"stored decisions are damaged: {value!r}")
+
+    def require_here(self, job: Job, device: torch.device) -> None:
+        """See that this process, which did not decide, has the same text and the same kind of device.
+
+        Raises:
+            DataError: If it has other text.
+            UsageError: If it has another kind of device.
+        """
+        own = _digests(job)
+        if own != self.digests:
+            names = ", ".join(name for name in own if own[name] != self.digests.get(name))
+            raise DataError(
+                f"{job.prepared.folder}: the processes of this run see different text ({names})",
+                "see that data.train and data.prepared hold the same on all machines",
+            )
+        if device.type != self.numerics.device_type:
+            raise UsageError(
+                f"one process trains on {self.numerics.device_type}, another on {device.type}",
+                "set training.device: cpu, or start processes only where there is a GPU for each",
+            )
 
     def to_json(self) -> dict[str, object]:
         """Plain values for ``env.json``."""
@@ -59,4 +98,21 @@ class RunRecord:
             "digests": self.digests,
             "numerics": self.numerics.to_json(),
             "micro_batch_tokens": self.micro_batch_tokens,
+            "processes": self.processes,
         }
+
+
+def processes_before(job: Job) -> int:
+    """How many processes trained the run before.
+
+    Raises:
+        ModelError: If ``env.json`` is damaged.
+    """
+    count = read_json(job.run.environment).get("processes")
+    return count if isinstance(count, int) else 1
+
+
+def _digests(job: Job) -> dict[str, str]:
+    weights = " ".join(str(part.weight) for part in job.prepared.train.parts)
+    vocabularies = job.prepared.vocabularies.digest
+    return {"text": job.prepared.digest, "vocabularies": vocabularies, "corpus weights": weights}

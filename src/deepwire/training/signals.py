@@ -6,20 +6,27 @@ import signal
 import threading
 from types import FrameType, TracebackType
 
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
+from deepwire.training.processes import Processes
+
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (*_STOPPING, signal.SIGUSR1)
 
 
 class Signals:
     """While entered: SIGTERM and SIGINT ask to save and stop, SIGUSR1 to save; a second SIGINT stops at once.
 
+    A signal that reaches one process is a wish; by `settle` it becomes a decision of all.
+
     Attributes:
-        stop: The signal that asked to stop; None while there was none.
+        stop: The signal that ends the run; None while there was none.
         save: Whether a checkpoint was asked for.
     """
 
     def __init__(self) -> None:
         self.stop: signal.Signals | None = None
         self.save = False
+        self._wanted: signal.Signals | None = None
+        self._saves_wanted = self._saves_settled = 0
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Signals:
@@ -38,11 +45,26 @@ class Signals:
 
     def _receive(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGUSR1:
-            self.save = True
-        elif number == signal.SIGINT and self.stop is not None:
+            self._saves_wanted += 1
+        elif number == signal.SIGINT and self._wanted is not None:
             raise KeyboardInterrupt
         else:
-            self.stop = signal.Signals(number)
+            self._wanted = signal.Signals(number)
+
+    @property
+    def stop_wanted(self) -> bool:
+        """Whether this process has been asked to stop."""
+        return self._wanted is not None
+
+    def settle(self, processes: Processes) -> None:
+        """Make what any process was asked for the decision of all."""
+        saves = self._saves_wanted
+        wishes = [self._wanted == number for number in _STOPPING]
+        *stops, save = processes.total([*wishes, saves > self._saves_settled])
+        self._saves_settled = saves
+        self.save = self.save or save > 0
+        if self.stop is None:
+            self.stop = next((number for number, count in zip(_STOPPING, stops, strict=True) if count), None)
 
     @property
     def exit_code(self) -> int:

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 
-from deepwire.checkpoint.files import disk_errors, recover, write_json, write_text
-from deepwire.checkpoint.lock import locked
 from deepwire.checkpoint.retention import Checkpoint
-from deepwire.checkpoint.run_directory import RunDirectory, move_aside
-from deepwire.data.batching import BatchSettings, StreamPosition, UpdateStream
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.data.batching import BatchSettings, UpdateStream
 from deepwire.data.order import EpochOrder
 from deepwire.errors import ModelError, ResourceError, UsageError
 from deepwire.training.allocator import keep_memory
 from deepwire.training.config import TrainingConfig
-from deepwire.training.device import choose_device, describe, idle_gpus
+from deepwire.training.device import choose_device, idle_gpus
 from deepwire.training.ending import Ending
 from deepwire.training.job import Job
 from deepwire.training.limits import limit_reached
 from deepwire.training.loop import train
-from deepwire.training.metrics_log import MetricsLog, cut_after
+from deepwire.training.opening import Beginning, open_run
 from deepwire.training.optimizer import Optimizer
-from deepwire.training.progress import Display, short
+from deepwire.training.processes import Processes
+from deepwire.training.progress import short
+from deepwire.training.recorder import Recorder, SilentRecorder
 from deepwire.training.resume import Complete, as_recorded, require_same_settings
-from deepwire.training.run_record import RunRecord
-from deepwire.training.saving import load_state, newest_state, restore
+from deepwire.training.saving import newest_state, restore
 from deepwire.training.schedule import build_schedule
 from deepwire.training.signals import Signals
-from deepwire.training.state import TrainingState
-from deepwire.training.tensorboard import EventWriter, NoEvents, TensorBoardEvents
 from deepwire.training.trainer import Trainer
 from deepwire.training.validation import Validator
 
@@ -78,47 +78,41 @@ def finished(
     return f"nothing to do: run finished at update {state.update} ({reason})" if reason else None
 
 
-def start(job: Job, *, fresh: bool = False, quiet: bool = False) -> Outcome:
+def start(
+    job: Job, *, processes: Processes | None = None, fresh: bool = False, quiet: bool = False
+) -> Outcome:
     """Train a job in its run directory; a run that is there already is continued.
 
     Args:
         job: What to train.
+        processes: Those that train together, each of which calls this; default: this one alone.
         fresh: Move a run that is there aside, to ``RUN.1``, and begin anew.
         quiet: Show nothing; ``log.txt`` is written all the same.
 
     Raises:
-        UsageError: If another process trains there, or the settings or text are not those of the run.
+        UsageError: If another run trains there, or the settings or text are not those of the run.
         ModelError: If all its checkpoints are damaged.
         DivergedError: If the loss stays not finite.
         ResourceError: If disk or memory do not suffice.
     """
-    if fresh and job.run.path.exists():
-        with locked(job.run.path):
-            move_aside(job.run.path)
-    with locked(job.run.path), ExitStack() as stack:
+    processes = processes or Processes()
+    with ExitStack() as stack:
         signals = stack.enter_context(Signals())
-        display = stack.enter_context(Display(job.run.log, quiet))
-        with disk_errors(job.run.path):
-            recover(job.run.path)
-        checkpoint = job.run.newest_sound(display.say)
-        if checkpoint is not None:
-            for change in require_same_settings(job.run.resolved_config, job.resolved, job.complete):
-                display.say(f"changed: {change}")
-        device = choose_device(job.config.device)
+        device = choose_device(job.config.device, processes)
         _set_up_process(job.config)
-        record = RunRecord.settle(job, device, continued=checkpoint is not None)
-        _write_settings(job, record, device)
-        state = _state(job, checkpoint)
-        metrics = stack.enter_context(MetricsLog(job.run.metrics))
-        events = stack.enter_context(_events(job, state))
-        trainer = _trainer(job, record, device, state, checkpoint, display, metrics, events, signals)
-        _introduce(trainer, checkpoint)
+        begun, recorder = None, cast("Recorder", SilentRecorder())
+        if processes.main:
+            opened = open_run(job, device, processes, fresh=fresh, quiet=quiet)
+            begun, recorder = stack.enter_context(opened)
+        shared = processes.from_main(begun.share() if begun is not None else None)
+        if begun is None:
+            begun = Beginning.of_main(shared, job, device)
+        trainer = _trainer(job, begun, recorder, device, processes, signals)
+        _introduce(trainer, begun.checkpoint)
         with _memory_errors(job):
             ending = train(trainer)
-        if ending.finished:
-            write_json(job.run.done, {"update": state.update, "reason": ending.reason})
-        display.say(f"stopped at update {state.update}: {ending.reason}")
-        return Outcome(ending, job.run.best())
+        recorder.end(trainer.state, ending)
+        return Outcome(ending, recorder.best())
 
 
 def _set_up_process(config: TrainingConfig) -> None:
@@ -130,50 +124,23 @@ def _set_up_process(config: TrainingConfig) -> None:
     torch.set_num_threads(config.threads or torch.get_num_threads())
 
 
-def _write_settings(job: Job, record: RunRecord, device: torch.device) -> None:
-    run = job.run
-    if job.user_config:
-        write_text(run.user_config, job.user_config)
-    write_json(run.resolved_config, job.resolved)
-    write_json(run.environment, {**record.to_json(), "environment": describe(device)})
-    run.done.unlink(missing_ok=True)
-
-
-def _state(job: Job, checkpoint: Checkpoint | None) -> TrainingState:
-    """The state to go on from; what was logged after it is forgotten."""
-    state = TrainingState(StreamPosition()) if checkpoint is None else load_state(checkpoint.path)
-    cut_after(job.run.metrics, state.update, drop_validation=state.validation_due)
-    cut_after(job.run.bad_batch, state.update)
-    return state
-
-
-@contextmanager
-def _events(job: Job, state: TrainingState) -> Iterator[EventWriter]:
-    events = TensorBoardEvents(job.run.tensorboard, state.update) if job.config.tensorboard else NoEvents()
-    try:
-        yield events
-    finally:
-        events.close()
-
-
 def _trainer(
     job: Job,
-    record: RunRecord,
+    begun: Beginning,
+    recorder: Recorder,
     device: torch.device,
-    state: TrainingState,
-    checkpoint: Checkpoint | None,
-    display: Display,
-    metrics: MetricsLog,
-    events: EventWriter,
+    processes: Processes,
     signals: Signals,
 ) -> Trainer:
-    config = job.config
+    config, record, state = job.config, begun.record, begun.state
     record.numerics.apply()
     torch.manual_seed(job.seed)
     model = job.build().to(device)
     optimizer = Optimizer(model.named_parameters(), config.optimizer, config.clip_norm)
-    if checkpoint is not None:
-        restore(checkpoint.path, model, optimizer, state)
+    if begun.checkpoint is not None:
+        restore(begun.checkpoint.path, model, optimizer, state)
+    processes.copy_from_main([*model.parameters(), *optimizer.state().values()])
+    optimizer.steps = state.steps
     settings = BatchSettings(
         batch_tokens=config.batch_tokens,
         micro_batch_tokens=record.micro_batch_tokens,
@@ -181,9 +148,11 @@ def _trainer(
         sampling=job.sampling,
     )
     store, vocabularies = job.prepared.train, job.prepared.vocabularies
-    stream = UpdateStream(store, settings, seed=job.seed, vocabularies=vocabularies)
+    share = (processes.rank, processes.count)
+    stream = UpdateStream(store, settings, seed=job.seed, vocabularies=vocabularies, share=share)
     return Trainer(
         job=job,
+        processes=processes,
         device=device,
         numerics=record.numerics,
         model=model,
@@ -194,16 +163,14 @@ def _trainer(
         ),
         stream=stream,
         epoch_size=EpochOrder(store.parts, job.seed).size,
-        validator=_validator(job),
+        validator=_validator(job, processes),
         state=state,
-        metrics=metrics,
-        events=events,
-        display=display,
+        recorder=recorder,
         signals=signals,
     )
 
 
-def _validator(job: Job) -> Validator | None:
+def _validator(job: Job, processes: Processes) -> Validator | None:
     store, config = job.prepared.valid, job.config
     if store is None or len(store) == 0:
         if config.early_stopping is not None:
@@ -217,16 +184,19 @@ def _validator(job: Job) -> Validator | None:
         vocabularies=job.prepared.vocabularies,
         translate=job.translate,
         score=job.score,
+        processes=processes,
     )
 
 
 def _introduce(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
-    job, say, device = trainer.job, trainer.display.say, trainer.device
+    job, say, device, processes = trainer.job, trainer.recorder.say, trainer.device, trainer.processes
     parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     valid = job.prepared.valid
-    say(f"run {job.run.path} on {device}, {trainer.numerics.precision}, {torch.get_num_threads()} threads")
-    if idle := idle_gpus(device):
-        say(f"{idle} more GPUs stay idle: a run uses one")
+    together = f"{processes.count} processes on {device.type}" if processes.count > 1 else f"on {device}"
+    say(f"run {job.run.path} {together}, {trainer.numerics.precision}, {torch.get_num_threads()} threads")
+    if idle := idle_gpus(device, processes):
+        command = f"torchrun --nproc-per-node {idle + processes.local_count} -m deepwire"
+        say(f"{idle} more GPUs stay idle; all of them train with: {command} {shlex.join(sys.argv[1:])}")
     say(
         f"{short(parameters)} parameters, {len(job.prepared.train)} training pairs, "
         f"{len(valid) if valid is not None else 'no'} validation pairs"

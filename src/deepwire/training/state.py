@@ -24,6 +24,7 @@ class TrainingState:
         target_tokens: Target tokens seen.
         steps: Steps of the optimizer: updates without the skipped ones.
         bad_in_a_row: Skipped updates since the last good one.
+        pieces: How many pieces a micro-batch is cut in since memory ran out; 1 as long as it did not.
         seconds: Time spent on the run.
         patience: Early stopping.
         validation_due: Whether the validation of this update was interrupted and has to be made up.
@@ -39,6 +40,7 @@ class TrainingState:
     target_tokens: int = 0
     steps: int = 0
     bad_in_a_row: int = 0
+    pieces: int = 1
     seconds: float = 0.0
     patience: Patience = field(default_factory=Patience)
     validation_due: bool = False

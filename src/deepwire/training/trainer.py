@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
@@ -11,8 +10,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from deepwire.checkpoint.files import disk_errors, write_text
-from deepwire.checkpoint.retention import among_best
 from deepwire.data.batching import UpdateStream
 from deepwire.errors import DivergedError
 from deepwire.model.translator import LossSums, TranslationModel
@@ -23,15 +20,14 @@ from deepwire.training.feed import DeviceUpdate, feed
 from deepwire.training.job import Job
 from deepwire.training.limits import limit_reached, progress
 from deepwire.training.meter import Meter
-from deepwire.training.metrics_log import MetricsLog
 from deepwire.training.optimizer import Optimizer, StepResult
 from deepwire.training.precision import Numerics
-from deepwire.training.progress import Display, Standing
-from deepwire.training.saving import save_checkpoint
+from deepwire.training.processes import Processes
+from deepwire.training.progress import Standing
+from deepwire.training.recorder import Recorder
 from deepwire.training.schedule import Schedule
 from deepwire.training.signals import Signals
 from deepwire.training.state import TrainingState
-from deepwire.training.tensorboard import EventWriter
 from deepwire.training.validation import Validator
 
 BAD_IN_A_ROW = 10
@@ -41,27 +37,27 @@ LossFunction = Callable[[Tensor, Tensor, Tensor, float, SmoothingForm], LossSums
 
 @dataclass
 class Trainer:
-    """A run in motion.
+    """A run in motion. In every process of it the same happens, but only the main one leaves a trace.
 
     Attributes:
         job: What is trained, on what, and how.
+        processes: Those that train together.
         device: Where.
         numerics: In which number formats.
         model: The model.
         loss: ``model.loss``, compiled where asked for.
         optimizer: Adam over the parameters of ``model``.
         schedule: Learning rate of each update.
-        stream: The training batches.
+        stream: The training batches of this process.
         epoch_size: Sentence pairs that an epoch reads.
         validator: Scores the validation set; None without one.
         state: How far the run has come.
-        metrics: ``metrics.jsonl``.
-        events: TensorBoard.
-        display: The terminal and ``log.txt``.
+        recorder: Files and screen.
         signals: What the user asks for while it runs.
     """
 
     job: Job
+    processes: Processes
     device: torch.device
     numerics: Numerics
     model: TranslationModel
@@ -72,9 +68,7 @@ class Trainer:
     epoch_size: Callable[[int], int]
     validator: Validator | None
     state: TrainingState
-    metrics: MetricsLog
-    events: EventWriter
-    display: Display
+    recorder: Recorder
     signals: Signals
     _meter: Meter = field(init=False)
     _unread: list[DeviceUpdate] = field(init=False, default_factory=list)
@@ -98,8 +92,10 @@ class Trainer:
         return feed(self.stream, self.state.position, self.device)
 
     def seed_of(self, update: int) -> int:
-        """Seed of the random numbers (dropout) of one update: a function of the run's seed and its number."""
-        text = f"{self.job.seed} update {update}".encode()
+        """Seed of the random numbers (dropout) of one update: a function of the run's seed, its number and
+        the process."""
+        process = f" process {self.processes.rank}" if self.processes.rank else ""
+        text = f"{self.job.seed} update {update}{process}".encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
 
     def zero(self) -> Tensor:
@@ -112,7 +108,7 @@ class Trainer:
         self._unread.append(update)
         state = self.state
         state.update, state.position = update.number, update.after
-        state.pass_epoch(update.epoch, sum(map(len, update.lines)), self.epoch_size(update.epoch))
+        state.pass_epoch(update.epoch, len(update.lines), self.epoch_size(update.epoch))
         state.target_tokens += update.target_tokens
         state.steps = self.optimizer.steps
         state.scores = {}
@@ -127,13 +123,15 @@ class Trainer:
             ResourceError: If the disk is full.
         """
         config, state = self.job.config, self.state
+        self.signals.settle(self.processes)
         ending = self._limit()
         fresh = bool(self._unread)
         if fresh and (self.device.type == "cpu" or ending or state.update % config.log_every == 0):
             self._look_at_verdicts()
         if fresh and (ending or state.update == 1 or state.update % config.log_every == 0):
-            self._log()
-        self.display.move(self._standing())
+            self.recorder.train(state, self._meter.averages(), self._standing())
+            self._meter.reset()
+        self.recorder.move(self._standing())
         if fresh and self.validator is not None and (ending or self.validator.due(state.update)):
             state.validation_due = True
         validated = state.validation_due and self._validate()
@@ -157,24 +155,16 @@ class Trainer:
 
     def _look_at_verdicts(self) -> None:
         """Learn which of the last updates were skipped because they were not finite; waits for the device."""
-        state, log_lines = self.state, []
+        state = self.state
         for update, finite in zip(self._unread, self._meter.take_verdicts(), strict=True):
             if finite:
                 state.bad_in_a_row, self._last_good = 0, update.number
                 continue
             state.bad_in_a_row += 1
             self.optimizer.forget_steps(1)
-            lines = [int(line) + 1 for batch in update.lines for line in batch]
-            log_lines.append(json.dumps({"update": update.number, "lines": lines}))
-            self.display.say(
-                f"u {update.number} skipped: loss or gradient is not finite; "
-                f"pairs {_few(lines)}, all in {self.job.run.bad_batch.name}"
-            )
+            self.recorder.skipped(update.number, [int(line) + 1 for line in update.lines])
         self._unread.clear()
         state.steps = self.optimizer.steps
-        if log_lines:
-            with disk_errors(self.job.run.bad_batch), self.job.run.bad_batch.open("a") as file:
-                file.writelines(f"{line}\n" for line in log_lines)
         if state.bad_in_a_row >= BAD_IN_A_ROW:
             raise DivergedError(
                 f"loss or gradient not finite {state.bad_in_a_row} updates in a row "
@@ -183,63 +173,21 @@ class Trainer:
                 "or training.precision=fp32",
             )
 
-    def _log(self) -> None:
-        averages, standing = self._meter.averages(), self._standing()
-        self._meter.reset()
-        values = {
-            "loss": averages.loss,
-            "nll": averages.nll,
-            "perplexity": averages.perplexity,
-            "learning_rate": standing.learning_rate,
-            "gradient_norm": averages.gradient_norm,
-            "tokens_per_second": averages.tokens_per_second,
-        }
-        self.metrics.write(
-            {
-                "kind": "train",
-                "update": self.state.update,
-                "epoch": self.state.epochs,
-                "target_tokens": self.state.target_tokens,
-                **values,
-                "seconds": self._seconds(),
-                "memory": standing.memory,
-            }
-        )
-        self.events.write("train", self.state.update, values)
-        self.display.train_line(standing, averages)
-
     def _validate(self) -> bool:
         """Score the validation set; False when a signal came in between, and then it is still due."""
         if self.validator is None:
             return False
         state, started = self.state, time.perf_counter()
-        found = self.validator.run(
-            self.model, self.numerics, state.update, lambda: self.signals.stop is not None
-        )
+        found = self.validator.run(self.model, self.numerics, state.update, lambda: self.signals.stop_wanted)
         self._meter.skip_time()
+        self.signals.settle(self.processes)
         if found is None:
             return False
         state.validation_due, state.scores = False, found.scores
-        stopping, metric = self.job.config.early_stopping, self.job.config.validation.metric
+        stopping = self.job.config.early_stopping
         if stopping is not None:
             state.patience.see(stopping, found.scores)
-        if found.translations:
-            self.job.run.translations.mkdir(exist_ok=True)
-            path = self.job.run.translations / f"update-{state.update:06d}.txt"
-            write_text(path, "".join(f"{line}\n" for line in found.translations))
-        seconds = time.perf_counter() - started
-        self.metrics.write(
-            {
-                "kind": "valid",
-                "update": state.update,
-                "epoch": state.epochs,
-                **found.scores,
-                "seconds": seconds,
-            }
-        )
-        self.events.write("valid", state.update, found.scores)
-        best = among_best(self.job.run.checkpoints(), metric, found.scores.get(metric), 1)
-        self.display.valid_line(state.update, found.scores, f"best {metric} so far" if best else "")
+        self.recorder.valid(state, found, time.perf_counter() - started)
         return True
 
     def _save_if_due(self, validated: bool, ending: Ending | None) -> None:
@@ -253,17 +201,15 @@ class Trainer:
             return
         if self._unread:
             self._look_at_verdicts()
+        self.processes.require_same(list(self.optimizer.parameters.values()), "the weights")
         state.seconds, state.interval = self._seconds(), self._meter.state()
-        self.metrics.sync()
-        path = save_checkpoint(self.job, self.model, self.optimizer, state)
+        self.recorder.save(self.model, self.optimizer, state, asked=asked)
         self._saved_at = state.update
-        if asked:
-            self.display.say(f"u {state.update} saved {path}")
         self._meter.skip_time()
 
     def _is_among_best(self) -> bool:
-        metric, keep = self.job.config.validation.metric, self.job.config.checkpoint.keep_best
-        return among_best(self.job.run.checkpoints(), metric, self.state.scores.get(metric), keep)
+        """The main process knows, and the others must save when it does."""
+        return bool(self.processes.from_main(self.recorder.among_best(self.state)))
 
     def _seconds(self) -> float:
         return self._seconds_before + time.perf_counter() - self._started
@@ -276,12 +222,8 @@ class Trainer:
             update=self.state.update,
             epoch=self.state.epochs,
             share=share,
+            seconds=self._seconds(),
             seconds_left=left,
             learning_rate=self.schedule(max(1, self.state.update)),
             memory=memory_in_use(self.device),
         )
-
-
-def _few(lines: list[int]) -> str:
-    shown = ", ".join(str(line) for line in lines[:5])
-    return shown if len(lines) <= 5 else f"{shown} and {len(lines) - 5} more"

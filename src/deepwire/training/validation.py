@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice, zip_longest
+from typing import TypedDict, cast
 
 import torch
 
@@ -17,6 +20,7 @@ from deepwire.training.feed import to_device
 from deepwire.training.job import ScoreTexts, TranslateTexts
 from deepwire.training.meter import perplexity
 from deepwire.training.precision import Numerics
+from deepwire.training.processes import Processes
 
 # Sentences translated between two looks at the signals.
 _CHUNK = 512
@@ -35,8 +39,15 @@ class Validation:
     translations: list[str]
 
 
+class _Share(TypedDict):
+    """What one process has translated: its chunks of the validation set, unless it was interrupted."""
+
+    chunks: list[list[str]]
+    interrupted: bool
+
+
 class Validator:
-    """Scores a model on the validation set.
+    """Scores a model on the validation set, of which each process takes its share.
 
     Args:
         store: The prepared validation set.
@@ -46,6 +57,7 @@ class Validator:
         translate: Raw texts to raw translations; None: no BLEU.
         score: BLEU of translations against references; None: no BLEU.
         vocabularies: Handed to ``translate``.
+        processes: Those that share the work; all get the same scores.
     """
 
     def __init__(
@@ -58,10 +70,12 @@ class Validator:
         vocabularies: Vocabularies,
         translate: TranslateTexts | None,
         score: ScoreTexts | None,
+        processes: Processes,
     ) -> None:
         self.store, self.config = store, config
         self.smoothing, self.source_bos = smoothing, source_bos
         self.vocabularies, self.translate, self.score = vocabularies, translate, score
+        self.processes = processes
         self.size = min(len(store), config.max_sentences or len(store))
 
     def due(self, update: int) -> bool:
@@ -72,7 +86,7 @@ class Validator:
     def run(
         self, model: TranslationModel, numerics: Numerics, update: int, interrupted: Callable[[], bool]
     ) -> Validation | None:
-        """Score ``model``; None when ``interrupted`` said so in between, and then nothing has changed."""
+        """Score ``model``; None when ``interrupted`` said so in a process, and then nothing has changed."""
         model.eval()
         try:
             scores = self._losses(model, numerics, interrupted)
@@ -86,15 +100,18 @@ class Validator:
         self, model: TranslationModel, numerics: Numerics, interrupted: Callable[[], bool]
     ) -> dict[str, float] | None:
         device = next(model.parameters()).device
-        sums = torch.zeros(3, dtype=torch.float64, device=device)
-        for batch in self._batches():
-            if interrupted():
-                return None
+        sums, stopped = torch.zeros(3, dtype=torch.float64, device=device), False
+        for batch in islice(self._batches(), self.processes.rank, None, self.processes.count):
+            stopped = interrupted()
+            if stopped:
+                break
             inputs = to_device(batch, device)
             with numerics.autocast():
                 loss = model.loss(inputs.source, inputs.target_input, inputs.target_output, *self.smoothing)
             sums += torch.stack([loss.smoothed.double(), loss.nll.double(), loss.tokens.double()])
-        smoothed, nll, tokens = sums.tolist()
+        smoothed, nll, tokens, stops = self.processes.total([*sums.tolist(), stopped])
+        if stops:
+            return None
         return {"loss": smoothed / tokens, "nll": nll / tokens, "perplexity": perplexity(nll / tokens)}
 
     def _batches(self) -> Iterator[Batch]:
@@ -121,11 +138,28 @@ class Validator:
     ) -> Validation | None:
         if self.translate is None or self.score is None:
             return Validation(scores, [])
-        translations: list[str] = []
-        for start in range(0, self.size, _CHUNK):
-            if interrupted():
-                return None
-            sources = [self.store.source_text(i) for i in range(start, min(start + _CHUNK, self.size))]
-            translations += self.translate(model, self.vocabularies, sources)
+        translations = self._translations(model, self.translate, interrupted)
+        if translations is None:
+            return None
         references = [self.store.target_text(i) for i in range(self.size)]
-        return Validation({**scores, "bleu": self.score(translations, references)}, translations)
+        bleu = self.processes.from_main(self.score(translations, references) if self.processes.main else None)
+        return Validation({**scores, "bleu": cast("float", bleu)}, translations)
+
+    def _translations(
+        self, model: TranslationModel, translate: TranslateTexts, interrupted: Callable[[], bool]
+    ) -> list[str] | None:
+        """The translated validation set: chunks of it go to the processes in turn."""
+        rank, count = self.processes.rank, self.processes.count
+        size = min(_CHUNK, math.ceil(self.size / count))
+        own: _Share = {"chunks": [], "interrupted": False}
+        for start in range(rank * size, self.size, count * size):
+            own["interrupted"] = interrupted()
+            if own["interrupted"]:
+                break
+            sources = [self.store.source_text(i) for i in range(start, min(start + size, self.size))]
+            own["chunks"].append(translate(model, self.vocabularies, sources))
+        shares = cast("list[_Share]", self.processes.gather(own))
+        if any(share["interrupted"] for share in shares):
+            return None
+        turns = zip_longest(*(share["chunks"] for share in shares), fillvalue=[])
+        return [text for turn in turns for chunk in turn for text in chunk]

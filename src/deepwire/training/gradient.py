@@ -1,0 +1,89 @@
+"""The gradient of an update: a sum over its micro-batches and processes, divided by all its target tokens.
+
+Each process goes through its share of the micro-batches, and the sums meet once an update, when all have
+finished theirs. DistributedDataParallel adds up inside the backward pass instead, which hides the time of the
+network behind that of the last micro-batch. But it needs the same number of passes in every process, where a
+share here may have any, and a process that ran out of memory within a pass would leave the others waiting in
+the middle of a sum. Here nothing is exchanged until all processes have said that they got through.
+"""
+
+from __future__ import annotations
+
+import gc
+
+import torch
+from torch import Tensor
+
+from deepwire.errors import ResourceError
+from deepwire.training.feed import DeviceBatch, DeviceUpdate
+from deepwire.training.trainer import Trainer
+
+
+def make_gradient(trainer: Trainer, update: DeviceUpdate) -> tuple[Tensor, Tensor]:
+    """Set the gradient of the loss per target token; returns the sums of smoothed loss and nll, in nats.
+
+    If memory runs out in any process, all cut their micro-batches in half and make the update again.
+
+    Raises:
+        ResourceError: If memory does not suffice for a single sentence pair.
+    """
+    processes, parameters = trainer.processes, list(trainer.optimizer.parameters.values())
+    while True:
+        pieces = [piece for batch in update.batches for piece in batch.cut(trainer.state.pieces)]
+        sums = _add_up_own(trainer, update, pieces)
+        failed = sums is None
+        hopeless = failed and all(len(piece.source) == 1 for piece in pieces)
+        # A process without a share has no gradients, but must know which parameters have one elsewhere.
+        used = [parameter.grad is not None for parameter in parameters]
+        failures, hopes_gone, *counts = processes.total([failed, hopeless, *used])
+        if sums is not None and not failures:
+            break
+        _make_room(trainer, update.number, hopeless=hopes_gone > 0)
+    learning = [parameter for parameter, count in zip(parameters, counts, strict=True) if count]
+    gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in learning]
+    *gradients, loss, nll = processes.add_up([*gradients, *sums])
+    for parameter, gradient in zip(learning, gradients, strict=True):
+        parameter.grad = gradient
+    return loss, nll
+
+
+def _add_up_own(
+    trainer: Trainer, update: DeviceUpdate, pieces: list[DeviceBatch]
+) -> tuple[Tensor, Tensor] | None:
+    """Forward and backward passes over the share of this process; None if memory ran out."""
+    torch.manual_seed(trainer.seed_of(update.number))
+    trainer.optimizer.zero_grad()
+    loss, nll = trainer.zero(), trainer.zero()
+    try:
+        for batch in pieces:
+            with trainer.numerics.autocast():
+                sums = trainer.loss(batch.source, batch.target_input, batch.target_output, *trainer.smoothing)
+            torch.autograd.backward(sums.smoothed / update.target_tokens)
+            loss += sums.smoothed.detach()
+            nll += sums.nll
+    except RuntimeError as error:
+        if not _out_of_memory(error):
+            raise
+        return None
+    return loss, nll
+
+
+def _make_room(trainer: Trainer, update: int, *, hopeless: bool) -> None:
+    """Free what the failed attempt left, and halve the micro-batches from here on."""
+    if hopeless:
+        raise ResourceError(
+            f"out of memory at update {update} with a single sentence pair",
+            "make the model smaller, lower data.filters.max_length, or free memory; the same command goes on",
+        )
+    trainer.optimizer.zero_grad()
+    gc.collect()
+    if trainer.device.type == "cuda":
+        torch.cuda.empty_cache()
+    trainer.state.pieces *= 2
+    trainer.recorder.say(
+        f"u {update} out of memory: from here on micro-batches are cut in {trainer.state.pieces}"
+    )
+
+
+def _out_of_memory(error: RuntimeError) -> bool:
+    return isinstance(error, torch.OutOfMemoryError) or "can't allocate memory" in str(error)

@@ -1,0 +1,88 @@
+"""The processes that train one model together, and everything they say to each other.
+
+Training is written once, for any number of processes. With one, each function here gives back what it is
+given, and torch.distributed is not even imported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+from torch import Tensor
+
+Result = TypeVar("Result")
+
+
+class Processes:
+    """One process, alone.
+
+    Everything that talks must be called by all processes in the same order.
+
+    Attributes:
+        rank: The number of this process, from 0.
+        count: How many there are.
+        local_rank, local_count: The same on this machine.
+    """
+
+    def __init__(self, rank: int = 0, count: int = 1, local_rank: int = 0, local_count: int = 1) -> None:
+        self.rank, self.count = rank, count
+        self.local_rank, self.local_count = local_rank, local_count
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the process that writes files and talks to the user."""
+        return self.rank == 0
+
+    def total(self, numbers: Sequence[float]) -> list[float]:
+        """The sums over the processes. The numbers are in host memory; the device is not waited for."""
+        return list(numbers)
+
+    def add_up(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The sums over the processes of tensors that have the same shapes in each, in new memory."""
+        return list(tensors)
+
+    def copy_from_main(self, tensors: Sequence[Tensor]) -> None:
+        """Overwrite the tensors with those of the main process."""
+
+    def gather(self, value: object) -> list[object]:
+        """The value of each process in the order of ranks; values are what JSON can hold."""
+        return [value]
+
+    def from_main(self, value: object) -> object:
+        """The value of the main process; those of others are ignored. Values are what JSON can hold."""
+        return value
+
+    def main_first(self, work: Callable[[], Result]) -> Result:
+        """Do the same work in every process, in the main process first; if it fails there, nobody else tries.
+
+        It may take any time.
+        """
+        return work()
+
+    def require_same(self, tensors: Sequence[Tensor], what: str) -> None:
+        """See that the tensors are the same in all processes, bit for bit.
+
+        Raises:
+            ResourceError: If they are not; `what` says what they are.
+        """
+
+
+@contextmanager
+def joined() -> Iterator[Processes]:
+    """The processes of this job: those that torchrun started, or this one alone.
+
+    When a process fails, the first to do so lets its error out; the others end silently, because theirs are
+    the same or mere consequences.
+    """
+    # Only torchrun sets the first; the second is found in the environment of many a cluster.
+    if "TORCHELASTIC_RUN_ID" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
+        yield Processes()
+        return
+    # It takes a while to import, and one process does without.
+    from deepwire.training.torchrun import connected
+
+    with connected() as processes:
+        yield processes

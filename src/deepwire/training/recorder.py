@@ -1,0 +1,200 @@
+"""What a run leaves on the disk and on the screen as it goes: the business of one process among several."""
+
+from __future__ import annotations
+
+import json
+from typing import Protocol
+
+from deepwire.checkpoint.files import disk_errors, write_json, write_text
+from deepwire.checkpoint.retention import Checkpoint, among_best
+from deepwire.model.translator import TranslationModel
+from deepwire.training.ending import Ending
+from deepwire.training.job import Job
+from deepwire.training.meter import Averages
+from deepwire.training.metrics_log import MetricsLog
+from deepwire.training.optimizer import Optimizer
+from deepwire.training.progress import Display, Standing
+from deepwire.training.saving import save_checkpoint
+from deepwire.training.state import TrainingState
+from deepwire.training.tensorboard import EventWriter
+from deepwire.training.validation import Validation
+
+
+class Recorder(Protocol):
+    """Takes down what happens in a run."""
+
+    def say(self, text: str) -> None:
+        """Show one line."""
+
+    def move(self, standing: Standing) -> None:
+        """Show how far the run has come."""
+
+    def train(self, state: TrainingState, averages: Averages, standing: Standing) -> None:
+        """Record the averages of an interval of updates."""
+
+    def skipped(self, update: int, lines: list[int]) -> None:
+        """Record an update that was not finite, and the numbers of its pairs, from 1."""
+
+    def valid(self, state: TrainingState, found: Validation, seconds: float) -> None:
+        """Record a validation that took so many seconds."""
+
+    def among_best(self, state: TrainingState) -> bool:
+        """Whether a checkpoint with these scores would be one of the best."""
+
+    def save(
+        self, model: TranslationModel, optimizer: Optimizer, state: TrainingState, *, asked: bool
+    ) -> None:
+        """Write a checkpoint; say so where the user asked for it.
+
+        Raises:
+            ResourceError: If the disk is full.
+        """
+
+    def end(self, state: TrainingState, ending: Ending) -> None:
+        """Record how the run ended."""
+
+    def best(self) -> Checkpoint | None:
+        """The best checkpoint, or the newest where nothing was scored; None if nothing was saved."""
+
+
+class SilentRecorder:
+    """Records nothing: another process does."""
+
+    def say(self, text: str) -> None:
+        """Do nothing."""
+
+    def move(self, standing: Standing) -> None:
+        """Do nothing."""
+
+    def train(self, state: TrainingState, averages: Averages, standing: Standing) -> None:
+        """Do nothing."""
+
+    def skipped(self, update: int, lines: list[int]) -> None:
+        """Do nothing."""
+
+    def valid(self, state: TrainingState, found: Validation, seconds: float) -> None:
+        """Do nothing."""
+
+    def among_best(self, state: TrainingState) -> bool:  # noqa: ARG002 - the contract of Recorder
+        """Not known here."""
+        return False
+
+    def save(
+        self, model: TranslationModel, optimizer: Optimizer, state: TrainingState, *, asked: bool
+    ) -> None:
+        """Do nothing."""
+
+    def end(self, state: TrainingState, ending: Ending) -> None:
+        """Do nothing."""
+
+    def best(self) -> Checkpoint | None:
+        """Not known here."""
+        return None
+
+
+class RunRecorder:
+    """Writes the files of the run directory and the lines of the log.
+
+    Args:
+        job: What is trained.
+        display: The terminal and ``log.txt``.
+        metrics: ``metrics.jsonl``.
+        events: TensorBoard.
+    """
+
+    def __init__(self, job: Job, display: Display, metrics: MetricsLog, events: EventWriter) -> None:
+        self._job, self._run = job, job.run
+        self._display, self._metrics, self._events = display, metrics, events
+
+    def say(self, text: str) -> None:
+        """Show one line, and append it to ``log.txt``."""
+        self._display.say(text)
+
+    def move(self, standing: Standing) -> None:
+        """Advance the bar."""
+        self._display.move(standing)
+
+    def train(self, state: TrainingState, averages: Averages, standing: Standing) -> None:
+        """Record the averages of an interval of updates."""
+        values = {
+            "loss": averages.loss,
+            "nll": averages.nll,
+            "perplexity": averages.perplexity,
+            "learning_rate": standing.learning_rate,
+            "gradient_norm": averages.gradient_norm,
+            "tokens_per_second": averages.tokens_per_second,
+        }
+        self._metrics.write(
+            {
+                "kind": "train",
+                "update": state.update,
+                "epoch": state.epochs,
+                "target_tokens": state.target_tokens,
+                **values,
+                "seconds": standing.seconds,
+                "memory": standing.memory,
+            }
+        )
+        self._events.write("train", state.update, values)
+        self._display.train_line(standing, averages)
+
+    def skipped(self, update: int, lines: list[int]) -> None:
+        """Record an update that was not finite, in ``bad_batch.jsonl``."""
+        path = self._run.bad_batch
+        self.say(
+            f"u {update} skipped: loss or gradient is not finite; pairs {_few(lines)}, all in {path.name}"
+        )
+        with disk_errors(path), path.open("a") as file:
+            file.write(json.dumps({"update": update, "lines": lines}) + "\n")
+
+    def valid(self, state: TrainingState, found: Validation, seconds: float) -> None:
+        """Record a validation, and its translations in ``valid/``."""
+        if found.translations:
+            self._run.translations.mkdir(exist_ok=True)
+            path = self._run.translations / f"update-{state.update:06d}.txt"
+            write_text(path, "".join(f"{line}\n" for line in found.translations))
+        self._metrics.write(
+            {
+                "kind": "valid",
+                "update": state.update,
+                "epoch": state.epochs,
+                **found.scores,
+                "seconds": seconds,
+            }
+        )
+        self._events.write("valid", state.update, found.scores)
+        best = self._among_best(found.scores, 1)
+        metric = self._job.config.validation.metric
+        self._display.valid_line(state.update, found.scores, f"best {metric} so far" if best else "")
+
+    def among_best(self, state: TrainingState) -> bool:
+        """Whether a checkpoint with these scores would be one of the best that are kept."""
+        return self._among_best(state.scores, self._job.config.checkpoint.keep_best)
+
+    def _among_best(self, scores: dict[str, float], count: int) -> bool:
+        metric = self._job.config.validation.metric
+        return among_best(self._run.checkpoints(), metric, scores.get(metric), count)
+
+    def save(
+        self, model: TranslationModel, optimizer: Optimizer, state: TrainingState, *, asked: bool
+    ) -> None:
+        """Write a checkpoint; say so where the user asked for it."""
+        self._metrics.sync()
+        path = save_checkpoint(self._job, model, optimizer, state)
+        if asked:
+            self.say(f"u {state.update} saved {path}")
+
+    def end(self, state: TrainingState, ending: Ending) -> None:
+        """Record how the run ended, in ``DONE`` where it is complete."""
+        if ending.finished:
+            write_json(self._run.done, {"update": state.update, "reason": ending.reason})
+        self.say(f"stopped at update {state.update}: {ending.reason}")
+
+    def best(self) -> Checkpoint | None:
+        """The best checkpoint, or the newest where nothing was scored; None if nothing was saved."""
+        return self._run.best()
+
+
+def _few(lines: list[int]) -> str:
+    shown = ", ".join(str(line) for line in lines[:5])
+    return shown if len(lines) <= 5 else f"{shown} and {len(lines) - 5} more"
