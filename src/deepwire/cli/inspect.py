@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from deepwire.config.tree import PlainValue
     from deepwire.data.config import DataConfig
     from deepwire.model.config import ModelConfig
+    from deepwire.model.translator import TranslationModel
+
+# What costs are counted for: tokens of a sentence on either side, and target tokens of an update.
+_LENGTH = 25
+_UPDATE_TOKENS = 4096
 
 
 @dataclass(frozen=True)
@@ -38,12 +43,15 @@ def inspect(
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the run file or recipe.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    cost: Annotated[
+        bool, typer.Option("--cost", help="Also count operations and bytes of training and decoding.")
+    ] = False,
     vocabulary_size: Annotated[
         int | None,
         typer.Option(min=5, help="Entries of each side's vocabulary, where none is prepared yet."),
     ] = None,
 ) -> None:
-    """Parameters in total and per part, and the settings of the architecture.
+    """Parameters in total and per part, what they cost, and the settings of the architecture.
 
     Examples: deepwire inspect multi30k/depth-lstm-tiny model.d_model=256; deepwire inspect runs/demo --json
     """
@@ -51,12 +59,16 @@ def inspect(
         found = _from_run_file(subject, overrides or [], vocabulary_size)
     else:
         found = _from_model(subject, overrides or [], vocabulary_size)
-    total, groups = _count(found)
+    model = _empty_model(found)
+    total, groups = sum(parameter.numel() for parameter in model.parameters()), model.parameter_groups()
     settings: dict[str, PlainValue] = found.model.model_dump(mode="json")
+    costs = _costs(model) if cost else {}
     if as_json:
-        print(json.dumps(_record(found, total, groups, settings), ensure_ascii=False))
+        print(json.dumps(_record(found, total, groups, settings) | costs, ensure_ascii=False))
         return
     _print(found, total, groups, settings)
+    if cost:
+        sys.stdout.write(f"\n{_cost_text(costs['cost'])}\n")
 
 
 def _is_run_file(name: str) -> bool:
@@ -117,15 +129,47 @@ def _from_model(name: str, overrides: list[str], vocabulary_size: int | None) ->
     return _Subject(str(folder), "model", model, source, target, "the model")
 
 
-def _count(subject: _Subject) -> tuple[int, dict[str, int]]:
-    """(all parameters, parameters per part); no memory is taken for the values."""
-    import torch
+def _empty_model(subject: _Subject) -> TranslationModel:
+    """The model without memory for its values."""
+    from deepwire.model.cost import empty_model
 
-    from deepwire.model.build import build_model
+    return empty_model(subject.model, subject.source_vocabulary, subject.target_vocabulary)
 
-    with torch.device("meta"):
-        model = build_model(subject.model, subject.source_vocabulary, subject.target_vocabulary)
-    return sum(parameter.numel() for parameter in model.parameters()), model.parameter_groups()
+
+def _costs(model: TranslationModel) -> dict[str, dict[str, float]]:
+    """What a target token of training and a step of decoding one sentence cost, under the key ``cost``."""
+    from deepwire.model.cost import encoding_operations, step_cost, training_cost
+
+    training = training_cost(
+        model, source_length=_LENGTH, target_length=_LENGTH, sentences=_UPDATE_TOKENS // _LENGTH
+    )
+    step = step_cost(model, sentences=1, beam=1, source_length=_LENGTH, position=_LENGTH // 2)
+    return {
+        "cost": {
+            "length": _LENGTH,
+            "training_operations": training.operations,
+            "output_operations": training.output,
+            "training_bytes_kept": training.kept,
+            "training_bytes_moved": training.moved,
+            "encoding_operations": encoding_operations(model, _LENGTH),
+            "step_operations": step.operations,
+            "step_bytes_read": step.read,
+        }
+    }
+
+
+def _cost_text(cost: dict[str, float]) -> str:
+    mega = {name: f"{value / 1e6:,.2f}" for name, value in cost.items()}
+    return "\n".join(
+        (
+            f"cost with {_LENGTH} source and {_LENGTH} target tokens a sentence, in float32",
+            f"training, a target token: {mega['training_operations']} MFLOP (output projection "
+            f"{mega['output_operations']}), {mega['training_bytes_kept']} MB kept for the backward pass, "
+            f"{mega['training_bytes_moved']} MB moved",
+            f"decoding, one hypothesis: {mega['encoding_operations']} MFLOP to encode, then "
+            f"{mega['step_operations']} MFLOP and {mega['step_bytes_read']} MB read a token",
+        )
+    )
 
 
 def _record(
