@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +18,9 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.training.config import TrainingConfig
 from deepwire.training.job import Job
+
+# Makes `job_of_processes` importable from the tests of this folder.
+sys.path.insert(0, str(Path(__file__).parent))
 
 WORDS = [letter * count for letter in "abcdefgh" for count in (1, 2)]
 MODEL = {

@@ -1,7 +1,7 @@
 """The processes that train one model together, and everything they say to each other.
 
 Training is written once, for any number of processes. With one, each function here gives back what it is
-given, and torch.distributed is not even imported.
+given, and nothing is connected.
 """
 
 from __future__ import annotations
@@ -81,8 +81,7 @@ def joined() -> Iterator[Processes]:
     if "TORCHELASTIC_RUN_ID" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
         yield Processes()
         return
-    # It takes a while to import, and one process does without.
-    from deepwire.training.torchrun import connected
+    from deepwire.training.torchrun import connected  # it stands on this module
 
     with connected() as processes:
         yield processes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -24,6 +25,8 @@ Result = TypeVar("Result")
 # Processes wait for each other this long, and so for the slowest disk; one that dies is noticed at once.
 _PATIENCE = timedelta(minutes=30)
 _POLL_SECONDS = 0.1
+# A process that ends because of another lets that one end first, so that torchrun names the right one.
+_COURTESY_SECONDS = 5.0
 _BUCKET_BYTES = 32 << 20
 # Names in the store that torchrun keeps for the job.
 _FAILURES, _REASON, _STEP = "deepwire/failures", "deepwire/reason", "deepwire/step"
@@ -144,6 +147,7 @@ class TorchrunProcesses(Processes):
             if first:
                 self._store.set(_REASON, f"process {self.rank} of {self.count} failed: {_line(error)}")
         if not first:
+            time.sleep(_COURTESY_SECONDS)
             raise SystemExit(error.exit_code if isinstance(error, DeepwireError) else 1) from error
         if not isinstance(error, DeepwireError | KeyboardInterrupt):
             traceback.print_exception(error)
@@ -162,7 +166,7 @@ class TorchrunProcesses(Processes):
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            reason = f"another process ended without a word: {_line(error)}"
+            reason = f"another process ended without a word ({_connection(error)})"
             with suppress(RuntimeError):
                 if self._store.check([_REASON]):
                     reason = self._store.get(_REASON).decode()
@@ -213,6 +217,11 @@ def _bytes(value: object) -> Tensor:
 def _value(data: Tensor) -> object:
     value: object = json.loads(data.numpy().tobytes())
     return value
+
+
+def _connection(error: RuntimeError) -> str:
+    """What gloo or nccl say, without the place in their code and the advice."""
+    return re.sub(r"^\[\S*\] ", "", _line(error).removeprefix("RuntimeError: ")).partition(". ")[0]
 
 
 def _line(error: BaseException) -> str:

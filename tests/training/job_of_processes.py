@@ -1,0 +1,179 @@
+"""Training in several forked processes, which start at once because torch is imported already.
+
+They find what torchrun would give them: ranks in the environment, and a store that outlives them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch.distributed import TCPStore
+
+# What the forked processes need is imported once, here.
+import deepwire.cli.train
+import deepwire.decoding.translator
+import deepwire.evaluation.metrics
+import deepwire.runfile
+import deepwire.training.start  # noqa: F401
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.cli.main import main
+from deepwire.training import torchrun
+
+CLOCKS = ("seconds", "tokens_per_second", "memory")
+UPDATES = 12
+RUN_FILE = f"""
+seed: 3
+data:
+  source: src
+  target: trg
+  train: train
+  valid: valid
+  prepared: prepared
+  vocabulary: {{type: bpe, size: 40, byte_fallback: false, sampling: 0.2}}
+model:
+  d_model: 16
+  heads: 2
+  feed_forward: 32
+  dropout: 0.2
+  encoder: {{layers: 1}}
+  decoder: {{layers: 1}}
+training:
+  max_updates: {UPDATES}
+  batch_tokens: 300
+  micro_batch_tokens: 130
+  log_every: 1
+  schedule: {{peak: 0.01, warmup: 4}}
+  validation: {{every: 6}}
+  checkpoint: {{every: 3, keep_last: 2}}
+  precision: fp32
+  device: cpu
+"""
+# Without random numbers the losses do not depend on the number of processes.
+EXACT = ("model.dropout=0", "data.vocabulary.sampling=0")
+Patch = Callable[[int], object]
+
+
+def nothing(_rank: int) -> None:
+    """Patch nothing."""
+
+
+class Running:
+    """Processes that train."""
+
+    def __init__(self, children: list[int], store: int) -> None:
+        self.children, self._store = children, store
+
+    def signal(self, number: signal.Signals, *ranks: int) -> None:
+        for rank in ranks or range(len(self.children)):
+            os.kill(self.children[rank], number)
+
+    def wait(self, seconds: float = 60) -> list[int]:
+        """The exit codes by rank, or minus the signal; what still runs after the time is killed, and -9."""
+        deadline, codes = time.monotonic() + seconds, dict.fromkeys(self.children, None)
+        while None in codes.values():
+            for child in [child for child, code in codes.items() if code is None]:
+                if time.monotonic() > deadline:
+                    os.kill(child, signal.SIGKILL)
+                ended, status = os.waitpid(child, os.WNOHANG)
+                codes[child] = os.waitstatus_to_exitcode(status) if ended else None
+            time.sleep(0.005)
+        os.kill(self._store, signal.SIGKILL)
+        os.waitpid(self._store, 0)
+        return list(codes.values())
+
+
+class Launcher:
+    """Runs ``deepwire train`` on a toy corpus in ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.output = folder / "output.txt"
+        generator = random.Random(1)
+        for name, count in (("train", 120), ("valid", 13)):
+            lines = [
+                "".join(generator.choices("abcdefgh ", k=generator.randint(5, 20))) for _ in range(count)
+            ]
+            (folder / f"{name}.src").write_text("".join(f"x{line}\n" for line in lines))
+            (folder / f"{name}.trg").write_text("".join(f"{line[::-1]}x\n" for line in lines))
+        (folder / "run.yaml").write_text(RUN_FILE)
+
+    def run_directory(self, name: str) -> RunDirectory:
+        return RunDirectory(self.folder / name)
+
+    def begin(self, name: str, count: int, *settings: str, patch: Patch = nothing) -> Running:
+        """Start training in ``name``; ``patch`` is called with the rank in each process."""
+        self.output.write_text("")
+        store, port = self._store()
+        arguments = ["train", str(self.folder / "run.yaml"), f"run={self.folder / name}", *settings]
+        return Running([self._fork(rank, count, port, arguments, patch) for rank in range(count)], store)
+
+    def train(self, name: str, count: int, *settings: str, patch: Patch = nothing) -> list[int]:
+        """Train to the end; gives the exit codes."""
+        return self.begin(name, count, *settings, patch=patch).wait()
+
+    def text(self) -> str:
+        """All that the processes of the last job have shown."""
+        return self.output.read_text()
+
+    def outcome(self, name: str, update: int = UPDATES) -> tuple[list[dict[str, object]], list[str]]:
+        """All metrics without clocks, and the digests of weights and moments at the end."""
+        run = self.run_directory(name)
+        lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+        metrics = [{key: value for key, value in line.items() if key not in CLOCKS} for line in lines]
+        manifest = json.loads((run.checkpoint_path(update) / "manifest.json").read_text())
+        names = ("model.safetensors", "optimizer.safetensors")
+        return metrics, [manifest["files"][name]["blake2b"] for name in names]
+
+    def weights(self, name: str, update: int = UPDATES) -> dict[str, torch.Tensor]:
+        return load_file(self.run_directory(name).checkpoint_path(update) / "model.safetensors")
+
+    def _store(self) -> tuple[int, int]:
+        """A process that keeps the store, as that of torchrun does, and its port."""
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            os.write(writing, str(store.port).encode())
+            while True:
+                signal.pause()
+        os.close(writing)
+        with os.fdopen(reading, "rb") as pipe:
+            return child, int(pipe.read(5))
+
+    def _fork(self, rank: int, count: int, port: int, arguments: list[str], patch: Patch) -> int:
+        child = os.fork()
+        if child:
+            return child
+        code: object = 99
+        try:
+            torch.set_num_threads(1)
+            # Nobody is there to name the process that failed first.
+            torchrun._COURTESY_SECONDS = 0
+            os.environ |= {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(count),
+                "LOCAL_WORLD_SIZE": str(count),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+                "TORCHELASTIC_RUN_ID": "test",
+                "TORCHELASTIC_USE_AGENT_STORE": "True",
+            }
+            with self.output.open("a", buffering=1) as output:
+                sys.stdout = sys.stderr = output
+                patch(rank)
+                try:
+                    code = main(arguments)
+                except SystemExit as end:
+                    code = end.code
+        finally:
+            os._exit(code if isinstance(code, int) else 98)
