@@ -35,6 +35,7 @@ SYSTEMS: Mapping[str, tuple[int, int, tuple[str, ...]]] = {
     "dlcl-post-norm-30-6": (30, 6, ("connection=post_norm", "aggregation=dlcl")),
     "post-norm-24-24": (24, 24, ("connection=post_norm",)),
     "depth-lstm-24-24": (24, 24, ("connection=depth_lstm",)),
+    "depth-lstm-24-24-open": (24, 24, ("connection={type: depth_lstm, forget_bias: 2}",)),
     "post-norm-60-12": (60, 12, ("connection=post_norm",)),
     "gtrans-60-12": (60, 12, ("connection=post_norm", "fusion={type: groups, size: SIZE}")),
 }

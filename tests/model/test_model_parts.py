@@ -164,6 +164,17 @@ def test_padding_begins_at_zero_and_stays() -> None:
     assert not table.grad[0].any()
 
 
+def test_forget_gates_may_begin_open() -> None:
+    """What is asked for is the bias of the forget gates alone, in every set of gates."""
+    plain, opened = (
+        small_model({"encoder": {"connection": {"type": "depth_lstm", "forget_bias": bias}}})
+        for bias in (0.0, 2.0)
+    )
+    for before, after in zip(plain.encoder.connection.gates, opened.encoder.connection.gates, strict=True):
+        difference = (after.norm.bias - before.norm.bias).mean(1)
+        assert torch.allclose(difference, torch.tensor([0.0, 2.0, 0.0]), atol=1e-6)
+
+
 def test_a_side_may_have_its_own_positions_and_scale() -> None:
     """Neutron's recurrent decoders: an encoder with positions and scale, a decoder without."""
     settings = {"decoder": {"positions": "none", "scale_embedding": False}}

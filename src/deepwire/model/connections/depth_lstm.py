@@ -66,6 +66,11 @@ class DepthLSTMConfig(_DepthSection):
         "separate",
         description="statistics of the gates' norm: each its own (Eq. 2-4), or joint (Neutron's cells)",
     )
+    forget_bias: float = Field(
+        0.0,
+        description="what the forget gates' bias begins with: 0 as published, so that a cell halves at every "
+        "layer at first; 2 keeps 0.88 of it, which very deep stacks need to start quickly",
+    )
 
     @model_validator(mode="after")
     def _scopes_fit(self) -> DepthLSTMConfig:
@@ -174,7 +179,14 @@ class DepthLSTM(_DepthRecurrent):
         def gates(number: int) -> Gates:
             def make() -> Gates:
                 joint = config.gate_norm == "joint"
-                return Gates(self.input_width, context.dim, context.norm_eps, bias=config.bias, joint=joint)
+                return Gates(
+                    self.input_width,
+                    context.dim,
+                    context.norm_eps,
+                    bias=config.bias,
+                    joint=joint,
+                    forget_bias=config.forget_bias,
+                )
 
             named = f"depth_lstm.gates.{number}"
             return context.shared.get(named, make) if config.gate_scope == "model" else make()

@@ -21,13 +21,17 @@ HiddenKind = Literal["one_layer", "glu", "gelu"]
 class Gates(nn.Module):
     """Input, forget and output gate from one product: sigma(LN(W c + b)), Eq. 2 to 4.
 
-    `weight` stacks W_i, W_f and W_o: `[3 d, width]`.
+    `weight` stacks W_i, W_f and W_o: `[3 d, width]`. The forget gate's norm begins with the bias
+    `forget_bias`.
     """
 
-    def __init__(self, width: int, dim: int, eps: float, *, bias: bool, joint: bool) -> None:
+    def __init__(
+        self, width: int, dim: int, eps: float, *, bias: bool, joint: bool, forget_bias: float = 0.0
+    ) -> None:
         super().__init__()
         self.linear = nn.Linear(width, 3 * dim, bias=bias)
         self.norm = PartsNorm(3, dim, eps=eps, joint=joint)
+        nn.init.constant_(self.norm.bias[1], forget_bias)
 
     def forward(self, both: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Input, forget and output gate, each `[B, T, d]`, of `[O_{i-1} | x]`, `[B, T, width]`."""
