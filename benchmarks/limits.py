@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -179,6 +180,21 @@ def training_limit(cost: TrainingCost, found: Machine, update_tokens: int) -> Tr
         found.copy / cost.least_bytes(update_tokens),
         found.fastest,
     )
+
+
+def operations_per_token(model: TranslationModel, source_length: float, target_length: float) -> float:
+    """Operations of training for each target token of a corpus with these mean lengths.
+
+    Costs are those of whole numbers of tokens; between two source lengths they are nearly straight.
+    """
+    target = max(1, round(target_length))
+    source = source_length * target / target_length
+    low = max(1, math.floor(source))
+    below, above = (
+        training_cost(model, source_length=length, target_length=target).operations
+        for length in (low, low + 1)
+    )
+    return below + (above - below) * (source - low)
 
 
 def decoding_limit(

@@ -6,6 +6,8 @@ Each toolkit trains through its own command line, in its own environment (benchm
 same subwords of Multi30k (examples/multi30k). The toolkits take turns, so that what else the machine does
 slows all alike. A round counts real target tokens a second between two lines of the log, start-up and the
 first updates left out. The result is a Markdown table and the raw figures under benchmarks/results/.
+deepwire takes the faster number format of the machine; peers are run in float32, and in bfloat16 too where
+that is the faster one here and they have it.
 """
 
 from __future__ import annotations
@@ -27,13 +29,44 @@ from pathlib import Path
 
 import machine
 import sentencepiece
+import torch
+from limits import Machine, operations_per_token
 from peers.base import TASKS, Reading, Task, Toolkit
 from peers.deepwire_cli import Deepwire
+from peers.eole import Eole, EoleBfloat16
+from peers.fairseq import Fairseq
 from peers.joeynmt import JoeyNMT
+from peers.marian import Marian, MarianBfloat16
 from peers.opennmt import OpenNMT
+
+from deepwire.model.cost import empty_model
+from deepwire.ops.precision import pick
+from deepwire.runfile import load_run_file
 
 HERE = Path(__file__).resolve().parent
 TEXT = HERE.parent / "examples" / "multi30k"
+# Toolkits and the folders of their environments.
+PEERS: tuple[tuple[type[Toolkit], str], ...] = (
+    (OpenNMT, "opennmt"),
+    (JoeyNMT, "joeynmt"),
+    (Eole, "eole"),
+    (Fairseq, "fairseq"),
+    (Marian, "marian"),
+)
+PEERS_BFLOAT16: tuple[tuple[type[Toolkit], str], ...] = ((EoleBfloat16, "eole"), (MarianBfloat16, "marian"))
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What bounds every toolkit: the products that the model needs, at the rate of the fastest one here."""
+
+    operations_per_token: float
+    operations_per_second: float
+    format: str
+
+    @property
+    def tokens_per_second(self) -> float:
+        return self.operations_per_second / self.operations_per_token
 
 
 @dataclass(frozen=True)
@@ -55,6 +88,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="training-speed-"))
     try:
         corpus = subwords(task, folder)
+        limit = best_possible(task, corpus, folder, options)
         for toolkit in toolkits:
             home(folder, toolkit).mkdir()
             toolkit.prepare(home(folder, toolkit), task, corpus)
@@ -66,7 +100,7 @@ def main() -> None:
     finally:
         shutil.rmtree(folder)
     versions = {toolkit.name: version(toolkit) for toolkit in toolkits}
-    print(write_results(task, rounds, versions, options))
+    print(write_results(task, rounds, versions, limit, options))
 
 
 def arguments() -> argparse.Namespace:
@@ -91,13 +125,32 @@ def arguments() -> argparse.Namespace:
 def chosen(options: argparse.Namespace) -> list[Toolkit]:
     """deepwire, and the peers whose environments are there."""
     found: list[Toolkit] = [Deepwire(Path(sys.executable))]
-    for kind, place in ((OpenNMT, "opennmt"), (JoeyNMT, "joeynmt")):
+    narrow = PEERS_BFLOAT16 if pick(torch.device("cpu"), "auto") is torch.bfloat16 else ()
+    for kind, place in (*PEERS, *narrow):
         python = options.peers / place / "bin" / "python"
         if python.exists():
             found.append(kind(python))
         else:
             print(f"{kind.name} is not set up: benchmarks/peers/setup_{place}.sh {options.peers / place}")
     return [toolkit for toolkit in found if not options.only or toolkit.name in options.only]
+
+
+def best_possible(task: Task, corpus: Path, folder: Path, options: argparse.Namespace) -> Limit:
+    """Count the operations of a target token and measure the machine."""
+    torch.set_num_threads(options.threads)
+    side = folder / "limit"
+    side.mkdir()
+    Deepwire(Path(sys.executable)).prepare(side, task, corpus)
+    model = empty_model(load_run_file(str(side / "run.yaml")).config.model, task.vocabulary, task.vocabulary)
+    source, target = (
+        statistics.mean(
+            len(line.split()) + 1 for line in Path(f"{corpus}.{language}").read_text().splitlines()
+        )
+        for language in (task.source, task.target)
+    )
+    found = Machine.of(machine.measured())
+    operations = operations_per_token(model, source, target)
+    return Limit(operations, found.products[found.fastest], found.fastest)
 
 
 def home(folder: Path, toolkit: Toolkit) -> Path:
@@ -206,11 +259,11 @@ def version(toolkit: Toolkit) -> str:
 
 
 def write_results(
-    task: Task, rounds: list[Round], versions: dict[str, str], options: argparse.Namespace
+    task: Task, rounds: list[Round], versions: dict[str, str], limit: Limit, options: argparse.Namespace
 ) -> str:
     figures = machine.description()
     figures["threads"] = options.threads
-    table = as_table(task, rounds, versions, options, figures)
+    table = as_table(task, rounds, versions, limit, options, figures)
     options.results.mkdir(exist_ok=True)
     stem = options.results / f"training_speed_{task.name}_{time.strftime('%Y-%m-%d')}"
     stem.with_suffix(".md").write_text(table)
@@ -218,6 +271,7 @@ def write_results(
         "task": asdict(task),
         "machine": figures,
         "versions": versions,
+        "limit": asdict(limit) | {"tokens_per_second": limit.tokens_per_second},
         "updates": options.updates,
         "warmup": options.warmup,
         "note": options.note,
@@ -231,6 +285,7 @@ def as_table(
     task: Task,
     rounds: list[Round],
     versions: dict[str, str],
+    limit: Limit,
     options: argparse.Namespace,
     figures: dict[str, object],
 ) -> str:
@@ -245,14 +300,16 @@ def as_table(
         f"Machine: {figures['processor']}, {figures['units']}, {figures['threads']} of {figures['cores']} "
         f"cores, {figures['memory_gib']} GiB.",
         "",
-        "| toolkit | version | tokens/s | lowest | highest | tokens/CPU-s | tokens an update | memory, GiB |",
-        "|---|---|---|---|---|---|---|---|",
+        "| toolkit | version | tokens/s | lowest | highest | share of the limit | tokens/CPU-s "
+        "| tokens an update | memory, GiB |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, text in versions.items():
         own = [found for found in rounds if found.toolkit == name]
         rates = [found.tokens_per_second for found in own]
         lines.append(
             f"| {name} | {text} | {statistics.median(rates):.0f} | {min(rates):.0f} | {max(rates):.0f} "
+            f"| {statistics.median(rates) / limit.tokens_per_second:.0%} "
             f"| {statistics.median(found.tokens_per_cpu_second for found in own):.0f} "
             f"| {statistics.mean(found.tokens_per_update for found in own):.0f} "
             f"| {max(found.peak_gib for found in own):.2f} |"
@@ -263,6 +320,10 @@ def as_table(
         "CPU time of the training process, which other work on the machine changes less (compare it on one "
         "thread: more threads wait busily). Tokens are real ones with the end of sentence, no padding. "
         "Memory is the peak resident set of the largest process.",
+        "",
+        f"Limit: {limit.tokens_per_second:.0f} tokens/s, {limit.operations_per_token / 1e6:.1f} MFLOP a "
+        f"token at {limit.operations_per_second / 1e9:.0f} GFLOP/s ({limit.format}, the fastest product that "
+        "was measured before the rounds); tokens of padding count for nobody.",
     ]
     if options.note:
         lines += ["", options.note]

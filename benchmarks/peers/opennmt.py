@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
-from datetime import datetime
 from pathlib import Path
 
 from peers.base import Reading, Task, Toolkit
-
-# Its log: [2026-01-31 12:00:00,123 INFO] Step 5/ 40; ... bsz: 3800/3900/270; ...
-# bsz counts source tokens, target tokens and sentences of a batch.
-_LINE = re.compile(r"^\[([\d-]+ [\d:]+,\d+) INFO\] Step\s+(\d+)/.*bsz:\s*(\d+)/\s*(\d+)/", re.MULTILINE)
+from peers.log_lines import step_lines
 
 
 class OpenNMT(Toolkit):
@@ -72,11 +67,4 @@ class OpenNMT(Toolkit):
         ]
 
     def readings(self, output: str, run: Path) -> list[Reading]:  # noqa: ARG002
-        found: list[Reading] = []
-        tokens, before = 0.0, 0
-        for when, step, _, target in _LINE.findall(output):
-            tokens += int(target) * (int(step) - before)
-            before = int(step)
-            stamp = datetime.strptime(when, "%Y-%m-%d %H:%M:%S,%f").timestamp()
-            found.append(Reading(before, stamp, tokens))
-        return found
+        return step_lines(output)

@@ -1,0 +1,37 @@
+"""Marian of transformers 5.23, through inside/marian_train.py: there is no command of its own."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from peers.base import Reading, Task, Toolkit
+
+_SCRIPT = Path(__file__).parent / "inside" / "marian_train.py"
+
+
+class Marian(Toolkit):
+    name = "HF Marian"
+    version_code = "import torch, transformers as t; print(t.__version__, 'torch', torch.__version__)"
+    precision = "fp32"
+
+    def prepare(self, folder: Path, task: Task, corpus: Path) -> None:
+        files = {"source": f"{corpus}.{task.source}", "target": f"{corpus}.{task.target}"}
+        settings = asdict(task) | files | {"precision": self.precision}
+        (folder / "settings.json").write_text(json.dumps(settings, indent=1))
+
+    def command(self, folder: Path, updates: int, log_every: int, run: Path) -> list[str]:
+        settings = json.loads((folder / "settings.json").read_text())
+        path = run / "settings.json"
+        path.write_text(json.dumps(settings | {"updates": updates, "log_every": log_every}, indent=1))
+        return [str(self.python), str(_SCRIPT), str(path)]
+
+    def readings(self, output: str, run: Path) -> list[Reading]:  # noqa: ARG002
+        records = [json.loads(line) for line in output.splitlines() if line.startswith('{"update"')]
+        return [Reading(each["update"], each["time"], each["target_tokens"]) for each in records]
+
+
+class MarianBfloat16(Marian):
+    name = "HF Marian bf16"
+    precision = "bf16"
