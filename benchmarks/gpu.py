@@ -69,6 +69,8 @@ DATA_SHEET: Mapping[str, float] = {
 # Shapes of the recurrence: positions, and sentences times width.
 RECURRENCES = [(32, 800 * 512), (64, 400 * 512), (256, 100 * 512), (1024, 25 * 512)]
 SPREAD_OF_LENGTHS = 0.6
+# Added to the logits of the end: low enough, and sums of log-probabilities keep their digits.
+UNLIKELY = -1000.0
 
 
 @dataclass(frozen=True)
@@ -350,7 +352,7 @@ def end_late(model: TranslationModel) -> None:
     if bias is None:
         sys.exit("error: a model without output bias cannot be kept from ending: set model.bias.output")
     with torch.no_grad():
-        bias[EOS] = -1e4
+        bias[EOS] = UNLIKELY
 
 
 def decode(

@@ -28,7 +28,9 @@ class Marian(Toolkit):
         return [str(self.python), str(_SCRIPT), str(path)]
 
     def readings(self, output: str, run: Path) -> list[Reading]:  # noqa: ARG002
-        records = [json.loads(line) for line in output.splitlines() if line.startswith('{"update"')]
+        # The last line may be half written while the run goes on.
+        lines = [line for line in output.splitlines() if line.startswith('{"update"') and line.endswith("}")]
+        records = [json.loads(line) for line in lines]
         return [Reading(each["update"], each["time"], each["target_tokens"]) for each in records]
 
 

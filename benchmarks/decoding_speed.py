@@ -1,0 +1,350 @@
+"""Decoding speed of deepwire and CTranslate2 with the same model on the same sentences.
+
+    python benchmarks/decoding_speed.py [--peers ~/.cache/deepwire-peers] [--rounds 3] ...
+    python benchmarks/decoding_speed.py MODEL --text FILE --reference FILE ...
+
+Without MODEL: a Transformer of 6 + 6 layers, d 512 and 32,000 words with random weights, 15 subwords in and
+15 out. With a trained plain Transformer (run directory or model directory): the lines of FILE, and BLEU of
+what comes out. Subwords to subwords: text is segmented before and joined after the clock. The model is handed
+to CTranslate2 as it is (peers/ctranslate2_model.py), so both give nearly the same translations; how
+many are equal is counted. Rounds take turns; each is a process of its own that translates a little before the
+clock starts. Writes a Markdown table and the raw figures under benchmarks/results/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypedDict, cast
+
+import machine
+import torch
+from peers.ctranslate2_model import CannotExportError, export
+
+import deepwire
+from deepwire.checkpoint.locate import resolve
+from deepwire.checkpoint.store import load_model
+from deepwire.data.vocabulary import EOS
+from deepwire.decoding.batching import batches_by_length, padded
+from deepwire.decoding.config import DecodingConfig
+from deepwire.decoding.search import search
+from deepwire.errors import DeepwireError
+from deepwire.evaluation.metrics import corpus_score
+from deepwire.model.build import build_model
+from deepwire.model.translator import TranslationModel
+from deepwire.ops.precision import pick, set_fp32_matmul
+from deepwire.runfile import load_run_file
+
+HERE = Path(__file__).resolve().parent
+RANDOM = ("papers/neutron-base", 32_000, 15)
+# Added to the logits of the end: low enough, and sums of log-probabilities keep their digits.
+UNLIKELY = -1000.0
+FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+class Job(TypedDict):
+    """What a round of any toolkit is told; deepwire reads `origin`, CTranslate2 `model`."""
+
+    origin: dict[str, str | int | list[str]]
+    model: str
+    source: list[list[int]]
+    settings: list[dict[str, int]]
+    threads: int
+    length_penalty: float
+    shortest: int
+    longest: int
+
+
+def main() -> None:
+    if len(sys.argv) == 4 and sys.argv[1] == "--worker":
+        job = json.loads(Path(sys.argv[3]).read_text())
+        work(cast("Job", job), sys.argv[2])
+        return
+    options = arguments()
+    folder = Path(tempfile.mkdtemp(prefix="decoding-speed-"))
+    try:
+        model, task = prepare(options, folder)
+        toolkits = chosen(options, model, folder)
+        rounds: list[dict[str, object]] = []
+        for number in range(options.rounds):
+            names = list(toolkits)
+            for name in names if number % 2 == 0 else reversed(names):
+                rounds += one_round(name, toolkits[name], task, folder, options)
+    except (DeepwireError, CannotExportError, OSError) as error:
+        sys.exit(f"error: {error}")
+    finally:
+        shutil.rmtree(folder)
+    print(write_results(rounds, task, model, options))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model", nargs="?", metavar="MODEL")
+    parser.add_argument("--text", type=Path, help="source text, a sentence a line, .gz or not")
+    parser.add_argument("--reference", type=Path, help="its translation, for BLEU")
+    parser.add_argument(
+        "--sentences", type=int, default=200, help="how many; all lines have it as their limit"
+    )
+    parser.add_argument("--beam", type=int, nargs="+", default=[4, 1])
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 64, 512], help="sentences at a time")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--recipe", default=RANDOM[0], help="of the random model")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes to that recipe")
+    parser.add_argument("--vocabulary-size", type=int, default=RANDOM[1], help="of the random model")
+    parser.add_argument("--length", type=int, default=RANDOM[2], help="subwords of its sentences")
+    parser.add_argument("--peers", type=Path, default=Path("~/.cache/deepwire-peers").expanduser())
+    parser.add_argument("--results", type=Path, default=HERE / "results")
+    parser.add_argument("--note", help="a remark for the results, such as what else the machine was doing")
+    options = parser.parse_args()
+    if options.model is not None and options.text is None:
+        parser.error("a trained model needs --text")
+    return options
+
+
+def prepare(options: argparse.Namespace, folder: Path) -> tuple[TranslationModel, Job]:
+    """The model in float32, and what every toolkit is told."""
+    if options.model is None:
+        model = random_model(options.recipe, options.set, options.vocabulary_size)
+        generator = torch.Generator().manual_seed(1)
+        shape = (options.sentences, options.length - 1)
+        drawn = torch.randint(EOS + 2, options.vocabulary_size, shape, generator=generator)
+        source = [[*row, EOS] for row in drawn.tolist()]
+        origin = {"recipe": options.recipe, "set": options.set, "vocabulary": options.vocabulary_size}
+        limits = (options.length, options.length)
+    else:
+        # A run that goes on has another best checkpoint tomorrow: every round reads this folder.
+        folder_of_model = resolve(options.model)
+        loaded = load_model(folder_of_model, torch.device("cpu"), torch.float32)
+        model = loaded.model
+        if loaded.metadata.get("source_bos") is True:
+            raise CannotExportError("data.source_bos is not supported by this comparison")
+        source = [
+            [*loaded.vocabularies.source.encode(line), EOS] for line in lines(options.text, options.sentences)
+        ]
+        origin = {"name": str(folder_of_model)}
+        limits = (1, 256)
+    return model, Job(
+        origin=origin,
+        model=str(folder / "exported"),
+        source=source,
+        settings=[{"beam": beam, "batch": batch} for beam in options.beam for batch in options.batch],
+        threads=options.threads,
+        length_penalty=0.0,
+        shortest=limits[0],
+        longest=limits[1],
+    )
+
+
+def random_model(recipe: str, overrides: Sequence[str], vocabulary: int) -> TranslationModel:
+    """The same weights in every process."""
+    torch.manual_seed(1)
+    config = load_run_file(recipe, overrides).config.model
+    return build_model(config, vocabulary, vocabulary).eval()
+
+
+def lines(path: Path, count: int) -> list[str]:
+    """The first lines of a file, .gz or not."""
+    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open() as file:
+        return [line.rstrip("\n") for line, _ in zip(file, range(count), strict=False)]
+
+
+def chosen(
+    options: argparse.Namespace, model: TranslationModel, folder: Path
+) -> Mapping[str, tuple[list[str], dict[str, str]]]:
+    """Command and settings of each toolkit; a job is appended to the command."""
+    own = (sys.executable, str(Path(__file__).resolve()), "--worker")
+    formats = ["fp32", "bf16"] if pick(torch.device("cpu"), "auto") is torch.bfloat16 else ["fp32"]
+    found: dict[str, tuple[list[str], dict[str, str]]] = {
+        f"deepwire {name}": ([*own, name], {}) for name in formats
+    }
+    python = options.peers / "ctranslate2" / "bin" / "python"
+    if not python.exists():
+        where = options.peers / "ctranslate2"
+        print(f"CTranslate2 is not set up: benchmarks/peers/setup_ctranslate2.sh {where}")
+        return found
+    export(model, folder / "exported")
+    command = [str(python), str(HERE / "peers" / "inside" / "ctranslate2_run.py")]
+    return found | {f"CTranslate2 {name}": (command, {"compute_type": name}) for name in ("float32", "int8")}
+
+
+def one_round(
+    name: str,
+    toolkit: tuple[list[str], dict[str, str]],
+    task: Job,
+    folder: Path,
+    options: argparse.Namespace,
+) -> list[dict[str, object]]:
+    """One process of one toolkit: a record for each beam and batch size."""
+    command, own = toolkit
+    job = folder / "job.json"
+    job.write_text(json.dumps({**task, **own}))
+    threads = str(options.threads)
+    run = subprocess.run(
+        [*command, str(job)],
+        env={**os.environ, "OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if run.returncode:
+        sys.exit(f"{name} failed (status {run.returncode}):\n{run.stderr[-3000:]}")
+    answer = json.loads(run.stdout.splitlines()[-1])
+    found = [{"toolkit": name, "version": answer["version"], **result} for result in answer["results"]]
+    for each in found:
+        print(name, {key: each[key] for key in ("beam", "batch", "seconds")}, flush=True)
+    return found
+
+
+def work(job: Job, format_name: str) -> None:
+    """One round of deepwire, in a process of its own."""
+    torch.set_num_threads(job["threads"])
+    kind = FORMATS[format_name]
+    if kind is torch.float32:
+        set_fp32_matmul("auto")
+    model = model_of(job["origin"], kind)
+    if job["shortest"] == job["longest"]:
+        end_late(model)
+    results = []
+    for setting in job["settings"]:
+        translate(model, job["source"][: setting["batch"]], setting, job["longest"])
+        begun, before = time.perf_counter(), time.process_time()
+        found = translate(model, job["source"], setting, job["longest"])
+        times = {"seconds": time.perf_counter() - begun, "cpu_seconds": time.process_time() - before}
+        results.append({**setting, **times, "translations": found})
+    version = f"{deepwire.__version__} torch {torch.__version__}"
+    print(json.dumps({"version": version, "results": results}))
+
+
+def model_of(origin: Mapping[str, str | int | list[str]], kind: torch.dtype) -> TranslationModel:
+    match origin:
+        case {"name": str(name)}:
+            return load_model(resolve(name), torch.device("cpu"), kind).model
+        case {"recipe": str(recipe), "set": list(overrides), "vocabulary": int(size)}:
+            return random_model(recipe, overrides, size).to(kind)
+        case _:
+            raise ValueError(f"no model: {origin}")
+
+
+def end_late(model: TranslationModel) -> None:
+    """Let random weights never end a translation before its limit."""
+    if model.head.bias is None:
+        sys.exit("error: a random model needs an output bias here: model.bias.output=true")
+    with torch.no_grad():
+        model.head.bias[EOS] = UNLIKELY
+
+
+def translate(
+    model: TranslationModel, source: Sequence[list[int]], setting: Mapping[str, int], longest: int
+) -> list[list[int]]:
+    """The best translation of each sentence as ids; batches are taken in the order of length."""
+    config = DecodingConfig(beam=setting["beam"], length_penalty=0)
+    order = [row for group in batches_by_length([len(ids) for ids in source], 1) for row in group]
+    found: list[list[int]] = [[] for _ in source]
+    for start in range(0, len(order), setting["batch"]):
+        rows = order[start : start + setting["batch"]]
+        sentences = padded([source[row] for row in rows], torch.device("cpu"))
+        answers = search(model, sentences, [longest] * len(rows), config, rows)
+        for row, hypotheses in zip(rows, answers, strict=True):
+            found[row] = list(hypotheses[0].ids)
+    return found
+
+
+def bleu(rounds: Sequence[Mapping[str, object]], options: argparse.Namespace) -> dict[str, float]:
+    """BLEU of each toolkit and beam, where there is a reference; batch sizes change nothing that shows."""
+    if options.model is None or options.reference is None:
+        return {}
+    target = load_model(resolve(options.model), torch.device("cpu"), torch.float32).vocabularies.target
+    references = lines(options.reference, options.sentences)
+    scores = {}
+    for each in rounds:
+        hypotheses = [target.decode(ids) for ids in cast("list[list[int]]", each["translations"])]
+        scores[f"{each['toolkit']}, beam {each['beam']}"] = corpus_score("bleu", hypotheses, references).value
+    return scores
+
+
+def write_results(
+    rounds: Sequence[Mapping[str, object]], task: Job, model: TranslationModel, options: argparse.Namespace
+) -> str:
+    figures = machine.description() | {"threads": options.threads}
+    record: dict[str, object] = {
+        "machine": figures,
+        "origin": task["origin"],
+        "sentences": len(task["source"]),
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "note": options.note,
+        "bleu": bleu(rounds, options),
+        "rounds": [{key: value for key, value in each.items() if key != "translations"} for each in rounds],
+    }
+    table = as_table(rounds, record, figures, options.rounds)
+    options.results.mkdir(parents=True, exist_ok=True)
+    kind = "random" if options.model is None else "trained"
+    stem = options.results / f"decoding_speed_{kind}_{figures['date']}"
+    Path(f"{stem}.md").write_text(table)
+    Path(f"{stem}.json").write_text(json.dumps(record, indent=1) + "\n")
+    return table
+
+
+def as_table(
+    rounds: Sequence[Mapping[str, object]],
+    record: Mapping[str, object],
+    figures: Mapping[str, object],
+    count: int,
+) -> str:
+    sentences = int(str(record["sentences"]))
+    lines = [
+        f"# Decoding speed, {figures['date']}",
+        "",
+        f"{record['origin']}, {record['parameters']:,} parameters; {sentences} sentences, {count} rounds in "
+        "turn.",
+        "",
+        f"Machine: {figures['processor']}, {figures['units']}, {figures['threads']} of {figures['cores']} "
+        f"cores, {figures['memory_gib']} GiB.",
+        "",
+        "| beam | batch | toolkit | version | sentences/s | lowest | highest | sentences/CPU-s | tokens/s "
+        "| as deepwire's first |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    places = dict.fromkeys((each["beam"], each["batch"]) for each in rounds)
+    for beam, batch in places:
+        here = [each for each in rounds if (each["beam"], each["batch"]) == (beam, batch)]
+        first = cast("list[list[int]]", here[0]["translations"])
+        for name in dict.fromkeys(each["toolkit"] for each in here):
+            own = [each for each in here if each["toolkit"] == name]
+            rates = [sentences / cast("float", each["seconds"]) for each in own]
+            busy = [sentences / cast("float", each["cpu_seconds"]) for each in own]
+            made = cast("list[list[int]]", own[0]["translations"])
+            equal = sum(one == other for one, other in zip(made, first, strict=True))
+            tokens = statistics.median(rates) * sum(len(ids) + 1 for ids in made) / sentences
+            lines.append(
+                f"| {beam} | {batch} | {name} | {own[0]['version']} | {statistics.median(rates):.2f} "
+                f"| {min(rates):.2f} | {max(rates):.2f} | {statistics.median(busy):.2f} | {tokens:.0f} "
+                f"| {equal / sentences:.1%} |"
+            )
+    scores = cast("dict[str, float]", record["bleu"])
+    if scores:
+        lines += ["", "BLEU: " + "; ".join(f"{name} {score:.2f}" for name, score in scores.items()) + "."]
+    lines += [
+        "",
+        "Median, lowest and highest of the rounds; sentences by seconds of CPU time, which other work on the "
+        "machine changes less. Subwords to subwords, end of sentence counted as a token.",
+    ]
+    if record["note"]:
+        lines += ["", str(record["note"])]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()
