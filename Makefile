@@ -5,11 +5,14 @@
 #   TORCH=torch==2.13.0            what pip installs first; on Linux without a GPU the CPU build is much smaller:
 #                                  TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
 #   WORKERS=2                      processes of make test
+#   PEERS=FOLDER ROUNDS=3          of make bench: environments made by benchmarks/peers/setup_*.sh, rounds
 
 PYTHON ?= $(firstword $(foreach name,python3 python3.14 python3.13 python3.12 python3.11,\
 	$(if $(shell $(name) -c 'import sys; print(sys.version_info >= (3, 11) or "")' 2>/dev/null),$(name))))
 TORCH ?= torch==2.13.0
 WORKERS ?= 2
+PEERS ?= $(HOME)/.cache/deepwire-peers
+ROUNDS ?= 3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -46,8 +49,11 @@ format: $(READY) ## rewrite the code in the one style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## training speed on this machine
-	$(BIN)/python benchmarks/training_speed.py
+bench: $(READY) ## speed against every toolkit set up under PEERS, into docs/benchmarks.md
+	$(BIN)/python benchmarks/training_speed.py --peers "$(PEERS)" --task small --rounds $(ROUNDS)
+	$(BIN)/python benchmarks/training_speed.py --peers "$(PEERS)" --task base --rounds $(ROUNDS)
+	$(BIN)/python benchmarks/decoding_speed.py --peers "$(PEERS)" --rounds $(ROUNDS)
+	$(BIN)/python benchmarks/page.py
 
 clean: ## remove the environment, caches and demo runs
 	rm -rf $(VENV) runs/demo prepared .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
