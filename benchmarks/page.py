@@ -2,8 +2,8 @@
 
     python benchmarks/page.py
 
-The page says where each table goes: between `<!-- results: NAME -->` and `<!-- end of results -->`. NAME is that
-of the files under benchmarks/results without the date; what has not been measured stays as it is.
+The page says where each table goes: between `<!-- results: NAME -->` and `<!-- end of results -->`. NAME is
+that of the files under benchmarks/results without the date; what has not been measured stays as it is.
 """
 
 from __future__ import annotations
