@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from deepwire.data.checking import check
 from deepwire.data.config import DataConfig
 from deepwire.data.corpus import Pair
-from deepwire.data.report import CheckReport, Reservoir, check
+from deepwire.data.report import CheckReport, Reservoir
 from deepwire.data.report_text import printable, report_lines
 from deepwire.data.scripts import script_shares
 from deepwire.errors import DataError
@@ -60,7 +61,7 @@ def test_counts_reasons_and_first_lines(tmp_path: Path) -> None:
     write(tmp_path, "a.en", target)
     write(tmp_path, "b.tsv", ["eins\tone", "\t", "zwei\ttwo"])
     data = {"source": "de", "target": "en", "train": [str(tmp_path / "a"), {"tsv": tmp_path / "b.tsv"}]}
-    found = check(DataConfig.model_validate(data))["train"].to_dict()
+    found = check(DataConfig.model_validate(data)).reports["train"].to_dict()
     assert (found["pairs"], found["kept"]) == (43, 31)
     assert found["corpora"] == [
         {"name": "a", "pairs": 40, "kept": 29},
@@ -138,7 +139,7 @@ def test_repairs_and_large_losses_are_warnings(tmp_path: Path) -> None:
     (tmp_path / "t.de").write_bytes(b"\xef\xbb\xbf" + "\r\n".join([*lines, ""]).encode())
     write(tmp_path, "t.en", ["", "", "", "", "", "", *lines[6:]])
     data = DataConfig.model_validate({"source": "de", "target": "en", "train": str(tmp_path / "t")})
-    warnings = check(data)["train"].warnings()
+    warnings = check(data).reports["train"].warnings()
     assert any(warning.startswith("20 lines ended in") for warning in warnings)
     assert any("byte order mark" in warning for warning in warnings)
     assert any(warning.startswith("30% of the pairs are dropped") for warning in warnings)
@@ -156,7 +157,7 @@ def test_validation_text_is_only_refused_what_is_unusable_and_leaks_are_counted(
     write(tmp_path, "t.tsv", ["eins\tone", "zwei\ttwo"])
     write(tmp_path, "v.tsv", ["zwei\ttwo", "drei\tthree", "drei\tthree", "x\t" + "long " * 900, "\t"])
     data = {"train": {"tsv": tmp_path / "t.tsv"}, "valid": {"tsv": tmp_path / "v.tsv"}}
-    valid = check(DataConfig.model_validate(data))["valid"]
+    valid = check(DataConfig.model_validate(data)).reports["valid"]
     assert (valid.pairs, valid.kept, list(valid.dropped)) == (5, 4, ["both_empty"])
     assert "1 of these pairs are also in the training text" in valid.warnings()
 

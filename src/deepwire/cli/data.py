@@ -52,7 +52,8 @@ def check(
 
     Examples: deepwire data check run.yaml; deepwire data check --source train.de --target train.en
     """
-    from deepwire.data import report as reports
+    from deepwire.data import checking
+    from deepwire.data.mixture import share_lines
     from deepwire.data.rejects import RejectFile
 
     forms = {"source_file": source, "target_file": target, "tsv": tsv, "jsonl": jsonl}
@@ -67,7 +68,7 @@ def check(
         data = _data_of_run(run_file, overrides or [])
     progress = _Progress("pairs")
     with RejectFile(rejects) if rejects else nullcontext() as reject_file:
-        found = reports.check(
+        found = checking.check(
             data,
             seed=seed,
             samples=samples,
@@ -75,7 +76,14 @@ def check(
             on_progress=progress.show,
         )
     progress.end()
-    _print_reports(found, as_json)
+    mix = share_lines(found.mix, data.sampling_temperature) if found.mix else []
+    if as_json:
+        record: dict[str, object] = {name: report.to_dict() for name, report in found.reports.items()}
+        if found.mix:
+            record["mix"] = [share._asdict() for share in found.mix]
+        print(json.dumps(record, ensure_ascii=False))
+    else:
+        _print_reports(found.reports, mix)
 
 
 @app.command()
@@ -182,13 +190,11 @@ def _labels_of(forms: dict[str, Path]) -> list[str]:
     return labels if all(labels) and labels[0] != labels[1] else ["source", "target"]
 
 
-def _print_reports(found: dict[str, CheckReport], as_json: bool) -> None:
-    from deepwire.data.report_text import report_lines
+def _print_reports(found: dict[str, CheckReport], mix: list[str]) -> None:
+    from deepwire.data.report_text import TextLine, report_lines
 
-    if as_json:
-        print(json.dumps({role: report.to_dict() for role, report in found.items()}, ensure_ascii=False))
-        return
     lines = [line for role, report in found.items() for line in report_lines(role, report)]
+    lines += [TextLine("plain", line) for line in mix]
     if not sys.stdout.isatty():
         print("\n".join(line.text for line in lines))
         return

@@ -91,14 +91,17 @@ def _record(made: Prepared, seconds: float) -> dict[str, object]:
             ],
         },
         "valid": None if made.valid is None else {"pairs": len(made.valid)},
+        **({"mix": [share._asdict() for share in made.mix]} if made.mix else {}),
         "report": made.report,
     }
 
 
 def _lines(made: Prepared, seconds: float) -> list[str]:
+    from deepwire.data.mixture import share_lines
     from deepwire.data.report_text import printable
 
     lines = [line for role, report in made.report.items() for line in _report_lines(role, report)]
+    lines += share_lines(made.mix, made.temperature) if made.mix else []
     words, train = made.vocabularies, made.train
     sizes = f"{words.source.size:,} source, {words.target.size:,} target"
     lines.append(f"vocabulary: {words.type}, {f'{words.source.size:,} joint' if words.joint else sizes}")

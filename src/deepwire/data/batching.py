@@ -15,12 +15,12 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from deepwire.data.dealing import deal
+from deepwire.data.framing import Batch, Framing
+from deepwire.data.languages import Languages
 from deepwire.data.order import EpochOrder, Indices, Permutation, mix
 from deepwire.data.store import Integers, Sentences, StoreSide, TokenStore
-from deepwire.data.subwords.base import BOS, EOS, PAD
 from deepwire.errors import DataError, ModelError
 
 if TYPE_CHECKING:
@@ -50,28 +50,12 @@ class BatchSettings:
     """Whether a source begins with BOS."""
     sampling: float = 0.0
     """Strength of random segmentation: `data.vocabulary.sampling`."""
+    languages: Languages | None = None
+    """Of a store with several directions."""
 
     def __post_init__(self) -> None:
         if self.batch_tokens < 1 or self.micro_batch_tokens < 1 or self.sampling < 0:
             raise ValueError("batch_tokens and micro_batch_tokens must be 1 or more, sampling 0 or more")
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One forward pass; int64 arrays, padded with PAD on the right."""
-
-    source: NDArray[np.int64]
-    """`[B, S]`: (BOS) w1..wk EOS."""
-    target_input: NDArray[np.int64]
-    """`[B, T]`: BOS w1..wk."""
-    target_output: NDArray[np.int64]
-    """`[B, T]`: w1..wk EOS."""
-    source_tokens: int
-    """Tokens of `source` that are not PAD."""
-    target_tokens: int
-    """Tokens of `target_output` that are not PAD."""
-    lines: NDArray[np.int64]
-    """`[B]`: numbers of the pairs in the store."""
 
 
 @dataclass(frozen=True)
@@ -135,11 +119,11 @@ class _Window:
     in_store: bool
     """Whether source and target are those of the store, found by lines, or of this window, found by rows."""
 
-    def batch(self, rows: Indices, source_bos: bool) -> Batch:
+    def batch(self, rows: Indices, framing: Framing) -> Batch:
         """The arrays of a batch."""
         lines = self.lines[rows]
         found = lines if self.in_store else rows
-        return _assembled(self.source.gather(found), self.target.gather(found), lines, source_bos)
+        return framing.batch(self.source.gather(found), self.target.gather(found), lines)
 
     def share(self, batches: Sequence[Indices], process: int, processes: int) -> list[Indices]:
         """The rows of the batches that one of several processes computes of an update."""
@@ -185,6 +169,7 @@ class UpdateStream:
         self._window = _window_size(store, settings, self._batch_size)
         self._vocabularies = vocabularies
         self._share = share
+        self._framing = Framing(store, settings.source_bos, settings.languages)
 
     def updates(self, start: StreamPosition) -> Iterator[tuple[Update, StreamPosition]]:
         """Updates from `start` on, without end, each with the position behind it."""
@@ -204,7 +189,7 @@ class UpdateStream:
         whole = plan.updates[index]
         rows = np.concatenate(whole)
         own = plan.share(whole, *self._share)
-        batches = tuple(plan.batch(part, self._settings.source_bos) for part in own)
+        batches = tuple(plan.batch(part, self._framing) for part in own)
         return Update(number, epoch, batches, int(plan.target_tokens[rows].sum()), plan.lines[rows])
 
     def windows(self, epoch: int) -> int:
@@ -231,7 +216,7 @@ class UpdateStream:
             found = np.arange(len(lines))
         # Not numpy's generators: their streams may change from one release to the next.
         ties = Permutation(len(lines), mix(self._seed, epoch, window, 0)).all()
-        sources = source.lengths[found].astype(np.int64) + 1 + settings.source_bos
+        sources = source.lengths[found].astype(np.int64) + 1 + self._framing.before_source
         targets = target.lengths[found].astype(np.int64) + 1
         order, widths = length_order(sources, targets, ties), np.maximum(sources, targets)
         cuts = cut_batches(widths[order], self._batch_size)
@@ -257,15 +242,32 @@ class UpdateStream:
         return Sentences.of(rows)
 
 
-def validation_batches(store: TokenStore, max_tokens: int, *, source_bos: bool = False) -> Iterator[Batch]:
-    """Every pair of a store once, sorted by length, in batches of at most `max_tokens` padded tokens."""
-    sources = store.source_lengths.astype(np.int64) + 1 + source_bos
-    targets = store.target_lengths.astype(np.int64) + 1
-    order = length_order(sources, targets, np.arange(len(store)))
+def validation_batches(
+    store: TokenStore,
+    max_tokens: int,
+    *,
+    source_bos: bool = False,
+    languages: Languages | None = None,
+    lines: Indices | None = None,
+) -> Iterator[Batch]:
+    """Pairs of a store once, sorted by length, in batches of at most `max_tokens` padded tokens.
+
+    Args:
+        store: The validation pairs.
+        max_tokens: Most padded tokens of a batch.
+        source_bos: Whether a source begins with BOS.
+        languages: Of a store with several directions.
+        lines: Which pairs; default: all.
+    """
+    framing = Framing(store, source_bos, languages)
+    chosen = np.arange(len(store)) if lines is None else lines
+    sources = store.source_lengths[chosen].astype(np.int64) + 1 + framing.before_source
+    targets = store.target_lengths[chosen].astype(np.int64) + 1
+    order = length_order(sources, targets, np.arange(len(chosen)))
     cuts = cut_batches(np.maximum(sources, targets)[order], max_tokens)
     for start, end in pairwise(cuts):
-        lines = order[start:end]
-        yield _assembled(store.source_side.gather(lines), store.target_side.gather(lines), lines, source_bos)
+        found = chosen[order[start:end]]
+        yield framing.batch(store.source_side.gather(found), store.target_side.gather(found), found)
 
 
 def length_order(sources: Integers, targets: Integers, ties: Integers) -> Indices:
@@ -329,34 +331,3 @@ def _window_size(store: TokenStore, settings: BatchSettings, batch_size: int) ->
     batches = min(_BATCHES_IN_WINDOW[few] * batch_size / line, _LARGEST_WINDOW)
     updates = _UPDATES_IN_WINDOW * settings.batch_tokens / line
     return int(max(_SMALLEST_WINDOW[few], batches, updates))
-
-
-def _assembled(
-    source: tuple[NDArray[np.int64], NDArray[np.int64]],
-    target: tuple[NDArray[np.int64], NDArray[np.int64]],
-    lines: Indices,
-    source_bos: bool,
-) -> Batch:
-    return Batch(
-        source=_padded(*source, begin=source_bos, end=True),
-        target_input=_padded(*target, begin=True, end=False),
-        target_output=_padded(*target, begin=False, end=True),
-        source_tokens=len(source[0]) + len(lines) * (1 + source_bos),
-        target_tokens=len(target[0]) + len(lines),
-        lines=lines,
-    )
-
-
-def _padded(
-    tokens: NDArray[np.int64], lengths: NDArray[np.int64], *, begin: bool, end: bool
-) -> NDArray[np.int64]:
-    """`[rows, longest]`: the rows' tokens, BOS before and EOS behind them where asked for, PAD after that."""
-    width = int(lengths.max(initial=0)) + begin + end
-    columns, ends = np.arange(width), (lengths + begin)[:, None]
-    rows = np.full((len(lengths), width), PAD, dtype=np.int64)
-    rows[(columns >= begin) & (columns < ends)] = tokens
-    if begin:
-        rows[:, 0] = BOS
-    if end:
-        rows[np.arange(len(lengths)), ends[:, 0]] = EOS
-    return rows

@@ -9,15 +9,17 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from deepwire.config.base import Section
 from deepwire.config.quantities import Count
+from deepwire.data.languages import Direction, Languages, TagPlace, checked_language, expanded
 from deepwire.data.vocabulary_config import VocabularyConfig
 
 STDIN = Path("-")
 
 BadUtf8 = Literal["error", "skip", "replace"]
+Role = Literal["train", "valid", "test"]
 
 
 class CorpusConfig(Section):
-    """One parallel text: a prefix, two files, a TSV file or a JSONL file (exactly one of them).
+    """One parallel text: a prefix, two files, a TSV or JSONL file, or OPUS-100 (exactly one of them).
 
     Every file may be plain, gzip, zstd or xz, whatever its name says. A plain string stands for a prefix.
     """
@@ -33,6 +35,10 @@ class CorpusConfig(Section):
         default=None, description="one pair a line, columns separated by tabs; - is stdin"
     )
     jsonl: Path | None = Field(default=None, description="one JSON object a line; - is stdin")
+    opus100: Path | None = Field(
+        default=None,
+        description="with data.directions: folder of OPUS-100 as published, with supervised/ in it",
+    )
     source_column: int | str | None = Field(
         default=None,
         description="TSV: column number from 1 (default 1) or a name from the header line; "
@@ -48,6 +54,16 @@ class CorpusConfig(Section):
         description="relative share of sentences in an epoch: 2 means that each pair is seen twice",
     )
     name: str = Field(default="", description="what reports call this corpus; default: its file name")
+    source: str | None = Field(
+        default=None,
+        description="with data.directions: language of the source side; read both ways if needed",
+    )
+    target: str | None = Field(default=None, description="with data.directions: language of the target side")
+    languages: list[str] | None = Field(
+        default=None,
+        min_length=2,
+        description="with data.directions: languages of text that has several; default: all of the run",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -58,15 +74,29 @@ class CorpusConfig(Section):
     def _one_form(self) -> Self:
         if (self.source_file is None) != (self.target_file is None):
             raise ValueError("source_file and target_file belong together: give both")
-        forms = [self.prefix, self.source_file, self.tsv, self.jsonl]
+        forms = [self.prefix, self.source_file, self.tsv, self.jsonl, self.opus100]
         if sum(form is not None for form in forms) != 1:
-            raise ValueError("a corpus needs exactly one of prefix, source_file + target_file, tsv, jsonl")
+            raise ValueError(
+                "a corpus needs exactly one of prefix, source_file + target_file, tsv, jsonl, opus100"
+            )
         if self.source_file == STDIN and self.target_file == STDIN:
             raise ValueError("source_file and target_file cannot both be stdin (-); use tsv: - for pairs")
         if self.prefix == STDIN:
             raise ValueError("a prefix cannot be stdin (-); use tsv: - or jsonl: -")
         self._check_columns()
+        self._check_languages()
         return self
+
+    def _check_languages(self) -> None:
+        if (self.source is None) != (self.target is None):
+            raise ValueError("source and target of a corpus belong together: give both")
+        if self.source is not None and self.languages is not None:
+            raise ValueError("a corpus has either source and target, or languages")
+        for name in (self.source, self.target, *(self.languages or ())):
+            if name is not None:
+                checked_language(name)
+        if self.source is not None and self.source == self.target:
+            raise ValueError(f"source and target are both {self.source!r}: both sides would be the same text")
 
     def _check_columns(self) -> None:
         columns = [column for column in (self.source_column, self.target_column) if column is not None]
@@ -87,8 +117,14 @@ class CorpusConfig(Section):
     @property
     def label(self) -> str:
         """What reports and errors call this corpus: its name, else the name of its file."""
-        path = self.prefix or self.source_file or self.tsv or self.jsonl
+        path = self.prefix or self.source_file or self.tsv or self.jsonl or self.opus100
         return self.name or ("stdin" if path is None or path == STDIN else path.name)
+
+    @property
+    def several_ways(self) -> bool:
+        """Whether the corpus may hold more than two languages: it says itself which file or key is which."""
+        named = self.prefix is not None or self.opus100 is not None or self.jsonl is not None
+        return named and self.source is None and self.source_column is None and self.target_column is None
 
 
 def _as_list(value: object) -> object:
@@ -134,9 +170,24 @@ class DataConfig(Section):
         description="source language; also the file ending of a prefix",
     )
     target: str = Field(default="target", pattern=r"^[^\s/\\]+$", description="target language")
+    directions: Annotated[list[str], BeforeValidator(expanded), Field(min_length=1)] | None = Field(
+        default=None,
+        description="instead of source and target: a list of SRC-TGT and of {between: [...], and: [...]}",
+    )
+    tag: TagPlace = Field(
+        default="source",
+        description="with directions: where the tag of the target language stands; target: instead of BOS",
+    )
+    sampling_temperature: float = Field(
+        default=1.0,
+        ge=1,
+        description="with directions: share of each in an epoch, (its share of the text) ^ (1 / temperature)",
+    )
     train: Corpora = Field(description="training text: a prefix, one corpus, or a list of them")
-    valid: CorpusConfig | None = Field(default=None, description="validation text")
-    test: CorpusConfig | None = Field(default=None, description="test text")
+    valid: Corpora | None = Field(
+        default=None, description="validation text; with directions it may be a list of corpora"
+    )
+    test: Corpora | None = Field(default=None, description="test text, in the same forms")
     vocabulary: VocabularyConfig = Field(
         default={"type": "bpe"}, validate_default=True, description="how text is cut into subwords"
     )
@@ -148,15 +199,79 @@ class DataConfig(Section):
         description="a line that is not UTF-8: stop, skip the pair, or replace the bytes by U+FFFD",
     )
 
+    @property
+    def languages(self) -> Languages | None:
+        """The languages of a run with several directions; None with `source` and `target`."""
+        if self.directions is None:
+            return None
+        return Languages(tuple(map(Direction.parse, self.directions)), self.tag)
+
+    def corpora(self) -> dict[Role, list[CorpusConfig]]:
+        """The corpora of each role that has some, as they are written."""
+        roles: tuple[tuple[Role, list[CorpusConfig] | None], ...] = (
+            ("train", self.train),
+            ("valid", self.valid),
+            ("test", self.test),
+        )
+        return {role: corpora for role, corpora in roles if corpora is not None}
+
     @model_validator(mode="after")
     def _check_corpora(self) -> Self:
-        every = [*self.train, *(corpus for corpus in (self.valid, self.test) if corpus is not None)]
+        for role, corpora in self.corpora().items():
+            if role != "train" and any(corpus.weight != 1 for corpus in corpora):
+                raise ValueError(f"{role} cannot have a weight: weights are for train")
+        if self.languages is None:
+            self._check_two_languages()
+        else:
+            self._check_directions(self.languages)
+        return self
+
+    def _check_two_languages(self) -> None:
+        every = [corpus for corpora in self.corpora().values() for corpus in corpora]
         if self.source == self.target and any(
             corpus.prefix is not None or (corpus.jsonl is not None and corpus.source_column is None)
             for corpus in every
         ):
             raise ValueError(f"source and target are both {self.source!r}: both sides would be the same text")
-        for role, corpus in (("valid", self.valid), ("test", self.test)):
-            if corpus is not None and corpus.weight != 1:
-                raise ValueError(f"{role} cannot have a weight: weights are for train")
-        return self
+        for role, corpora in self.corpora().items():
+            if role != "train" and len(corpora) > 1:
+                raise ValueError(f"{role} is one corpus, not {len(corpora)}; several need directions")
+        if any(corpus.source or corpus.languages or corpus.opus100 for corpus in every):
+            raise ValueError("source, target, languages and opus100 of a corpus need data.directions")
+        if self.tag != "source" or self.sampling_temperature != 1:
+            raise ValueError("tag and sampling_temperature need directions")
+        if getattr(self.vocabulary, "balance_temperature", 1) != 1:
+            raise ValueError("vocabulary.balance_temperature needs directions")
+
+    def _check_directions(self, languages: Languages) -> None:
+        if (self.source, self.target) != ("source", "target"):
+            raise ValueError("directions stand instead of source and target: leave these out")
+        if not self.vocabulary.joint:
+            raise ValueError("directions need one vocabulary for all languages: set vocabulary.joint to true")
+        for role, corpora in self.corpora().items():
+            for corpus in corpora:
+                _check_many(role, corpus, languages)
+        for direction in languages.directions:
+            if not any(serves(corpus, direction) for corpus in self.train):
+                raise ValueError(f"no corpus of train has text for the direction {direction}")
+
+
+def serves(corpus: CorpusConfig, direction: Direction) -> bool:
+    """Whether a corpus of a run with directions says that it has text for one of them."""
+    if corpus.source is not None:
+        return {corpus.source, corpus.target} == set(direction)
+    return corpus.languages is None or set(direction) <= set(corpus.languages)
+
+
+def _check_many(role: Role, corpus: CorpusConfig, languages: Languages) -> None:
+    name = f"{role} {corpus.label}"
+    if STDIN in (corpus.source_file, corpus.target_file, corpus.tsv, corpus.jsonl):
+        raise ValueError(f"{name}: stdin (-) is read once, and directions read a text several times")
+    if corpus.source is None and not corpus.several_ways:
+        raise ValueError(f"{name}: say which languages it holds with source and target")
+    for language in (corpus.source, corpus.target, *(corpus.languages or ())):
+        if language is not None and language not in languages.names:
+            known = ", ".join(languages.names)
+            raise ValueError(f"{name}: no direction has the language {language!r} (they have {known})")
+    if not any(serves(corpus, direction) for direction in languages.directions):
+        raise ValueError(f"{name}: none of the directions is between its languages")

@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deepwire.data.config import CorpusConfig, DataConfig
+from deepwire.data.directed import prefix_of
 from deepwire.data.files import BadLine, Line, ReadNotes, display, find_text, read_lines
+from deepwire.data.languages import Direction
 from deepwire.errors import DataError
 
 _LINE_BREAKS = re.compile(r"\r\n|[\n\r]")
@@ -35,7 +37,7 @@ def read_pairs(
     """Every pair of a corpus in order, unfiltered: one for each line.
 
     Args:
-        corpus: What to read.
+        corpus: What to read; in a run with directions one of those that `directed` gives.
         data: The languages and what to do with lines that are not UTF-8.
         index: The number of the corpus, handed on in `Pair.corpus`.
         notes: Counts what was repaired while reading.
@@ -59,9 +61,16 @@ def corpus_files(corpus: CorpusConfig, data: DataConfig) -> list[Path]:
     Raises:
         DataError: a side of a prefix does not exist.
     """
-    if corpus.prefix is not None:
+    if corpus.prefix is None:
+        return [path for path in (corpus.source_file, corpus.target_file, corpus.tsv, corpus.jsonl) if path]
+    if corpus.source is None or corpus.target is None:
         return [find_text(corpus.prefix, data.source), find_text(corpus.prefix, data.target)]
-    return [path for path in (corpus.source_file, corpus.target_file, corpus.tsv, corpus.jsonl) if path]
+    direction = Direction(corpus.source, corpus.target)
+    prefix = prefix_of(corpus.prefix, direction)
+    try:
+        return [find_text(prefix, language) for language in direction]
+    except DataError as fault:
+        raise DataError(f"{fault.message}, needed for {direction}", fault.hint) from None
 
 
 def _read_two_files(
@@ -145,7 +154,8 @@ def _column_of(column: int | str, header: list[str], path: Path) -> int:
 def _read_jsonl(
     path: Path, corpus: CorpusConfig, data: DataConfig, index: int, notes: ReadNotes
 ) -> Iterator[Pair]:
-    keys = [str(corpus.source_column or data.source), str(corpus.target_column or data.target)]
+    source, target = corpus.source or data.source, corpus.target or data.target
+    keys = [str(corpus.source_column or source), str(corpus.target_column or target)]
     number = 0
     for number, line in enumerate(read_lines(path, on_bad_utf8=data.on_bad_utf8, notes=notes), 1):
         if isinstance(line, BadLine):

@@ -85,12 +85,21 @@ def find_text(prefix: Path, ending: str) -> Path:
     Raises:
         DataError: none of them exists; the message lists what was tried, the hint near names.
     """
-    tried = [prefix.with_name(f"{prefix.name}.{ending}{suffix}") for suffix in ("", *COMPRESSED_SUFFIXES)]
-    for path in tried:
-        if _exists(path):
-            return path
-    suffixes = ", ".join(COMPRESSED_SUFFIXES)
-    raise DataError(f"{tried[0]}: no such file (also tried {suffixes})", _near_names(tried[0]))
+    found = _find_text(prefix, ending)
+    if found is not None:
+        return found
+    missing, suffixes = prefix.with_name(f"{prefix.name}.{ending}"), ", ".join(COMPRESSED_SUFFIXES)
+    raise DataError(f"{missing}: no such file (also tried {suffixes})", _near_names(missing))
+
+
+def text_exists(prefix: Path, ending: str) -> bool:
+    """Whether `find_text` would find a file."""
+    return _find_text(prefix, ending) is not None
+
+
+def _find_text(prefix: Path, ending: str) -> Path | None:
+    paths = (prefix.with_name(f"{prefix.name}.{ending}{suffix}") for suffix in ("", *COMPRESSED_SUFFIXES))
+    return next(filter(_exists, paths), None)
 
 
 @contextmanager

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from deepwire.data.config import CorpusConfig, DataConfig
 from deepwire.data.corpus import corpus_files
+from deepwire.data.directed import directed
 from deepwire.data.files import open_bytes
-from deepwire.data.vocabulary_config import SubwordNmtConfig, VocabularyConfig
+from deepwire.data.vocabulary_config import SubwordNmtConfig
 from deepwire.errors import DataError
 
 VERSION = 1
@@ -79,12 +80,13 @@ def describe(data: DataConfig, digests: FileDigests) -> dict[str, object]:
     Raises:
         DataError: a file is missing or cannot be read.
     """
+    valid = [_describe_corpus(corpus, data, digests) for corpus in directed(data, "valid")]
     return {
         "version": VERSION,
-        "languages": [data.source, data.target],
-        "train": [_describe_corpus(corpus, data, digests) for corpus in data.train],
-        "valid": _describe_corpus(data.valid, data, digests) if data.valid is not None else None,
-        "vocabulary": _describe_vocabulary(data.vocabulary, digests),
+        "languages": data.directions or [data.source, data.target],
+        "train": [_describe_corpus(corpus, data, digests) for corpus in directed(data, "train")],
+        "valid": valid if data.directions is not None else valid[0] if valid else None,
+        "vocabulary": _describe_vocabulary(data, digests),
         "filters": data.filters.model_dump(mode="json"),
         "on_bad_utf8": data.on_bad_utf8,
     }
@@ -97,15 +99,21 @@ def digest_of(description: dict[str, object]) -> str:
 
 
 def _describe_corpus(corpus: CorpusConfig, data: DataConfig, digests: FileDigests) -> dict[str, object]:
-    return {
+    description: dict[str, object] = {
         "form": "tsv" if corpus.tsv is not None else "jsonl" if corpus.jsonl is not None else "text",
         "files": [digests.digest(path) for path in corpus_files(corpus, data)],
         "columns": [corpus.source_column, corpus.target_column],
     }
+    if data.directions is not None:
+        description["direction"] = [corpus.source, corpus.target]
+    return description
 
 
-def _describe_vocabulary(config: VocabularyConfig, digests: FileDigests) -> dict[str, object]:
-    described: dict[str, object] = config.model_dump(mode="json", exclude={"sampling"})
+def _describe_vocabulary(data: DataConfig, digests: FileDigests) -> dict[str, object]:
+    config = data.vocabulary
+    # Without directions nothing is balanced, and what earlier versions prepared is as good.
+    unused = {"sampling"} if data.directions is not None else {"sampling", "balance_temperature"}
+    described: dict[str, object] = config.model_dump(mode="json", exclude=unused)
     if isinstance(config, SubwordNmtConfig):
         for name in ("codes", "target_codes", "vocabulary", "target_vocabulary"):
             path: Path | None = getattr(config, name)

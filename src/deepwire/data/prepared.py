@@ -7,31 +7,28 @@ import fcntl
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from deepwire.data.config import CorpusConfig, DataConfig, FilterConfig
-from deepwire.data.corpus import Pair, read_pairs
-from deepwire.data.filters import PairFilter
+from deepwire.data.building import TRAIN, VALID, VOCABULARY, Builder, Progress
+from deepwire.data.config import DataConfig
+from deepwire.data.directed import directed, directions_of
 from deepwire.data.fingerprint import FileDigests, describe, digest_of
+from deepwire.data.languages import Languages
+from deepwire.data.mixture import DirectionShare, epoch_weights, shares
 from deepwire.data.order import Part
-from deepwire.data.report import CheckReport
-from deepwire.data.segmentation import segment
 from deepwire.data.spool import spooled
-from deepwire.data.staging import Staging, read_chunk
-from deepwire.data.store import StoreWriter, TokenStore
+from deepwire.data.store import TokenStore
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DataError, ModelError, ResourceError
 
-Progress = Callable[[str, int, int | None], None]
-"""Called with what is being done, how many pairs are done, and of how many, where that is known."""
-
-HEADER, REPORT, VOCABULARY, TRAIN, VALID = "prepared.json", "report.json", "vocabulary", "train", "valid"
+HEADER, REPORT = "prepared.json", "report.json"
 _FILE_DIGESTS = "files.json"
-_PROGRESS_PAIRS = 10_000
+_MOST_NAMED = 4
+"""With more languages than this the folder is named after their number."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -68,17 +65,23 @@ class Prepared:
     """The training pairs; `train.parts` are its corpora with their weights."""
     valid: TokenStore | None
     report: dict[str, CheckRecord]
-    """What was kept and dropped and why, for `train` and `valid`."""
+    """What was kept and dropped and why, for `train` and `valid`, or `train en-de` and so on."""
     digest: str
     """Differs when text, vocabulary or settings differ."""
     reused: bool
     """Whether it was there already."""
+    languages: Languages | None = None
+    """Of a run with several directions."""
+    mix: tuple[DirectionShare, ...] = ()
+    """What each direction has of an epoch; empty without directions."""
+    temperature: float = 1.0
+    """Of the sampling of directions."""
 
 
 def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) -> Prepared:
     """Filter and segment the text of a run, or take what was made of it before.
 
-    The result lies in `<data.prepared>/<source>-<target>-<digest>`; the digest covers the bytes of the text
+    The result lies in `<data.prepared>/<languages>-<digest>`; the digest covers the bytes of the text
     and every setting that matters, the seed not among them. Memory does not grow with the corpus, but for the
     digests of `filters.drop_duplicates`. Several processes may prepare the same at once: one works, the
     others wait.
@@ -98,7 +101,7 @@ def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) ->
         digests = FileDigests(data.prepared / _FILE_DIGESTS)
         description = describe(files, digests)
         digest = digest_of(description)
-        folder = data.prepared / f"{data.source}-{data.target}-{digest[:12]}"
+        folder = data.prepared / f"{_named_after(data)}-{digest[:12]}"
         found = _open(folder, files, digest)
         if found is not None:
             digests.save()
@@ -125,10 +128,8 @@ def _open(folder: Path, data: DataConfig, digest: str, *, reused: bool = True) -
         header = json.loads((folder / HEADER).read_bytes())
         if header["digest"] != digest:
             return None
-        parts = [
-            Part(int(part["start"]), int(part["stop"]), corpus.weight)
-            for part, corpus in zip(header["corpora"], data.train, strict=True)
-        ]
+        places = [(int(part["start"]), int(part["stop"])) for part in header["corpora"]]
+        parts, mix = _mixed(data, places)
         return Prepared(
             folder=folder,
             vocabularies=Vocabularies.load(folder / VOCABULARY),
@@ -137,9 +138,33 @@ def _open(folder: Path, data: DataConfig, digest: str, *, reused: bool = True) -
             report=json.loads((folder / REPORT).read_bytes()),
             digest=digest,
             reused=reused,
+            languages=data.languages,
+            mix=mix,
+            temperature=data.sampling_temperature,
         )
     except (OSError, DataError, ModelError, ValueError, KeyError, TypeError, RecursionError):
         return None
+
+
+def _mixed(
+    data: DataConfig, places: Sequence[tuple[int, int]]
+) -> tuple[list[Part], tuple[DirectionShare, ...]]:
+    """The corpora in the store, how often an epoch reads them, and what each direction has of it."""
+    corpora = directed(data, "train")
+    weights = [corpus.weight for corpus in corpora]
+    groups, mix = directions_of(corpora, data), tuple[DirectionShare, ...]()
+    if groups is not None and data.languages is not None:
+        mixed = ([stop - start for start, stop in places], weights, groups, data.sampling_temperature)
+        mix = tuple(shares(data.languages, *mixed))
+        weights = epoch_weights(*mixed)
+    return [Part(*place, weight) for place, weight in zip(places, weights, strict=True)], mix
+
+
+def _named_after(data: DataConfig) -> str:
+    if data.languages is None:
+        return f"{data.source}-{data.target}"
+    names = data.languages.names
+    return "-".join(names) if len(names) <= _MOST_NAMED else f"{len(names)}-languages"
 
 
 def _build(folder: Path, data: DataConfig, description: dict[str, object], seed: int, tell: Progress) -> None:
@@ -148,7 +173,7 @@ def _build(folder: Path, data: DataConfig, description: dict[str, object], seed:
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     temporary.mkdir()
     try:
-        corpora, reports = _Builder(data, temporary, seed, tell).build()
+        corpora, reports = Builder(data, temporary, seed, tell).build()
         header = {"digest": digest_of(description), "corpora": corpora, "made_from": description}
         _write_json(temporary / REPORT, reports)
         _write_json(temporary / HEADER, header)
@@ -157,105 +182,6 @@ def _build(folder: Path, data: DataConfig, description: dict[str, object], seed:
         temporary.replace(folder)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-class _Builder:
-    """Makes one prepared corpus in a folder."""
-
-    def __init__(self, data: DataConfig, folder: Path, seed: int, tell: Progress) -> None:
-        self._data, self._folder, self._seed, self._tell = data, folder, seed, tell
-        self._training = PairFilter(data.filters)
-
-    def build(self) -> tuple[list[dict[str, object]], dict[str, object]]:
-        """Everything but the header and the report; returns what goes into these."""
-        data, reports = self._data, dict[str, object]()
-        report, staging = self._report(data.train), Staging(self._folder / "train.staged")
-        with staging:
-            pairs = self._stage(data.train, self._training, report, staging)
-            vocabularies = Vocabularies.learn(data.vocabulary, self._announced(pairs))
-        vocabularies.save(self._folder / VOCABULARY)
-        counts = self._segment(staging, report, TRAIN, vocabularies, data.filters.max_length)
-        reports[TRAIN] = report.to_dict()
-        if sum(counts) == 0:
-            raise _nothing_left(report)
-        if data.valid is not None:
-            report, staging = self._report([data.valid]), Staging(self._folder / "valid.staged")
-            with staging:
-                lenient = FilterConfig(max_characters=1 << 30, max_ratio=1e9, drop_duplicates=False)
-                for pair in self._stage([data.valid], PairFilter(lenient), report, staging):
-                    report.also_in_training += self._training.seen(pair)
-            if sum(self._segment(staging, report, VALID, vocabularies, None)) == 0:
-                raise _nothing_left(report)
-            reports[VALID] = report.to_dict()
-        ends = [sum(counts[: number + 1]) for number in range(len(counts))]
-        corpora = [
-            {"name": corpus.label, "start": end - count, "stop": end}
-            for corpus, count, end in zip(data.train, counts, ends, strict=True)
-        ]
-        return corpora, reports
-
-    def _report(self, corpora: list[CorpusConfig]) -> CheckReport:
-        labels = (self._data.source, self._data.target)
-        return CheckReport([corpus.label for corpus in corpora], labels, seed=self._seed)
-
-    def _stage(
-        self, corpora: list[CorpusConfig], pair_filter: PairFilter, report: CheckReport, staging: Staging
-    ) -> Iterator[Pair]:
-        """Read and filter; pass on and stage what is kept, count what is dropped."""
-        read = 0
-        for index, corpus in enumerate(corpora):
-            for pair in read_pairs(corpus, self._data, index=index, notes=report.notes):
-                read += 1
-                if read % _PROGRESS_PAIRS == 0:
-                    self._tell("reading pairs", read, None)
-                reason = pair_filter.reason(pair)
-                if reason is None:
-                    staging.add(pair)
-                    yield pair
-                else:
-                    report.add(pair, reason)
-
-    def _announced(self, pairs: Iterator[Pair]) -> Iterator[Pair]:
-        count = 0
-        for count, pair in enumerate(pairs, 1):  # noqa: B007 - the count is wanted after the loop
-            yield pair
-        self._tell("learning the vocabulary", count, None)
-
-    def _segment(
-        self,
-        staging: Staging,
-        report: CheckReport,
-        name: str,
-        vocabularies: Vocabularies,
-        max_length: int | None,
-    ) -> list[int]:
-        """Write a store; returns how many pairs of each corpus are in it."""
-        total = sum(chunk.pairs for chunk in staging.chunks)
-        counts, done = [0] * len(report.corpora), 0
-        sizes = vocabularies.source.size, vocabularies.target.size
-        with StoreWriter(self._folder / name, *sizes) as store:
-            for result in segment(staging.path, staging.chunks, self._folder / VOCABULARY, max_length):
-                store.add(result.source, result.target)
-                numbers, sources, targets = read_chunk(staging.path, result.chunk)
-                for line, source, target, kept in zip(
-                    numbers, sources, targets, result.kept.tolist(), strict=True
-                ):
-                    report.add(Pair(line, source, target, result.chunk.corpus), None if kept else "too_long")
-                counts[result.chunk.corpus] += int(result.kept.sum())
-                done += result.chunk.pairs
-                self._tell("segmenting", done, total)
-            store.finish()
-        staging.path.unlink()
-        return counts
-
-
-def _nothing_left(report: CheckReport) -> DataError:
-    names = ", ".join(corpus.name for corpus in report.corpora)
-    counts = ", ".join(f"{name} {dropped.count}" for name, dropped in report.dropped.items())
-    return DataError(
-        f"{names}: none of {report.pairs} pairs can be used",
-        f"dropped: {counts}; see deepwire data check, and data.filters",
-    )
 
 
 def _write_json(path: Path, value: object) -> None:

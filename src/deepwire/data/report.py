@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.config import CorpusConfig, DataConfig, FilterConfig
-from deepwire.data.corpus import Pair, read_pairs
+from deepwire.data.corpus import Pair
 from deepwire.data.files import ReadNotes
-from deepwire.data.filters import REASONS, PairFilter
+from deepwire.data.filters import REASONS
 from deepwire.data.scripts import script_shares, side_warnings
-from deepwire.errors import DataError
 
 EXAMPLES = 5
 """Line numbers shown for each reason."""
@@ -210,64 +208,6 @@ class CheckReport:
                 for pair in self.samples()
             ],
         }
-
-
-def check(
-    data: DataConfig,
-    *,
-    seed: int = 1,
-    samples: int = 5,
-    on_reject: Callable[[str, str, Pair, str], None] | None = None,
-    on_progress: Callable[[str, int], None] | None = None,
-) -> dict[str, CheckReport]:
-    """Read and filter every text of `data` once.
-
-    Validation and test text is only refused what cannot be used at all: length, ratio and duplicates are for
-    training.
-
-    Args:
-        data: What to read.
-        seed: Chooses the sample pairs.
-        samples: How many random pairs a report shows.
-        on_reject: Called with role, corpus name, pair and reason for every dropped pair.
-        on_progress: Called with role and pairs read so far, every 100,000 pairs.
-
-    Returns:
-        A report for each of `train`, `valid`, `test` that `data` names.
-
-    Raises:
-        DataError: a text cannot be read, or no pair of it can be used.
-    """
-    lenient = FilterConfig(max_characters=1 << 30, max_ratio=1e9, drop_duplicates=False)
-    training = PairFilter(data.filters)
-    roles: dict[str, list[CorpusConfig]] = {"train": data.train}
-    roles.update((role, [corpus]) for role, corpus in (("valid", data.valid), ("test", data.test)) if corpus)
-    reports = {}
-    for role, corpora in roles.items():
-        report = CheckReport(
-            [corpus.label for corpus in corpora], (data.source, data.target), samples=samples, seed=seed
-        )
-        pair_filter = training if role == "train" else PairFilter(lenient)
-        for index, corpus in enumerate(corpora):
-            for pair in read_pairs(corpus, data, index=index, notes=report.notes):
-                reason = pair_filter.reason(pair)
-                report.add(pair, reason)
-                if reason is not None and on_reject is not None:
-                    on_reject(role, corpus.label, pair, reason)
-                if role != "train" and reason is None and training.seen(pair):
-                    report.also_in_training += 1
-                if on_progress is not None and pair.line % 100_000 == 0:
-                    on_progress(role, report.pairs)
-        if report.kept == 0:
-            names = ", ".join(corpus.label for corpus in corpora)
-            raise DataError(f"{names}: none of {report.pairs} pairs can be used", _main_reason(report))
-        reports[role] = report
-    return reports
-
-
-def _main_reason(report: CheckReport) -> str:
-    reason = max(report.dropped, key=lambda name: report.dropped[name].count)
-    return f"most were dropped because {REASONS.get(reason, reason)}"
 
 
 def _length_correlation(pairs: Sequence[Pair]) -> float | None:

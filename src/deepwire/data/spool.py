@@ -24,9 +24,11 @@ def spooled(data: DataConfig) -> Iterator[DataConfig]:
     """
     names: dict[str, str] = {}
     with ExitStack() as copies:
-        changes: dict[str, object] = {"train": [_spool(one, data, copies, names) for one in data.train]}
-        if data.valid is not None:
-            changes["valid"] = _spool(data.valid, data, copies, names)
+        changes: dict[str, object] = {
+            role: [_spool(one, data, copies, names) for one in corpora]
+            for role, corpora in data.corpora().items()
+            if role != "test"
+        }
         try:
             yield data.model_copy(update=changes) if names else data
         except DataError as fault:

@@ -52,6 +52,11 @@ class Staging:
         self._end += len(line)
         self._pairs += 1
 
+    def flush(self) -> None:
+        """Bring what was added to the file, so that all of it can be read."""
+        self._end_chunk()
+        self._file.flush()
+
     def _end_chunk(self) -> None:
         if self._pairs:
             self.chunks.append(Chunk(self._corpus, self._start, self._end, self._pairs))

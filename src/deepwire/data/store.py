@@ -28,6 +28,7 @@ _SIDES: tuple[Side, Side] = ("source", "target")
 _FILES = ("tokens", "lengths", "offsets", "text", "text_offsets")
 _SMALL = 1 << 16
 """Vocabularies up to this size fit 16-bit numbers."""
+DIRECTIONS = ("pair", "directions")
 _REBUILD = "delete the folder: the next run prepares it again"
 
 
@@ -95,16 +96,21 @@ class StoreWriter:
         folder: Made here.
         source_size: Entries of the source vocabulary.
         target_size: Entries of the target vocabulary.
+        directions: Whether each pair comes with the number of its direction.
     """
 
-    def __init__(self, folder: Path, source_size: int, target_size: int) -> None:
+    def __init__(self, folder: Path, source_size: int, target_size: int, *, directions: bool = False) -> None:
         folder.mkdir(parents=True)
         self._folder, self._closing = folder, ExitStack()
+        self._directions: BinaryIO | None = None
         self._files: list[BinaryIO] = []
         self._sides: list[_SideWriter] = []
         try:
             for side, size in zip(_SIDES, (source_size, target_size), strict=True):
-                self._sides.append(_SideWriter({name: self._open(side, name) for name in _FILES}, size))
+                files = {name: self._open(side, name) for name in _FILES}
+                self._sides.append(_SideWriter(files, size))
+            if directions:
+                self._directions = self._open(*DIRECTIONS)
         except OSError:
             self.__exit__(None, None, None)
             raise
@@ -128,10 +134,12 @@ class StoreWriter:
             with suppress(OSError):
                 file.close()
 
-    def add(self, source: Block, target: Block) -> None:
-        """Append sentence pairs."""
+    def add(self, source: Block, target: Block, direction: int = 0) -> None:
+        """Append sentence pairs, all of one direction."""
         for writer, block in zip(self._sides, (source, target), strict=True):
             writer.add(block)
+        if self._directions is not None:
+            self._directions.write(np.full(len(source.lengths), direction, "<u2").tobytes())
 
     def finish(self) -> None:
         """Bring everything to the disk; the header comes last."""
@@ -139,12 +147,14 @@ class StoreWriter:
             file.flush()
             os.fsync(file.fileno())
             file.close()
-        header = {
+        header: dict[str, object] = {
             "format": _FORMAT,
             "sentences": self._sides[0].sentences,
             "source": self._sides[0].header(),
             "target": self._sides[1].header(),
         }
+        if self._directions is not None:
+            header["directions"] = True
         (self._folder / HEADER).write_text(json.dumps(header, indent=1) + "\n")
 
 
@@ -208,10 +218,14 @@ class TokenStore:
 
     def __init__(self, folder: Path, parts: Sequence[Part] = ()) -> None:
         self.folder = folder
-        self._sentences, headers = _read_header(folder / HEADER)
+        self._sentences, headers, directions = _read_header(folder / HEADER)
         self.source_side, self.target_side = (
             _open_side(folder, side, headers[side], self._sentences) for side in _SIDES
         )
+        self.directions: Integers | None = (
+            _map(folder / ".".join(DIRECTIONS), np.uint16, self._sentences) if directions else None
+        )
+        """`[sentences]`: the direction of each, a place in `Languages.directions`; None with one."""
         self.parts = tuple(parts) or (Part(0, self._sentences),)
 
     def __len__(self) -> int:
@@ -244,8 +258,8 @@ class TokenStore:
         return self.target_side.text(line)
 
 
-def _read_header(path: Path) -> tuple[int, dict[str, dict[str, str | int]]]:
-    """Number of sentences, and the description of each side."""
+def _read_header(path: Path) -> tuple[int, dict[str, dict[str, str | int]], bool]:
+    """Number of sentences, the description of each side, whether pairs have directions."""
     try:
         header = json.loads(path.read_bytes())
         if header["format"] != _FORMAT:
@@ -255,7 +269,8 @@ def _read_header(path: Path) -> tuple[int, dict[str, dict[str, str | int]]]:
         raise DataError(f"{path}: cannot read: {fault.strerror}", _REBUILD) from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise DataError(f"{path}: damaged: not the header of a token store", _REBUILD) from None
-    return sentences, {str(side): described for side, described in sides.items()}
+    described = {str(side): described for side, described in sides.items()}
+    return sentences, described, header.get("directions") is True
 
 
 def _open_side(folder: Path, side: Side, header: dict[str, str | int], sentences: int) -> StoreSide:

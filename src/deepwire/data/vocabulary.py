@@ -12,7 +12,8 @@ from pathlib import Path
 from deepwire.data.corpus import Pair
 from deepwire.data.subwords import LOADERS, learner
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary
-from deepwire.data.vocabulary_config import VocabularyConfig
+from deepwire.data.subwords.sentencepiece_learner import train_model
+from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig, VocabularyConfig
 from deepwire.errors import ModelError
 
 __all__ = ["BOS", "EOS", "PAD", "UNK", "Vocabularies", "Vocabulary"]
@@ -43,6 +44,16 @@ class Vocabularies:
         for pair in pairs:
             learning.add(pair)
         return cls(*learning.finish(), joint=config.joint, type=config.type)
+
+    @classmethod
+    def learn_joint(cls, config: BpeConfig | UnigramConfig, lines: Iterable[str]) -> Vocabularies:
+        """Learn one SentencePiece vocabulary for both sides from lines of any language.
+
+        Raises:
+            DataError: the text does not support the size.
+        """
+        both = train_model(config, lines, "the text of all languages")
+        return cls(both, both, joint=True, type=config.type)
 
     @cached_property
     def digest(self) -> str:

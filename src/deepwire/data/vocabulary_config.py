@@ -35,6 +35,12 @@ class SentencePieceConfig(Section):
     max_training_sentences: Count = Field(
         default=1_000_000, ge=1, description="learn from this many lines of each side, chosen at random"
     )
+    balance_temperature: float = Field(
+        default=1.0,
+        ge=1,
+        description="with data.directions: share of each language in the text to learn from, "
+        "(its share of all lines) ^ (1 / temperature)",
+    )
 
 
 class BpeConfig(SentencePieceConfig):

@@ -71,13 +71,15 @@ def test_set(model: str) -> tuple[Text, Text]:
         raise UsageError(
             f"{stored}: the run file names no data.test", "give the test set with --source and --reference"
         )
-    pairs = list(read_pairs(data.test, data))
+    if data.languages is not None:
+        raise UsageError(
+            f"{stored}: the run has several directions", "give a test set with --source and --reference"
+        )
+    (corpus,), name = data.test, data.test[0].label
+    pairs = list(read_pairs(corpus, data))
     for pair in pairs:
         if pair.fault:
-            raise DataError(
-                f"{data.test.label}:{pair.line}: the pair cannot be used ({pair.fault})", "repair the line"
-            )
-    name = data.test.label
+            raise DataError(f"{name}:{pair.line}: the pair cannot be used ({pair.fault})", "repair the line")
     return (
         Text(f"{name} ({data.source})", [pair.source for pair in pairs]),
         Text(f"{name} ({data.target})", [pair.target for pair in pairs]),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from deepwire.data.batching import Batch, StreamPosition, UpdateStream
+from deepwire.data.batching import StreamPosition, UpdateStream
+from deepwire.data.framing import Batch
 from deepwire.data.prefetch import prefetched
 
 
@@ -21,19 +22,25 @@ class DeviceBatch:
         source: ``[B, S]``.
         target_input: ``[B, T]``.
         target_output: ``[B, T]``.
+        languages: ``[B]``, index of the target language of each row; None with one direction.
     """
 
     source: Tensor
     target_input: Tensor
     target_output: Tensor
+    languages: Tensor | None = None
 
     def cut(self, pieces: int) -> list[DeviceBatch]:
         """The rows in so many pieces of about the same size, or one a row where there are fewer."""
         pieces = min(pieces, len(self.source))
         if pieces == 1:
             return [self]
-        parts = (side.tensor_split(pieces) for side in (self.source, self.target_input, self.target_output))
-        return [DeviceBatch(*sides) for sides in zip(*parts, strict=True)]
+        sides = (side.tensor_split(pieces) for side in (self.source, self.target_input, self.target_output))
+        parts = [DeviceBatch(*part) for part in zip(*sides, strict=True)]
+        if self.languages is None:
+            return parts
+        languages = self.languages.tensor_split(pieces)
+        return [replace(part, languages=rows) for part, rows in zip(parts, languages, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -63,6 +70,7 @@ def to_device(batch: Batch, device: torch.device) -> DeviceBatch:
         _tensor(batch.source, device),
         _tensor(batch.target_input, device),
         _tensor(batch.target_output, device),
+        None if batch.target_languages is None else _tensor(batch.target_languages, device),
     )
 
 

@@ -10,7 +10,8 @@ from typing import TypedDict, cast
 
 import torch
 
-from deepwire.data.batching import Batch, validation_batches
+from deepwire.data.batching import validation_batches
+from deepwire.data.framing import Batch
 from deepwire.data.store import TokenStore
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.model.translator import TranslationModel

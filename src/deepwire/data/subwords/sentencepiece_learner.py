@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import sentencepiece
 
@@ -45,37 +45,43 @@ class SentencePieceLearner:
             DataError: the size asked for is not possible with this text.
         """
         if self._config.joint:
-            both = self._train(_both_sides(self._sample.pairs), "the text of both sides")
+            both = train_model(self._config, _both_sides(self._sample.pairs), "the text of both sides")
             return both, both
         return (
-            self._train((pair.source for pair in self._sample.pairs), "the source text"),
-            self._train((pair.target for pair in self._sample.pairs), "the target text"),
+            train_model(self._config, (pair.source for pair in self._sample.pairs), "the source text"),
+            train_model(self._config, (pair.target for pair in self._sample.pairs), "the target text"),
         )
 
-    def _train(self, lines: Iterator[str], what: str) -> Vocabulary:
-        config, model = self._config, io.BytesIO()
-        try:
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=map(escaped, lines),
-                model_writer=model,
-                model_type=config.type,
-                vocab_size=config.size,
-                character_coverage=config.character_coverage,
-                byte_fallback=config.byte_fallback,
-                normalization_rule_name=config.normalization,
-                pad_id=PAD,
-                bos_id=BOS,
-                eos_id=EOS,
-                unk_id=UNK,
-                unk_surface="\u2047",
-                num_threads=_THREADS,
-                max_sentence_length=_LONGEST_LINE_BYTES,
-                minloglevel=_QUIET,
-            )
-        except RuntimeError as fault:
-            raise _size_error(str(fault), config.size, what) from None
-        made: type[SentencePieceVocabulary] = BpeVocabulary if config.type == "bpe" else UnigramVocabulary
-        return made(model.getvalue())
+
+def train_model(config: BpeConfig | UnigramConfig, lines: Iterable[str], what: str) -> Vocabulary:
+    """Learn a SentencePiece model from lines, which errors call `what`.
+
+    Raises:
+        DataError: the size asked for is not possible with this text.
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=map(escaped, lines),
+            model_writer=model,
+            model_type=config.type,
+            vocab_size=config.size,
+            character_coverage=config.character_coverage,
+            byte_fallback=config.byte_fallback,
+            normalization_rule_name=config.normalization,
+            pad_id=PAD,
+            bos_id=BOS,
+            eos_id=EOS,
+            unk_id=UNK,
+            unk_surface="\u2047",
+            num_threads=_THREADS,
+            max_sentence_length=_LONGEST_LINE_BYTES,
+            minloglevel=_QUIET,
+        )
+    except RuntimeError as fault:
+        raise _size_error(str(fault), config.size, what) from None
+    made: type[SentencePieceVocabulary] = BpeVocabulary if config.type == "bpe" else UnigramVocabulary
+    return made(model.getvalue())
 
 
 def _both_sides(pairs: Sequence[Pair]) -> Iterator[str]:

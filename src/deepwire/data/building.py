@@ -1,0 +1,131 @@
+"""Making a prepared corpus: text files to vocabularies and token stores in an empty folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from deepwire.data.balancing import balanced_lines
+from deepwire.data.config import DataConfig
+from deepwire.data.corpus import Pair, read_pairs
+from deepwire.data.directed import directed
+from deepwire.data.segmentation import segment
+from deepwire.data.selection import Selection
+from deepwire.data.staging import Staging, read_chunk
+from deepwire.data.store import StoreWriter
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
+
+Progress = Callable[[str, int, int | None], None]
+"""Called with what is being done, how many pairs are done, and of how many, where that is known."""
+
+VOCABULARY, TRAIN, VALID = "vocabulary", "train", "valid"
+_PROGRESS_PAIRS = 10_000
+
+
+class Builder:
+    """Makes one prepared corpus in a folder.
+
+    Args:
+        data: The data section, without streams.
+        folder: Where to; empty.
+        seed: Chooses the pairs that the report shows.
+        tell: Hears how far it is.
+    """
+
+    def __init__(self, data: DataConfig, folder: Path, seed: int, tell: Progress) -> None:
+        self._data, self._folder, self._tell = data, folder, tell
+        self._training = Selection("train", directed(data, "train"), data, seed=seed)
+        self._valid = Selection("valid", directed(data, "valid"), data, seed=seed)
+
+    def build(self) -> tuple[list[dict[str, object]], dict[str, object]]:
+        """Everything but the header and the report; returns the corpora and the reports, which go into these.
+
+        Raises:
+            DataError: the text cannot be read or used, or does not support the vocabulary.
+        """
+        staging = Staging(self._folder / "train.staged")
+        with staging:
+            pairs = self._stage(self._training, staging)
+            vocabularies = self._learn(pairs, staging)
+        vocabularies.save(self._folder / VOCABULARY)
+        counts = self._segment(staging, self._training, vocabularies, self._data.filters.max_length)
+        self._training.require_some()
+        reports = [self._training.reports()]
+        if self._data.valid is not None:
+            staging = Staging(self._folder / "valid.staged")
+            with staging:
+                for pair in self._stage(self._valid, staging):
+                    if self._training.seen(pair, self._valid):
+                        self._valid.add_seen(pair)
+            self._segment(staging, self._valid, vocabularies, None)
+            self._valid.require_some()
+            reports.append(self._valid.reports())
+        ends = [sum(counts[: number + 1]) for number in range(len(counts))]
+        corpora: list[dict[str, object]] = [
+            {"name": corpus.label, "start": end - count, "stop": end}
+            for corpus, count, end in zip(self._training.corpora, counts, ends, strict=True)
+        ]
+        return corpora, {name: report.to_dict() for found in reports for name, report in found.items()}
+
+    def _stage(self, selection: Selection, staging: Staging) -> Iterator[Pair]:
+        """Read and filter; pass on and stage what is kept, count what is dropped."""
+        read = 0
+        for index, corpus in enumerate(selection.corpora):
+            for pair in read_pairs(corpus, self._data, index=index, notes=selection.notes(index)):
+                read += 1
+                if read % _PROGRESS_PAIRS == 0:
+                    self._tell("reading pairs", read, None)
+                reason = selection.reason(pair)
+                if reason is None:
+                    staging.add(pair)
+                    yield pair
+                else:
+                    selection.add(pair, reason)
+
+    def _learn(self, pairs: Iterator[Pair], staging: Staging) -> Vocabularies:
+        config, languages = self._data.vocabulary, self._data.languages
+        if languages is None or not isinstance(config, BpeConfig | UnigramConfig):
+            return Vocabularies.learn(config, self._announced(pairs))
+        for _ in self._announced(pairs):
+            pass
+        staging.flush()
+        sides = [languages.indices[direction] for direction in self._training.directions]
+        lines = balanced_lines(
+            staging.path,
+            staging.chunks,
+            sides,
+            temperature=config.balance_temperature,
+            most=2 * config.max_training_sentences,
+        )
+        return Vocabularies.learn_joint(config, lines)
+
+    def _announced(self, pairs: Iterator[Pair]) -> Iterator[Pair]:
+        count = 0
+        for count, pair in enumerate(pairs, 1):  # noqa: B007 - the count is wanted after the loop
+            yield pair
+        self._tell("learning the vocabulary", count, None)
+
+    def _segment(
+        self, staging: Staging, selection: Selection, vocabularies: Vocabularies, max_length: int | None
+    ) -> list[int]:
+        """Write a store; returns how many pairs of each corpus are in it."""
+        total = sum(chunk.pairs for chunk in staging.chunks)
+        counts, done = [0] * len(selection.corpora), 0
+        sizes = vocabularies.source.size, vocabularies.target.size
+        many = self._data.languages is not None
+        with StoreWriter(self._folder / selection.role, *sizes, directions=many) as store:
+            for result in segment(staging.path, staging.chunks, self._folder / VOCABULARY, max_length):
+                corpus = result.chunk.corpus
+                store.add(result.source, result.target, selection.directions[corpus])
+                numbers, sources, targets = read_chunk(staging.path, result.chunk)
+                for line, source, target, kept in zip(
+                    numbers, sources, targets, result.kept.tolist(), strict=True
+                ):
+                    selection.add(Pair(line, source, target, corpus), None if kept else "too_long")
+                counts[corpus] += int(result.kept.sum())
+                done += result.chunk.pairs
+                self._tell("segmenting", done, total)
+            store.finish()
+        staging.path.unlink()
+        return counts

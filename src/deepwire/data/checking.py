@@ -1,0 +1,89 @@
+"""Looking at all text of a run before training: what is kept, what is dropped, what looks wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from deepwire.data.config import DataConfig, Role
+from deepwire.data.corpus import Pair, read_pairs
+from deepwire.data.directed import directed
+from deepwire.data.mixture import DirectionShare, shares
+from deepwire.data.report import CheckReport
+from deepwire.data.selection import Selection
+
+OnReject = Callable[[str, str, Pair, str], None]
+
+
+class Checked(NamedTuple):
+    """What was found in the text of a run."""
+
+    reports: dict[str, CheckReport]
+    """By role (`train`, `valid`, `test`), or by role and direction (`train en-de`)."""
+    mix: list[DirectionShare]
+    """What each direction has of an epoch; empty without directions."""
+
+
+def check(
+    data: DataConfig,
+    *,
+    seed: int = 1,
+    samples: int = 5,
+    on_reject: OnReject | None = None,
+    on_progress: Callable[[str, int], None] | None = None,
+) -> Checked:
+    """Read and filter every text of `data` once, in a run with directions once for each direction.
+
+    Validation and test text is only refused what cannot be used at all: length, ratio and duplicates are for
+    training.
+
+    Args:
+        data: What to read.
+        seed: Chooses the sample pairs.
+        samples: How many random pairs a report shows.
+        on_reject: Called with role, corpus name, pair and reason for every dropped pair.
+        on_progress: Called with role and pairs read so far, every 100,000 pairs.
+
+    Raises:
+        DataError: a text cannot be read, or no pair of it can be used.
+    """
+    roles = list(data.corpora())
+    selections = {
+        role: Selection(role, directed(data, role), data, samples=samples, seed=seed) for role in roles
+    }
+    reports: dict[str, CheckReport] = {}
+    for role, selection in selections.items():
+        _read(data, role, selection, selections["train"], on_reject, on_progress)
+        selection.require_some()
+        reports |= selection.reports()
+    return Checked(reports, _mix(data, selections["train"]))
+
+
+def _read(
+    data: DataConfig,
+    role: Role,
+    selection: Selection,
+    training: Selection,
+    on_reject: OnReject | None,
+    on_progress: Callable[[str, int], None] | None,
+) -> None:
+    read = 0
+    for index, corpus in enumerate(selection.corpora):
+        for pair in read_pairs(corpus, data, index=index, notes=selection.notes(index)):
+            reason = selection.reason(pair)
+            selection.add(pair, reason)
+            if reason is not None and on_reject is not None:
+                on_reject(role, corpus.label, pair, reason)
+            if role != "train" and reason is None and training.seen(pair, selection):
+                selection.add_seen(pair)
+            read += 1
+            if on_progress is not None and pair.line % 100_000 == 0:
+                on_progress(role, read)
+
+
+def _mix(data: DataConfig, training: Selection) -> list[DirectionShare]:
+    if data.languages is None:
+        return []
+    kept = [training.kept(number) for number in range(len(training.corpora))]
+    weights = [corpus.weight for corpus in training.corpora]
+    return shares(data.languages, kept, weights, training.directions, data.sampling_temperature)

@@ -1,0 +1,201 @@
+"""The languages of a model with several directions, and the tags that tell it what to translate into."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple, cast, get_args
+
+from deepwire.errors import ModelError, UsageError
+
+TagPlace = Literal["source", "target", "both", "none"]
+
+_LANGUAGE = r"[a-z]{2,3}(?:_[A-Za-z0-9]{2,8}|-[A-Z][A-Za-z0-9]{1,7}|-[0-9]{3})*"
+# What follows a hyphen within a language tag is never a small letter, so a direction is cut in one way only.
+_LANGUAGE_TAG = re.compile(_LANGUAGE)
+_DIRECTION = re.compile(f"({_LANGUAGE})-({_LANGUAGE})")
+
+
+class Direction(NamedTuple):
+    """From which language into which."""
+
+    source: str
+    target: str
+
+    def __str__(self) -> str:
+        return f"{self.source}-{self.target}"
+
+    @classmethod
+    def parse(cls, text: str) -> Direction:
+        """Read `SRC-TGT`, such as `en-de` or `zh-Hans-pt_BR`.
+
+        Raises:
+            ValueError: it is something else.
+        """
+        match = _DIRECTION.fullmatch(text)
+        if match is None:
+            raise ValueError(f"{text!r} is not a direction such as en-de")
+        if match[1] == match[2]:
+            raise ValueError(f"{text!r} translates a language into itself")
+        return cls(match[1], match[2])
+
+
+def checked_language(name: str) -> str:
+    """The name, if it has the form of a language tag: `de`, `pt_BR`, `zh-Hans`.
+
+    Raises:
+        ValueError: it has not.
+    """
+    if _LANGUAGE_TAG.fullmatch(name) is None:
+        raise ValueError(
+            f"{name!r} is not a language tag: two or three small letters, then perhaps a script or country, "
+            "such as de, pt_BR, zh-Hans"
+        )
+    return name
+
+
+@dataclass(frozen=True)
+class Languages:
+    """The directions that a model is trained in, and where its input says what to translate into."""
+
+    directions: tuple[Direction, ...]
+    tag: TagPlace = "source"
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """Every language once, sorted; the place of a language is its index."""
+        return tuple(sorted({name for direction in self.directions for name in direction}))
+
+    @cached_property
+    def targets(self) -> tuple[str, ...]:
+        """The languages that some direction translates into, sorted."""
+        return tuple(sorted({direction.target for direction in self.directions}))
+
+    @property
+    def tags(self) -> int:
+        """How many tags stand behind the pieces of the vocabulary; the tag of language i is pieces + i."""
+        return 0 if self.tag == "none" else len(self.names)
+
+    @property
+    def tags_source(self) -> bool:
+        """Whether a source begins with the tag of its target language."""
+        return self.tag in ("source", "both")
+
+    @property
+    def tags_target(self) -> bool:
+        """Whether the decoder begins with the tag of the target language, and not with BOS."""
+        return self.tag in ("target", "both")
+
+    @cached_property
+    def indices(self) -> tuple[tuple[int, int], ...]:
+        """Of each direction the indices of its source and its target language."""
+        index = {name: place for place, name in enumerate(self.names)}
+        return tuple((index[direction.source], index[direction.target]) for direction in self.directions)
+
+    def target(self, name: str) -> int:
+        """The index of a language to translate into.
+
+        Raises:
+            UsageError: the model was not trained to translate into it.
+        """
+        if name not in self.targets:
+            known = f"it translates into {', '.join(self.targets)}"
+            if name in self.names:
+                raise UsageError(f"the model reads {name!r} but was not trained to write it", known)
+            raise UsageError(f"the model does not know the language {name!r}", known)
+        return self.names.index(name)
+
+    def require_source(self, name: str) -> None:
+        """See that the model knows a language to translate from.
+
+        Raises:
+            UsageError: it does not.
+        """
+        if name not in self.names:
+            raise UsageError(
+                f"the model does not know the language {name!r}", f"it knows {', '.join(self.names)}"
+            )
+
+    def to_metadata(self) -> dict[str, object]:
+        """What a stored model says about its languages."""
+        return {
+            "languages": list(self.names),
+            "directions": [str(direction) for direction in self.directions],
+            "tag": self.tag,
+        }
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, object]) -> Languages | None:
+        """Read what `to_metadata` gave; None where the model has one direction only.
+
+        Raises:
+            ModelError: it is damaged.
+        """
+        directions, tag = metadata.get("directions"), metadata.get("tag")
+        if directions is None:
+            return None
+        try:
+            found = cls(_parsed(directions), cast("TagPlace", tag))
+        except ValueError as fault:
+            raise ModelError(f"the stored languages are damaged: {fault}") from None
+        if tag not in get_args(TagPlace) or metadata.get("languages") != list(found.names):
+            raise ModelError("the stored languages are damaged: languages, directions and tag do not agree")
+        return found
+
+
+def expanded(value: object) -> object:
+    """`directions` of a run file as a list of `SRC-TGT`; what is no list of directions comes back as it is.
+
+    An item is `SRC-TGT`; or `{between: [...], and: [...]}`, both ways between each language of one list and
+    each of the other; or `{between: [...]}`, both ways between all languages of a list.
+
+    Raises:
+        ValueError: an item is something else, or a direction comes twice.
+    """
+    if value is None or value == []:
+        return value
+    items = value if isinstance(value, list | tuple) else [value]
+    found: list[str] = []
+    for item in items:
+        for direction in _directions_of(item):
+            if str(direction) in found:
+                raise ValueError(f"{direction} is named twice")
+            found.append(str(direction))
+    return found
+
+
+def _parsed(directions: object) -> tuple[Direction, ...]:
+    if not isinstance(directions, Sequence) or isinstance(directions, str) or not directions:
+        raise ValueError(f"no directions: {directions!r}")
+    return tuple(Direction.parse(str(one)) for one in directions)
+
+
+def _directions_of(item: object) -> Iterable[Direction]:
+    if isinstance(item, str):
+        return [Direction.parse(item)]
+    if not isinstance(item, Mapping) or "between" not in item or not set(item) <= {"between", "and"}:
+        raise ValueError(f"a direction is written en-de, or {{between: [en], and: [de, fr]}}, not {item!r}")
+    first = _names(item["between"])
+    second = _names(item["and"]) if "and" in item else first
+    both_ways = [
+        direction
+        for one in first
+        for other in second
+        if one != other
+        for direction in (Direction(one, other), Direction(other, one))
+    ]
+    found = list(dict.fromkeys(both_ways))
+    if not found:
+        raise ValueError(f"there is nothing between {', '.join(first)} and {', '.join(second)}")
+    return found
+
+
+def _names(value: object) -> list[str]:
+    names = value if isinstance(value, list | tuple) else [value]
+    for name in names:
+        if not isinstance(name, str):
+            raise ValueError(f"{name!r} is not a language tag such as de (put it in quotes)")
+        checked_language(name)
+    return list(names)

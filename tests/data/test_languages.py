@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepwire.data.languages import Direction, Languages, checked_language, expanded
+from deepwire.errors import ModelError, UsageError
+
+TAGS = st.from_regex(r"[a-z]{2,3}(_[A-Za-z0-9]{2,8}|-[A-Z][A-Za-z0-9]{1,7}|-[0-9]{3}){0,2}", fullmatch=True)
+SIX = Languages(tuple(map(Direction.parse, ["en-de", "de-en", "en-fr", "fr-en", "en-cs", "cs-en"])))
+
+
+@given(TAGS, TAGS)
+def test_a_direction_is_read_in_one_way_only(source: str, target: str) -> None:
+    if source == target:
+        with pytest.raises(ValueError, match="into itself"):
+            Direction.parse(f"{source}-{target}")
+    else:
+        assert Direction.parse(f"{source}-{target}") == (source, target)
+
+
+@pytest.mark.parametrize("name", ["de", "pt_BR", "zh-Hans", "es-419", "sr_Latn", "nds", "zh-Hant-TW"])
+def test_language_tags(name: str) -> None:
+    assert checked_language(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "german", "DE", "d", "de-", "de_", "de at", "de/en", "../de", "pt-br"])
+def test_what_is_no_language_tag_is_refused_by_name(name: str) -> None:
+    with pytest.raises(ValueError, match="is not a language tag"):
+        checked_language(name)
+
+
+def test_directions_are_written_out() -> None:
+    assert expanded("en-de") == ["en-de"]
+    assert expanded(["en-de", {"between": "en", "and": ["fr", "cs"]}]) == [
+        "en-de",
+        "en-fr",
+        "fr-en",
+        "en-cs",
+        "cs-en",
+    ]
+    assert sorted(expanded({"between": ["de", "en", "fr"]})) == [
+        "de-en",
+        "de-fr",
+        "en-de",
+        "en-fr",
+        "fr-de",
+        "fr-en",
+    ]
+    assert expanded({"between": ["de", "en"], "and": ["en", "de"]}) == ["de-en", "en-de"]
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (["en-german"], "'en-german' is not a direction"),
+        (["en"], "'en' is not a direction"),
+        (["en-en"], "translates a language into itself"),
+        (["en-de", {"between": ["en"], "and": ["de"]}], "en-de is named twice"),
+        ([{"from": "en", "to": "de"}], "a direction is written en-de"),
+        ([{"between": ["en"], "and": ["English"]}], "'English' is not a language tag"),
+        ([{"between": ["en"], "and": ["en"]}], "nothing between en and en"),
+        ([{"between": [False]}], "put it in quotes"),
+        ([7], "a direction is written en-de"),
+    ],
+)
+def test_what_is_no_direction_is_refused(written: object, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        expanded(written)
+
+
+def test_languages_have_a_fixed_order_and_tags_follow_the_pieces() -> None:
+    assert SIX.names == ("cs", "de", "en", "fr")
+    assert [SIX.target(name) for name in SIX.names] == [0, 1, 2, 3]
+    assert SIX.indices[:2] == ((2, 1), (1, 2))
+    assert SIX.tags == 4
+    assert Languages(SIX.directions, "none").tags == 0
+    places = {"source": (True, False), "target": (False, True), "both": (True, True), "none": (False, False)}
+    for place, where in places.items():
+        languages = Languages(SIX.directions, place)  # type: ignore[arg-type]
+        assert (languages.tags_source, languages.tags_target) == where
+
+
+def test_unknown_languages_are_refused_with_those_that_are_known() -> None:
+    with pytest.raises(UsageError, match=r"'it' \(it translates into cs, de, en, fr\)"):
+        SIX.target("it")
+    with pytest.raises(UsageError, match=r"'it' \(it knows cs, de, en, fr\)"):
+        SIX.require_source("it")
+    out = Languages((Direction("en", "de"), Direction("en", "fr")))
+    with pytest.raises(UsageError, match=r"reads 'en' but was not trained to write it \(.* de, fr\)"):
+        out.target("en")
+
+
+def test_what_a_model_stores_comes_back_or_is_refused() -> None:
+    stored = SIX.to_metadata()
+    assert Languages.from_metadata({"source": "de", **stored}) == SIX
+    assert Languages.from_metadata({"source": "de", "target": "en"}) is None
+    for damage in (
+        {"directions": []},
+        {"directions": ["en"]},
+        {"directions": "en-de"},
+        {"directions": 3},
+        {"languages": ["en"]},
+        {"tag": "nowhere"},
+    ):
+        with pytest.raises(ModelError, match="stored languages are damaged"):
+            Languages.from_metadata({**stored, **damage})

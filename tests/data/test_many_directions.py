@@ -1,0 +1,313 @@
+"""Preparation and batches of a run with several directions, on German, English and spelt-out English."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import json
+from collections import Counter
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepwire.data import batching
+from deepwire.data.balancing import balanced_lines
+from deepwire.data.batching import (
+    Batch,
+    BatchSettings,
+    StreamPosition,
+    Update,
+    UpdateStream,
+    validation_batches,
+)
+from deepwire.data.checking import check
+from deepwire.data.config import DataConfig
+from deepwire.data.corpus import Pair
+from deepwire.data.languages import TagPlace
+from deepwire.data.mixture import tempered
+from deepwire.data.prepared import Prepared, prepare
+from deepwire.data.staging import Staging
+from deepwire.data.vocabulary import BOS, EOS, PAD
+from deepwire.errors import DataError
+
+MULTI30K = Path(__file__).parents[2] / "examples" / "multi30k"
+COUNT = 300
+
+
+def lines(language: str, count: int) -> list[str]:
+    with gzip.open(MULTI30K / f"train.{language}.gz", "rt", encoding="utf-8", newline="\n") as file:
+        return [next(file).rstrip("\n") for _ in range(count)]
+
+
+ENGLISH = lines("en", COUNT)
+TEXT = {"de": lines("de", COUNT), "en": ENGLISH, "qaa": [codecs.encode(line, "rot13") for line in ENGLISH]}
+"""A text in three languages, one of which is English with other letters."""
+
+
+def write(path: Path, text: list[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in text), encoding="utf-8", newline="\n")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("many")
+    for language, text in TEXT.items():
+        write(made / f"train.{language}", text[:260])
+        write(made / f"valid.{language}", text[260:])
+    return made
+
+
+def config(folder: Path, **settings: object) -> DataConfig:
+    values = {
+        "directions": [{"between": ["en"], "and": ["de", "qaa"]}],
+        "train": str(folder / "train"),
+        "valid": str(folder / "valid"),
+        "vocabulary": {"type": "bpe", "size": 700},
+        "prepared": str(folder / "prepared"),
+        **settings,
+    }
+    return DataConfig.model_validate(values)
+
+
+@pytest.fixture(scope="module")
+def prepared(folder: Path) -> Prepared:
+    return prepare(config(folder), seed=1)
+
+
+def stream(prepared: Prepared, tag: TagPlace = "source", **settings: int | float | bool) -> UpdateStream:
+    assert prepared.languages is not None
+    languages = type(prepared.languages)(prepared.languages.directions, tag)
+    sizes = BatchSettings(batch_tokens=600, micro_batch_tokens=300, languages=languages, **settings)  # type: ignore[arg-type]
+    return UpdateStream(prepared.train, sizes, seed=5, vocabularies=prepared.vocabularies)
+
+
+def epoch_of(stream: UpdateStream) -> list[Update]:
+    return [update for update, _ in islice(stream.updates(StreamPosition()), stream.updates_in_epoch(0))]
+
+
+def test_every_direction_is_stored_with_its_number(prepared: Prepared) -> None:
+    assert prepared.languages is not None
+    assert prepared.languages.names == ("de", "en", "qaa")
+    assert prepared.train.directions is not None
+    assert Counter(prepared.train.directions.tolist()) == dict.fromkeys(range(4), 260)
+    index = {text: line for text in TEXT.values() for line, text in enumerate(text)}
+    for pair in range(0, len(prepared.train), 37):
+        direction = prepared.languages.directions[int(prepared.train.directions[pair])]
+        source, target = prepared.train.source_text(pair), prepared.train.target_text(pair)
+        assert source == TEXT[direction.source][index[target]]
+        assert target == TEXT[direction.target][index[source]]
+    assert prepared.folder.name.startswith("de-en-qaa-")
+
+
+def test_reports_are_by_direction(prepared: Prepared) -> None:
+    names = [
+        f"{role} {name}" for role in ("train", "valid") for name in ("en-de", "de-en", "en-qaa", "qaa-en")
+    ]
+    assert list(prepared.report) == names
+    assert prepared.report["train en-qaa"]["kept"] == 260
+    assert [share.name for share in prepared.mix] == ["en-de", "de-en", "en-qaa", "qaa-en"]
+    assert [share.of_training for share in prepared.mix] == [0.25] * 4
+
+
+def test_what_is_prepared_is_used_again_until_the_directions_change(folder: Path, prepared: Prepared) -> None:
+    assert prepare(config(folder), seed=1).reused
+    mixed = prepare(config(folder, sampling_temperature=5, tag="both"), seed=1)
+    assert mixed.reused, "sampling and tags are for training"
+    fewer = prepare(config(folder, directions=["en-de", "de-en"]), seed=1)
+    assert not fewer.reused
+    assert fewer.digest != prepared.digest
+    balanced = prepare(config(folder, vocabulary={"size": 700, "balance_temperature": 5}), seed=1)
+    assert not balanced.reused
+
+
+def test_duplicates_are_of_one_direction(tmp_path: Path) -> None:
+    for language in ("de", "en", "fr"):
+        write(tmp_path / f"t.{language}", ["Hotel", "Hotel", f"Haus {language}"])
+    directions = {"between": ["en"], "and": ["de", "fr"]}
+    data = DataConfig.model_validate({"directions": directions, "train": str(tmp_path / "t")})
+    reports = check(data).reports
+    assert {name: report.kept for name, report in reports.items()} == dict.fromkeys(
+        ["train en-de", "train de-en", "train en-fr", "train fr-en"], 2
+    )
+
+
+def test_a_direction_of_which_nothing_is_left_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path / "t.en", ["one", "two"])
+    write(tmp_path / "t.de", ["eins", "zwei"])
+    write(tmp_path / "t.fr", ["", ""])
+    directions = {"between": ["en"], "and": ["de", "fr"]}
+    settings = {"train": str(tmp_path / "t"), "vocabulary": "words", "prepared": str(tmp_path / "p")}
+    data = DataConfig.model_validate({"directions": directions, **settings})
+    with pytest.raises(DataError, match=r"t\.en-fr: none of 2 pairs can be used"):
+        check(data)
+    with pytest.raises(DataError, match=r"t\.en-fr: none of 2 pairs can be used"):
+        prepare(data, seed=1)
+
+
+@pytest.mark.parametrize("tag", ["source", "target", "both", "none"])
+@pytest.mark.parametrize("bos", [False, True])
+def test_tags_stand_where_they_should_and_only_there(prepared: Prepared, tag: TagPlace, bos: bool) -> None:
+    assert prepared.languages is not None
+    pieces = prepared.vocabularies.source.size
+    for update in epoch_of(stream(prepared, tag, source_bos=bos)):
+        for batch in update.batches:
+            assert batch.target_languages is not None
+            tags = pieces + batch.target_languages
+            head = [BOS] if bos else []
+            for row, line in enumerate(batch.lines.tolist()):
+                source, target = prepared.train.source(line).tolist(), prepared.train.target(line).tolist()
+                own = [int(tags[row])] if tag in ("source", "both") else []
+                start = int(tags[row]) if tag in ("target", "both") else BOS
+                assert [*head, *own, *source, EOS] == unpadded(batch.source[row])
+                assert [start, *target] == unpadded(batch.target_input[row])
+                assert [*target, EOS] == unpadded(batch.target_output[row])
+            assert batch.source_tokens == int((batch.source != PAD).sum())
+            assert max(batch.source.size, batch.target_input.size) <= 300 or len(batch.lines) == 1
+
+
+def unpadded(row: np.ndarray) -> list[int]:
+    return [int(number) for number in row if number != PAD]
+
+
+def test_batches_mix_directions_and_know_their_languages(prepared: Prepared) -> None:
+    languages, store = prepared.languages, prepared.train
+    assert languages is not None
+    assert store.directions is not None
+    mixed = 0
+    for update in epoch_of(stream(prepared)):
+        for batch in update.batches:
+            assert batch.source_languages is not None
+            assert batch.target_languages is not None
+            found = [languages.directions[int(place)] for place in store.directions[batch.lines]]
+            assert [languages.names[index] for index in batch.source_languages] == [
+                one.source for one in found
+            ]
+            assert [languages.names[index] for index in batch.target_languages] == [
+                one.target for one in found
+            ]
+            mixed += len(set(found)) > 1
+    assert mixed > 5
+
+
+@pytest.mark.parametrize("sampling", [0.0, 0.1])
+def test_any_place_is_found_again(
+    prepared: Prepared, sampling: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batching, "_SMALLEST_WINDOW", (100, 100))
+    monkeypatch.setattr(batching, "_LARGEST_WINDOW", 200)
+    monkeypatch.setattr(batching, "_UPDATES_IN_WINDOW", 2)
+    straight = list(islice(stream(prepared, sampling=sampling).updates(StreamPosition()), 40))
+    for stop in (0, 7, 23, 38):
+        update, _ = next(stream(prepared, sampling=sampling).updates(straight[stop][1]))
+        assert all(map(same, update.batches, straight[stop + 1][0].batches))
+
+
+def same(first: Batch, second: Batch) -> bool:
+    names = ("source", "target_input", "target_output", "lines", "source_languages", "target_languages")
+    return all(np.array_equal(getattr(first, name), getattr(second, name)) for name in names)
+
+
+def test_validation_batches_of_one_direction(prepared: Prepared) -> None:
+    assert prepared.valid is not None
+    assert prepared.valid.directions is not None
+    chosen = np.flatnonzero(prepared.valid.directions == 2)[:11]
+    batches = list(validation_batches(prepared.valid, 200, languages=prepared.languages, lines=chosen))
+    assert sorted(line for batch in batches for line in batch.lines.tolist()) == chosen.tolist()
+    assert {int(index) for batch in batches for index in batch.target_languages} == {2}
+
+
+def test_temperature_changes_what_an_epoch_reads(folder: Path) -> None:
+    small = {"prefix": str(folder / "valid"), "source": "qaa", "target": "en"}
+    large = {"prefix": str(folder / "train"), "source": "de", "target": "en"}
+    data = config(folder, train=[large, small], sampling_temperature=5)
+    made = prepare(data, seed=1)
+    assert [share.pairs for share in made.mix] == [260, 260, 40, 40]
+    wanted = tempered([260, 260, 40, 40], 5)
+    assert [share.of_training for share in made.mix] == pytest.approx(wanted, abs=1e-4)
+    assert made.train.directions is not None
+    read = np.concatenate([update.lines for update in epoch_of(stream(made))])
+    counts = np.bincount(made.train.directions[read], minlength=4)
+    assert len(read) == pytest.approx(600, abs=4)
+    assert counts / len(read) == pytest.approx(wanted, abs=0.01)
+
+
+def staged(folder: Path, counts: list[int]) -> Staging:
+    """Corpora 0, 1, ... of so many pairs; language 0 on the source side, the corpus's own on the other."""
+    staging = Staging(folder / "staged")
+    with staging:
+        for corpus, count in enumerate(counts):
+            for line in range(count):
+                staging.add(Pair(line, f"0 {corpus} {line}", f"{corpus + 1} {line}", corpus))
+    return staging
+
+
+@pytest.mark.parametrize("temperature", [1.0, 3.0, 100.0])
+def test_the_text_for_the_vocabulary_is_balanced(tmp_path: Path, temperature: float) -> None:
+    counts = [5000, 300, 20]
+    staging = staged(tmp_path, counts)
+    sides = [(0, 1), (0, 2), (0, 3)]
+    found = list(balanced_lines(staging.path, staging.chunks, sides, temperature=temperature, most=4000))
+    by_language = Counter(line.split()[0] for line in found)
+    wanted = tempered([5320, *counts], temperature)
+    for language, share in enumerate(wanted):
+        assert by_language[str(language)] == pytest.approx(share * 4000, abs=1)
+    times = Counter(found)
+    for language in range(4):
+        repeated = {count for line, count in times.items() if line.startswith(f"{language} ")}
+        assert max(repeated) - min(repeated) <= 1, "all lines of a language as often as one another"
+
+
+def test_all_lines_are_taken_where_there_is_room(tmp_path: Path) -> None:
+    staging = staged(tmp_path, [30, 10])
+    sides = [(0, 1), (0, 2)]
+    found = list(balanced_lines(staging.path, staging.chunks, sides, temperature=1, most=10**6))
+    assert len(found) == len(set(found)) == 80
+
+
+def test_rare_scripts_are_covered_or_written_as_bytes(tmp_path: Path) -> None:
+    write(tmp_path / "t.en", [f"{line} {number}" for number, line in enumerate(ENGLISH)])
+    write(
+        tmp_path / "t.te", [f"{line} నమస్కారం" if number < 3 else line for number, line in enumerate(ENGLISH)]
+    )
+    write(
+        tmp_path / "t.zh", [f"{line} 你好世界" if number < 3 else line for number, line in enumerate(ENGLISH)]
+    )
+    directions = {"between": ["en"], "and": ["te", "zh"]}
+    for coverage, spelled in ((1.0, False), (0.98, True)):
+        vocabulary = {"size": 600, "character_coverage": coverage, "balance_temperature": 5}
+        settings = {"train": str(tmp_path / "t"), "vocabulary": vocabulary, "prepared": str(tmp_path / "p")}
+        made = prepare(DataConfig.model_validate({"directions": directions, **settings}), seed=1)
+        for text in ("నమస్కారం", "你好", "世界"):
+            ids = made.vocabularies.source.encode(text)
+            assert made.vocabularies.source.decode(ids) == text
+            pieces = made.vocabularies.source.pieces(ids)
+            assert any(piece.startswith("<0x") for piece in pieces) == spelled
+
+
+def test_text_that_looks_like_a_tag_stays_text(prepared: Prepared) -> None:
+    vocabulary = prepared.vocabularies.source
+    for text in ("<2de>", "<de>", "__de__", f"<{vocabulary.size}>", "</s> <pad>"):
+        ids = vocabulary.encode(text)
+        assert max(ids) < vocabulary.size
+        assert vocabulary.decode(ids) == text
+
+
+def test_the_mix_is_in_the_report_of_both_commands(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from deepwire.cli.main import main
+
+    run = tmp_path / "many.yaml"
+    settings = {"directions": ["en-de", "qaa-en"], "train": str(folder / "train"), "vocabulary": "words"}
+    run.write_text(json.dumps({"data": {**settings, "prepared": str(tmp_path / "p")}}))
+    assert main(["data", "check", str(run)]) == 0
+    assert "mix of 2 directions, sampling_temperature 1:" in capsys.readouterr().out
+    assert main(["prepare", str(run), "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert [share["name"] for share in record["mix"]] == ["en-de", "qaa-en"]
+    assert main(["data", "check", str(run), "data.train=nowhere"]) == 3
+    assert "nowhere.en: no such file (also tried .gz, .zst, .xz), needed for en-de" in capsys.readouterr().err
+    assert main(["data", "check", str(run), "data.directions=[en-german]"]) == 2
+    assert "'en-german' is not a direction" in capsys.readouterr().err
