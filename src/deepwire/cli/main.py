@@ -44,6 +44,10 @@ VERBS = {
     "evaluate": Verb(
         "deepwire.cli.evaluate:evaluate", "BLEU, chrF, TER and significance, of files or of models."
     ),
+    "evaluate-directions": Verb(
+        "deepwire.cli.evaluate_directions:evaluate_directions",
+        "The table of a model of many languages: every direction, averages, groups, win ratio.",
+    ),
     "average": Verb("deepwire.cli.average:average", "Average the last checkpoints of a run into one model."),
     "import": Verb(
         "deepwire.cli.import_model:import_model", "Make a model of a checkpoint of fairseq or Neutron."

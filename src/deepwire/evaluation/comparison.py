@@ -119,7 +119,7 @@ def compare(
             ),
             comparisons=()
             if paired is None or number == paired.baseline
-            else _test(metrics, counts[paired.baseline], rows, paired),
+            else paired_comparison(metrics, counts[paired.baseline], rows, paired),
         )
         for number, (system, rows) in enumerate(zip(systems, counts, strict=True))
     )
@@ -128,13 +128,18 @@ def compare(
         references=tuple(text.name for text in references),
         systems=results,
         baseline=None if paired is None else paired.baseline,
-        warnings=tuple(_warnings([*systems, *references], metrics)),
+        warnings=tuple(text_warnings([*systems, *references], metrics)),
     )
 
 
-def _test(
+def paired_comparison(
     metrics: Sequence[Metric], baseline: Sequence[Floats], system: Sequence[Floats], paired: PairedTest
 ) -> tuple[Comparison, ...]:
+    """Test a system against the baseline, metric by metric, on the sentence statistics ``[N, K]`` of both.
+
+    Raises:
+        DataError: The two have different numbers of sentences.
+    """
     samples = DEFAULT_SAMPLES[paired.test] if paired.samples is None else paired.samples
     run = _TESTS[paired.test]
     return tuple(
@@ -143,7 +148,8 @@ def _test(
     )
 
 
-def _warnings(texts: Sequence[Text], metrics: Sequence[Metric]) -> list[str]:
+def text_warnings(texts: Sequence[Text], metrics: Sequence[Metric]) -> list[str]:
+    """What is odd about texts, one line each: tokenised text for metrics of raw text, or the reverse."""
     found: list[str] = []
     raw_tokenizers = [
         metric.tokenize

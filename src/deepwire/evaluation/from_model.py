@@ -65,11 +65,11 @@ def test_set(model: str) -> tuple[Text, Text]:
         ModelError: Its stored settings are damaged.
         DataError: The test set is missing or cannot be read.
     """
-    stored = Path(model.rpartition("@")[0] or model) / RESOLVED_CONFIG
-    data = _data_section(stored, model)
+    data = data_section(model)
     if data.test is None:
         raise UsageError(
-            f"{stored}: the run file names no data.test", "give the test set with --source and --reference"
+            f"{_stored(model)}: the run file names no data.test",
+            "give the test set with --source and --reference",
         )
     if data.languages is not None:
         raise UsageError(
@@ -107,7 +107,17 @@ def write_lines(path: Path, lines: Sequence[str]) -> None:
         raise ResourceError(f"{path}: cannot write: {error.strerror or error}") from error
 
 
-def _data_section(stored: Path, model: str) -> DataConfig:
+def data_section(model: str) -> DataConfig:
+    """The ``data`` section of the run file of a run.
+
+    Args:
+        model: A run directory, with or without ``@checkpoint``.
+
+    Raises:
+        UsageError: It is no run directory.
+        ModelError: Its stored settings are damaged.
+    """
+    stored = _stored(model)
     try:
         settings = json.loads(stored.read_bytes())
         return DataConfig.model_validate(settings["data"])
@@ -120,3 +130,7 @@ def _data_section(stored: Path, model: str) -> DataConfig:
         raise ModelError(f"{stored}: cannot read: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, ValidationError) as error:
         raise ModelError(f"{stored} is damaged: it does not hold the settings of a run") from error
+
+
+def _stored(model: str) -> Path:
+    return Path(model.rpartition("@")[0] or model) / RESOLVED_CONFIG

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
 from deepwire.evaluation.comparison import Report, SystemResult
@@ -17,9 +17,9 @@ _SIGNIFICANT = 0.05
 def as_text(report: Report) -> str:
     """Write scores, intervals and p-values as a table, then one signature per metric."""
     if report.baseline is None:
-        blocks = [_table(_score_rows(report), names=1)]
+        blocks = [aligned(_score_rows(report), names=1)]
     else:
-        blocks = [_table(_test_rows(report), names=2), _test_note(report)]
+        blocks = [aligned(_test_rows(report), names=2), _test_note(report)]
     detail = [
         f"{system.name}: {multi_bleu_line(score)}"
         for system in report.systems
@@ -41,12 +41,12 @@ def as_json(report: Report) -> dict[str, JsonValue]:
                 "score": score.value,
                 "signature": score.signature,
                 "higher_is_better": score.higher_is_better,
-                **{key: _plain(value) for key, value in score.details.items()},
+                **{key: plain(value) for key, value in score.details.items()},
             }
             for score in system.scores
         ]
         comparisons: list[JsonValue] = [
-            {key: _plain(value) for key, value in asdict(comparison).items()}
+            {key: plain(value) for key, value in asdict(comparison).items()}
             for comparison in system.comparisons
         ]
         systems.append(
@@ -65,11 +65,12 @@ def as_json(report: Report) -> dict[str, JsonValue]:
     }
 
 
-def _plain(value: object) -> JsonValue:
+def plain(value: object) -> JsonValue:
+    """A value of a report in the types of JSON."""
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if value is None or isinstance(value, str | int | float):
         return value
     raise TypeError(f"no JSON form for {type(value).__name__}")
@@ -129,15 +130,20 @@ def _p_value(comparison: Comparison) -> str:
 
 
 def _test_note(report: Report) -> str:
-    first = next(system for system in report.systems if system.comparisons).comparisons[0]
+    return title_of_test(next(system for system in report.systems if system.comparisons).comparisons[0])
+
+
+def title_of_test(comparison: Comparison) -> str:
+    """Which test a comparison is, with its settings and the sign of significance."""
     title = {
         "bootstrap": "paired bootstrap (Koehn 2004), one-sided",
         "randomization": "approximate randomisation (Riezler & Maxwell 2005), two-sided",
-    }[first.test]
-    return f"{title}; {first.samples} samples, seed {first.seed}; * p < {_SIGNIFICANT}"
+    }[comparison.test]
+    return f"{title}; {comparison.samples} samples, seed {comparison.seed}; * p < {_SIGNIFICANT}"
 
 
-def _table(rows: Iterator[list[str]], names: int) -> str:
+def aligned(rows: Iterable[list[str]], names: int) -> str:
+    """Rows of cells as aligned lines; the first ``names`` columns hold names, the others numbers."""
     cells = list(rows)
     widths = [max(len(row[column]) for row in cells) for column in range(len(cells[0]))]
     return "\n".join(_line(row, widths, names) for row in cells)

@@ -1,0 +1,194 @@
+"""``deepwire evaluate-directions``: the table of a model of many languages, alone or against a baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deepwire.cli.decoding_options import BatchTokens, Beam, Device, LengthPenalty, Precision
+
+if TYPE_CHECKING:
+    from deepwire.evaluation.multilingual.table import DirectionsReport
+
+_SYSTEM = "a model; a folder of DIRECTION.hyp; or a pattern with {direction} of models or files"
+
+SystemName = Annotated[str, typer.Argument(metavar="SYSTEM", help=f"What to evaluate: {_SYSTEM}.")]
+BaselineName = Annotated[
+    str | None, typer.Argument(metavar="[BASELINE]", help="What to compare with, in the same forms.")
+]
+Test = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PLACE",
+        help="Test sets: a prefix (PREFIX.en, PREFIX.de; {pair} in it stands for de-en), or the folder of "
+        "OPUS-100. Default: data.test of the run.",
+    ),
+]
+Directions = Annotated[
+    str | None, typer.Option(metavar="en-de,de-en", help="Directions. Default: all that SYSTEM has.")
+]
+ZeroShot = Annotated[
+    bool, typer.Option("--zero-shot", help="Also all directions of its languages that it was not trained on.")
+]
+Trained = Annotated[
+    str | None,
+    typer.Option(
+        metavar="en-de,de-en", help="The trained directions, where SYSTEM does not say; others are zero-shot."
+    ),
+]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--metric",
+        help="bleu, chrf, chrf++, ter, spbleu, spbleu-101; repeatable, the first counts for the win ratio. "
+        "Default: bleu and chrf.",
+    ),
+]
+Tokenize = Annotated[
+    str | None,
+    typer.Option(
+        metavar="13a|ja=char,...",
+        help="BLEU's tokenizer, for all or by language. Default: zh, ja, ko their own, others 13a.",
+    ),
+]
+Lowercase = Annotated[bool, typer.Option("--lowercase", help="Ignore case.")]
+Centre = Annotated[
+    str, typer.Option(help="The language out of which and into which directions are averaged apart.")
+]
+Subset = Annotated[str | None, typer.Option(metavar="de,zh,br,te", help="Languages to average besides all.")]
+Groups = Annotated[
+    list[str] | None,
+    typer.Option("--group", metavar="NAME=de,fr", help="More languages to average; repeatable."),
+]
+Sizes = Annotated[
+    Path | None,
+    typer.Option(
+        help='JSON of training pairs: {"de": 1000000, "en-br": 153447}. Default: recorded with the model.'
+    ),
+]
+High = Annotated[int, typer.Option(min=1, help="Training pairs from which a language is high-resource.")]
+Low = Annotated[int, typer.Option(min=1, help="Training pairs below which a language is low-resource.")]
+Paired = Annotated[
+    str, typer.Option(help="Test of the differences to the baseline: bootstrap, randomization or none.")
+]
+Samples = Annotated[
+    int | None, typer.Option(min=1, help="Resamples (default 1000) or shuffles (default 10000) of the test.")
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the test; the default is sacrebleu's.")]
+LanguageText = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PLACE",
+        help="Training text to learn to tell languages apart from, as in --test; shows how much came out in "
+        "the right language. Default with zero-shot directions: data.train of the run.",
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output", "-o", help="Folder for translations of SYSTEM; those already there are not made again."
+    ),
+]
+Html = Annotated[Path | None, typer.Option("--html", help="Also write the table with bars as one HTML page.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON with all numbers.")]
+
+
+def evaluate_directions(
+    system: SystemName,
+    baseline: BaselineName = None,
+    test: Test = None,
+    directions: Directions = None,
+    zero_shot: ZeroShot = False,
+    trained: Trained = None,
+    metric: Metrics = None,
+    tokenize: Tokenize = None,
+    lowercase: Lowercase = False,
+    centre: Centre = "en",
+    subset: Subset = None,
+    group: Groups = None,
+    sizes: Sizes = None,
+    high: High = 900_000,
+    low: Low = 100_000,
+    paired: Paired = "bootstrap",
+    samples: Samples = None,
+    seed: Seed = 12345,
+    language_text: LanguageText = None,
+    output: Output = None,
+    html: Html = None,
+    beam: Beam = None,
+    length_penalty: LengthPenalty = None,
+    batch_tokens: BatchTokens = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    as_json: Json = False,
+) -> None:
+    """Score all directions of a model of many languages: each, on average, by group, against a baseline.
+
+    deepwire evaluate-directions runs/six --test multi30k/test_2016_flickr
+
+    deepwire evaluate-directions runs/six 'runs/{direction}' --html six.html
+
+    deepwire evaluate-directions hyps/ours hyps/theirs --test opus-100-corpus --subset de,zh,br,te
+    """
+    from deepwire.cli.line_by_line import given, warn
+    from deepwire.evaluation.comparison import PairedTest
+    from deepwire.evaluation.from_model import SearchSettings
+    from deepwire.evaluation.multilingual import evaluate as work
+    from deepwire.evaluation.multilingual.direction import parse_directions
+    from deepwire.evaluation.multilingual.groups import parse_group
+    from deepwire.evaluation.multilingual.tokenizers import parse_tokenizers
+
+    _check_output(html)
+    changes = {"beam": beam, "length_penalty": length_penalty, "batch_tokens": batch_tokens}
+    request = work.DirectionsRequest(
+        system=system,
+        baseline=baseline,
+        test=test,
+        directions=parse_directions(directions) if directions else [],
+        zero_shot=zero_shot,
+        trained=parse_directions(trained) if trained else None,
+        metrics=list(dict.fromkeys(metric or ["bleu", "chrf"])),
+        tokenize=parse_tokenizers(tokenize or ""),
+        lowercase=lowercase,
+        centre=centre,
+        groups=[parse_group(text) for text in [*([subset] if subset else []), *(group or [])]],
+        sizes=sizes,
+        high=high,
+        low=low,
+        paired=None if paired == "none" else PairedTest(paired, 0, samples, seed),
+        language_text=language_text,
+        output=output,
+        search=SearchSettings(given(changes), device, precision),
+    )
+    _show(work.evaluate_directions(request, warn, _progress), html, as_json)
+
+
+def _check_output(html: Path | None) -> None:
+    """A page that cannot be written is refused before an hour of translation."""
+    from deepwire.errors import UsageError
+
+    if html is not None and not html.parent.is_dir():
+        raise UsageError(f"{html}: the folder {html.parent} does not exist", "create it first")
+    if html is not None and html.is_dir():
+        raise UsageError(f"{html}: is a directory", "name a file in it")
+
+
+def _progress(line: str) -> None:
+    import sys
+
+    print(line, file=sys.stderr)
+
+
+def _show(report: DirectionsReport, html: Path | None, as_json: bool) -> None:
+    import json
+
+    from deepwire.evaluation.from_model import write_lines
+    from deepwire.evaluation.multilingual import page, record, text
+
+    try:
+        if html is not None:
+            write_lines(html, page.as_html(report).splitlines())
+    finally:  # the scores are shown even when the disk is full
+        print(json.dumps(record.as_json(report), ensure_ascii=False) if as_json else text.as_text(report))

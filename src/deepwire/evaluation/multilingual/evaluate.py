@@ -1,0 +1,210 @@
+"""From the names of systems and test sets to the table of all directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import permutations
+from pathlib import Path
+
+from deepwire.data.languages import Direction
+from deepwire.errors import DataError, UsageError
+from deepwire.evaluation.comparison import PairedTest
+from deepwire.evaluation.from_model import SearchSettings
+from deepwire.evaluation.multilingual.direction import languages_of
+from deepwire.evaluation.multilingual.groups import HIGH, LOW, Group, read_sizes, resource_groups
+from deepwire.evaluation.multilingual.identification import LanguageIdentifier, train_identifier
+from deepwire.evaluation.multilingual.sets import texts_at, texts_of_run
+from deepwire.evaluation.multilingual.stored import StoredTranslations, fingerprint, store_in
+from deepwire.evaluation.multilingual.systems import open_system
+from deepwire.evaluation.multilingual.table import DirectionsReport, Table, TableSettings, Translated
+from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
+from deepwire.evaluation.texts import Text
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class DirectionsRequest:
+    """What to evaluate, and how.
+
+    Attributes:
+        system: A model; a folder of ``DIRECTION.hyp``; or a pattern with ``{direction}``.
+        baseline: What to compare with, in the same forms.
+        test: Test sets: a prefix or the folder of OPUS-100; ``data.test`` of the run when None.
+        directions: All that the system has when empty.
+        zero_shot: Evaluate also all directions of its languages that it was not trained on.
+        trained: The trained directions; what the system says when None, all if it does not.
+        metrics: Names, see ``LanguageMetrics``; the first one decides what is better.
+        tokenize: The tokenizer of BLEU by language, see ``LanguageMetrics``.
+        lowercase: Ignore case.
+        centre: Directions out of it and into it are averaged apart.
+        groups: Languages to average, besides all and those by training size.
+        sizes: A JSON file of training pairs; what is recorded with the system when None.
+        high: Training pairs from which a language is high-resource.
+        low: Training pairs below which a language is low-resource.
+        paired: The test against the baseline; None for none.
+        language_text: Training text to learn to tell languages apart from, as in ``test``; when None, that of
+            the run, and only if there are zero-shot directions.
+        output: Folder for the translations of the system.
+        search: How and where models translate.
+    """
+
+    system: str
+    baseline: str | None = None
+    test: str | None = None
+    directions: Sequence[Direction] = ()
+    zero_shot: bool = False
+    trained: Sequence[Direction] | None = None
+    metrics: Sequence[str] = ("bleu", "chrf")
+    tokenize: Mapping[str, str] = field(default_factory=dict)
+    lowercase: bool = False
+    centre: str = "en"
+    groups: Sequence[Group] = ()
+    sizes: Path | None = None
+    high: int = HIGH
+    low: int = LOW
+    paired: PairedTest | None = field(default_factory=lambda: PairedTest("bootstrap"))
+    language_text: str | None = None
+    output: Path | None = None
+    search: SearchSettings = field(default_factory=lambda: SearchSettings({}))
+
+
+def evaluate_directions(request: DirectionsRequest, warn: Say, progress: Say) -> DirectionsReport:
+    """Translate and score direction by direction, and average.
+
+    Args:
+        request: What to evaluate.
+        warn: Receives warnings, one line each.
+        progress: Receives a line when a direction is done.
+
+    Raises:
+        UsageError: A name, setting or direction is wrong.
+        DataError: A text is missing or damaged, or two differ in their number of lines.
+        ModelError: A model is missing or damaged.
+        ResourceError: The device is not there, or a translation cannot be written.
+    """
+    return _Evaluation(request, warn).run(progress)
+
+
+class _Evaluation:
+    """One request with everything opened; nothing is translated before all of it is known to be there."""
+
+    def __init__(self, request: DirectionsRequest, warn: Say) -> None:
+        self.request = request
+        self.system = open_system(request.system, request.search, warn)
+        self.baseline = open_system(request.baseline, request.search, warn) if request.baseline else None
+        self.tests = texts_at(request.test, "test") if request.test else texts_of_run(request.system, "test")
+        self.directions = self._choose()
+        self.trained = self.system.trained if request.trained is None else tuple(request.trained)
+        self.pairs = (
+            read_sizes(request.sizes, self.directions, request.centre)
+            if request.sizes
+            else dict(self.system.training_pairs)
+        )
+        self.metrics = LanguageMetrics(request.metrics, request.tokenize, lowercase=request.lowercase)
+        self.table = self._table()
+        self.notes: list[str] = []
+        self.identifier = self._identifier()
+        self.store: StoredTranslations | None = None
+
+    def run(self, progress: Say) -> DirectionsReport:
+        if self.request.output is not None:
+            self.store = store_in(self.request.output, self.system.name, self.trained, self.pairs)
+        for direction in self.directions:
+            source, reference = self.tests.read(direction)
+            hypotheses = self._translation(direction, source)
+            baseline = self.baseline.translate(direction, source) if self.baseline else None
+            row = self.table.add(self._translated(direction, reference, hypotheses, baseline))
+            scores = ", ".join(f"{score.name} {score.value:.2f}" for score in row.scores)
+            progress(f"{direction}: {len(reference.lines):,} lines, {scores}")
+        return self.table.report(
+            self.system.name,
+            self.baseline.name if self.baseline else None,
+            self.tests.name,
+            [*self.metrics.notes, *self.notes],
+        )
+
+    def _choose(self) -> list[Direction]:
+        chosen = list(self.request.directions) or list(self.system.available() or ())
+        name = self.system.name
+        if not chosen:
+            raise UsageError(f"{name} does not say which directions it has", "use --directions en-de,de-en")
+        if self.request.zero_shot:
+            if len(self.system.languages) < 2:
+                raise UsageError(f"the languages of {name} are not known", "name directions: --directions")
+            pairs = (Direction(*pair) for pair in permutations(self.system.languages, 2))
+            chosen += [pair for pair in pairs if pair not in chosen and self.tests.has(pair)]
+        for direction in chosen:
+            if not self.tests.has(direction):
+                self.tests.read(direction)  # says what is missing
+                raise DataError(f"{self.tests.name}: no test set for {direction}")
+            for system in filter(None, (self.system, self.baseline)):
+                system.check(direction)
+        return chosen
+
+    def _table(self) -> Table:
+        request = self.request
+        for direction in self.directions:  # a missing tokenizer is said now
+            self.metrics.of(direction.target)
+        paired = request.paired if self.baseline else None
+        if paired is not None:
+            paired.check(2)
+        by_size = resource_groups(self.pairs, request.centre, high=request.high, low=request.low)
+        groups = [*request.groups, *by_size]
+        return Table(TableSettings(self.metrics.of, request.centre, groups, paired))
+
+    def _identifier(self) -> LanguageIdentifier | None:
+        """Learned from the text that was named; else from that of the run, if a direction is zero-shot."""
+        untrained = any(self._zero_shot(direction) for direction in self.directions)
+        if self.request.language_text is None and not untrained:
+            return None
+        known = sorted({*self.directions, *(self.trained or ())})
+        try:
+            place = self.request.language_text
+            texts = texts_at(place, "train") if place else texts_of_run(self.request.system, "train")
+            languages = languages_of(known)
+            return train_identifier({language: texts.lines(language, known) for language in languages})
+        except (UsageError, DataError) as error:
+            if self.request.language_text is not None:
+                raise
+            self.notes.append(
+                f"nobody looked whether translations are in the right language: {error.message}; "
+                "name training text with --language-text"
+            )
+            return None
+
+    def _zero_shot(self, direction: Direction) -> bool:
+        return self.trained is not None and direction not in self.trained
+
+    def _translation(self, direction: Direction, source: Text) -> Text:
+        made = self.system.made_from(direction) if self.store is not None else None
+        if self.store is None or made is None:
+            return self.system.translate(direction, source)
+        mark = fingerprint(made, source.lines)
+        kept = self.store.kept(direction, mark)
+        if kept is not None:
+            return Text(f"{self.system.name} {direction}", kept)
+        found = self.system.translate(direction, source)
+        self.store.keep(direction, found.lines, mark)
+        return found
+
+    def _translated(
+        self, direction: Direction, reference: Text, hypotheses: Text, baseline: Text | None
+    ) -> Translated:
+        return Translated(
+            direction=direction,
+            reference=reference,
+            hypotheses=hypotheses,
+            baseline=baseline,
+            zero_shot=self._zero_shot(direction),
+            training_pairs=self.pairs.get(direction),
+            right_language=self._right(hypotheses, direction.target),
+            baseline_right_language=self._right(baseline, direction.target),
+            reference_right_language=self._right(reference, direction.target),
+        )
+
+    def _right(self, text: Text | None, language: str) -> float | None:
+        if self.identifier is None or text is None:
+            return None
+        return self.identifier.share(text.lines, language)

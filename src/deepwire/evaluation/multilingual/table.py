@@ -1,0 +1,264 @@
+"""The table of many directions: scores of each, averages over groups, comparison with a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from deepwire.data.languages import Direction
+from deepwire.evaluation.base import Metric, Score, check_line_counts
+from deepwire.evaluation.comparison import PairedTest, paired_comparison, text_warnings
+from deepwire.evaluation.multilingual.groups import Group
+from deepwire.evaluation.significance import Comparison
+from deepwire.evaluation.texts import Text
+
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True)
+class Translated:
+    """One direction, translated: what there is to score.
+
+    Attributes:
+        direction: From where, into what.
+        reference: The reference.
+        hypotheses: Lines of the system.
+        baseline: Lines of the baseline, if there is one.
+        zero_shot: The system was not trained on this direction.
+        training_pairs: Pairs of the direction in the training text, if known.
+        right_language: Share (0 to 1) of hypotheses in the target language, if somebody looked.
+        baseline_right_language: The same for the baseline.
+        reference_right_language: The same for the reference: what the check is worth.
+    """
+
+    direction: Direction
+    reference: Text
+    hypotheses: Text
+    baseline: Text | None = None
+    zero_shot: bool = False
+    training_pairs: int | None = None
+    right_language: float | None = None
+    baseline_right_language: float | None = None
+    reference_right_language: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """Scores of one direction, one for each metric; ``comparisons`` tests the system against the baseline."""
+
+    given: Translated
+    scores: tuple[Score, ...]
+    baseline: tuple[Score, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+
+    @property
+    def direction(self) -> Direction:
+        """From where, into what."""
+        return self.given.direction
+
+    @property
+    def gain(self) -> float:
+        """Difference of the first metric to the baseline; positive is better."""
+        sign = 1 if self.scores[0].higher_is_better else -1
+        return sign * (self.scores[0].value - self.baseline[0].value)
+
+    @property
+    def p_value(self) -> float | None:
+        """That of the first metric; None without a test."""
+        return self.comparisons[0].p_value if self.comparisons else None
+
+
+@dataclass(frozen=True)
+class Average:
+    """Means over some directions.
+
+    Attributes:
+        name: Which directions.
+        rows: They.
+    """
+
+    name: str
+    rows: tuple[Row, ...]
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The mean of each metric."""
+        return _means([row.scores for row in self.rows])
+
+    @property
+    def baseline(self) -> tuple[float, ...]:
+        """The mean of each metric of the baseline; empty without one."""
+        return _means([row.baseline for row in self.rows])
+
+    @property
+    def wins(self) -> int:
+        """Directions that are better than the baseline by the first metric; a tie is no win."""
+        return sum(row.gain > 0 for row in self.rows if row.baseline)
+
+    @property
+    def win_ratio(self) -> float | None:
+        """Wins in percent of the directions; None without a baseline."""
+        return 100.0 * self.wins / len(self.rows) if self.rows[0].baseline else None
+
+    def significant(self, sign: int) -> int:
+        """Directions that are better (1) or worse (-1) with p below 0.05, each tested for itself."""
+        return sum(
+            row.p_value is not None and row.p_value < SIGNIFICANT and sign * row.gain > 0 for row in self.rows
+        )
+
+    def corrected(self, sign: int) -> int:
+        """The same after Holm's correction for the number of directions of this average."""
+        tested = sorted(
+            (row for row in self.rows if row.p_value is not None), key=lambda row: row.p_value or 0
+        )
+        found = 0
+        for place, row in enumerate(tested):
+            if (row.p_value or 0) >= SIGNIFICANT / (len(tested) - place):
+                break
+            found += sign * row.gain > 0
+        return found
+
+
+@dataclass(frozen=True)
+class Block:
+    """Directions of one kind, such as those out of English.
+
+    Attributes:
+        title: Which kind.
+        averages: Over all of them first, then over groups.
+        rows: The directions.
+    """
+
+    title: str
+    averages: tuple[Average, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class DirectionsReport:
+    """Everything an evaluation of many directions found.
+
+    Attributes:
+        system: Its name.
+        baseline: That of the baseline, if there is one.
+        test: The test sets.
+        metrics: Names of the metrics, in the order of all scores.
+        blocks: Directions by kind; zero-shot ones apart.
+        signatures: For each metric and signature the target languages that were scored with it.
+        notes: What a reader should know, one line each.
+        paired: The test that was run, if one was.
+    """
+
+    system: str
+    baseline: str | None
+    test: str
+    metrics: tuple[str, ...]
+    blocks: tuple[Block, ...]
+    signatures: Mapping[str, tuple[str, ...]]
+    notes: tuple[str, ...]
+    paired: PairedTest | None = None
+
+
+@dataclass(frozen=True)
+class TableSettings:
+    """How to make the table.
+
+    Attributes:
+        metrics: The metrics of a target language.
+        centre: The language that most directions share; directions out of it and into it are averaged apart.
+        groups: Groups to average, besides all directions.
+        paired: The test against the baseline; None for none.
+    """
+
+    metrics: Callable[[str], Sequence[Metric]]
+    centre: str = "en"
+    groups: Sequence[Group] = ()
+    paired: PairedTest | None = None
+
+
+@dataclass
+class Table:
+    """Scores direction by direction, so that texts of one direction are in memory at a time."""
+
+    settings: TableSettings
+    rows: list[Row] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def add(self, given: Translated) -> Row:
+        """Score one direction.
+
+        Raises:
+            DataError: The texts differ in their number of lines.
+        """
+        metrics = self.settings.metrics(given.direction.target)
+        texts = [text for text in (given.hypotheses, given.baseline, given.reference) if text is not None]
+        check_line_counts([(text.name, text.lines) for text in texts])
+        self.warnings += text_warnings(texts, metrics)
+        ours = [metric.statistics(given.hypotheses.lines, given.reference.lines) for metric in metrics]
+        theirs = (
+            [metric.statistics(given.baseline.lines, given.reference.lines) for metric in metrics]
+            if given.baseline
+            else []
+        )
+        row = Row(
+            given,
+            tuple(metric.score_of(counts, 1) for metric, counts in zip(metrics, ours, strict=True)),
+            tuple(metric.score_of(counts, 1) for metric, counts in zip(metrics, theirs, strict=False)),
+            paired_comparison(metrics, theirs, ours, self.settings.paired)
+            if theirs and self.settings.paired
+            else (),
+        )
+        self.rows.append(row)
+        return row
+
+    def report(
+        self, system: str, baseline: str | None, test: str, notes: Iterable[str] = ()
+    ) -> DirectionsReport:
+        """The whole table; at least one direction was added."""
+        return DirectionsReport(
+            system=system,
+            baseline=baseline,
+            test=test,
+            metrics=tuple(score.name for score in self.rows[0].scores),
+            blocks=tuple(self._blocks()),
+            signatures=_signatures(self.rows),
+            notes=(*dict.fromkeys(self.warnings), *notes),
+            paired=self.settings.paired if baseline else None,
+        )
+
+    def _blocks(self) -> Iterable[Block]:
+        centre = self.settings.centre
+        trained = [row for row in self.rows if not row.given.zero_shot]
+        kinds = {
+            f"Out of {centre}": [row for row in trained if row.direction.source == centre],
+            f"Into {centre}": [row for row in trained if row.direction.target == centre],
+            f"Without {centre}": [row for row in trained if centre not in row.direction],
+            "Zero-shot: directions that were not trained": [row for row in self.rows if row.given.zero_shot],
+        }
+        for title, rows in kinds.items():
+            if rows:
+                ordered = tuple(sorted(rows, key=_largest_first))
+                yield Block(title, tuple(self._averages(ordered)), ordered)
+
+    def _averages(self, rows: tuple[Row, ...]) -> Iterable[Average]:
+        yield Average("all", rows)
+        for group in self.settings.groups:
+            members = tuple(row for row in rows if group.has(row.direction, self.settings.centre))
+            if members:
+                yield Average(group.name, members)
+
+
+def _largest_first(row: Row) -> tuple[int, str]:
+    return (-(row.given.training_pairs or 0), str(row.direction))
+
+
+def _means(scores: Sequence[tuple[Score, ...]]) -> tuple[float, ...]:
+    return tuple(sum(score.value for score in column) / len(column) for column in zip(*scores, strict=True))
+
+
+def _signatures(rows: Sequence[Row]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        for score in row.scores:
+            found.setdefault(f"{score.name}|{score.signature}", set()).add(row.direction.target)
+    return {signature: tuple(sorted(languages)) for signature, languages in found.items()}

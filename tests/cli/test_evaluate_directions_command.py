@@ -1,0 +1,184 @@
+"""``deepwire evaluate-directions`` from stored translations and from models, on text in three languages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from sacrebleu.metrics import BLEU
+
+from deepwire.cli.main import main
+
+NUMBERS = range(30)
+TEXT = {
+    "en": [f"There are {number} birds on the old roof, and a cat." for number in NUMBERS],
+    "de": [f"Auf dem alten Dach sind {number} Vögel, und eine Katze." for number in NUMBERS],
+    "fr": [f"Il y a {number} oiseaux sur le vieux toit, et un chat." for number in NUMBERS],
+}
+LOSSES = {"en": " old", "de": " alten", "fr": " vieux"}
+DIRECTIONS = ("en-de", "de-en", "en-fr", "fr-en")
+
+
+def write(path: Path | str, lines: list[str]) -> None:
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def damaged(language: str, every: int) -> list[str]:
+    word = LOSSES[language]
+    return [
+        line.replace(word, "") if place % every == 0 else line for place, line in enumerate(TEXT[language])
+    ]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for language, lines in TEXT.items():
+        write(f"test.{language}", lines)
+        write(f"train.{language}", lines * 3)
+    for name, every in (("good", 10), ("bad", 2)):
+        for direction in DIRECTIONS:
+            target = direction[-2:]
+            write(f"{name}/{direction}.hyp", damaged(target, every))
+    return tmp_path
+
+
+def run(capsys, *arguments: str, code: int = 0) -> tuple[str, str]:
+    found = main(["evaluate-directions", *arguments])
+    out, err = capsys.readouterr()
+    assert found == code, err
+    return out, err
+
+
+def test_two_folders_make_the_table(capsys):
+    out, err = run(capsys, "good", "bad", "--test", "test", "--samples", "50", "--json")
+    found = json.loads(out)
+    assert [block["title"] for block in found["blocks"]] == ["Out of en", "Into en"]
+    first = found["blocks"][0]["directions"][0]
+    expected = BLEU().corpus_score(damaged("de", 10), [TEXT["de"]]).score
+    assert first["direction"] == "en-de"
+    assert first["scores"][0]["score"] == pytest.approx(expected)
+    assert first["comparisons"][0]["p_value"] == pytest.approx(1 / 51)
+    average = found["blocks"][0]["averages"][0]
+    assert average["win_ratio"] == 100
+    assert average["significantly_better"] == average["better_after_holm"] == 2
+    assert "en-de: 30 lines, BLEU" in err
+
+
+def test_the_text_form_names_systems_groups_and_signatures(capsys):
+    out, _ = run(
+        capsys, "good", "bad", "--test", "test", "--subset", "de", "--group", "Romance=fr", "--paired", "none"
+    )
+    lines = out.splitlines()
+    assert lines[0] == "good against bad on test"
+    assert [line.split("  ")[0] for line in lines[4:7]] == ["all", "de", "Romance"]
+    assert "Out of en: better in 2 and worse in 0 of 2" in lines
+    assert any(line.startswith("BLEU|nrefs:1|case:mixed|eff:no|tok:13a|") for line in lines)
+
+
+def test_training_sizes_make_resource_groups(capsys):
+    Path("sizes.json").write_text('{"de": 1000, "fr": 10}')
+    out, _ = run(
+        capsys, "good", "--test", "test", "--sizes", "sizes.json", "--high", "500", "--low", "100", "--json"
+    )
+    averages = json.loads(out)["blocks"][0]["averages"]
+    assert {one["name"]: one["directions"] for one in averages} == {
+        "all": ["en-de", "en-fr"],
+        "high (from 500 pairs)": ["en-de"],
+        "low (below 100 pairs)": ["en-fr"],
+    }
+
+
+def test_zero_shot_directions_stand_apart_with_their_language(capsys):
+    write("good/de-fr.hyp", TEXT["fr"][:20] + TEXT["en"][20:])
+    out, _ = run(
+        capsys,
+        "good",
+        "--test",
+        "test",
+        "--trained",
+        ",".join(DIRECTIONS),
+        "--language-text",
+        "train",
+        "--json",
+    )
+    found = json.loads(out)["blocks"][-1]
+    assert found["title"] == "Zero-shot: directions that were not trained"
+    (row,) = found["directions"]
+    assert row["direction"] == "de-fr"
+    assert row["right_language"] == pytest.approx(20 / 30)
+    assert row["reference_right_language"] == 1
+
+
+def test_without_training_text_nobody_claims_to_know_the_language(capsys):
+    write("good/de-fr.hyp", TEXT["fr"])
+    out, _ = run(capsys, "good", "--test", "test", "--trained", ",".join(DIRECTIONS))
+    assert "right language" not in out.replace("in the right language", "")
+    assert "note: nobody looked whether translations are in the right language" in out
+
+
+def test_opus_100_is_read_as_published(capsys):
+    for pair in ("de-en", "en-fr"):
+        for language in pair.split("-"):
+            write(f"opus/supervised/{pair}/opus.{pair}-test.{language}", TEXT[language])
+    for language in ("de", "fr"):
+        write(f"opus/zero-shot/de-fr/opus.de-fr-test.{language}", TEXT[language])
+    write("good/de-fr.hyp", TEXT["fr"])
+    out, _ = run(capsys, "good", "--test", "opus", "--json")
+    rows = {row["direction"]: row for block in json.loads(out)["blocks"] for row in block["directions"]}
+    assert set(rows) == {*DIRECTIONS, "de-fr"}
+    assert rows["de-fr"]["scores"][0]["score"] == pytest.approx(100)
+
+
+def test_a_prefix_may_name_the_pair(capsys):
+    for language in ("de", "en"):
+        write(f"sets/de-en/test.{language}", TEXT[language])
+    out, _ = run(capsys, "good", "--test", "sets/{pair}/test", "--directions", "en-de,de-en", "--json")
+    assert len(json.loads(out)["blocks"]) == 2
+
+
+def test_the_page_is_written_beside_the_text(capsys):
+    out, _ = run(capsys, "good", "bad", "--test", "test", "--samples", "20", "--html", "table.html")
+    page = Path("table.html").read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>")
+    assert page.count("<svg") == 2
+    assert "win ratio" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["good", "--test", "test", "--directions", "en-xx"], 3, "test.xx: no such file"),
+        (["good", "--test", "test", "--directions", "en"], 2, "'en' is not a direction"),
+        (["good", "--test", "test", "--directions", "de-fr"], 2, "no translation de-fr.hyp"),
+        (["absent", "--test", "test"], 4, "absent: no such model"),
+        (["good", "absent", "--test", "test"], 4, "absent: no such model"),
+        (["good", "bad", "--test", "test", "--paired", "t"], 2, "unknown paired test 't'"),
+        (["good", "--test", "test", "--metric", "meteor"], 2, "unknown metric 'meteor'"),
+        (["good", "--test", "test", "--tokenize", "de=x"], 2, "unknown tokenizer 'x'"),
+        (
+            ["good", "--test", "test", "--html", "no/such.html"],
+            2,
+            "no/such.html: the folder no does not exist",
+        ),
+        (["good", "--test", "test", "--sizes", "absent.json"], 3, "absent.json: cannot read"),
+        (["good", "--test", "test", "--low", "9", "--high", "3"], 2, "--low 9 is above --high 3"),
+        (["good", "--test", "test", "--language-text", "absent"], 2, "no text to learn"),
+        (["good"], 2, "good is not a run directory"),
+        (["good/{direction}.hyp", "--test", "test"], 2, "does not say which directions it has"),
+    ],
+)
+def test_mistakes_are_named(capsys, arguments, code, message):
+    _, err = run(capsys, *arguments, code=code)
+    assert message in err
+    assert err.startswith("error: ")
+    assert "Traceback" not in err
+
+
+def test_a_short_translation_is_refused(capsys):
+    write("good/en-de.hyp", TEXT["de"][:-1])
+    _, err = run(capsys, "good", "--test", "test", code=3)
+    assert "line counts differ" in err
+    assert "good/en-de.hyp" in err

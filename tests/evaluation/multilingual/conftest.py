@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from deepwire.data.languages import Direction
+
+from deepwire.evaluation.multilingual.table import Translated
+from deepwire.evaluation.texts import Text
+
+REFERENCE = [f"The small dog number {number} sleeps on the old roof of the house." for number in range(40)]
+
+
+def worse(lines: Sequence[str], every: int) -> list[str]:
+    """Every so-many-th line loses words."""
+    return [
+        line.replace("sleeps on the old", "is at") if place % every == 0 else line
+        for place, line in enumerate(lines)
+    ]
+
+
+@pytest.fixture
+def translated() -> Callable[..., Translated]:
+    def make(direction: str, ours: int = 3, theirs: int | None = None, **more: object) -> Translated:
+        lines = worse(REFERENCE, ours)
+        baseline = None if theirs is None else Text("base", worse(REFERENCE, theirs))
+        return Translated(
+            Direction.parse(direction), Text("ref", REFERENCE), Text("ours", lines), baseline, **more
+        )
+
+    return make
