@@ -3,8 +3,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import pytest
-from deepwire.data.languages import Direction
 
+from deepwire.data.languages import Direction
 from deepwire.evaluation.multilingual.table import Translated
 from deepwire.evaluation.texts import Text
 

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pytest
-from deepwire.data.languages import Direction
 
+from deepwire.data.languages import Direction
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.multilingual.direction import parse_directions
 from deepwire.evaluation.multilingual.groups import parse_group, read_sizes, resource_groups

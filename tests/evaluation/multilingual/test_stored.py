@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-from deepwire.data.languages import Direction
 
+from deepwire.data.languages import Direction
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.evaluation.from_model import SearchSettings
 from deepwire.evaluation.multilingual.stored import fingerprint, read_stored, store_in

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from deepwire.data.languages import Direction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deepwire.data.languages import Direction
 from deepwire.errors import DataError
 from deepwire.evaluation.base import Score
 from deepwire.evaluation.comparison import PairedTest
