@@ -11,11 +11,12 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
+from torch import _dynamo  # noqa: F401 - sharding imports it at its first step
 from torch.distributed import TCPStore
 
 # What the forked processes need is imported once, here.
@@ -23,6 +24,7 @@ import deepwire.cli.train
 import deepwire.decoding.translator
 import deepwire.evaluation.metrics
 import deepwire.runfile
+import deepwire.training.sharding
 import deepwire.training.start  # noqa: F401
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.cli.main import main
@@ -62,6 +64,14 @@ EXACT = ("model.dropout=0", "data.vocabulary.sampling=0")
 Patch = Callable[[int], object]
 
 
+def wait_for(path: Path) -> None:
+    """Wait until there is something in a file."""
+    deadline = time.monotonic() + 600
+    while not (path.exists() and path.stat().st_size):
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.002)
+
+
 def nothing(_rank: int) -> None:
     """Patch nothing."""
 
@@ -76,7 +86,12 @@ class Running:
         for rank in ranks or range(len(self.children)):
             os.kill(self.children[rank], number)
 
-    def wait(self, seconds: float = 60) -> list[int]:
+    def alive(self) -> bool:
+        """Whether any of them still runs."""
+        options = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return any(os.waitid(os.P_PID, child, options) is None for child in self.children)
+
+    def wait(self, seconds: float = 600) -> list[int]:
         """The exit codes by rank, or minus the signal; what still runs after the time is killed, and -9."""
         deadline, codes = time.monotonic() + seconds, dict.fromkeys(self.children, None)
         while None in codes.values():
@@ -111,9 +126,13 @@ class Launcher:
 
     def begin(self, name: str, count: int, *settings: str, patch: Patch = nothing) -> Running:
         """Start training in ``name``; ``patch`` is called with the rank in each process."""
+        arguments = ["train", str(self.folder / "run.yaml"), f"run={self.folder / name}", *settings]
+        return self.command(count, *arguments, patch=patch)
+
+    def command(self, count: int, *arguments: str, patch: Patch = nothing) -> Running:
+        """Start any command of deepwire."""
         self.output.write_text("")
         store, port = self._store()
-        arguments = ["train", str(self.folder / "run.yaml"), f"run={self.folder / name}", *settings]
         return Running([self._fork(rank, count, port, arguments, patch) for rank in range(count)], store)
 
     def train(self, name: str, count: int, *settings: str, patch: Patch = nothing) -> list[int]:
@@ -133,6 +152,11 @@ class Launcher:
         names = ("model.safetensors", "optimizer.safetensors")
         return metrics, [manifest["files"][name]["blake2b"] for name in names]
 
+    def lines(self, name: str) -> int:
+        """How many lines of metrics a run has."""
+        metrics = self.run_directory(name).metrics
+        return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+
     def weights(self, name: str, update: int = UPDATES) -> dict[str, torch.Tensor]:
         return load_file(self.run_directory(name).checkpoint_path(update) / "model.safetensors")
 
@@ -149,7 +173,7 @@ class Launcher:
         with os.fdopen(reading, "rb") as pipe:
             return child, int(pipe.read(5))
 
-    def _fork(self, rank: int, count: int, port: int, arguments: list[str], patch: Patch) -> int:
+    def _fork(self, rank: int, count: int, port: int, arguments: Sequence[str], patch: Patch) -> int:
         child = os.fork()
         if child:
             return child

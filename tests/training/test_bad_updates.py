@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -57,7 +58,11 @@ def test_a_bad_update_is_skipped_before_it_touches_the_weights(
     assert all(bool(torch.isfinite(value).all()) for value in model.parameters())
     bad = [json.loads(line) for line in job.run.bad_batch.read_text().splitlines()]
     assert [one["update"] for one in bad] == [4]
-    assert len(bad[0]["lines"]) == 1
+    (place,), ((source, target),) = bad[0]["lines"], bad[0]["texts"]
+    corpus, _, line = place.rpartition(":")
+    texts = job.prepared.folder.parents[1]
+    for side, text in (("src", source), ("trg", target)):
+        assert (texts / f"{Path(corpus).name}.{side}").read_text().split("\n")[int(line) - 1] == text
     logged = {record["update"]: record["loss"] for record in read_records(job.run, "train")}
     assert logged[4] is None
     assert math.isfinite(logged[5])

@@ -6,7 +6,9 @@ from torch import nn
 
 from deepwire.errors import ModelError
 from deepwire.training.config import OptimizerConfig
+from deepwire.training.layout import Layout
 from deepwire.training.optimizer import Optimizer
+from deepwire.training.processes import Processes
 
 START = [0.5, -0.5, 0.25, 1.0]
 GRADIENTS = [
@@ -51,7 +53,9 @@ FINE = torch.tensor(1.0)
 
 
 def make(values: list[float], config: OptimizerConfig | None = None, clip: float | None = None) -> Optimizer:
-    return Optimizer([("w", nn.Parameter(torch.tensor(values)))], config or OptimizerConfig(), clip)
+    parameters = nn.ParameterDict({"w": torch.tensor(values)})
+    layout = Layout(parameters, Processes())
+    return Optimizer(parameters.named_parameters(), config or OptimizerConfig(), clip, layout)
 
 
 def give(optimizer: Optimizer, gradient: list[float]) -> None:

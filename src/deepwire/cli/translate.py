@@ -23,7 +23,11 @@ from deepwire.cli.decoding_options import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from deepwire.decoding.formats import TranslationFormat
+    from deepwire.decoding.source import Warn
+    from deepwire.decoding.translation import Request
 
 Input = Annotated[
     Path, typer.Option("--input", "-i", help="Text to translate; - is stdin; also .gz/.zst/.xz.")
@@ -85,11 +89,15 @@ def translate(
     deepwire translate runs/a runs/b@avg5 --input test.de.gz --beam 8 --n-best 4
 
     deepwire translate runs/demo --sample --top-p 0.9 --seed 7 --input test.de
+
+    torchrun --nproc-per-node 4 -m deepwire translate runs/demo --input big.de --output big.en
     """
     from deepwire.cli.line_by_line import Counted, given, use_threads, warn, write_answers
+    from deepwire.cli.parts import PartsJob, translate_in_parts
     from deepwire.decoding.requests import json_requests, text_requests
     from deepwire.decoding.translator import load
     from deepwire.errors import UsageError
+    from deepwire.training.processes import joined
 
     sampling = given({"top_k": top_k, "top_p": top_p, "temperature": temperature, "seed": seed})
     if sampling and not sample:
@@ -112,10 +120,22 @@ def translate(
     if sample:
         settings["sampling"] = sampling
     use_threads(threads)
-    translator = load(models, device, precision, settings=settings, warn=warn)
-    requests = Counted(json_requests(input_, warn) if json_input else text_requests(input_, prefix, warn))
-    answers = translator.translations(requests, window=1 if stream else None)
-    write_answers(requests, answers, form, output, flush=stream, quiet=quiet)
+
+    def read(warn: Warn) -> Iterator[Request]:
+        return json_requests(input_, warn) if json_input else text_requests(input_, prefix, warn)
+
+    with joined() as processes:
+        if processes.count > 1:
+            if stream:
+                raise UsageError("--stream is for one process")
+            inputs = [input_] if prefix is None else [input_, prefix]
+            job = PartsJob(models, settings, device, precision, form, inputs, json_input, output)
+            translate_in_parts(job, read, processes, quiet=quiet)
+            return
+        translator = load(models, device, precision, settings=settings, warn=warn)
+        requests = Counted(read(warn))
+        answers = translator.translations(requests, window=1 if stream else None)
+        write_answers(requests, answers, form, output, flush=stream, quiet=quiet)
 
 
 def _format(as_json: bool, n_best: bool, scores: bool) -> TranslationFormat:

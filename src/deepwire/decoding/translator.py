@@ -79,15 +79,16 @@ class Translator(Generic[StateT]):
         return [translation.text for translation in self.translations(requests)]
 
     def translations(
-        self, requests: Iterable[str | Request], *, window: int | None = None
+        self, requests: Iterable[str | Request], *, window: int | None = None, first: int = 1
     ) -> Iterator[Translation]:
         """Translate line by line in constant memory: results come window by window, in order.
 
         Args:
             requests: Lines, read as the results are taken.
             window: Lines read ahead; default: that of the configuration. 1 answers each line at once.
+            first: The number of the first line in its text; it seeds random draws.
         """
-        numbered = enumerate(requests, 1)
+        numbered = enumerate(requests, first)
         size = self.config.window if window is None else window
         while read := list(islice(numbered, size)):
             lines = [line for line, _ in read]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
+import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from deepwire.model.aggregations.base import Aggregation
-from deepwire.model.connections.base import Call, Connection
+from deepwire.model.connections.base import Call, Connection, DepthState
 from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.feed_forward import FeedForward
 from deepwire.model.fusions.base import Fusion
@@ -26,6 +28,8 @@ class Stack(nn.Module):
         fusion: Turns layer outputs into the results of the stack.
         calls: The calls of the connection up to the highest layer that the fusion keeps.
         depth: The number of layers that are called.
+        recomputes: Whether training keeps only what enters each layer, and goes through the layer once more
+            in the backward pass (activation checkpointing; Chen et al. 2016, section 4).
     """
 
     def __init__(
@@ -44,6 +48,9 @@ class Stack(nn.Module):
         self.connection, self.aggregation, self.fusion = connection, aggregation, fusion
         self.calls = _needed(connection.calls, max(fusion.keeps))
         self.depth = max((call.layer + 1 for call in self.calls), default=0)
+        self.recomputes = False
+        ends = [index + 1 for index, call in enumerate(self.calls) if call.closes]
+        self._layers = [range(first, stop) for first, stop in zip([0, *ends], ends, strict=False)]
 
     def restrict(self, first: int, last: int) -> Stack:
         """The stack with the same parts, whose fusion gives results `first` to `last` alone.
@@ -97,27 +104,48 @@ class Stack(nn.Module):
         history, x = self.aggregation.start(x)
         depth = connection.start(x, padding)
         kept = [connection.result(depth)] if 0 in fusion.keeps else []
-        old, new = iter(states or ()), []
-        for index, call in enumerate(self.calls):
-            read = connection.read(depth, index)
+        old = iter(states) if states is not None else None
+        new: list[State] = []
+        recomputes = self.recomputes and self.training and torch.is_grad_enabled()
+        for layer in self._layers:
+            if recomputes:
+                depth = checkpoint(self._through, layer, depth, padding, memory, use_reentrant=False)
+            else:
+                depth = self._through(layer, depth, padding, memory, old, new, position)
+            closing = self.calls[layer[-1]].layer
+            history, x = self.aggregation.close(history, depth[0], closing)
+            depth = (x, *depth[1:])
+            if closing + 1 in fusion.keeps:
+                kept.append(connection.result(depth))
+        return fusion(kept, connection.normalise), tuple(new)
+
+    def _through(
+        self,
+        calls: range,
+        depth: DepthState,
+        padding: Tensor | None,
+        memory: Sequence[Memory],
+        states: Iterator[State] | None = None,
+        new: list[State] | None = None,
+        position: int = 0,
+    ) -> DepthState:
+        """Make the calls of one layer; with `states` for one position, whose next states go to `new`."""
+        for index in calls:
+            call = self.calls[index]
+            read = self.connection.read(depth, index)
             if call.kind == "cross":
                 output = self.crosses[call.layer](read, memory[call.layer])
             elif call.kind == "feed_forward":
                 output = self.feed_forwards[call.layer](read)
-            elif states is None:
+            elif states is None or new is None:
                 output = self._mixer(call.layer).parallel(read, padding, self._memory_of(call.layer, memory))
             else:
                 output, state = self._mixer(call.layer).step(
-                    read, next(old), position, self._memory_of(call.layer, memory)
+                    read, next(states), position, self._memory_of(call.layer, memory)
                 )
                 new.append(state)
-            depth = connection.write(depth, index, read, output)
-            if call.closes:
-                history, x = self.aggregation.close(history, depth[0], call.layer)
-                depth = (x, *depth[1:])
-                if call.layer + 1 in fusion.keeps:
-                    kept.append(connection.result(depth))
-        return fusion(kept, connection.normalise), tuple(new)
+            depth = self.connection.write(depth, index, read, output)
+        return depth
 
     def parts(self) -> Mapping[str, nn.Module]:
         """The parts by the name that reports use."""

@@ -169,6 +169,16 @@ class TrainingConfig(Section):
         default=50, ge=1, description="updates between lines of metrics.jsonl and of the log"
     )
     tensorboard: bool = Field(default=False, description="also write TensorBoard events (extra: tensorboard)")
+    sharding: Literal["none", "full"] = Field(
+        default="none",
+        description="of several processes each holds the whole model (none), or a part of each parameter, "
+        "gradient and moment (full), for models that do not fit",
+    )
+    activation_checkpointing: bool = Field(
+        default=False,
+        description="keep only what enters each layer for the backward pass and compute the rest again: the "
+        "same numbers, much less memory, about a third more time",
+    )
     compile: bool = Field(default=False, description="compile the model with torch.compile")
 
     @model_validator(mode="before")
@@ -190,6 +200,9 @@ class TrainingConfig(Section):
     def _check(self) -> TrainingConfig:
         if self.max_updates is None and self.stop_after is None:
             raise ValueError("training has no end: set max_updates or stop_after")
+        for name, other in (("sharding", "none"), ("activation_checkpointing", False)):
+            if self.compile and getattr(self, name) != other:
+                raise ValueError(f"compile and {name} exclude each other; set one of them to its default")
         cosine = self.schedule
         if isinstance(cosine, CosineConfig) and cosine.updates is None and self.max_updates is None:
             raise ValueError("the cosine schedule needs schedule.updates where max_updates is not set")

@@ -14,8 +14,8 @@ from deepwire.errors import UsageError
 from deepwire.training.processes import Processes
 
 
-def choose_device(name: str, processes: Processes) -> torch.device:
-    """The device for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
+def choose_device(name: str, processes: Processes, setting: str = "training.device") -> torch.device:
+    """The device for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; ``setting`` is what errors call it.
 
     ``auto`` takes a GPU if there is one; of several processes on a machine each takes its own.
 
@@ -30,19 +30,19 @@ def choose_device(name: str, processes: Processes) -> torch.device:
         return torch.device(kind)
     if number and processes.count > 1:
         raise UsageError(
-            f"training.device: {name} is one GPU, but {processes.count} processes train",
-            "write device: cuda; each process takes its own",
+            f"{setting}: {name} is one GPU, but there are {processes.count} processes",
+            f"set {setting} to cuda; each process takes its own",
         )
     index = int(number) if number else processes.local_rank
     if 0 < count < processes.local_count:
         raise UsageError(
-            f"training.device: {processes.local_count} processes on a machine with {count} usable GPUs",
-            f"start torchrun with --nproc-per-node {count}, or set training.device=cpu",
+            f"{setting}: {processes.local_count} processes on a machine with {count} usable GPUs",
+            f"start torchrun with --nproc-per-node {count}, or set {setting} to cpu",
         )
     if index >= count:
         raise UsageError(
-            f"training.device: {name} was asked for, but there are {count} usable GPUs",
-            "write device: auto or device: cpu",
+            f"{setting}: {name} was asked for, but there are {count} usable GPUs",
+            f"set {setting} to auto or cpu",
         )
     chosen = torch.device("cuda", index)
     torch.cuda.set_device(chosen)

@@ -10,6 +10,7 @@ the middle of a sum. Here nothing is exchanged until all processes have said tha
 from __future__ import annotations
 
 import gc
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -29,7 +30,8 @@ def make_gradient(trainer: Trainer, update: DeviceUpdate) -> tuple[Tensor, Tenso
     """
     processes, parameters = trainer.processes, list(trainer.optimizer.parameters.values())
     while True:
-        pieces = [piece for batch in update.batches for piece in batch.cut(trainer.state.pieces)]
+        own = [piece for batch in update.batches for piece in batch.cut(trainer.state.pieces)]
+        pieces = trainer.layout.passes(own)
         sums = _add_up_own(trainer, update, pieces)
         failed = sums is None
         hopeless = failed and all(len(piece.source) == 1 for piece in pieces)
@@ -40,15 +42,12 @@ def make_gradient(trainer: Trainer, update: DeviceUpdate) -> tuple[Tensor, Tenso
             break
         _make_room(trainer, update.number, hopeless=hopes_gone > 0)
     learning = [parameter for parameter, count in zip(parameters, counts, strict=True) if count]
-    gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in learning]
-    *gradients, loss, nll = processes.add_up([*gradients, *sums])
-    for parameter, gradient in zip(learning, gradients, strict=True):
-        parameter.grad = gradient
+    loss, nll = trainer.layout.add_up(learning, sums)
     return loss, nll
 
 
 def _add_up_own(
-    trainer: Trainer, update: DeviceUpdate, pieces: list[DeviceBatch]
+    trainer: Trainer, update: DeviceUpdate, pieces: Sequence[DeviceBatch]
 ) -> tuple[Tensor, Tensor] | None:
     """Forward and backward passes over the share of this process; None if memory ran out."""
     torch.manual_seed(trainer.seed_of(update.number))
@@ -62,7 +61,7 @@ def _add_up_own(
             loss += sums.smoothed.detach()
             nll += sums.nll
     except RuntimeError as error:
-        if not _out_of_memory(error):
+        if not (trainer.layout.retries and _out_of_memory(error)):
             raise
         return None
     return loss, nll

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -12,6 +12,7 @@ from torch.optim.adam import adam
 
 from deepwire.errors import ModelError
 from deepwire.training.config import OptimizerConfig
+from deepwire.training.layout import Layout
 
 # Both clip_grad_norm_ and fairseq add this to the norm before dividing by it.
 _NORM_EPS = 1e-6
@@ -52,6 +53,7 @@ class Optimizer:
         parameters: Names and parameters of the model.
         config: Constants.
         clip_norm: Longest gradient; longer ones are scaled down. None: no clipping.
+        layout: Where the parameters are among the processes.
     """
 
     def __init__(
@@ -59,10 +61,11 @@ class Optimizer:
         parameters: Iterable[tuple[str, nn.Parameter]],
         config: OptimizerConfig,
         clip_norm: float | None,
+        layout: Layout,
     ) -> None:
         self.parameters = dict(parameters)
         self.config = config
-        self.clip_norm = clip_norm
+        self.clip_norm, self.layout = clip_norm, layout
         self.steps = 0
         self._moments = {name: _Moments.zeros(parameter) for name, parameter in self.parameters.items()}
 
@@ -79,9 +82,10 @@ class Optimizer:
             learning_rate: Rate of this update.
             loss: The loss of the update, a scalar; it is only looked at.
         """
+        local = self.layout.local
         used = [(p, p.grad, self._moments[name]) for name, p in self.parameters.items() if p.grad is not None]
-        gradients = [gradient for _, gradient, _ in used]
-        norm = nn.utils.get_total_norm(gradients)
+        gradients = [local(gradient) for _, gradient, _ in used]
+        norm = self.layout.total_norm(gradients)
         finite = torch.isfinite(norm) & torch.isfinite(loss)
         # The fused kernel divides gradients by grad_scale, and changes nothing where found_inf is 1.
         scale = torch.ones_like(norm)
@@ -90,10 +94,10 @@ class Optimizer:
         self.steps += 1
         beta1, beta2 = self.config.betas
         adam(
-            [parameter for parameter, _, _ in used],
+            [local(parameter) for parameter, _, _ in used],
             gradients,
-            [moments.first for _, _, moments in used],
-            [moments.second for _, _, moments in used],
+            [local(moments.first) for _, _, moments in used],
+            [local(moments.second) for _, _, moments in used],
             [],
             [moments.steps for _, _, moments in used],
             fused=True,
@@ -134,18 +138,18 @@ class Optimizer:
             for key, value in zip(_KEYS, moments, strict=True)
         }
 
-    def load_state(self, tensors: dict[str, Tensor], steps: int) -> None:
-        """Continue from what ``state`` gave.
+    def load_state(self, tensors: Mapping[str, Tensor] | None, steps: int) -> None:
+        """Continue from what ``state`` gave; None where another process has it, or there is none yet.
 
         Raises:
             ModelError: If a tensor is missing, belongs to no parameter or has another shape.
         """
         expected = self.state()
-        if tensors.keys() != expected.keys():
+        if tensors is not None and tensors.keys() != expected.keys():
             wrong = sorted(tensors.keys() ^ expected.keys())
             raise ModelError(f"optimizer state does not fit the model: {', '.join(wrong[:5])}")
-        for key, value in tensors.items():
+        for key, value in (tensors or {}).items():
             if value.shape != expected[key].shape:
                 raise ModelError(f"optimizer state {key} {list(value.shape)} does not fit the model")
-            expected[key].copy_(value)
+        self.layout.load(expected, tensors or {})
         self.steps = steps

@@ -10,9 +10,9 @@ from deepwire.checkpoint.retention import Checkpoint, among_best
 from deepwire.model.translator import TranslationModel
 from deepwire.training.ending import Ending
 from deepwire.training.job import Job
+from deepwire.training.layout import Snapshot
 from deepwire.training.meter import Averages
 from deepwire.training.metrics_log import MetricsLog
-from deepwire.training.optimizer import Optimizer
 from deepwire.training.progress import Display, Standing
 from deepwire.training.saving import save_checkpoint
 from deepwire.training.state import TrainingState
@@ -32,8 +32,8 @@ class Recorder(Protocol):
     def train(self, state: TrainingState, averages: Averages, standing: Standing) -> None:
         """Record the averages of an interval of updates."""
 
-    def skipped(self, update: int, lines: list[int]) -> None:
-        """Record an update that was not finite, and the numbers of its pairs, from 1."""
+    def skipped(self, update: int, pairs: list[int]) -> None:
+        """Record an update that was not finite, and which training pairs (from 0) it had."""
 
     def valid(self, state: TrainingState, found: Validation, seconds: float) -> None:
         """Record a validation that took so many seconds."""
@@ -41,9 +41,7 @@ class Recorder(Protocol):
     def among_best(self, state: TrainingState) -> bool:
         """Whether a checkpoint with these scores would be one of the best."""
 
-    def save(
-        self, model: TranslationModel, optimizer: Optimizer, state: TrainingState, *, asked: bool
-    ) -> None:
+    def save(self, model: TranslationModel, snapshot: Snapshot, state: TrainingState, *, asked: bool) -> None:
         """Write a checkpoint; say so where the user asked for it.
 
         Raises:
@@ -69,7 +67,7 @@ class SilentRecorder:
     def train(self, state: TrainingState, averages: Averages, standing: Standing) -> None:
         """Do nothing."""
 
-    def skipped(self, update: int, lines: list[int]) -> None:
+    def skipped(self, update: int, pairs: list[int]) -> None:
         """Do nothing."""
 
     def valid(self, state: TrainingState, found: Validation, seconds: float) -> None:
@@ -79,9 +77,7 @@ class SilentRecorder:
         """Not known here."""
         return False
 
-    def save(
-        self, model: TranslationModel, optimizer: Optimizer, state: TrainingState, *, asked: bool
-    ) -> None:
+    def save(self, model: TranslationModel, snapshot: Snapshot, state: TrainingState, *, asked: bool) -> None:
         """Do nothing."""
 
     def end(self, state: TrainingState, ending: Ending) -> None:
@@ -138,14 +134,18 @@ class RunRecorder:
         self._events.write("train", state.update, values)
         self._display.train_line(standing, averages)
 
-    def skipped(self, update: int, lines: list[int]) -> None:
-        """Record an update that was not finite, in ``bad_batch.jsonl``."""
-        path = self._run.bad_batch
+    def skipped(self, update: int, pairs: list[int]) -> None:
+        """Record an update that was not finite, with its lines and their text, in ``bad_batch.jsonl``."""
+        path, prepared = self._run.bad_batch, self._job.prepared
+        lines = [prepared.place(pair) for pair in pairs]
         self.say(
-            f"u {update} skipped: loss or gradient is not finite; pairs {_few(lines)}, all in {path.name}"
+            f"u {update} skipped: loss or gradient is not finite; lines {_few(lines)}, all in {path.name}"
         )
-        with disk_errors(path), path.open("a") as file:
-            file.write(json.dumps({"update": update, "lines": lines}) + "\n")
+        store = prepared.train
+        texts = [[store.source_text(pair), store.target_text(pair)] for pair in pairs]
+        with disk_errors(path), path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"update": update, "lines": lines, "texts": texts}, ensure_ascii=False))
+            file.write("\n")
 
     def valid(self, state: TrainingState, found: Validation, seconds: float) -> None:
         """Record a validation, and its translations in ``valid/``."""
@@ -175,12 +175,10 @@ class RunRecorder:
         metric = self._job.config.validation.metric
         return among_best(self._run.checkpoints(), metric, scores.get(metric), count)
 
-    def save(
-        self, model: TranslationModel, optimizer: Optimizer, state: TrainingState, *, asked: bool
-    ) -> None:
+    def save(self, model: TranslationModel, snapshot: Snapshot, state: TrainingState, *, asked: bool) -> None:
         """Write a checkpoint; say so where the user asked for it."""
         self._metrics.sync()
-        path = save_checkpoint(self._job, model, optimizer, state)
+        path = save_checkpoint(self._job, model, snapshot, state)
         if asked:
             self.say(f"u {state.update} saved {path}")
 
@@ -195,6 +193,6 @@ class RunRecorder:
         return self._run.best()
 
 
-def _few(lines: list[int]) -> str:
-    shown = ", ".join(str(line) for line in lines[:5])
+def _few(lines: list[str]) -> str:
+    shown = ", ".join(lines[:5])
     return shown if len(lines) <= 5 else f"{shown} and {len(lines) - 5} more"

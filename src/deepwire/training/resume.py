@@ -28,6 +28,8 @@ FREE = (
     "training.log_every",
     "training.tensorboard",
     "training.compile",
+    "training.sharding",
+    "training.activation_checkpointing",
 )
 # What a recipe says about itself is no setting.
 _NOTE = "recipe"

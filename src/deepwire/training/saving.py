@@ -5,26 +5,33 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from deepwire.checkpoint.files import json_text, read_json, require_space
 from deepwire.checkpoint.run_directory import RunDirectory
-from deepwire.checkpoint.store import OPTIMIZER, STATE, model_parameters, read_weights, write_model_files
+from deepwire.checkpoint.store import OPTIMIZER, STATE, write_model_files
 from deepwire.checkpoint.tensors import bytes_of, read_tensors, write_tensors
 from deepwire.model.translator import TranslationModel
 from deepwire.training.job import Job
-from deepwire.training.optimizer import Optimizer
+from deepwire.training.layout import Snapshot
 from deepwire.training.state import TrainingState
 
 _SLACK = 1_000_000
 
 
-def save_checkpoint(job: Job, model: TranslationModel, optimizer: Optimizer, state: TrainingState) -> Path:
+def save_checkpoint(job: Job, model: TranslationModel, snapshot: Snapshot, state: TrainingState) -> Path:
     """Write the checkpoint of ``state`` and delete those that are no longer kept.
+
+    Args:
+        job: What is trained, and where it is kept.
+        model: Tells the architecture.
+        snapshot: Parameters and moments.
+        state: How far training has come.
 
     Raises:
         ResourceError: If the disk is full; earlier checkpoints are intact.
     """
-    parameters, moments = model_parameters(model), optimizer.state()
+    parameters, moments = dict(snapshot.parameters), dict(snapshot.moments)
     folder = job.run.checkpoints_folder
     folder.mkdir(parents=True, exist_ok=True)
     require_space(folder, bytes_of(parameters) + bytes_of(moments) + _SLACK)
@@ -54,14 +61,13 @@ def load_state(folder: Path) -> TrainingState:
     return TrainingState.from_json(read_json(folder / STATE))
 
 
-def restore(folder: Path, model: TranslationModel, optimizer: Optimizer, state: TrainingState) -> None:
-    """Put the parameters and moments of a checkpoint into a built model and its optimizer.
+def load_moments(folder: Path) -> dict[str, Tensor]:
+    """The moments of the optimizer in a checkpoint, in host memory.
 
     Raises:
-        ModelError: If they do not fit.
+        ModelError: If they are missing or damaged.
     """
-    read_weights(folder, model)
-    optimizer.load_state(read_tensors(folder / OPTIMIZER, torch.device("cpu")), state.steps)
+    return read_tensors(folder / OPTIMIZER, torch.device("cpu"))
 
 
 def newest_state(run: RunDirectory) -> TrainingState | None:

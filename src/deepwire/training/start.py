@@ -13,14 +13,17 @@ import torch
 
 from deepwire.checkpoint.retention import Checkpoint
 from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.store import read_weights
 from deepwire.data.batching import BatchSettings, UpdateStream
 from deepwire.data.order import EpochOrder
 from deepwire.errors import ModelError, ResourceError, UsageError
+from deepwire.model.translator import TranslationModel
 from deepwire.training.allocator import keep_memory
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import choose_device, idle_gpus
 from deepwire.training.ending import Ending
 from deepwire.training.job import Job
+from deepwire.training.layout import Layout
 from deepwire.training.limits import limit_reached
 from deepwire.training.loop import train
 from deepwire.training.opening import Beginning, open_run
@@ -29,7 +32,7 @@ from deepwire.training.processes import Processes
 from deepwire.training.progress import short
 from deepwire.training.recorder import Recorder, SilentRecorder
 from deepwire.training.resume import Complete, as_recorded, require_same_settings
-from deepwire.training.saving import newest_state, restore
+from deepwire.training.saving import load_moments, newest_state
 from deepwire.training.schedule import build_schedule
 from deepwire.training.signals import Signals
 from deepwire.training.trainer import Trainer
@@ -135,12 +138,15 @@ def _trainer(
     config, record, state = job.config, begun.record, begun.state
     record.numerics.apply()
     torch.manual_seed(job.seed)
-    model = job.build().to(device)
-    optimizer = Optimizer(model.named_parameters(), config.optimizer, config.clip_norm)
+    model = job.build()
+    for stack in (model.encoder, model.decoder):
+        stack.recomputes = config.activation_checkpointing
     if begun.checkpoint is not None:
-        restore(begun.checkpoint.path, model, optimizer, state)
-    processes.copy_from_main([*model.parameters(), *optimizer.state().values()])
-    optimizer.steps = state.steps
+        read_weights(begun.checkpoint.path, model)
+    layout = _layout(job, model.to(device), processes)
+    optimizer = Optimizer(model.named_parameters(), config.optimizer, config.clip_norm, layout)
+    moments = load_moments(begun.checkpoint.path) if begun.checkpoint is not None else None
+    optimizer.load_state(moments, state.steps)
     settings = BatchSettings(
         batch_tokens=config.batch_tokens,
         micro_batch_tokens=record.micro_batch_tokens,
@@ -156,7 +162,8 @@ def _trainer(
         device=device,
         numerics=record.numerics,
         model=model,
-        loss=torch.compile(model.forward, dynamic=True) if config.compile else model.loss,
+        layout=layout,
+        loss=torch.compile(model.forward, dynamic=True) if config.compile else layout.loss,
         optimizer=optimizer,
         schedule=build_schedule(
             config.schedule, d_model=model.config.d_model, max_updates=config.max_updates
@@ -168,6 +175,14 @@ def _trainer(
         recorder=recorder,
         signals=signals,
     )
+
+
+def _layout(job: Job, model: TranslationModel, processes: Processes) -> Layout:
+    if job.config.sharding == "none" or processes.count == 1:
+        return Layout(model, processes)
+    from deepwire.training.sharding import ShardedLayout  # a second to import
+
+    return ShardedLayout(model, processes, job.build)
 
 
 def _validator(job: Job, processes: Processes) -> Validator | None:

@@ -171,7 +171,7 @@ class TorchrunProcesses(Processes):
                 if self._store.check([_REASON]):
                     reason = self._store.get(_REASON).decode()
             raise LostProcessError(
-                f"training cannot go on: {reason}", "the same command continues from the last checkpoint"
+                f"the job cannot go on: {reason}", "the same command goes on from what was saved"
             ) from error
 
 

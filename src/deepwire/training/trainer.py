@@ -12,12 +12,13 @@ from torch import Tensor
 
 from deepwire.data.batching import UpdateStream
 from deepwire.errors import DivergedError
-from deepwire.model.translator import LossSums, TranslationModel
+from deepwire.model.translator import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device import memory_in_use
 from deepwire.training.ending import Ending
 from deepwire.training.feed import DeviceUpdate, feed
 from deepwire.training.job import Job
+from deepwire.training.layout import Layout, LossFunction
 from deepwire.training.limits import limit_reached, progress
 from deepwire.training.meter import Meter
 from deepwire.training.optimizer import Optimizer, StepResult
@@ -32,8 +33,6 @@ from deepwire.training.validation import Validator
 
 BAD_IN_A_ROW = 10
 
-LossFunction = Callable[[Tensor, Tensor, Tensor, float, SmoothingForm], LossSums]
-
 
 @dataclass
 class Trainer:
@@ -45,7 +44,8 @@ class Trainer:
         device: Where.
         numerics: In which number formats.
         model: The model.
-        loss: ``model.loss``, compiled where asked for.
+        layout: Where its parameters are among the processes.
+        loss: The loss of the model, compiled where asked for.
         optimizer: Adam over the parameters of ``model``.
         schedule: Learning rate of each update.
         stream: The training batches of this process.
@@ -61,6 +61,7 @@ class Trainer:
     device: torch.device
     numerics: Numerics
     model: TranslationModel
+    layout: Layout
     loss: LossFunction
     optimizer: Optimizer
     schedule: Schedule
@@ -162,13 +163,13 @@ class Trainer:
                 continue
             state.bad_in_a_row += 1
             self.optimizer.forget_steps(1)
-            self.recorder.skipped(update.number, [int(line) + 1 for line in update.lines])
+            self.recorder.skipped(update.number, update.lines.tolist())
         self._unread.clear()
         state.steps = self.optimizer.steps
         if state.bad_in_a_row >= BAD_IN_A_ROW:
             raise DivergedError(
                 f"loss or gradient not finite {state.bad_in_a_row} updates in a row "
-                f"(last good update {self._last_good}); the pairs are listed in {self.job.run.bad_batch}",
+                f"(last good update {self._last_good}); the lines are listed in {self.job.run.bad_batch}",
                 "try a lower training.schedule.peak or training.clip_norm with --fresh, "
                 "or training.precision=fp32",
             )
@@ -178,7 +179,8 @@ class Trainer:
         if self.validator is None:
             return False
         state, started = self.state, time.perf_counter()
-        found = self.validator.run(self.model, self.numerics, state.update, lambda: self.signals.stop_wanted)
+        with self.layout.whole() as model:
+            found = self.validator.run(model, self.numerics, state.update, lambda: self.signals.stop_wanted)
         self._meter.skip_time()
         self.signals.settle(self.processes)
         if found is None:
@@ -201,9 +203,9 @@ class Trainer:
             return
         if self._unread:
             self._look_at_verdicts()
-        self.processes.require_same(list(self.optimizer.parameters.values()), "the weights")
         state.seconds, state.interval = self._seconds(), self._meter.state()
-        self.recorder.save(self.model, self.optimizer, state, asked=asked)
+        snapshot = self.layout.snapshot(self.optimizer.state())
+        self.recorder.save(self.model, snapshot, state, asked=asked)
         self._saved_at = state.update
         self._meter.skip_time()
 

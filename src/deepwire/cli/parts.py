@@ -1,0 +1,140 @@
+"""``torchrun ... -m deepwire translate``: a large text, shared out to several processes."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from deepwire.cli.decoding_options import STDIO
+from deepwire.cli.line_by_line import warn
+
+if TYPE_CHECKING:
+    from deepwire.decoding.formats import TranslationFormat
+    from deepwire.decoding.source import Warn
+    from deepwire.decoding.translation import Request
+    from deepwire.decoding.translator import Translator
+    from deepwire.model.state import DecoderState
+    from deepwire.training.processes import Processes
+
+
+@dataclass(frozen=True)
+class PartsJob:
+    """What is to be translated, and how.
+
+    Attributes:
+        models: MODEL names.
+        settings: Decoding settings that replace those of the model.
+        device, precision: As in the options of the command.
+        form: How answers are written.
+        inputs: The files that are read.
+        json_input: Whether they are JSON lines.
+        output: The file to write.
+    """
+
+    models: Sequence[str]
+    settings: Mapping[str, object]
+    device: str
+    precision: str
+    form: TranslationFormat
+    inputs: Sequence[Path]
+    json_input: bool
+    output: Path
+
+    def describe(self, config: Mapping[str, object], precision: str) -> dict[str, object]:
+        """All that the output depends on; parts of an interrupted job count only if it is the same."""
+        from deepwire.checkpoint.locate import resolve
+        from deepwire.checkpoint.manifest import MANIFEST
+
+        manifests = [(resolve(name) / MANIFEST).read_bytes() for name in self.models]
+        states = [(path, path.stat()) for path in self.inputs]
+        return {
+            "models": [hashlib.blake2b(manifest, digest_size=16).hexdigest() for manifest in manifests],
+            "text": [[str(path.resolve()), state.st_size, state.st_mtime_ns] for path, state in states],
+            "decoding settings": dict(config),
+            "precision": precision,
+            "format": [self.form.__name__, self.json_input],
+        }
+
+
+def translate_in_parts(
+    job: PartsJob, read: Callable[[Warn], Iterable[Request]], processes: Processes, *, quiet: bool
+) -> None:
+    """Translate in several processes; each calls this.
+
+    Args:
+        job: What and how.
+        read: Reads all lines, given what receives warnings.
+        processes: Those that share the work.
+        quiet: Whether to print no summary.
+
+    Raises:
+        UsageError: If the text comes from stdin or goes to stdout, or another job has left parts.
+    """
+    from deepwire.decoding.parts import PartsFolder, make_parts
+
+    _require_files(job)
+    begun = time.monotonic()
+    translator, precision = _load(job, processes)
+    config = translator.config
+    folder = PartsFolder.of(job.output)
+    description = job.describe(config.model_dump(mode="json"), precision) if processes.main else {}
+
+    def answers(first: int, requests: list[Request]) -> Iterator[str]:
+        return map(job.form, translator.translations(requests, window=config.window, first=first))
+
+    with folder.held(description) if processes.main else nullcontext():
+        if processes.main and not quiet and (done := len(folder.done())):
+            print(f"{done} parts of {config.window} lines are there already", file=sys.stderr)
+        lines = read(warn if processes.main else _ignore)
+        count = make_parts(lines, answers, folder, size=config.window, workers=processes)
+        if processes.main:
+            folder.join(job.output, count)
+    if processes.main and not quiet:
+        seconds = time.monotonic() - begun
+        print(f"{count:,} lines in {seconds:.1f} s by {processes.count} processes", file=sys.stderr)
+
+
+def _require_files(job: PartsJob) -> None:
+    from deepwire.errors import UsageError
+
+    for path in job.inputs:
+        if not path.is_file():
+            raise UsageError(
+                f"{path}: several processes read the text each, so it must be a file", "--input FILE"
+            )
+    if job.output == STDIO or (job.output.exists() and not job.output.is_file()):
+        raise UsageError(f"{job.output}: several processes need a file to write to", "add --output FILE")
+
+
+def _load(job: PartsJob, processes: Processes) -> tuple[Translator[DecoderState], str]:
+    """The models on the device of this process, computing as those of the main process do."""
+    import torch
+
+    from deepwire.decoding.loading import pick_device
+    from deepwire.decoding.translator import load
+    from deepwire.ops.precision import pick, set_fp32_matmul
+    from deepwire.training.device import choose_device
+
+    pick_device(job.device)
+    device = choose_device(job.device, processes, "--device")
+    precision = job.precision
+    if precision == "auto":
+        fast = "bf16" if processes.main and pick(device, "auto") is torch.bfloat16 else "fp32"
+        precision = str(processes.from_main(fast))
+    # An average that does not exist yet is made by one.
+    translator = processes.main_first(
+        lambda: load(job.models, str(device), precision, settings=job.settings, warn=warn)
+    )
+    products = processes.from_main(torch.get_float32_matmul_precision())
+    set_fp32_matmul("medium" if products == "medium" else "highest")
+    return translator, precision
+
+
+def _ignore(_warning: str) -> None:
+    """Another process says it."""

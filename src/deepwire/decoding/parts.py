@@ -1,0 +1,159 @@
+"""Translating a large text in several processes, in parts that stay done when the job is interrupted.
+
+A part is a window of lines: the translator sorts and batches lines within a window only, so the parts put
+together are what one process would have written.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Protocol, TypeVar, cast
+
+from deepwire.checkpoint.files import disk_errors, read_json, write_json
+from deepwire.decoding.output import open_output
+from deepwire.errors import DeepwireError, UsageError
+
+Line = TypeVar("Line")
+
+_PART = re.compile(r"(\d+)-(\d+)")
+_JOB, _LOCK = "job.json", "lock"
+
+
+class Workers(Protocol):
+    """The processes that share the work; see `deepwire.training.processes.Processes`."""
+
+    rank: int
+    count: int
+
+    @property
+    def main(self) -> bool:
+        """Whether this is the process that puts the parts together."""
+
+    def total(self, numbers: Sequence[float]) -> list[float]:
+        """The sums over the processes."""
+
+    def from_main(self, value: object) -> object:
+        """The value of the main process."""
+
+
+@dataclass(frozen=True)
+class PartsFolder:
+    """The folder beside the output, `OUTPUT.parts`, with a file for each part: `<number>-<lines read>`."""
+
+    path: Path
+
+    @classmethod
+    def of(cls, output: Path) -> PartsFolder:
+        """The folder of an output file."""
+        return cls(output.with_name(f"{output.name}.parts"))
+
+    def done(self) -> dict[int, Path]:
+        """The parts that are there, by number from 0."""
+        found = ((path, _PART.fullmatch(path.name)) for path in self.path.iterdir())
+        return {int(match[1]): path for path, match in found if match}
+
+    def file(self, number: int, lines: int) -> Path:
+        """The file of a part made of so many lines."""
+        return self.path / f"{number:06d}-{lines}"
+
+    @contextmanager
+    def held(self, job: Mapping[str, object]) -> Iterator[None]:
+        """Make the folder or take what an interrupted job left in it, for this process alone.
+
+        Args:
+            job: What the output depends on, as values that JSON can hold.
+
+        Raises:
+            UsageError: If another process works there, or the parts are those of another job.
+            ResourceError: If the folder cannot be written.
+        """
+        with disk_errors(self.path):
+            self.path.mkdir(exist_ok=True)
+            lock = (self.path / _LOCK).open("a")
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UsageError(
+                    f"{self.path}: another job works there", "wait for it, or write to another --output"
+                ) from error
+            self._require_same(job)
+            yield
+
+    def _require_same(self, job: Mapping[str, object]) -> None:
+        path = self.path / _JOB
+        if not path.exists():
+            write_json(path, job)
+            return
+        before = read_json(path)
+        now = json.loads(json.dumps(job))
+        changed = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key))
+        if changed:
+            raise UsageError(
+                f"{self.path}: parts of another job, which differs in {', '.join(changed)}",
+                "delete the folder to start over, or write to another --output",
+            )
+
+    def join(self, output: Path, lines: int) -> None:
+        """Put the parts together, and remove them.
+
+        Raises:
+            DeepwireError: If they are not those of so many lines.
+        """
+        parts = [path for _, path in sorted(self.done().items())]
+        found = sum(int(path.name.partition("-")[2]) for path in parts)
+        if found != lines:
+            raise DeepwireError(
+                f"{self.path}: {lines} lines were read, but the parts are of {found}",
+                "see that the folder is the same for all processes, and run the same command again",
+            )
+        with open_output(output) as out:
+            for path in parts:
+                with path.open(encoding="utf-8", errors="surrogateescape", newline="\n") as part:
+                    shutil.copyfileobj(part, out)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+
+def make_parts(
+    lines: Iterable[Line],
+    answer: Callable[[int, list[Line]], Iterable[str]],
+    folder: PartsFolder,
+    *,
+    size: int,
+    workers: Workers,
+) -> int:
+    """Answer this process's share of the parts that are not there yet, and wait for the others.
+
+    Args:
+        lines: All lines of the text; every process reads all of them.
+        answer: The answers to some lines, given the number of the first, from 1.
+        folder: Where parts go.
+        size: Lines of a part.
+        workers: The processes.
+
+    Returns:
+        How many lines the text has.
+
+    Raises:
+        DeepwireError: If the processes did not read the same number of lines.
+    """
+    done = set(cast("list[int]", workers.from_main(sorted(folder.done()) if workers.main else None)))
+    remaining, number, count, reader = 0, 0, 0, iter(lines)
+    while window := list(islice(reader, size)):
+        if number not in done:
+            if remaining % workers.count == workers.rank:
+                with open_output(folder.file(number, len(window))) as out:
+                    out.writelines(f"{text}\n" for text in answer(count + 1, window))
+            remaining += 1
+        number, count = number + 1, count + len(window)
+    if workers.total([count])[0] != count * workers.count:
+        raise DeepwireError("the processes did not read the same text", "see that it does not change")
+    return count

@@ -1,0 +1,112 @@
+"""``deepwire translate`` in several processes writes what one process writes, also after an interruption."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from deepwire.decoding.translator import Translator
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
+from job_of_processes import Launcher
+
+WINDOW = 5
+LINES = 23
+FORMS = {
+    "plain": (),
+    "json": ("--json", "--beam", "2"),
+    "n-best": ("--n-best", "2", "--beam", "2"),
+    "sampled": ("--sample", "--seed", "3"),
+}
+
+
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
+    launcher = Launcher(tmp_path_factory.mktemp("translating"))
+    short = ("decoding.max_length_ratio=0", "decoding.max_length_extra=4")
+    settings = ("training.max_updates=2", f"decoding.window={WINDOW}", *short)
+    assert launcher.train("model", 1, *settings) == [0], launcher.text()
+    lines = (launcher.folder / "train.src").read_text().split("\n")[:LINES]
+    lines[3] = ""
+    (launcher.folder / "text").write_text("".join(f"{line}\n" for line in lines))
+    return launcher
+
+
+def arguments(launcher: Launcher, output: str, *options: str) -> list[str]:
+    folder = launcher.folder
+    files = ["--input", str(folder / "text"), "--output", str(folder / output)]
+    return ["translate", str(folder / "model"), *files, "--precision", "fp32", *options]
+
+
+def translate(launcher: Launcher, count: int, output: str, *options: str) -> str:
+    codes = launcher.command(count, *arguments(launcher, output, *options)).wait()
+    assert codes == [0] * count, launcher.text()
+    assert not (launcher.folder / f"{output}.parts").exists()
+    return (launcher.folder / output).read_text()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_output_is_that_of_one_process(launcher: Launcher, form: str) -> None:
+    alone = translate(launcher, 1, f"{form}.1", *FORMS[form])
+    assert translate(launcher, 2, f"{form}.2", *FORMS[form]) == alone
+    assert len(alone.splitlines()) == (2 * LINES - 1 if form == "n-best" else LINES)
+    assert launcher.text().count("23 lines in") == 1
+    assert "by 2 processes" in launcher.text()
+
+
+def die_in_window(number: int) -> object:
+    """Makes each process kill itself in the n-th window that it translates."""
+
+    def patch(_rank: int) -> None:
+        translations, calls = Translator.translations, [0]
+
+        def wrapped(*given: object, **options: object) -> object:
+            calls[0] += 1
+            if calls[0] == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return translations(*given, **options)
+
+        Translator.translations = wrapped
+
+    return patch
+
+
+def test_an_interrupted_job_goes_on_with_another_number_of_processes(launcher: Launcher) -> None:
+    job = launcher.command(2, *arguments(launcher, "broken"), patch=die_in_window(2))
+    assert job.wait() == [-signal.SIGKILL] * 2
+    assert not (launcher.folder / "broken").exists()
+    parts = launcher.folder / "broken.parts"
+    assert sorted(path.name for path in parts.glob("0*")) == ["000000-5", "000001-5"]
+    (parts / "000000-5").write_text("kept\n" * 5)
+    lines = translate(launcher, 3, "broken").splitlines()
+    assert "2 parts of 5 lines are there already" in launcher.text()
+    assert lines[:5] == ["kept"] * 5
+    assert lines[5:] == translate(launcher, 1, "whole").splitlines()[5:]
+
+
+def test_parts_of_another_job_are_not_mixed_in(launcher: Launcher) -> None:
+    job = launcher.command(2, *arguments(launcher, "mixed"), patch=die_in_window(2))
+    assert job.wait() == [-signal.SIGKILL] * 2
+    assert 2 in launcher.command(2, *arguments(launcher, "mixed", "--beam", "3")).wait()
+    assert launcher.text().count("error: ") == 1
+    assert "parts of another job, which differs in decoding settings" in launcher.text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--input", "-"], "so it must be a file"),
+        (["--output", "-"], "need a file to write to"),
+        (["--stream"], "--stream is for one process"),
+        (["--device", "cuda:0"], "cuda:0"),
+    ],
+)
+def test_what_needs_one_process_is_refused(launcher: Launcher, options: list[str], message: str) -> None:
+    codes = launcher.command(2, *arguments(launcher, "refused", *options)).wait()
+    assert not {0, 1} & set(codes)
+    assert launcher.text().count("error: ") == 1
+    assert message in launcher.text()
