@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deepwire.data import store as stores
 from deepwire.data.store import Block, StoreWriter, TokenStore
 from deepwire.errors import DataError
 
@@ -74,6 +75,42 @@ def test_gather_takes_any_lines_in_any_order(
     tokens, lengths = store.source_side.gather(np.array(lines, dtype=np.int64))
     assert tokens.tolist() == [number for line in lines for number in rows[line]]
     assert lengths.tolist() == [len(rows[line]) for line in lines]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    rows=st.lists(st.lists(st.integers(4, 99), max_size=6), min_size=1, max_size=12),
+    data=st.data(),
+)
+def test_taken_sentences_are_those_asked_for(
+    rows: list[list[int]], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = write(tmp_path_factory.mktemp("t") / "s", [((row, ""), (row[:1], "")) for row in rows])
+    side = TokenStore(folder).source_side
+    lines = np.array(data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=20)), dtype=np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stores, "_AT_ONCE", 3)
+        taken = side.take(lines)
+    assert [taken.sentence(row).tolist() for row in range(len(lines))] == [rows[line] for line in lines]
+    assert taken.lengths.tolist() == [len(rows[line]) for line in lines]
+    again = np.arange(len(lines))[::-1]
+    assert taken.gather(again)[0].tolist() == side.gather(lines[::-1])[0].tolist()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs the counts of Linux")
+def test_what_was_read_does_not_stay_resident(tmp_path: Path) -> None:
+    sentences = [((list(range(4, 99)), ""), ([4], ""))] * 40_000
+    side = TokenStore(write(tmp_path / "s", sentences)).source_side
+
+    def resident() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return sum(int(line.split()[1]) for line in lines if line.startswith(("RssFile:", "RssShmem:")))
+
+    before = resident()
+    side.take(np.arange(40_000))
+    assert resident() - before < 1000
+    assert side.gather(np.arange(40_000))[1].tolist() == [95] * 40_000
+    assert resident() - before > 5000
 
 
 def test_nothing_is_read_into_memory(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ _SMALLEST_WINDOW = (100_000, 4_000)
 _LARGEST_WINDOW = 1_000_000
 _BATCHES_IN_WINDOW = (500, 50)
 """Without and with random segmentation."""
+_LINES_AT_ONCE = 256
+"""Lines that are read between two times of giving back pages of the store."""
 _UPDATES_IN_WINDOW = 20
 """With fewer, the last update of a window, which takes what is left, would matter."""
 
@@ -108,28 +110,22 @@ class _Window:
 
     updates: list[list[Indices]]
     """Updates, their batches, and of each batch the rows: places in this window."""
+    own: list[list[Indices]]
+    """The same, of each update what this process computes."""
     lines: Indices
     """Of each row the pair in the store."""
-    widths: Indices
-    """Of each row the longer side, end symbols included."""
     target_tokens: Indices
     """Of each row the target tokens, end symbol included."""
     source: Sentences
+    """What this process needs of the sources, at least."""
     target: Sentences
-    in_store: bool
-    """Whether source and target are those of the store, found by lines, or of this window, found by rows."""
+    places: Indices
+    """Of each row where it is in source and target; without meaning for rows of other processes."""
 
     def batch(self, rows: Indices, framing: Framing) -> Batch:
-        """The arrays of a batch."""
-        lines = self.lines[rows]
-        found = lines if self.in_store else rows
-        return framing.batch(self.source.gather(found), self.target.gather(found), lines)
-
-    def share(self, batches: Sequence[Indices], process: int, processes: int) -> list[Indices]:
-        """The rows of the batches that one of several processes computes of an update."""
-        sizes = [(len(rows), int(self.widths[rows].max())) for rows in batches]
-        pieces = deal(sizes, processes)[process]
-        return [batches[piece.batch][piece.start : piece.stop] for piece in pieces]
+        """The arrays of a batch of this process."""
+        places = self.places[rows]
+        return framing.batch(self.source.gather(places), self.target.gather(places), self.lines[rows])
 
 
 class UpdateStream:
@@ -188,8 +184,7 @@ class UpdateStream:
     def _update(self, plan: _Window, index: int, number: int, epoch: int) -> Update:
         whole = plan.updates[index]
         rows = np.concatenate(whole)
-        own = plan.share(whole, *self._share)
-        batches = tuple(plan.batch(part, self._framing) for part in own)
+        batches = tuple(plan.batch(part, self._framing) for part in plan.own[index])
         return Update(number, epoch, batches, int(plan.target_tokens[rows].sum()), plan.lines[rows])
 
     def windows(self, epoch: int) -> int:
@@ -198,26 +193,27 @@ class UpdateStream:
         return max(1, round(size / self._window)) if size else 0
 
     def updates_in_epoch(self, epoch: int) -> int:
-        """How many updates the epoch makes; costs as much as going through the epoch without its arrays."""
+        """How many updates the epoch makes; costs as much as going through the epoch without its batches."""
         return sum(len(self._plan(epoch, window).updates) for window in range(self.windows(epoch)))
 
     def _plan(self, epoch: int, window: int) -> _Window:
         size, windows = self._order.size(epoch), self.windows(epoch)
         first, stop = window * size // windows, (window + 1) * size // windows
         lines = self._order.sentences(epoch, first, stop)
-        store, settings = self._store, self._settings
-        source: Sentences = store.source_side
-        target: Sentences = store.target_side
-        found = lines
+        sides, settings = (self._store.source_side, self._store.target_side), self._settings
+        drawn: list[Sentences] = []
         if self._vocabularies is not None and settings.sampling > 0:
             # Batches follow the lengths as drawn: made of stored lengths, a third of them would be padding.
-            source = self._drawn(store.source_side, self._vocabularies.source, lines, (epoch, 0, first))
-            target = self._drawn(store.target_side, self._vocabularies.target, lines, (epoch, 1, first))
-            found = np.arange(len(lines))
+            words = (self._vocabularies.source, self._vocabularies.target)
+            drawn = [
+                self._drawn(side, words[number], lines, (epoch, number, first))
+                for number, side in enumerate(sides)
+            ]
+        lengths = [one.lengths for one in drawn] or [side.take_lengths(lines) for side in sides]
         # Not numpy's generators: their streams may change from one release to the next.
         ties = Permutation(len(lines), mix(self._seed, epoch, window, 0)).all()
-        sources = source.lengths[found].astype(np.int64) + 1 + self._framing.before_source
-        targets = target.lengths[found].astype(np.int64) + 1
+        sources = lengths[0].astype(np.int64) + 1 + self._framing.before_source
+        targets = lengths[1].astype(np.int64) + 1
         order, widths = length_order(sources, targets, ties), np.maximum(sources, targets)
         cuts = cut_batches(widths[order], self._batch_size)
         by_length = np.split(order, cuts[1:-1])
@@ -226,19 +222,37 @@ class UpdateStream:
         tokens = [int(targets[rows].sum()) for rows in batches]
         bounds = cut_updates(tokens, settings.batch_tokens)
         updates = [batches[start:end] for start, end in pairwise(bounds)]
-        return _Window(updates, lines, widths, targets, source, target, in_store=found is lines)
+        own = [self._own(update, widths) for update in updates]
+        places = np.arange(len(lines))
+        if not drawn:
+            rows = np.concatenate([places[:0], *(rows for update in own for rows in update)])
+            places[rows] = np.arange(len(rows))
+            drawn = [side.take(lines[rows]) for side in sides]
+        source, target = drawn
+        return _Window(updates, own, lines, targets, source, target, places)
+
+    def _own(self, batches: Sequence[Indices], widths: Indices) -> list[Indices]:
+        """The rows of the batches of an update that this process computes."""
+        process, processes = self._share
+        sizes = [(len(rows), int(widths[rows].max())) for rows in batches]
+        pieces = deal(sizes, processes)[process]
+        return [batches[piece.batch][piece.start : piece.stop] for piece in pieces]
 
     def _drawn(
         self, side: StoreSide, vocabulary: Vocabulary, lines: Indices, where: tuple[int, int, int]
     ) -> Sentences:
         """Random segmentations of some lines. A line that comes twice in an epoch gets two."""
         epoch, number, first = where
-        rows: list[Sequence[int]] = []
-        for place, line in enumerate(lines.tolist(), first):
-            seed = mix(self._seed, epoch, number, place)
+        rows: list[Sequence[int]] = [()] * len(lines)
+        for done, place in enumerate(np.argsort(lines, kind="stable").tolist(), 1):
+            line = int(lines[place])
+            seed = mix(self._seed, epoch, number, first + place)
             tokens = vocabulary.sample(side.text(line), seed, self._settings.sampling)
             # A model may have positions for the longest stored sentence and no more.
-            rows.append(tokens if len(tokens) <= side.longest else side.sentence(line).tolist())
+            rows[place] = tokens if len(tokens) <= side.longest else side.sentence(line).tolist()
+            if done % _LINES_AT_ONCE == 0:
+                side.release()
+        side.release()
         return Sentences.of(rows)
 
 

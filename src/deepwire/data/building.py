@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
 
 from deepwire.data.balancing import balanced_lines
 from deepwire.data.config import DataConfig
@@ -20,6 +24,8 @@ Progress = Callable[[str, int, int | None], None]
 """Called with what is being done, how many pairs are done, and of how many, where that is known."""
 
 VOCABULARY, TRAIN, VALID = "vocabulary", "train", "valid"
+LINES = "train.lines"
+"""Of each training pair the number of its line, int64; folders of early versions do not have it."""
 _PROGRESS_PAIRS = 10_000
 
 
@@ -114,7 +120,8 @@ class Builder:
         counts, done = [0] * len(selection.corpora), 0
         sizes = vocabularies.source.size, vocabularies.target.size
         many = self._data.languages is not None
-        with StoreWriter(self._folder / selection.role, *sizes, directions=many) as store:
+        writer = StoreWriter(self._folder / selection.role, *sizes, directions=many)
+        with writer as store, self._lines(selection.role) as lines:
             for result in segment(staging.path, staging.chunks, self._folder / VOCABULARY, max_length):
                 corpus = result.chunk.corpus
                 store.add(result.source, result.target, selection.directions[corpus])
@@ -123,9 +130,14 @@ class Builder:
                     numbers, sources, targets, result.kept.tolist(), strict=True
                 ):
                     selection.add(Pair(line, source, target, corpus), None if kept else "too_long")
+                lines.write(np.array(numbers, "<i8")[result.kept].tobytes())
                 counts[corpus] += int(result.kept.sum())
                 done += result.chunk.pairs
                 self._tell("segmenting", done, total)
             store.finish()
         staging.path.unlink()
         return counts
+
+    def _lines(self, role: str) -> BinaryIO:
+        """Where line numbers go; only those of training pairs are kept."""
+        return (self._folder / LINES if role == TRAIN else Path(os.devnull)).open("wb", 1 << 20)

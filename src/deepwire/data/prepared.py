@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from deepwire.data.building import TRAIN, VALID, VOCABULARY, Builder, Progress
+import numpy as np
+
+from deepwire.data.building import LINES, TRAIN, VALID, VOCABULARY, Builder, Progress
 from deepwire.data.config import DataConfig
 from deepwire.data.directed import directed, directions_of
 from deepwire.data.fingerprint import FileDigests, describe, digest_of
@@ -21,7 +23,7 @@ from deepwire.data.languages import Languages
 from deepwire.data.mixture import DirectionShare, epoch_weights, shares
 from deepwire.data.order import Part
 from deepwire.data.spool import spooled
-from deepwire.data.store import TokenStore
+from deepwire.data.store import Integers, TokenStore
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DataError, ModelError, ResourceError
 
@@ -76,6 +78,17 @@ class Prepared:
     """What each direction has of an epoch; empty without directions."""
     temperature: float = 1.0
     """Of the sampling of directions."""
+    corpora: tuple[str, ...] = ()
+    """Names of the training corpora, in the order of `train.parts`."""
+    lines: Integers | None = None
+    """`[training pairs]`: the line of each in its corpus, from 1; None where it was not kept."""
+
+    def place(self, pair: int) -> str:
+        """Where a training pair (from 0) stands in the text, such as `train:17`."""
+        if self.lines is None:
+            return f"pair {pair + 1} of {self.folder.name}"
+        names = (name for name, part in zip(self.corpora, self.train.parts, strict=True) if pair < part.stop)
+        return f"{next(names)}:{self.lines[pair]}"
 
 
 def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) -> Prepared:
@@ -130,10 +143,11 @@ def _open(folder: Path, data: DataConfig, digest: str, *, reused: bool = True) -
             return None
         places = [(int(part["start"]), int(part["stop"])) for part in header["corpora"]]
         parts, mix = _mixed(data, places)
+        train = TokenStore(folder / TRAIN, parts)
         return Prepared(
             folder=folder,
             vocabularies=Vocabularies.load(folder / VOCABULARY),
-            train=TokenStore(folder / TRAIN, parts),
+            train=train,
             valid=TokenStore(folder / VALID) if data.valid is not None else None,
             report=json.loads((folder / REPORT).read_bytes()),
             digest=digest,
@@ -141,6 +155,8 @@ def _open(folder: Path, data: DataConfig, digest: str, *, reused: bool = True) -
             languages=data.languages,
             mix=mix,
             temperature=data.sampling_temperature,
+            corpora=tuple(str(part["name"]) for part in header["corpora"]),
+            lines=_open_lines(folder / LINES, len(train)),
         )
     except (OSError, DataError, ModelError, ValueError, KeyError, TypeError, RecursionError):
         return None
@@ -165,6 +181,14 @@ def _named_after(data: DataConfig) -> str:
         return f"{data.source}-{data.target}"
     names = data.languages.names
     return "-".join(names) if len(names) <= _MOST_NAMED else f"{len(names)}-languages"
+
+
+def _open_lines(path: Path, pairs: int) -> Integers | None:
+    if not path.exists():
+        return None
+    if path.stat().st_size != pairs * np.dtype("<i8").itemsize:
+        raise DataError(f"{path}: damaged: not one number for each pair")
+    return np.memmap(path, "<i8", "r") if pairs else np.zeros(0, np.int64)
 
 
 def _build(folder: Path, data: DataConfig, description: dict[str, object], seed: int, tell: Progress) -> None:

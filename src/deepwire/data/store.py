@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -29,6 +30,8 @@ _FILES = ("tokens", "lengths", "offsets", "text", "text_offsets")
 _SMALL = 1 << 16
 """Vocabularies up to this size fit 16-bit numbers."""
 DIRECTIONS = ("pair", "directions")
+_AT_ONCE, _LENGTHS_AT_ONCE = 512, 8192
+"""Sentences that are copied between two times of giving pages back."""
 _REBUILD = "delete the folder: the next run prepares it again"
 
 
@@ -167,7 +170,7 @@ class Sentences:
     lengths: Integers
     """`[sentences]`: tokens of each, special ones not counted."""
     offsets: Integers
-    """`[sentences + 1]`: where each begins in `tokens`."""
+    """`[sentences]` or one more: where each begins in `tokens`."""
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]]) -> Sentences:
@@ -178,7 +181,8 @@ class Sentences:
 
     def sentence(self, line: int) -> NDArray[np.int64]:
         """The tokens of one sentence."""
-        return self.tokens[self.offsets[line] : self.offsets[line + 1]].astype(np.int64)
+        start = int(self.offsets[line])
+        return self.tokens[start : start + int(self.lengths[line])].astype(np.int64)
 
     def gather(self, lines: Integers) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Tokens of some sentences, one after the other, and the length of each."""
@@ -199,6 +203,41 @@ class StoreSide(Sentences):
     """Entries of the vocabulary that the tokens are numbers of."""
     longest: int
     """Tokens of the longest sentence."""
+
+    def take_lengths(self, lines: Integers) -> Integers:
+        """Copy the lengths of some sentences, read as `take` does."""
+        order = np.argsort(lines, kind="stable")
+        lengths = np.empty(len(lines), self.lengths.dtype)
+        for first in range(0, len(lines), _LENGTHS_AT_ONCE):
+            rows = order[first : first + _LENGTHS_AT_ONCE]
+            lengths[rows] = self.lengths[lines[rows]]
+            self.release()
+        return lengths
+
+    def take(self, lines: Integers) -> Sentences:
+        """Copy some sentences into memory: number i of the result is sentence `lines[i]`.
+
+        The files are read in their own order, which disks like, and what was mapped of them is given back on
+        the way: so what is resident does not grow with the store.
+        """
+        order = np.argsort(lines, kind="stable")
+        copied = [self.tokens[:0]]
+        lengths = np.empty(len(lines), self.lengths.dtype)
+        for first in range(0, len(lines), _AT_ONCE):
+            rows = order[first : first + _AT_ONCE]
+            tokens, lengths[rows] = self.gather(lines[rows])
+            copied.append(tokens.astype(self.tokens.dtype))
+            self.release()
+        offsets = np.empty(len(lines), np.int64)
+        ends = np.cumsum(lengths[order], dtype=np.int64)
+        offsets[order] = ends - lengths[order]
+        return Sentences(np.concatenate(copied), lengths, offsets)
+
+    def release(self) -> None:
+        """Give back the pages that were read; they stay in the system's cache as long as it has room."""
+        for array in (self.tokens, self.lengths, self.offsets, self.text_bytes, self.text_offsets):
+            if isinstance(array.base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+                array.base.madvise(mmap.MADV_DONTNEED)
 
     def text(self, line: int) -> str:
         """The raw line."""
