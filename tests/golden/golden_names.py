@@ -177,6 +177,9 @@ def neutron(golden: Mapping[str, Tensor], *, post_norm: bool) -> dict[str, Place
         "enc.wemb.weight": "source_embedding.table.weight",
         "dec.wemb.weight": "target_embedding.table.weight",
         "dec.classifier.bias": "head.bias",
+        "enc.task_emb.weight": "source_embedding.language.table",
+        "dec.task_emb.weight": "target_embedding.language.table",
+        "enc.transo.weight": "transform.weight",
     }
     return {name: (Place(fixed.get(name) or _neutron_place(name, golden, post_norm)),) for name in golden}
 

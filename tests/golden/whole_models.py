@@ -28,11 +28,12 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True)
 class GoldenModel(ABC):
-    """A golden case, a model with its parameters, and where they lie."""
+    """A golden case, a model with its parameters, where they lie, and the target language of each row."""
 
     golden: Case
     model: TranslationModel
     places: Mapping[str, Places]
+    languages: Tensor | None = None
     form: ClassVar[SmoothingForm]
 
     @abstractmethod
@@ -55,9 +56,11 @@ class GoldenModel(ABC):
     def check_outputs(self) -> None:
         """Log-probabilities and both losses; leaves the gradients of the smoothed loss in the model."""
         batch = self.batch()
-        found = self.model.log_probs(batch.source, batch.target)
+        found = self.model.log_probs(batch.source, batch.target, languages=self.languages)
         assert deviation(found[batch.real], self.log_probs()[batch.real]) < OUTPUT_TOLERANCE
-        loss = self.model.loss(batch.source, batch.target, batch.wanted, 0.1, self.form)
+        loss = self.model.loss(
+            batch.source, batch.target, batch.wanted, 0.1, self.form, languages=self.languages
+        )
         assert loss.tokens.item() == batch.real.sum().item()
         smoothed, plain = self.losses()
         assert abs(loss.smoothed.item() - smoothed.item()) < 1e-4
@@ -73,7 +76,8 @@ class GoldenModel(ABC):
         """One token at a time gives the golden log-probabilities, in every one of `width` rows a sentence."""
         batch, expected = self.batch(), self.log_probs()
         with torch.no_grad():
-            state = self.model.start(batch.source, batch.target.size(1)).expand(width)
+            length = batch.target.size(1)
+            state = self.model.start(batch.source, length, languages=self.languages).expand(width)
             for position in range(batch.target.size(1)):
                 tokens = batch.target[:, position].repeat_interleave(width)
                 found, state = self.model.step(tokens, state)
@@ -111,7 +115,7 @@ class NeutronModel(GoldenModel):
         tokens = torch.ones(written.size(0), dtype=torch.long)
         unfinished = torch.ones(written.size(0)).bool()
         with torch.no_grad():
-            state = self.model.start(self.batch().source, written.size(1))
+            state = self.model.start(self.batch().source, written.size(1), languages=self.languages)
             for position in range(written.size(1)):
                 found, state = self.model.step(tokens, state)
                 tokens = found.argmax(-1)
@@ -126,7 +130,8 @@ class NeutronModel(GoldenModel):
             tokens = tokens.masked_fill(after_end, 0)
             target = torch.cat((torch.ones(tokens.size(0), 1, dtype=torch.long), tokens[:, :-1]), 1)
             with torch.no_grad():
-                score = self.model.score(self.batch().source, target, tokens).sum(1)
+                source = self.batch().source
+                score = self.model.score(source, target, tokens, languages=self.languages).sum(1)
             found = score / ((5 + (~after_end).sum(1)) / 6) ** penalty
             assert deviation(found, self.golden[f"decode/{name}_scores"][:, beam]) < 2e-5
 

@@ -55,6 +55,15 @@ VARIANTS: Mapping[str, list[Options]] = {
 }
 
 
+# What each target language may have its own of; None: a model of one language pair.
+LANGUAGES: list[Options | None] = [
+    None,
+    {"norm": True},
+    {"norm": True, "transform": "identity"},
+    {"norm": True, "transform": "released", "embedding": "both", "output_bias": True},
+]
+
+
 def members(socket: str) -> dict[str, type]:
     """The members of a socket's table by the name that a run file uses."""
     union = get_args(TABLES[socket])[0]
@@ -78,7 +87,9 @@ def combinations(side: Side) -> list[dict[str, Options]]:
     return [dict(zip(SOCKETS, chosen, strict=True)) for chosen in itertools.product(*sockets)]
 
 
-def model_settings(encoder: Mapping[str, Options], decoder: Mapping[str, Options]) -> dict[str, object]:
+def model_settings(
+    encoder: Mapping[str, Options], decoder: Mapping[str, Options], languages: Options | None = None
+) -> dict[str, object]:
     """The settings of a model of two stacks; where one needs a partner, the other is made to fit."""
     encoder, decoder = dict(encoder), dict(decoder)
     for one, other in ((decoder, encoder), (encoder, decoder)):
@@ -89,14 +100,15 @@ def model_settings(encoder: Mapping[str, Options], decoder: Mapping[str, Options
         "embeddings": {"tie": "none" if wide else "all"},
         "encoder": encoder,
         "decoder": decoder,
+        **({} if languages is None else {"languages": languages}),
     }
 
 
 def every_model(seed: int = 0) -> Iterator[dict[str, object]]:
-    """Every stack of either side once, each with a random partner."""
+    """Every stack of either side once, each with a random partner and random parameters of languages."""
     generator = random.Random(seed)
     encoders, decoders = combinations("encoder"), combinations("decoder")
     for encoder in encoders:
-        yield model_settings(encoder, generator.choice(decoders))
+        yield model_settings(encoder, generator.choice(decoders), generator.choice(LANGUAGES))
     for decoder in decoders:
-        yield model_settings(generator.choice(encoders), decoder)
+        yield model_settings(generator.choice(encoders), decoder, generator.choice(LANGUAGES))

@@ -6,14 +6,18 @@ from collections.abc import Mapping
 from copy import deepcopy
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.languages import LanguageEmbedding, LanguageTransform
+from deepwire.model.mixers.head_linear import HeadNorm
+from deepwire.model.norm import LanguageNorm, PartsNorm
 from deepwire.model.state import DecoderState
 from deepwire.model.translator import TranslationModel
 
 SIZE, TOLERANCE = 23, 2e-5
+LANGUAGES = 3
 SMALL: Mapping[str, object] = {
     "d_model": 16,
     "heads": 4,
@@ -25,14 +29,15 @@ SMALL: Mapping[str, object] = {
 
 def small_model(settings: Mapping[str, object], seed: int = 0) -> TranslationModel:
     """A model of d 16 with 3 + 3 layers unless the settings say otherwise; its parameters are far from their
-    initial values, so that nothing is hidden behind a zero."""
+    initial values, so that nothing is hidden behind a zero. With `languages` it has three."""
     merged: dict[str, object] = deepcopy(dict(SMALL))
     for key, value in settings.items():
         merged[key] = {"layers": 3, **value} if key in ("encoder", "decoder") else value
     for side in ("encoder", "decoder"):
         merged.setdefault(side, {"layers": 3})
     torch.manual_seed(seed)
-    model = build_model(ModelConfig.model_validate(merged), SIZE, SIZE)
+    languages = LANGUAGES if "languages" in settings else 0
+    model = build_model(ModelConfig.model_validate(merged), SIZE, SIZE, languages=languages)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -40,7 +45,10 @@ def small_model(settings: Mapping[str, object], seed: int = 0) -> TranslationMod
 
 
 def check_model(settings: Mapping[str, object], seed: int = 0) -> None:
-    """Check gradients, padding, causality, steps and state selection of the model that settings describe."""
+    """Check gradients, padding, causality, steps and state selection of the model that settings describe.
+
+    In a model of several languages each of the three sentences is translated into another one.
+    """
     model = small_model(settings, seed)
     check_gradients(model)
     with torch.no_grad():
@@ -48,6 +56,8 @@ def check_model(settings: Mapping[str, object], seed: int = 0) -> None:
         check_causality(model)
         check_steps(model)
         check_selection(model)
+        if model.languages:
+            check_languages(model)
 
 
 def batch() -> tuple[Tensor, Tensor, Tensor]:
@@ -57,26 +67,54 @@ def batch() -> tuple[Tensor, Tensor, Tensor]:
     return source, target_input, target_output
 
 
+def targets(model: TranslationModel) -> Tensor | None:
+    """The target languages of the batch, `[3]`, where the model wants them."""
+    return torch.tensor([2, 0, 1]) if model.languages else None
+
+
 def check_gradients(model: TranslationModel) -> None:
-    """Forward and backward are finite, and every parameter gets a gradient."""
-    loss = model.loss(*batch(), 0.1).smoothed
+    """Forward and backward are finite, and every parameter gets a gradient; every language's part of it."""
+    loss = model.loss(*batch(), 0.1, languages=targets(model)).smoothed
     assert torch.isfinite(loss)
     model.zero_grad()
     loss.backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, f"{name} has no gradient"
         assert torch.isfinite(parameter.grad).all(), f"the gradient of {name} is not finite"
+    for name, table in language_tables(model).items():
+        assert table.grad is not None
+        reached = table.grad.flatten(1).abs().amax(1) > 0
+        assert reached.all(), f"{name} has no gradient for languages {(~reached).nonzero().tolist()}"
     model.zero_grad()
+
+
+def language_tables(model: TranslationModel) -> dict[str, nn.Parameter]:
+    """Parameters of which each language has its own, `[L, ...]`."""
+    kinds = (LanguageEmbedding, LanguageTransform, LanguageNorm)
+    found = {
+        f"{name}.{own}": parameter
+        for name, module in model.named_modules()
+        if isinstance(module, kinds)
+        or (isinstance(module, PartsNorm | HeadNorm) and model.config.languages.norm)
+        for own, parameter in module.named_parameters(recurse=False)
+    }
+    if model.config.languages.output_bias and model.head.bias is not None:
+        found["head.bias"] = model.head.bias
+    return found
 
 
 def check_padding(model: TranslationModel) -> None:
     """A sentence gets the same probabilities alone and padded in a batch."""
     source, target_input, _ = batch()
-    together = model.log_probs(source, target_input)
+    languages = targets(model)
+    together = model.log_probs(source, target_input, languages=languages)
     for row in range(3):
         words = slice(0, int((source[row] != 0).sum()))
         tokens = slice(0, int((target_input[row] != 0).sum()))
-        alone = model.log_probs(source[row : row + 1, words], target_input[row : row + 1, tokens])
+        own = None if languages is None else languages[row : row + 1]
+        alone = model.log_probs(
+            source[row : row + 1, words], target_input[row : row + 1, tokens], languages=own
+        )
         difference = (together[row, tokens] - alone[0]).abs().max().item()
         assert difference < TOLERANCE, f"padding changes row {row} by {difference:.1e}"
 
@@ -84,11 +122,12 @@ def check_padding(model: TranslationModel) -> None:
 def check_causality(model: TranslationModel) -> None:
     """A later target token never changes an earlier output."""
     source, target_input, _ = batch()
-    before = model.log_probs(source[:1], target_input[:1])
+    languages = None if not model.languages else torch.tensor([1])
+    before = model.log_probs(source[:1], target_input[:1], languages=languages)
     for changed in range(1, target_input.size(1)):
         other = target_input[:1].clone()
         other[0, changed] = 21
-        after = model.log_probs(source[:1], other)
+        after = model.log_probs(source[:1], other, languages=languages)
         assert torch.allclose(before[0, :changed], after[0, :changed], atol=TOLERANCE), f"token {changed}"
         assert not torch.allclose(before[0, changed], after[0, changed], atol=1e-6), "a token had no effect"
 
@@ -96,8 +135,8 @@ def check_causality(model: TranslationModel) -> None:
 def check_steps(model: TranslationModel) -> None:
     """Step by step gives what the whole pass gives."""
     source, target_input, _ = batch()
-    whole = model.log_probs(source, target_input)
-    state = model.start(source, 6)
+    whole = model.log_probs(source, target_input, languages=targets(model))
+    state = model.start(source, 6, languages=targets(model))
     for position in range(target_input.size(1)):
         log_probs, state = model.step(target_input[:, position], state)
         difference = (log_probs - whole[:, position]).abs().max().item()
@@ -114,11 +153,22 @@ def check_selection(model: TranslationModel) -> None:
             _, state = model.step(tokens[:, position].repeat_interleave(width), state)
         return state
 
-    state = advance(model.start(source, 6).expand(2), target_input[:, :3], 2)
+    languages = targets(model)
+    state = advance(model.start(source, 6, languages=languages).expand(2), target_input[:, :3], 2)
     state = state.take(torch.tensor([1, 0, 3, 3, 4, 5])).keep(order)
     rows = torch.tensor([7, 3, 5, 9])
     found, _ = model.step(rows, state)
-    alone = advance(model.start(source[order], 6).expand(2), target_input[order, :3], 2)
+    own = None if languages is None else languages[order]
+    alone = advance(model.start(source[order], 6, languages=own).expand(2), target_input[order, :3], 2)
     expected, _ = model.step(rows, alone)
     difference = (found - expected).abs().max().item()
     assert difference < TOLERANCE, f"selected states deviate by {difference:.1e}"
+
+
+def check_languages(model: TranslationModel) -> None:
+    """Another target language of one row changes that row and no other."""
+    source, target_input, _ = batch()
+    before = model.log_probs(source, target_input, languages=torch.tensor([2, 0, 1]))
+    after = model.log_probs(source, target_input, languages=torch.tensor([2, 1, 1]))
+    assert torch.allclose(before[::2], after[::2], atol=TOLERANCE)
+    assert (before[1] - after[1]).abs().max() > 1e-4, "the language had no effect"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 import torch
-from socket_checks import batch, small_model
+from socket_checks import batch, small_model, targets
 
 Stacks = tuple[Mapping[str, object], Mapping[str, object]]
 
@@ -24,20 +24,30 @@ SYSTEMS: Mapping[str, Stacks] = {
     "mhplstm": ({}, {"mixer": "mhplstm"}),
     "average_attention": ({}, {"mixer": "average_attention"}),
 }
+LANGUAGES = {"norm": True, "transform": "released", "embedding": "both", "output_bias": True}
+WITH_LANGUAGES = ("post_norm", "depth_lstm", "gtrans", "mhplstm")
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_the_training_step_compiles_without_a_graph_break(system: str) -> None:
+@pytest.mark.parametrize(
+    ("system", "languages"),
+    [(system, None) for system in SYSTEMS] + [(system, LANGUAGES) for system in WITH_LANGUAGES],
+)
+def test_the_training_step_compiles_without_a_graph_break(
+    system: str, languages: Mapping[str, object] | None
+) -> None:
     """`fullgraph` raises at the first break; loss and gradients equal those of the plain model.
 
     The backend runs the graph as it was traced: what later stages make of it is not looked at here.
     """
     torch._dynamo.reset()
     encoder, decoder = ({"layers": 2, **stack} for stack in SYSTEMS[system])
-    model = small_model({"encoder": encoder, "decoder": decoder}).train()
-    plain = model.loss(*batch(), 0.1)
+    settings: dict[str, object] = {"encoder": encoder, "decoder": decoder}
+    model = small_model(settings if languages is None else {**settings, "languages": languages}).train()
+    spoken = targets(model)
+    plain = model.loss(*batch(), 0.1, languages=spoken)
     expected = torch.autograd.grad(plain.smoothed, list(model.parameters()))
-    compiled = torch.compile(model.loss, backend="eager", fullgraph=True)(*batch(), 0.1)
+    step = torch.compile(model.loss, backend="eager", fullgraph=True)
+    compiled = step(*batch(), 0.1, languages=spoken)
     found = torch.autograd.grad(compiled.smoothed, list(model.parameters()))
     torch.testing.assert_close(tuple(compiled), tuple(plain))
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)

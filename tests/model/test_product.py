@@ -1,9 +1,9 @@
-"""Any mixer x any connection x any aggregation x any fusion, drawn at random from all that there are."""
+"""Any mixer x connection x aggregation x fusion x parameters of languages, drawn from all that there are."""
 
 from __future__ import annotations
 
 import pytest
-from choices import SOCKETS, choices, members, model_settings
+from choices import LANGUAGES, SOCKETS, choices, members, model_settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -19,10 +19,10 @@ def stacks(side: Side) -> st.SearchStrategy[dict[str, object]]:
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
-@given(stacks("encoder"), stacks("decoder"), st.integers(0, 2**16))
-def test_any_combination_works_or_is_refused_with_a_reason(encoder, decoder, seed) -> None:
+@given(stacks("encoder"), stacks("decoder"), st.sampled_from(LANGUAGES), st.integers(0, 2**16))
+def test_any_combination_works_or_is_refused_with_a_reason(encoder, decoder, languages, seed) -> None:
     """Finite gradients for every parameter, padding, causality, steps and selection: see `socket_checks`."""
-    wanted = model_settings(encoder, decoder)
+    wanted = model_settings(encoder, decoder, languages)
     if refused(wanted) is None:
         check_model(wanted, seed)
 

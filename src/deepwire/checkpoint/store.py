@@ -50,6 +50,11 @@ class LoadedModel:
     metadata: dict[str, object]
     folder: Path
 
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Names of the languages of a model of several, in the order of their numbers; else none."""
+        return language_names(self.metadata)
+
 
 def save_model(
     folder: Path, model: TranslationModel, vocabularies: Vocabularies, metadata: dict[str, object]
@@ -76,6 +81,8 @@ def write_model_files(
 ) -> None:
     """Put the files of a model directory, without its manifest, into an existing folder."""
     write_tensors(folder / WEIGHTS, parameters)
+    if model.languages not in (0, len(language_names(metadata))):
+        raise ValueError(f"metadata must name the {model.languages} languages of the model")
     record = {
         "format": FORMAT,
         "model": model.config.model_dump(mode="json"),
@@ -108,9 +115,8 @@ def load_model(
     vocabularies = _read_vocabularies(folder)
     model = _fitting_model(folder, record, shapes, vocabularies)
     read_weights(folder, model)
-    metadata = record.get("metadata")
     model = model.to(device=torch.device(device), dtype=dtype).eval()
-    return LoadedModel(model, vocabularies, metadata if isinstance(metadata, dict) else {}, folder)
+    return LoadedModel(model, vocabularies, _metadata(record), folder)
 
 
 def read_weights(folder: Path, model: TranslationModel) -> None:
@@ -141,6 +147,17 @@ def read_config(folder: Path) -> dict[str, object]:
             "install the version of deepwire that wrote the model, or a newer one",
         )
     return record
+
+
+def recorded_languages(record: dict[str, object]) -> int:
+    """How many languages the model of a record from `read_config` has; 0 for a model of one language pair."""
+    return len(language_names(_metadata(record)))
+
+
+def language_names(metadata: dict[str, object]) -> tuple[str, ...]:
+    """The names under `languages` of a model's metadata; none for a model of one language pair."""
+    names = metadata.get("languages")
+    return tuple(map(str, names)) if isinstance(names, list | tuple) else ()
 
 
 def check_fit(path: Path, found: dict[str, Shape], expected: dict[str, Shape]) -> None:
@@ -211,12 +228,20 @@ def _fitting_model(
     named = (record.get("source_vocabulary"), record.get("target_vocabulary"))
     if sizes != named:
         raise ModelError(f"{folder}: vocabulary/ has {sizes} subwords, but {CONFIG} names {named}")
+    languages = recorded_languages(record)
+    if config.languages.used and not languages:
+        raise ModelError(f"{folder / CONFIG}: has parameters of each target language, but names no languages")
     # On the meta device nothing is allocated, so a configuration of absurd sizes is refused for free.
     with torch.device("meta"):
-        outline = build_model(config, *sizes)
+        outline = build_model(config, *sizes, languages=languages)
     check_fit(
         folder / WEIGHTS,
         shapes,
         {name: tuple(value.shape) for name, value in outline.named_parameters()},
     )
-    return build_model(config, *sizes)
+    return build_model(config, *sizes, languages=languages)
+
+
+def _metadata(record: dict[str, object]) -> dict[str, object]:
+    metadata = record.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}

@@ -33,6 +33,7 @@ class _Subject:
     source_vocabulary: int
     target_vocabulary: int
     vocabulary_from: str
+    languages: int
 
 
 def inspect(
@@ -50,15 +51,22 @@ def inspect(
         int | None,
         typer.Option(min=5, help="Entries of each side's vocabulary, where none is prepared yet."),
     ] = None,
+    languages: Annotated[
+        int | None, typer.Option(min=1, help="Target languages, where the run file does not list them.")
+    ] = None,
 ) -> None:
     """Parameters in total and per part, what they cost, and the settings of the architecture.
 
     Examples: deepwire inspect multi30k/depth-lstm-tiny model.d_model=256; deepwire inspect runs/demo --json
     """
     if _is_run_file(subject):
-        found = _from_run_file(subject, overrides or [], vocabulary_size)
+        found = _from_run_file(subject, overrides or [], vocabulary_size, languages)
+    elif overrides or vocabulary_size is not None or languages is not None:
+        raise UsageError(
+            f"{subject}: a trained model cannot be changed", "inspect its run file with key=value"
+        )
     else:
-        found = _from_model(subject, overrides or [], vocabulary_size)
+        found = _from_model(subject)
     model = _empty_model(found)
     total, groups = sum(parameter.numel() for parameter in model.parameters()), model.parameter_groups()
     settings: dict[str, PlainValue] = found.model.model_dump(mode="json")
@@ -83,21 +91,27 @@ def _is_run_file(name: str) -> bool:
     return True
 
 
-def _from_run_file(name: str, overrides: list[str], vocabulary_size: int | None) -> _Subject:
+def _from_run_file(
+    name: str, overrides: list[str], vocabulary_size: int | None, languages: int | None
+) -> _Subject:
     from deepwire import recipes
     from deepwire.runfile import load_run_file
 
     config = load_run_file(name, overrides).config
     kind = "recipe" if recipes.find(name) is not None else "run file"
+    number = languages or 0
+    if config.model.languages.used and not number:
+        raise UsageError(f"{name}: the number of its target languages is not known", "give it: --languages N")
     if vocabulary_size is not None:
-        return _Subject(name, kind, config.model, vocabulary_size, vocabulary_size, "--vocabulary-size")
+        both, told = (vocabulary_size, vocabulary_size), "--vocabulary-size"
+        return _Subject(name, kind, config.model, *both, told, number)
     size = _configured_size(config.data)
     if size is None:
         raise UsageError(
             f"{name}: the size of its vocabulary is not known before it is prepared",
             "give --vocabulary-size N, or run 'deepwire prepare' first",
         )
-    return _Subject(name, kind, config.model, size, size, "data.vocabulary.size")
+    return _Subject(name, kind, config.model, size, size, "data.vocabulary.size", number)
 
 
 def _configured_size(data: DataConfig) -> int | None:
@@ -106,13 +120,11 @@ def _configured_size(data: DataConfig) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _from_model(name: str, overrides: list[str], vocabulary_size: int | None) -> _Subject:
-    if overrides or vocabulary_size is not None:
-        raise UsageError(f"{name}: a trained model cannot be changed", "inspect its run file with key=value")
+def _from_model(name: str) -> _Subject:
     from pydantic import ValidationError
 
     from deepwire.checkpoint.locate import resolve
-    from deepwire.checkpoint.store import CONFIG, read_config
+    from deepwire.checkpoint.store import CONFIG, read_config, recorded_languages
     from deepwire.errors import ModelError
     from deepwire.model.config import ModelConfig
 
@@ -126,14 +138,15 @@ def _from_model(name: str, overrides: list[str], vocabulary_size: int | None) ->
     source, target = (size if isinstance(size, int) and size > 0 else None for size in sizes)
     if source is None or target is None:
         raise ModelError(f"{folder / CONFIG}: names no vocabulary sizes")
-    return _Subject(str(folder), "model", model, source, target, "the model")
+    languages = recorded_languages(record)
+    return _Subject(str(folder), "model", model, source, target, "the model", languages)
 
 
 def _empty_model(subject: _Subject) -> TranslationModel:
     """The model without memory for its values."""
     from deepwire.model.cost import empty_model
 
-    return empty_model(subject.model, subject.source_vocabulary, subject.target_vocabulary)
+    return empty_model(subject.model, subject.source_vocabulary, subject.target_vocabulary, subject.languages)
 
 
 def _costs(model: TranslationModel) -> dict[str, dict[str, float]]:
@@ -185,6 +198,7 @@ def _record(
             "target": subject.target_vocabulary,
             "from": subject.vocabulary_from,
         },
+        **({"languages": subject.languages} if subject.languages else {}),
         "model": settings,
     }
 
@@ -195,7 +209,9 @@ def _print(subject: _Subject, total: int, groups: dict[str, int], settings: dict
     rows += [(name, f"{count:,}", f"{count / max(total, 1):6.1%}") for name, count in groups.items()]
     width = max(len(name) for name, _, _ in rows)
     number = max(len(count) for _, count, _ in rows)
-    lines = [f"{subject.kind} {subject.name}", f"vocabulary: {sizes} (from {subject.vocabulary_from})", ""]
+    lines = [f"{subject.kind} {subject.name}", f"vocabulary: {sizes} (from {subject.vocabulary_from})"]
+    lines += [f"target languages: {subject.languages}"] if subject.languages else []
+    lines.append("")
     lines += [f"{name:<{width}}  {count:>{number}}  {share}".rstrip() for name, count, share in rows]
     lines += ["", *(f"{key}: {_inline(value)}" for key, value in settings.items())]
     sys.stdout.write("\n".join(lines) + "\n")

@@ -14,6 +14,7 @@ from deepwire.model.feed_forward import FeedForward
 from deepwire.model.fusions.base import FusionSection
 from deepwire.model.head import OutputHead
 from deepwire.model.initializations.apply import initialize
+from deepwire.model.languages import LanguageEmbedding, LanguageTransform, TargetLanguages
 from deepwire.model.mixers.base import MixerSection, TokenMixer
 from deepwire.model.stack import Stack
 from deepwire.model.translator import TranslationModel
@@ -23,18 +24,31 @@ PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
 
 
 def build_model(
-    config: ModelConfig, source_vocabulary: int, target_vocabulary: int, *, pad_id: int = PAD_ID
+    config: ModelConfig,
+    source_vocabulary: int,
+    target_vocabulary: int,
+    *,
+    languages: int = 0,
+    pad_id: int = PAD_ID,
 ) -> TranslationModel:
     """Build and initialise a model.
 
     Args:
         config: The model section of a run file.
         source_vocabulary, target_vocabulary: Entries of each side's vocabulary.
+        languages: Number of target languages; those of one language pair need no number.
         pad_id: Id of padding.
 
     Raises:
-        UsageError: Source and target are to share one matrix but differ in size.
+        UsageError: Source and target are to share one matrix but differ in size; or parameters of each
+            target language are asked for without a number of languages.
     """
+    if config.languages.used and languages < 1:
+        raise UsageError(
+            "model.languages asks for parameters of each target language, but no languages are named",
+            "list them in data.directions, or leave model.languages out",
+        )
+    targets = TargetLanguages(languages) if config.languages.used else None
     tie = config.embeddings.tie
     if tie in ("all", "inputs") and source_vocabulary != target_vocabulary:
         raise UsageError(
@@ -45,18 +59,22 @@ def build_model(
     source_table = TokenTable(source_vocabulary, config.d_model, pad_id)
     shared = tie in ("all", "inputs")
     target_table = source_table if shared else TokenTable(target_vocabulary, config.d_model, pad_id)
-    contexts = config.contexts()
+    contexts = config.contexts(targets)
     encoder, decoder = build_stacks(config, contexts)
     width = decoder.connection.result_width(config.d_model)
     tied = tie in ("all", "output")
     output_table = target_table if tied else TokenTable(target_vocabulary, width, pad_id)
+    language = _language_embeddings(config, targets)
+    biases = languages if config.languages.output_bias else 0
     model = TranslationModel(
         config,
-        _embedding(config, source_table, contexts["encoder"]),
+        _embedding(config, source_table, contexts["encoder"], language["encoder"]),
         encoder,
-        _embedding(config, target_table, contexts["decoder"]),
+        _embedding(config, target_table, contexts["decoder"], language["decoder"]),
         decoder,
-        OutputHead(output_table, bias=config.bias.output, fusion=decoder.fusion),
+        OutputHead(output_table, bias=config.bias.output, fusion=decoder.fusion, languages=biases),
+        targets,
+        _transform(config, targets, encoder.connection.result_width(config.d_model)),
     )
     initialize(model, config.initialization)
     return model
@@ -127,7 +145,29 @@ def _mixer(config: MixerSection, context: StackContext) -> TokenMixer:
     return config.build(context)
 
 
-def _embedding(config: ModelConfig, table: TokenTable, context: StackContext) -> Embedding:
+def _language_embeddings(
+    config: ModelConfig, targets: TargetLanguages | None
+) -> dict[Side, LanguageEmbedding | None]:
+    """Those of either side; one for both where they share their matrix, as in Neutron."""
+    wanted = config.languages.embedding
+    made: dict[Side, LanguageEmbedding | None] = {"encoder": None, "decoder": None}
+    if targets is not None:
+        for side in made:
+            if wanted in (side, "both"):
+                made[side] = LanguageEmbedding(targets, config.d_model)
+    if wanted == "both" and config.embeddings.tie in ("all", "inputs"):
+        made["decoder"] = made["encoder"]
+    return made
+
+
+def _transform(config: ModelConfig, targets: TargetLanguages | None, width: int) -> LanguageTransform | None:
+    wanted = config.languages.transform
+    return None if targets is None or wanted == "none" else LanguageTransform(targets, width, wanted)
+
+
+def _embedding(
+    config: ModelConfig, table: TokenTable, context: StackContext, language: LanguageEmbedding | None
+) -> Embedding:
     stack = config.stack(context.side)
     scaled = config.embeddings.scale if stack.scale_embedding is None else stack.scale_embedding
     starts_with_end = context.side == "decoder" and config.embeddings.start == "eos"
@@ -138,4 +178,5 @@ def _embedding(config: ModelConfig, table: TokenTable, context: StackContext) ->
         norm=context.norm() if config.embeddings.norm else None,
         dropout=config.dropout.embedding,
         read_as=(BOS_ID, EOS_ID) if starts_with_end else None,
+        language=language,
     )

@@ -20,6 +20,7 @@ from deepwire.model.fusions import FusionConfig
 from deepwire.model.fusions.top import TopConfig
 from deepwire.model.initializations import InitializationConfig
 from deepwire.model.initializations.lipschitz import LipschitzConfig
+from deepwire.model.languages import LanguagesConfig, TargetLanguages
 from deepwire.model.mixers import MixerConfig
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.positions import PositionsConfig, SinusoidalConfig
@@ -72,6 +73,7 @@ class ModelConfig(Section):
     encoder: StackConfig = StackConfig()
     decoder: StackConfig = StackConfig()
     initialization: InitializationConfig = LipschitzConfig()
+    languages: LanguagesConfig = LanguagesConfig()
 
     @model_validator(mode="after")
     def _fits(self) -> ModelConfig:
@@ -81,6 +83,8 @@ class ModelConfig(Section):
             raise ValueError(f"d_model must be even, not {self.d_model}")
         if self.activation == "glu" and self.feed_forward % 2:
             raise ValueError(f"feed_forward must be even with GLU, not {self.feed_forward}")
+        if self.languages.output_bias and not self.bias.output:
+            raise ValueError("languages.output_bias: each language's own bias needs bias.output: true")
         self._check_sockets()
         return self
 
@@ -97,8 +101,11 @@ class ModelConfig(Section):
         """The stack of one side."""
         return self.encoder if side == "encoder" else self.decoder
 
-    def contexts(self) -> dict[Side, StackContext]:
-        """What the sockets of both stacks are told; the two share one pool of shared modules."""
+    def contexts(self, languages: TargetLanguages | None = None) -> dict[Side, StackContext]:
+        """What the sockets of both stacks are told; the two share one pool of shared modules.
+
+        `languages` are those that have parameters of their own, in a model of several.
+        """
         sides: tuple[Side, Side] = ("encoder", "decoder")
         depth = {side: self.stack(side).layers for side in sides}
         encoder, decoder = (
@@ -114,6 +121,7 @@ class ModelConfig(Section):
                 norm_eps=self.norm_eps,
                 attention_bias=self.bias.attention,
                 feed_forward_bias=self.bias.feed_forward,
+                languages=languages if self.languages.norm else None,
             )
             for side in sides
         )

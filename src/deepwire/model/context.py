@@ -10,6 +10,8 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from deepwire.config.base import Section
+from deepwire.model.languages import TargetLanguages
+from deepwire.model.norm import layer_norm
 
 Side = Literal["encoder", "decoder"]
 NormStyle = Literal["input", "output", "none"]
@@ -67,6 +69,7 @@ class StackContext:
         shared: Modules that both stacks may own together.
         norm_style: Where the connection of this stack normalises; known to aggregations and fusions.
         mixer_input: Width of what the mixer reads; `dim` without it.
+        languages: Whose norms are each target language's own; None: norms are the same for all.
     """
 
     side: Side
@@ -83,12 +86,13 @@ class StackContext:
     shared: SharedModules = field(default_factory=SharedModules)
     norm_style: NormStyle = "input"
     mixer_input: int | None = None
+    languages: TargetLanguages | None = None
 
     @property
     def causal(self) -> bool:
         """Whether a position may see only itself and the past."""
         return self.side == "decoder"
 
-    def norm(self) -> nn.LayerNorm:
-        """A layer norm over the stream."""
-        return nn.LayerNorm(self.dim, eps=self.norm_eps)
+    def norm(self, width: int | None = None) -> nn.Module:
+        """A layer norm of vectors of the stream, or of another width."""
+        return layer_norm(width or self.dim, self.norm_eps, self.languages)

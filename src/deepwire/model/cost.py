@@ -80,10 +80,12 @@ class StepCost:
     written: int
 
 
-def empty_model(config: ModelConfig, source_vocabulary: int, target_vocabulary: int) -> TranslationModel:
+def empty_model(
+    config: ModelConfig, source_vocabulary: int, target_vocabulary: int, languages: int = 0
+) -> TranslationModel:
     """A model on the meta device: all its shapes, and no memory taken."""
     with torch.device("meta"):
-        return build_model(config, source_vocabulary, target_vocabulary)
+        return build_model(config, source_vocabulary, target_vocabulary, languages=languages)
 
 
 def training_cost(
@@ -109,12 +111,16 @@ def training_cost(
     model.train()
     forward, head, backward = OperationCounter(), OperationCounter(), OperationCounter()
     with forward, saved_tensors_hooks(keep, lambda tensor: tensor):
-        results = model.decode(_words(sentences, source_length), _words(sentences, target_length))
+        results = model.decode(
+            _words(sentences, source_length),
+            _words(sentences, target_length),
+            languages=_languages(model, sentences),
+        )
     # The loss of the package never holds all logits, and looks at values to leave padding out, of which there
     # are none here; the products are the same.
     ends = [result.detach().requires_grad_() for result in results]
     with head:
-        torch.autograd.backward(model.head.log_probs(ends).sum())
+        torch.autograd.backward(model.head.log_probs(ends, _languages(model, sentences)).sum())
     with backward:
         torch.autograd.backward(results, [end.grad for end in ends])
     model.zero_grad()
@@ -133,7 +139,7 @@ def encoding_operations(model: TranslationModel, source_length: int) -> int:
     model.eval()
     counter = OperationCounter()
     with torch.no_grad(), counter:
-        model.start(_words(1, source_length), source_length)
+        model.start(_words(1, source_length), source_length, languages=_languages(model, 1))
     return counter.operations
 
 
@@ -152,7 +158,8 @@ def step_cost(
     model.eval()
     tokens = torch.full((sentences * beam,), _WORD, device="meta")
     with torch.no_grad():
-        state = model.start(_words(sentences, source_length), position + 1).expand(beam)
+        languages = _languages(model, sentences)
+        state = model.start(_words(sentences, source_length), position + 1, languages=languages).expand(beam)
         for _ in range(position):
             _, state = model.step(tokens, state)
         there = [*model.parameters(), *_tensors(state)]
@@ -169,6 +176,11 @@ def parameter_bytes(model: TranslationModel) -> int:
 
 def _words(sentences: int, length: int) -> Tensor:
     return torch.full((sentences, length), _WORD, device="meta")
+
+
+def _languages(model: TranslationModel, sentences: int) -> Tensor | None:
+    """A target language for each sentence, where the model wants one."""
+    return torch.zeros(sentences, dtype=torch.int64, device="meta") if model.languages else None
 
 
 def _products() -> Mapping[OpOverloadPacket, Callable[..., int]]:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from deepwire.config.base import Section
+from deepwire.model.languages import LanguageEmbedding
 from deepwire.model.positions import Positions
 from deepwire.ops.dropout import Dropout
 
@@ -43,7 +44,7 @@ class TokenTable(nn.Module):
 
 
 class Embedding(nn.Module):
-    """drop(norm(scale * E[token] + position)) of one side.
+    """drop(norm(scale * (E[token] + L[target language]) + position)) of one side; L only where asked for.
 
     Attributes:
         read_as: (id, other id): the first is looked up as if it were the other; None without.
@@ -55,13 +56,14 @@ class Embedding(nn.Module):
         positions: Positions,
         *,
         scale: float,
-        norm: nn.LayerNorm | None,
+        norm: nn.Module | None,
         dropout: float,
         read_as: tuple[int, int] | None = None,
+        language: LanguageEmbedding | None = None,
     ) -> None:
         super().__init__()
         self.table, self.positions, self.scale, self.norm = table, positions, scale, norm
-        self.read_as = read_as
+        self.read_as, self.language = read_as, language
         self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, first: int = 0) -> Tensor:
@@ -69,6 +71,8 @@ class Embedding(nn.Module):
         if self.read_as is not None:
             tokens = tokens.masked_fill(tokens == self.read_as[0], self.read_as[1])
         x = self.table(tokens)
+        if self.language is not None:
+            x = x + self.language()
         if self.scale != 1:
             x = x * self.scale
         positions = self.positions(first, tokens.size(1), x)

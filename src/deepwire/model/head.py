@@ -32,12 +32,16 @@ class OutputHead(nn.Module):
     With G groups and weights psi (GTrans, Eq. 5): arithmetic p = sum_g psi_g softmax(W o_g); geometric
     log p = sum_g psi_g log softmax(W o_g), as released (its total mass is below 1). Training minimises
     sum_g psi_g loss_g in both cases (multi-level loss, Eq. 7).
+
+    The bias is `[V]`, or `[L, V]` with one for each of L target languages; then every method wants the target
+    language of each row, `[B]`.
     """
 
-    def __init__(self, table: TokenTable, *, bias: bool, fusion: Fusion) -> None:
+    def __init__(self, table: TokenTable, *, bias: bool, fusion: Fusion, languages: int = 0) -> None:
         super().__init__()
         self.table = table
-        self.bias = nn.Parameter(torch.zeros(table.weight.size(0))) if bias else None
+        shape = (languages, table.weight.size(0)) if languages else (table.weight.size(0),)
+        self.bias = nn.Parameter(torch.zeros(shape)) if bias else None
         # Kept out of the module tree: the fusion belongs to the decoder's stack.
         self._fusion = (fusion,)
 
@@ -48,18 +52,24 @@ class OutputHead(nn.Module):
         return head
 
     def loss(
-        self, results: Sequence[Tensor], targets: Tensor, smoothing: float, form: SmoothingForm
+        self,
+        results: Sequence[Tensor],
+        targets: Tensor,
+        smoothing: float,
+        form: SmoothingForm,
+        languages: Tensor | None = None,
     ) -> LossSums:
         """Sum the loss of decoder results `[B, T, d]` against targets `[B, T]`; padding does not count."""
         pad = self.table.pad_id
         tokens = (targets != pad).sum()
         weights = self._log_weights()
         smoothed, nll = [], []
+        weight, bias = self._map()
         for result in results:
             loss, likelihood = linear_cross_entropy(
-                result.flatten(0, 1),
-                self.table.weight,
-                self.bias,
+                self._inputs(result, languages).flatten(0, 1),
+                weight,
+                bias,
                 targets.flatten(),
                 smoothing=smoothing,
                 form=form,
@@ -72,23 +82,45 @@ class OutputHead(nn.Module):
         psi = weights.exp()
         return LossSums((psi * torch.stack(smoothed)).sum(), (psi.detach() * torch.stack(nll)).sum(), tokens)
 
-    def log_probs(self, results: Sequence[Tensor]) -> Tensor:
-        """Log-probabilities of every token, `[..., V]` float32, of results `[..., d]`."""
-        return self._mix(
-            [
-                functional.linear(result, self.table.weight, self.bias).float().log_softmax(-1)
-                for result in results
-            ]
-        )
+    def log_probs(self, results: Sequence[Tensor], languages: Tensor | None = None) -> Tensor:
+        """Log-probabilities of every token, `[B, ..., V]` float32, of results `[B, ..., d]`."""
+        return self._mix([self._logits(result, languages).float().log_softmax(-1) for result in results])
 
-    def target_log_probs(self, results: Sequence[Tensor], targets: Tensor) -> Tensor:
+    def target_log_probs(
+        self, results: Sequence[Tensor], targets: Tensor, languages: Tensor | None = None
+    ) -> Tensor:
         """Log-probability of each target, `[B, T]` float32, 0 at padding; never holds all logits."""
         real = targets != self.table.pad_id
         wanted = targets[real]
-        found = [linear_log_prob(result[real], self.table.weight, self.bias, wanted) for result in results]
+        weight, bias = self._map()
+        found = [
+            linear_log_prob(self._inputs(result, languages)[real], weight, bias, wanted) for result in results
+        ]
         scores = torch.zeros(targets.shape, device=targets.device)
         scores[real] = self._mix(found).float()
         return scores
+
+    def _map(self) -> tuple[Tensor, Tensor | None]:
+        """Weight and bias of the projection; biases of languages are columns of the weight, `[V, d + L]`."""
+        if self.bias is None or self.bias.dim() == 1:
+            return self.table.weight, self.bias
+        return torch.cat((self.table.weight, self.bias.t()), 1), None
+
+    def _inputs(self, result: Tensor, languages: Tensor | None) -> Tensor:
+        """What that map reads of `[B, T, d]`: where languages have biases, also a 1 for that of its row."""
+        if self.bias is None or self.bias.dim() == 1 or languages is None:
+            return result
+        chosen = functional.one_hot(languages, self.bias.size(0)).to(result.dtype).unsqueeze(1)
+        return torch.cat((result, chosen.expand(-1, result.size(1), -1)), -1)
+
+    def _logits(self, result: Tensor, languages: Tensor | None) -> Tensor:
+        """Of every token, `[B, ..., V]`."""
+        if self.bias is None or self.bias.dim() == 1 or languages is None:
+            return functional.linear(result, self.table.weight, self.bias)
+        bias = self.bias.index_select(0, languages)
+        return functional.linear(result, self.table.weight) + bias.view(
+            -1, *(1,) * (result.dim() - 2), bias.size(-1)
+        )
 
     def _log_weights(self) -> Tensor | None:
         return self._fusion[0].log_weights()

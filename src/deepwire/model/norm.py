@@ -1,4 +1,4 @@
-"""Layer normalisation of several parts side by side in one tensor."""
+"""Layer normalisation: of each target language its own, and of several parts side by side in one tensor."""
 
 from __future__ import annotations
 
@@ -6,23 +6,76 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from deepwire.model.languages import TargetLanguages
+
+
+def layer_norm(dim: int, eps: float, languages: TargetLanguages | None = None) -> nn.Module:
+    """A layer norm of the last axis; with languages, rows `[B, ..., d]` have gain and bias of their own."""
+    return nn.LayerNorm(dim, eps=eps) if languages is None else LanguageNorm(dim, eps, languages)
+
+
+class LanguageNorm(nn.Module):
+    """Layer norm with gain and bias of the target language of each row (LALN).
+
+    Zhang et al. 2020 (Improving Massively Multilingual Neural Machine Translation and Zero-Shot Translation).
+    `weight` and `bias` are `[L, d]` and begin at 1 and 0.
+    """
+
+    def __init__(self, dim: int, eps: float, languages: TargetLanguages) -> None:
+        super().__init__()
+        self.dim, self.eps, self._languages = dim, eps, languages
+        self.weight = nn.Parameter(torch.ones(languages.count, dim))
+        self.bias = nn.Parameter(torch.zeros(languages.count, dim))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise `[B, ..., d]`."""
+        normal = functional.layer_norm(x, (self.dim,), None, None, self.eps)
+        return scale_rows(normal, self.weight, self.bias, self._languages)
+
+    def extra_repr(self) -> str:
+        """Show the measures when printed."""
+        return f"languages={self._languages.count}, dim={self.dim}"
+
+
+def scale_rows(normal: Tensor, weight: Tensor, bias: Tensor, languages: TargetLanguages) -> Tensor:
+    """normal * gain + bias by the language of each row: `[B, ..., *parts]` with tables `[L, *parts]`."""
+    gain, shift = (languages.pick(table).to(normal.dtype) for table in (weight, bias))
+    between = (1,) * (normal.dim() - gain.dim())
+    shape = (gain.size(0), *between, *gain.shape[1:])
+    return torch.addcmul(shift.view(shape), normal, gain.view(shape))
+
 
 class PartsNorm(nn.Module):
     """Layer norm over `parts` vectors of width `dim` that lie next to each other on the last axis.
 
     Each part has its own gain and bias. `joint` takes one mean and one variance over all parts together, as
     Neutron's recurrent cells do; otherwise each part has its own statistics, as the papers' equations say.
+    With languages, each target language has its own gains and biases: `[L, parts, dim]`.
     """
 
-    def __init__(self, parts: int, dim: int, *, eps: float, joint: bool = False) -> None:
+    def __init__(
+        self,
+        parts: int,
+        dim: int,
+        *,
+        eps: float,
+        joint: bool = False,
+        languages: TargetLanguages | None = None,
+    ) -> None:
         super().__init__()
         self.parts, self.dim, self.eps, self.joint = parts, dim, eps, joint
-        self.weight = nn.Parameter(torch.ones(parts, dim))
-        self.bias = nn.Parameter(torch.zeros(parts, dim))
+        self._languages = languages
+        shape = (parts, dim) if languages is None else (languages.count, parts, dim)
+        self.weight = nn.Parameter(torch.ones(shape))
+        self.bias = nn.Parameter(torch.zeros(shape))
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise `[..., parts * dim]`; the result is `[..., parts, dim]`."""
         x = x.view(*x.shape[:-1], self.parts, self.dim)
+        if self._languages is not None:
+            over = (self.parts, self.dim) if self.joint else (self.dim,)
+            normal = functional.layer_norm(x, over, None, None, self.eps)
+            return scale_rows(normal, self.weight, self.bias, self._languages)
         if self.joint:
             return functional.layer_norm(x, (self.parts, self.dim), self.weight, self.bias, self.eps)
         # A fused kernel has one gain for all rows, so the gains of the parts are applied after it.

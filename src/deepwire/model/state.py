@@ -20,6 +20,7 @@ class DecoderState:
         states: One for each mixer call; first axis of every leaf: rows.
         position: Number of tokens read so far.
         rows: N * W.
+        languages: Target language of each row, `[rows]`, where the model depends on it.
     """
 
     memory: tuple[Memory, ...]
@@ -27,16 +28,19 @@ class DecoderState:
     position: int
     rows: int
     sentences: int
+    languages: Tensor | None = None
 
     def expand(self, width: int) -> DecoderState:
         """Repeat each row `width` times; the memory is not copied."""
         states = _map(self.states, lambda leaf: leaf.repeat_interleave(width, 0))
-        return replace(self, states=states, rows=self.rows * width)
+        languages = None if self.languages is None else self.languages.repeat_interleave(width)
+        return replace(self, states=states, rows=self.rows * width, languages=languages)
 
     def take(self, rows: Tensor) -> DecoderState:
         """Reorder rows within their sentences: new row i is old row `rows[i]`; the memory stays."""
         states = _map(self.states, lambda leaf: leaf.index_select(0, rows))
-        return replace(self, states=states, rows=rows.size(0))
+        languages = None if self.languages is None else self.languages.index_select(0, rows)
+        return replace(self, states=states, rows=rows.size(0), languages=languages)
 
     def keep(self, sentences: Tensor) -> DecoderState:
         """Keep these sentences with all their rows, in this order."""

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+
 from torch import Tensor, nn
 
+from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
 from deepwire.model.embedding import Embedding
 from deepwire.model.head import LossSums, OutputHead
+from deepwire.model.languages import LanguageTransform, TargetLanguages
 from deepwire.model.stack import Stack
 from deepwire.model.state import DecoderState
 from deepwire.ops.cross_entropy import SmoothingForm
@@ -19,6 +24,10 @@ class TranslationModel(nn.Module):
 
     Sequences are int64 ids, padded on the right with `pad_id`. Vaswani et al. 2017 with the stacks' four
     sockets filled as the configuration says.
+
+    In a model of several languages `languages` are the target languages of the rows, `[B]` int64 from 0. Only
+    a model with parameters of each language wants them; others, which see the target language in their
+    input, take them and do nothing with them.
 
     Attributes:
         config: What it was built from.
@@ -34,11 +43,19 @@ class TranslationModel(nn.Module):
         target: Embedding,
         decoder: Stack,
         head: OutputHead,
+        targets: TargetLanguages | None = None,
+        transform: LanguageTransform | None = None,
     ) -> None:
         super().__init__()
         self.config = config
         self.source_embedding, self.target_embedding = source, target
         self.encoder, self.decoder, self.head = encoder, decoder, head
+        self._targets, self.transform = targets, transform
+
+    @property
+    def languages(self) -> int:
+        """How many target languages have parameters of their own; 0 where all share all."""
+        return 0 if self._targets is None else self._targets.count
 
     @property
     def source_vocabulary(self) -> int:
@@ -55,20 +72,47 @@ class TranslationModel(nn.Module):
         """Id of padding, on both sides."""
         return self.source_embedding.table.pad_id
 
-    def encode(self, source: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
+    def encode(self, source: Tensor, *, languages: Tensor | None = None) -> tuple[tuple[Tensor, ...], Tensor]:
         """Encode `[N, S]` to the encoder's results, each `[N, S, d]`, and the padding bias `[N, 1, 1, S]`."""
+        with self._into(languages, source):
+            return self._encode(source)
+
+    def _encode(self, source: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
         embedded = self.source_embedding(source)
         padding = (source == self.pad_id)[:, None, None]
         bias = embedded.new_zeros(padding.shape).masked_fill_(padding, float("-inf"))
         results, _ = self.encoder(embedded, padding=bias)
-        return results, bias
+        return results if self.transform is None else self.transform(results), bias
 
-    def decode(self, source: Tensor, target_input: Tensor) -> tuple[Tensor, ...]:
+    def _into(self, languages: Tensor | None, rows: Tensor) -> AbstractContextManager[None]:
+        """Set the target languages of a pass over so many rows, where anything depends on them.
+
+        Raises:
+            UsageError: They are missing, or are not one for each row.
+        """
+        if self._targets is None:
+            return nullcontext()
+        if languages is None:
+            raise UsageError(
+                "the model has parameters of each target language, and was not told the target languages",
+                "give languages=, the number of the target language of each row",
+            )
+        if languages.shape != rows.shape[:1]:
+            raise UsageError(
+                f"target languages of shape {list(languages.shape)} for {rows.size(0)} rows",
+                "give one number for each row",
+            )
+        return self._targets.of(languages)
+
+    def decode(
+        self, source: Tensor, target_input: Tensor, *, languages: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
         """Decoder results, each `[B, T, d]`, of target prefixes `[B, T]` given sources `[B, S]`."""
-        memory = self.decoder.bind(*self.encode(source))
-        results: tuple[Tensor, ...]
-        results, _ = self.decoder(self.target_embedding(target_input), memory=memory)
-        return results
+        with self._into(languages, source):
+            memory = self.decoder.bind(*self._encode(source))
+            results: tuple[Tensor, ...]
+            results, _ = self.decoder(self.target_embedding(target_input), memory=memory)
+            return results
 
     def loss(
         self,
@@ -77,6 +121,8 @@ class TranslationModel(nn.Module):
         target_output: Tensor,
         label_smoothing: float = 0.0,
         form: SmoothingForm = "uniform_wrong",
+        *,
+        languages: Tensor | None = None,
     ) -> LossSums:
         """Sum the loss over the real target tokens.
 
@@ -86,46 +132,62 @@ class TranslationModel(nn.Module):
             target_output: `[B, T]`, ends with the end symbol.
             label_smoothing: Mass epsilon taken from the true token.
             form: Who receives it, see `deepwire.ops.cross_entropy.linear_cross_entropy`.
+            languages: Target language of each row, `[B]`.
         """
-        return self.head.loss(self.decode(source, target_input), target_output, label_smoothing, form)
+        results = self.decode(source, target_input, languages=languages)
+        return self.head.loss(results, target_output, label_smoothing, form, languages)
 
     # Wrappers that call the model itself, such as those for several processes, reach the loss.
     forward = loss
 
-    def log_probs(self, source: Tensor, target_input: Tensor) -> Tensor:
+    def log_probs(self, source: Tensor, target_input: Tensor, *, languages: Tensor | None = None) -> Tensor:
         """Log-probabilities `[B, T, V]`, float32, after each prefix of `target_input` `[B, T]`."""
-        return self.head.log_probs(self.decode(source, target_input))
+        return self.head.log_probs(self.decode(source, target_input, languages=languages), languages)
 
-    def score(self, source: Tensor, target_input: Tensor, target_output: Tensor) -> Tensor:
+    def score(
+        self,
+        source: Tensor,
+        target_input: Tensor,
+        target_output: Tensor,
+        *,
+        languages: Tensor | None = None,
+    ) -> Tensor:
         """Log-probability of each target token, `[B, T]` float32, 0 at padding."""
-        return self.head.target_log_probs(self.decode(source, target_input), target_output)
+        results = self.decode(source, target_input, languages=languages)
+        return self.head.target_log_probs(results, target_output, languages)
 
-    def start(self, source: Tensor, max_length: int) -> DecoderState:
+    def start(self, source: Tensor, max_length: int, *, languages: Tensor | None = None) -> DecoderState:
         """Encode `[N, S]` once; the state has one row for each sentence.
 
         `max_length` is the number of steps that may follow; states grow as needed, so it is only a promise.
         """
-        results, bias = self.encode(source)
-        memory = self.decoder.bind(results, bias)
+        with self._into(languages, source):
+            results, bias = self._encode(source)
+            memory = self.decoder.bind(results, bias)
         sentences = source.size(0)
         # The encoder's results may be wider than the decoder's stream, of which mixers keep states.
         states = self.decoder.init_states(sentences, results[0][..., : self.config.d_model])
-        return DecoderState(memory, states, position=0, rows=sentences, sentences=sentences)
+        return DecoderState(
+            memory,
+            states,
+            position=0,
+            rows=sentences,
+            sentences=sentences,
+            languages=None if self._targets is None else languages,
+        )
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read one token per row, `[rows]`: log-probabilities `[rows, V]` of the next, and the next state.
 
         Consumes `state`: only the returned one may be used afterwards.
         """
-        embedded = self.target_embedding(tokens.unsqueeze(1), first=state.position)
-        results, states = self.decoder(
-            embedded, memory=state.memory, states=state.states, position=state.position
-        )
-        log_probs = self.head.log_probs([result[:, 0] for result in results])
-        following = DecoderState(
-            state.memory, states, position=state.position + 1, rows=state.rows, sentences=state.sentences
-        )
-        return log_probs, following
+        with self._into(state.languages, tokens):
+            embedded = self.target_embedding(tokens.unsqueeze(1), first=state.position)
+            results, states = self.decoder(
+                embedded, memory=state.memory, states=state.states, position=state.position
+            )
+        log_probs = self.head.log_probs([result[:, 0] for result in results], state.languages)
+        return log_probs, replace(state, states=states, position=state.position + 1)
 
     def restrict(self, first: int, last: int) -> TranslationModel:
         """The model that predicts with groups `first` to `last` of its decoder alone, counted from 1.
@@ -139,7 +201,14 @@ class TranslationModel(nn.Module):
         decoder = self.decoder.restrict(first, last)
         head = self.head.with_fusion(decoder.fusion)
         model = TranslationModel(
-            self.config, self.source_embedding, self.encoder, self.target_embedding, decoder, head
+            self.config,
+            self.source_embedding,
+            self.encoder,
+            self.target_embedding,
+            decoder,
+            head,
+            self._targets,
+            self.transform,
         )
         return model.train(self.training)
 
@@ -152,6 +221,8 @@ class TranslationModel(nn.Module):
         }
         for side, stack in (("encoder", self.encoder), ("decoder", self.decoder)):
             parts |= {f"{side} {name}": part for name, part in stack.parts().items()}
+        if self.transform is not None:
+            parts["language transform"] = self.transform
         seen: set[int] = set()
         counts = {}
         for name, part in parts.items():

@@ -113,6 +113,14 @@ class Family(ABC):
     def places(self, name: str, model: TranslationModel, foreign: Foreign) -> Places | None:
         """Where a tensor goes; None for an unknown name. Embeddings are not asked for."""
 
+    def languages(self, foreign: Foreign) -> int:  # noqa: ARG002
+        """How many target languages have parameters of their own; 0 in a model of one language pair."""
+        return 0
+
+    def in_order(self, foreign: Foreign, order: Sequence[int]) -> Foreign:  # noqa: ARG002
+        """The checkpoint with its languages in another order: the first is number `order[0]` there."""
+        return foreign
+
     @abstractmethod
     def read_pieces(self, path: Path) -> list[str]:
         """The ordinary pieces of a vocabulary file, in the order of their ids from 4.

@@ -34,7 +34,12 @@ def convert(
                 "the four special ones included",
                 "is it the vocabulary of this model, and complete?",
             )
-    model = build_model(family.final_config(config), vocabularies.source.size, vocabularies.target.size)
+    model = build_model(
+        family.final_config(config),
+        vocabularies.source.size,
+        vocabularies.target.size,
+        languages=family.languages(foreign),
+    )
 
     def values() -> Iterator[tuple[str, Tensor, Places | None]]:
         for parameter, (name, value) in tables.items():

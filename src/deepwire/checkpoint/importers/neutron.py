@@ -1,11 +1,14 @@
-"""Checkpoints of Neutron: its standard Transformer, in both orders of norm and residual."""
+"""Checkpoints of Neutron: its standard Transformer, in both orders of norm and residual, and its MuLang."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from deepwire.checkpoint.importers.archive import Foreign
 from deepwire.checkpoint.importers.base import Architecture, Family, Numbering, Place, Places
@@ -31,6 +34,8 @@ _PARTS = {
 }
 # A feed-forward part is a list of modules: its second map comes after the activation and, if any, dropout.
 _SECOND = re.compile(r"net\.([23])")
+_OF_LANGUAGES = {"task_emb.weight": "{}.language.table", "transo.weight": "transform.weight"}
+_EMBEDDINGS = {"enc": "source_embedding", "dec": "target_embedding"}
 _SPECIAL = ("<pad>", "<sos>", "<eos>", "<unk>")
 _DECODING: dict[str, PlainValue] = {
     "decoding.beam": 4,
@@ -52,7 +57,7 @@ class NeutronFamily(Family):
 
     def architecture(self, foreign: Foreign) -> Architecture:
         """From names and shapes: Neutron stores no settings."""
-        return _architecture(foreign)
+        return _architecture(foreign, self.languages(foreign))
 
     def ignores(self, name: str) -> bool:
         """Sinusoids, masks and distances that old versions store."""
@@ -71,6 +76,8 @@ class NeutronFamily(Family):
         if prefix not in _SIDES:
             return None
         side = _SIDES[prefix]
+        if rest in _OF_LANGUAGES:
+            return (Place(_OF_LANGUAGES[rest].format(_EMBEDDINGS[prefix])),)
         # In post-norm form each norm ends the sub-layer before, and the first one follows the embedding.
         ends = isinstance(model.config.stack(side).connection, PostNormConfig)
         calls = len((model.encoder if side == "encoder" else model.decoder).connection.calls)
@@ -93,6 +100,25 @@ class NeutronFamily(Family):
         return (
             Place(f"{side}.{_FOLDERS[kind]}.{layer}.{own}{'' if own == 'relative.table' else f'.{leaf}'}"),
         )
+
+    def languages(self, foreign: Foreign) -> int:
+        """As many as there are gains in each norm of a MuLang."""
+        norm = foreign.tensors.get("enc.out_normer.weight")
+        return norm.size(0) if norm is not None and norm.dim() == 2 else 0
+
+    def in_order(self, foreign: Foreign, order: Sequence[int]) -> Foreign:
+        """Those of a MuLang are norms, language embeddings, the encoder's map and the output bias."""
+
+        def of_languages(name: str, value: Tensor) -> bool:
+            norm = ".normer." in name or ".out_normer." in name
+            bias = name == "dec.classifier.bias" and value.dim() == 2
+            return norm or bias or name.partition(".")[2] in _OF_LANGUAGES
+
+        tensors = {
+            name: value[list(order)] if of_languages(name, value) else value
+            for name, value in foreign.tensors.items()
+        }
+        return replace(foreign, tensors=tensors)
 
     def read_pieces(self, path: Path) -> list[str]:
         """The pieces of a vocabulary: on each line a count and all the pieces that occur as often."""
@@ -128,7 +154,7 @@ def _part(kind: str, part: str) -> str | None:
     return "input" if part == "net.0" else "output" if _SECOND.fullmatch(part) else None
 
 
-def _architecture(foreign: Foreign) -> Architecture:
+def _architecture(foreign: Foreign, languages: int) -> Architecture:
     tensors = foreign.tensors
     first, second = "enc.nets.0.ff.net.0", _second(foreign)
     for name in (
@@ -160,6 +186,8 @@ def _architecture(foreign: Foreign) -> Architecture:
     }
     if gated:
         known["model.activation"] = "glu"
+    if languages:
+        known["model.languages"] = _languages(foreign)
     needed = ["model.heads"]
     for prefix, side in _SIDES.items():
         known[f"model.{side}.layers"] = _layers(foreign, prefix)
@@ -175,6 +203,19 @@ def _architecture(foreign: Foreign) -> Architecture:
     if not gated:
         assumed["model.activation"] = "relu"
     return Architecture(known, assumed, tuple(needed))
+
+
+def _languages(foreign: Foreign) -> PlainValue:
+    """What each language of a MuLang has its own of."""
+    tensors = foreign.tensors
+    sides = [side for prefix, side in _SIDES.items() if f"{prefix}.task_emb.weight" in tensors]
+    bias = tensors.get("dec.classifier.bias")
+    return {
+        "norm": True,
+        "transform": "released" if "enc.transo.weight" in tensors else "none",
+        "embedding": "both" if len(sides) == 2 else (*sides, "none")[0],
+        "output_bias": bias is not None and bias.dim() == 2,
+    }
 
 
 def _second(foreign: Foreign) -> str:

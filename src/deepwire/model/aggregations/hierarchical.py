@@ -17,6 +17,8 @@ from torch.nn import functional
 from deepwire.config.quantities import Count
 from deepwire.model.aggregations.base import Aggregation, AggregationSection, History
 from deepwire.model.context import StackContext
+from deepwire.model.languages import TargetLanguages
+from deepwire.model.norm import layer_norm
 from deepwire.ops.dropout import Dropout
 
 CombinerActivation = Literal["sigmoid", "relu", "gelu"]
@@ -69,6 +71,7 @@ class Combiner(nn.Module):
         hidden: Rows of W_1.
         activation, bias, dropout: As in `HierarchicalConfig`.
         eps: Of the layer norm.
+        languages: Whose norms are each target language's own; None: one for all.
     """
 
     def __init__(
@@ -81,11 +84,12 @@ class Combiner(nn.Module):
         bias: CombinerBias = "first",
         dropout: float = 0.0,
         eps: float = 1e-6,
+        languages: TargetLanguages | None = None,
     ) -> None:
         super().__init__()
         self.input = nn.Linear(inputs * dim, hidden, bias=bias != "none")
         self.output = nn.Linear(hidden, dim, bias=bias == "both")
-        self.norm = nn.LayerNorm(dim, eps=eps)
+        self.norm = layer_norm(dim, eps, languages)
         self.activation = _ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
@@ -121,6 +125,7 @@ class Hierarchical(Aggregation):
                     bias=config.bias,
                     dropout=config.dropout,
                     eps=context.norm_eps,
+                    languages=context.languages,
                 )
             )
         self.combiners = nn.ModuleList(combiners)

@@ -186,6 +186,7 @@ class DepthLSTM(_DepthRecurrent):
                     bias=config.bias,
                     joint=joint,
                     forget_bias=config.forget_bias,
+                    languages=context.languages,
                 )
 
             named = f"depth_lstm.gates.{number}"
@@ -241,4 +242,5 @@ def _hidden(config: _DepthSection, context: StackContext, width: int) -> Hidden:
         context.norm_eps,
         bias=config.bias,
         dropout=context.dropout,
+        languages=context.languages,
     )

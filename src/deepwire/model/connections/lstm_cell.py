@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from deepwire.model.activations import ACTIVATIONS
 from deepwire.model.context import Dropout as DropoutPlaces
-from deepwire.model.norm import PartsNorm
+from deepwire.model.languages import TargetLanguages
+from deepwire.model.norm import PartsNorm, layer_norm
 from deepwire.ops.dropout import Dropout
 
 GateKind = Literal["separate", "joint"]
@@ -26,12 +27,20 @@ class Gates(nn.Module):
     """
 
     def __init__(
-        self, width: int, dim: int, eps: float, *, bias: bool, joint: bool, forget_bias: float = 0.0
+        self,
+        width: int,
+        dim: int,
+        eps: float,
+        *,
+        bias: bool,
+        joint: bool,
+        forget_bias: float = 0.0,
+        languages: TargetLanguages | None = None,
     ) -> None:
         super().__init__()
         self.linear = nn.Linear(width, 3 * dim, bias=bias)
-        self.norm = PartsNorm(3, dim, eps=eps, joint=joint)
-        nn.init.constant_(self.norm.bias[1], forget_bias)
+        self.norm = PartsNorm(3, dim, eps=eps, joint=joint, languages=languages)
+        nn.init.constant_(self.norm.bias[..., 1, :], forget_bias)
 
     def forward(self, both: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Input, forget and output gate, each `[B, T, d]`, of `[O_{i-1} | x]`, `[B, T, width]`."""
@@ -56,13 +65,14 @@ class Hidden(nn.Module):
         *,
         bias: bool,
         dropout: DropoutPlaces,
+        languages: TargetLanguages | None = None,
     ) -> None:
         super().__init__()
         one_layer = kind == "one_layer"
         self.activation, narrows = ACTIVATIONS["gelu" if one_layer else kind]
         inner = dim if one_layer else inner
         self.input = nn.Linear(width, inner, bias=bias)
-        self.norm = nn.LayerNorm(inner, eps=eps)
+        self.norm = layer_norm(inner, eps, languages)
         self.activation_dropout = Dropout(dropout.activation)
         self.output = nn.Identity() if one_layer else nn.Linear(inner // narrows, dim, bias=bias)
         self.output_dropout = nn.Identity() if one_layer else Dropout(dropout.sublayer)

@@ -8,6 +8,7 @@ from torch import nn
 
 from deepwire.model.embedding import Embedding, TokenTable
 from deepwire.model.initializations.base import Initialization
+from deepwire.model.languages import LanguageEmbedding
 from deepwire.model.mixers.self_attention import RelativeKeys
 from deepwire.model.positions import LearnedPositions
 from deepwire.model.stack import Stack
@@ -31,6 +32,8 @@ def initialize(model: nn.Module, config: Initialization) -> None:
             config.relative_keys(module.table)
         elif isinstance(module, LearnedPositions):
             config.positions(module.table)
+        elif isinstance(module, LanguageEmbedding):
+            config.language_embedding(module.table)
 
 
 def _layers(model: nn.Module) -> dict[int, int]:

@@ -40,6 +40,10 @@ class Initialization(Section, ABC):
         """Set a learned table of positions `[n, d]`: normal with d^-0.5 as a rule."""
         nn.init.normal_(table, std=table.size(1) ** -0.5)
 
+    def language_embedding(self, table: Tensor) -> None:
+        """Set the vectors of the target languages `[L, d]`: normal with d^-0.5 as a rule."""
+        nn.init.normal_(table, std=table.size(1) ** -0.5)
+
     def relative_keys(self, table: Tensor) -> None:
         """Set a table of relative positions `[n, h]`: Glorot's uniform as a rule."""
         nn.init.xavier_uniform_(table)

@@ -24,6 +24,10 @@ class GlorotConfig(Initialization):
         """Uniform by both measures."""
         nn.init.xavier_uniform_(module.weight)
 
+    def language_embedding(self, table: Tensor) -> None:
+        """Uniform by both measures."""
+        nn.init.xavier_uniform_(table)
+
     def positions(self, table: Tensor) -> None:
         """Uniform by both measures."""
         nn.init.xavier_uniform_(table)

@@ -24,6 +24,10 @@ class LipschitzConfig(Initialization):
         """Uniform by both measures, which a tied output projection shares."""
         uniform(module.weight, (2 / sum(module.weight.shape)) ** 0.5)
 
+    def language_embedding(self, table: Tensor) -> None:
+        """As an embedding."""
+        uniform(table, (2 / sum(table.shape)) ** 0.5)
+
     def projection(self, module: TokenTable) -> None:
         """A linear map like the others."""
         uniform(module.weight, module.weight.size(1) ** -0.5)

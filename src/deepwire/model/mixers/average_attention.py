@@ -58,7 +58,7 @@ class NormalisedFeedForward(FeedForward):
 
     def __init__(self, context: StackContext) -> None:
         super().__init__(context)
-        self.norm = nn.LayerNorm(context.feed_forward, eps=context.norm_eps)
+        self.norm = context.norm(context.feed_forward)
         self.output_dropout = Dropout(context.dropout.sublayer)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
+from deepwire.model.languages import TargetLanguages
 from deepwire.model.mixers.base import State, TokenMixer
 from deepwire.model.mixers.recurrent import (
     CANDIDATE_ACTIVATIONS,
@@ -19,7 +20,7 @@ from deepwire.model.mixers.recurrent import (
     RecurrentMixer,
     RecurrentSection,
 )
-from deepwire.model.norm import PartsNorm
+from deepwire.model.norm import PartsNorm, layer_norm
 
 
 class GRUConfig(RecurrentSection):
@@ -43,6 +44,7 @@ class GRUConfig(RecurrentSection):
                 gate_norm=self.gate_norm,
                 bias=self.bias,
                 dropout=context.dropout.activation,
+                languages=context.languages,
             )
         )
 
@@ -66,14 +68,15 @@ class GRUCell(Cell):
         gate_norm: GateNorm = "joint",
         bias: bool = False,
         dropout: float = 0.0,
+        languages: TargetLanguages | None = None,
     ) -> None:
         super().__init__()
         self.width, self.dim, self.biased, self.dropout = width, dim, bias, dropout
         self.gates = nn.Linear(width + dim, 2 * dim, bias=bias)
         self.input = nn.Linear(width, dim, bias=bias)
         self.recurrent = nn.Linear(dim, dim, bias=bias)
-        self.gate_norm = PartsNorm(2, dim, eps=eps, joint=gate_norm == "joint")
-        self.norm = nn.LayerNorm(dim, eps=eps)
+        self.gate_norm = PartsNorm(2, dim, eps=eps, joint=gate_norm == "joint", languages=languages)
+        self.norm = layer_norm(dim, eps, languages)
         self.activation = CANDIDATE_ACTIVATIONS[activation]
 
     def products(self) -> tuple[Product, Product]:

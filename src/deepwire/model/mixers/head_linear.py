@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from deepwire.model.languages import TargetLanguages
+
 
 class HeadLinear(nn.Module):
     """y^k = x^k W^k + b^k for every head k.
@@ -44,26 +46,50 @@ class HeadNorm(nn.Module):
 
     Each vector has its own statistics, as in the equations of Xu et al. 2021, where heads do not see each
     other; with `joint`, all parts of all heads have one mean and one variance, as in the released code.
+    With languages, each target language has its own gains and biases: `[L, heads, parts, dim]`.
     """
 
-    def __init__(self, heads: int, parts: int, dim: int, *, eps: float, joint: bool) -> None:
+    def __init__(
+        self,
+        heads: int,
+        parts: int,
+        dim: int,
+        *,
+        eps: float,
+        joint: bool,
+        languages: TargetLanguages | None = None,
+    ) -> None:
         super().__init__()
-        self.eps, self.joint = eps, joint
-        self.weight = nn.Parameter(torch.ones(heads, parts, dim))
-        self.bias = nn.Parameter(torch.zeros(heads, parts, dim))
+        self.eps, self.joint, self._languages = eps, joint, languages
+        self.shape = (heads, parts, dim)
+        table = self.shape if languages is None else (languages.count, *self.shape)
+        self.weight = nn.Parameter(torch.ones(table))
+        self.bias = nn.Parameter(torch.zeros(table))
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise `[heads, T, B, parts * dim]`; the result is `[heads, T, B, parts, dim]`."""
-        x = x.view(*x.shape[:-1], *self.weight.shape[1:])
+        x = x.view(*x.shape[:-1], *self.shape[1:])
         if self.joint:
             together = x.permute(1, 2, 0, 3, 4)
-            together = functional.layer_norm(together, self.weight.shape, self.weight, self.bias, self.eps)
+            if self._languages is not None:
+                normal = functional.layer_norm(together, self.shape, None, None, self.eps)
+                gain, shift = (self._languages.pick(table).to(x.dtype) for table in (self.weight, self.bias))
+                together = torch.addcmul(shift, normal, gain)
+            else:
+                together = functional.layer_norm(together, self.shape, self.weight, self.bias, self.eps)
             return together.permute(2, 0, 1, 3, 4)
         # A fused kernel has one gain for all rows, so the gains of the heads are applied after it.
-        normal = functional.layer_norm(x, self.weight.shape[-1:], None, None, self.eps)
-        return torch.addcmul(self.bias[:, None, None], normal, self.weight[:, None, None])
+        normal = functional.layer_norm(x, self.shape[-1:], None, None, self.eps)
+        gain, shift = (self._by_head(table) for table in (self.weight, self.bias))
+        return torch.addcmul(shift, normal, gain)
+
+    def _by_head(self, table: Tensor) -> Tensor:
+        """Gains or biases as `[heads, 1, B or 1, parts, dim]`."""
+        if self._languages is None:
+            return table[:, None, None]
+        return self._languages.pick(table).transpose(0, 1).unsqueeze(1)
 
     def extra_repr(self) -> str:
         """Show the measures when printed."""
-        heads, parts, dim = self.weight.shape
+        heads, parts, dim = self.shape
         return f"heads={heads}, parts={parts}, dim={dim}, joint={self.joint}"

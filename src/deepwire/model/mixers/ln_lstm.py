@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
+from deepwire.model.languages import TargetLanguages
 from deepwire.model.mixers.base import State, TokenMixer
 from deepwire.model.mixers.recurrent import (
     CANDIDATE_ACTIVATIONS,
@@ -48,6 +49,7 @@ class LNLSTMConfig(RecurrentSection):
                 gate_norm=self.gate_norm,
                 bias=self.bias,
                 dropout=context.dropout.activation,
+                languages=context.languages,
             )
         )
 
@@ -71,11 +73,12 @@ class LNLSTMCell(Cell):
         gate_norm: GateNorm = "separate",
         bias: bool = False,
         dropout: float = 0.0,
+        languages: TargetLanguages | None = None,
     ) -> None:
         super().__init__()
         self.width, self.dim, self.dropout = width, dim, dropout
         self.linear = nn.Linear(width + dim, 4 * dim, bias=bias)
-        self.norm = PartsNorm(4, dim, eps=eps, joint=gate_norm == "joint")
+        self.norm = PartsNorm(4, dim, eps=eps, joint=gate_norm == "joint", languages=languages)
         self.activation = CANDIDATE_ACTIVATIONS[activation]
 
     def products(self) -> tuple[Product, Product]:

@@ -19,6 +19,7 @@ from deepwire.model.activations import ACTIVATIONS, ActivationName
 from deepwire.model.context import Dropout as DropoutPlaces
 from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import Memory
+from deepwire.model.languages import TargetLanguages
 from deepwire.model.mixers.base import MixerSection, State, TokenMixer
 from deepwire.model.mixers.head_linear import HeadLinear, HeadNorm
 from deepwire.ops.dropout import Dropout
@@ -98,6 +99,7 @@ class MHPLSTM(TokenMixer):
             _hidden_dim(config, context, heads),
             eps=context.norm_eps,
             dropout=context.dropout,
+            languages=context.languages,
         )
         self.output = nn.Linear(self.heads * self.output_dim, outputs, bias=config.bias)
 
@@ -154,6 +156,7 @@ class HeadCells(nn.Module):
         *,
         eps: float,
         dropout: DropoutPlaces,
+        languages: TargetLanguages | None = None,
     ) -> None:
         super().__init__()
         self.two_layer = config.hidden == "two_layer"
@@ -162,7 +165,8 @@ class HeadCells(nn.Module):
         self.shape = (heads, outputs)
 
         def norm(parts: int, dim: int) -> HeadNorm:
-            return HeadNorm(heads, parts, dim, eps=eps, joint=config.norms == "joint")
+            joint = config.norms == "joint"
+            return HeadNorm(heads, parts, dim, eps=eps, joint=joint, languages=languages)
 
         self.past_norm = norm(1, inputs)
         self.mix = HeadLinear(heads, 2 * inputs, sum(self.widths), bias=config.bias)

@@ -1,0 +1,317 @@
+"""Parameters of which each target language has its own: norms, transform, embeddings, output bias."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import threading
+from collections.abc import Mapping
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from socket_checks import LANGUAGES, SIZE, batch, check_model, language_tables, small_model
+from torch import Tensor
+from torch.nn import functional
+
+from deepwire.errors import UsageError
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.languages import LanguageTransform, TargetLanguages
+from deepwire.model.mixers.head_linear import HeadNorm
+from deepwire.model.norm import LanguageNorm, PartsNorm
+from deepwire.model.translator import TranslationModel
+
+ALL = {"norm": True, "transform": "released", "embedding": "both", "output_bias": True}
+SPOKEN = torch.tensor([2, 0, 1])
+# A stack with each of the places where a norm may stand.
+STACKS: Mapping[str, tuple[Mapping[str, object], Mapping[str, object]]] = {
+    "residual": ({"connection": "post_norm"}, {"connection": "pre_norm"}),
+    "depth_lstm": (
+        {"connection": "depth_lstm"},
+        {"connection": {"type": "depth_lstm", "gate_norm": "joint"}},
+    ),
+    "model_gates": ({"connection": {"type": "depth_lstm", "gate_scope": "model"}},) * 2,
+    "mhplstm": ({"mixer": {"type": "mhplstm", "norms": "joint"}}, {"mixer": "mhplstm"}),
+    "recurrent": ({}, {"mixer": "gru"}),
+    "ln_lstm": ({}, {"mixer": {"type": "ln_lstm", "gate_norm": "joint"}}),
+    "average": ({}, {"mixer": {"type": "average_attention", "feed_forward": "normalised"}}),
+    "hierarchical": ({"aggregation": "hierarchical"}, {"aggregation": "dlcl"}),
+    "fused": ({"fusion": {"type": "groups", "size": 1}}, {"fusion": {"type": "groups", "size": 1}}),
+    "transparent": ({"fusion": "transparent"}, {}),
+    "collaboration": ({"connection": "collaboration", "fusion": "blocks"}, {"connection": "collaboration"}),
+    "runge_kutta": ({"connection": "runge_kutta"}, {}),
+}
+
+
+def model(stacks: str = "residual", languages: Mapping[str, object] = ALL) -> TranslationModel:
+    """A small model of three languages."""
+    encoder, decoder = STACKS[stacks]
+    return small_model({"encoder": encoder, "decoder": decoder, "languages": languages})
+
+
+@pytest.mark.parametrize("stacks", STACKS)
+def test_every_norm_may_be_each_languages_own(stacks: str) -> None:
+    """Mixed batches, padding, steps, selection and gradients: see `socket_checks`. No shared norm is left."""
+    encoder, decoder = STACKS[stacks]
+    check_model({"encoder": encoder, "decoder": decoder, "languages": ALL})
+    for name, module in model(stacks).named_modules():
+        assert not isinstance(module, torch.nn.LayerNorm), name
+        if isinstance(module, LanguageNorm | PartsNorm | HeadNorm):
+            assert module.weight.size(0) == module.bias.size(0) == LANGUAGES, name
+
+
+@pytest.mark.parametrize("stacks", ["residual", "depth_lstm", "mhplstm", "recurrent", "collaboration"])
+def test_a_language_is_the_model_with_its_entries(stacks: str) -> None:
+    """A model with one set of parameters, those of language 1, gives what the model gives for language 1."""
+    many = model(stacks)
+    one = build_model(many.config, SIZE, SIZE, languages=1).eval()
+    tables = language_tables(many)
+    with torch.no_grad():
+        for name, parameter in one.named_parameters():
+            value = many.get_parameter(name)
+            parameter.copy_(value[1:2] if name in tables else value)
+        source, target_input, _ = batch()
+        found = many.log_probs(source, target_input, languages=torch.tensor([1, 1, 1]))
+        expected = one.log_probs(source, target_input, languages=torch.tensor([0, 0, 0]))
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_norms_begin_as_a_plain_norm() -> None:
+    """Gain 1 and bias 0 for every language; forget gates begin open where asked for."""
+    settings = {"d_model": 16, "heads": 4, "feed_forward": 24, "languages": {"norm": True}}
+    gates = {"connection": {"type": "depth_lstm", "forget_bias": 2.0}, "layers": 2}
+    built = build_model(ModelConfig.model_validate({**settings, "encoder": gates}), 9, 9, languages=4)
+    plain = build_model(ModelConfig.model_validate({**settings, "languages": {}}), 9, 9, languages=4)
+    assert plain.languages == 0
+    assert built.languages == 4
+    gate = built.encoder.connection.gates[0].norm  # type: ignore[index]
+    assert torch.equal(gate.bias, torch.tensor([0.0, 2.0, 0.0])[None, :, None].expand(4, 3, 16))
+    norm = built.decoder.connection.norms[0]  # type: ignore[index]
+    assert torch.equal(norm.weight, torch.ones(4, 16))
+    assert not norm.bias.any()
+
+
+def test_layer_norm_by_language() -> None:
+    """Equation: LN without gain and bias, times the gain and plus the bias of the row's language."""
+    languages = TargetLanguages(3)
+    norm = LanguageNorm(5, 1e-6, languages)
+    torch.nn.init.normal_(norm.weight)
+    torch.nn.init.normal_(norm.bias)
+    x = torch.randn(2, 4, 5)
+    with languages.of(torch.tensor([2, 0])):
+        found = norm(x)
+    for row, language in enumerate((2, 0)):
+        expected = functional.layer_norm(x[row], (5,), norm.weight[language], norm.bias[language], 1e-6)
+        assert torch.allclose(found[row], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("initial", ["released", "identity"])
+def test_how_the_transform_begins(initial: str) -> None:
+    """As the identity nothing changes; as released it is Glorot's uniform of `[L, d * d]`."""
+    languages = TargetLanguages(6)
+    torch.manual_seed(1)
+    transform = LanguageTransform(languages, 64, "identity" if initial == "identity" else "released")
+    x = torch.randn(2, 7, 64)
+    with languages.of(torch.tensor([5, 3])):
+        (found,) = transform((x,))
+    if initial == "identity":
+        assert torch.equal(found, x)
+        return
+    bound = (6 / (6 + 64 * 64)) ** 0.5
+    assert transform.weight.abs().max() <= bound
+    assert transform.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.02)
+    assert torch.allclose(found[1], x[1] @ transform.weight[3].t(), atol=1e-6)
+
+
+def test_language_embeddings_join_before_the_scale() -> None:
+    """(E[w] + L[t]) * sqrt(d) + position, and one table for both sides where they share their matrix."""
+    built = model(languages={"embedding": "both"})
+    assert built.source_embedding.language is built.target_embedding.language
+    embedding, tokens = built.target_embedding, torch.tensor([[5, 7], [6, 6]])
+    assert built._targets is not None
+    with built._targets.of(torch.tensor([1, 2])):
+        found = embedding(tokens)
+    assert embedding.language is not None
+    table = embedding.table.weight[tokens] + embedding.language.table[[1, 2]][:, None]
+    positions = embedding.positions(0, 2, table)
+    assert positions is not None
+    assert torch.allclose(found, table * 4.0 + positions, atol=1e-6)
+    apart = small_model({"languages": {"embedding": "both"}, "embeddings": {"tie": "output"}})
+    assert apart.source_embedding.language is not apart.target_embedding.language
+    decoder = small_model({"languages": {"embedding": "decoder"}})
+    assert decoder.source_embedding.language is None
+    assert decoder.target_embedding.language is not None
+
+
+def test_output_bias_by_language() -> None:
+    """The loss, the scores and the log-probabilities see the bias of the row's language."""
+    built = model(languages={"output_bias": True})
+    source, target_input, target_output = batch()
+    assert built.head.bias is not None
+    assert built.head.bias.shape == (LANGUAGES, SIZE)
+    with torch.no_grad():
+        results = built.decode(source, target_input, languages=SPOKEN)
+        logits = results[0] @ built.head.table.weight.t() + built.head.bias[SPOKEN][:, None]
+        expected = logits.log_softmax(-1)
+        found = built.log_probs(source, target_input, languages=SPOKEN)
+        assert torch.allclose(found, expected, atol=1e-5)
+        picked = expected.gather(2, target_output.unsqueeze(2)).squeeze(2) * (target_output != 0)
+        score = built.score(source, target_input, target_output, languages=SPOKEN)
+        assert torch.allclose(score, picked, atol=1e-5)
+        loss = built.loss(source, target_input, target_output, languages=SPOKEN)
+        assert loss.nll.item() == pytest.approx(-picked.sum().item(), rel=1e-5)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.integers(0, LANGUAGES - 1), min_size=1, max_size=6), st.integers(0, 2**16))
+def test_a_mixed_batch_is_its_single_language_batches(spoken: list[int], seed: int) -> None:
+    """Rows of one language alone get what they get among rows of others."""
+    torch.manual_seed(seed)
+    built = MIXED
+    source, target = torch.randint(4, SIZE, (len(spoken), 5)), torch.randint(4, SIZE, (len(spoken), 4))
+    languages = torch.tensor(spoken)
+    with torch.no_grad():
+        together = built.log_probs(source, target, languages=languages)
+        for language in set(spoken):
+            rows = languages == language
+            alone = built.log_probs(source[rows], target[rows], languages=languages[rows])
+            assert torch.allclose(together[rows], alone, atol=2e-5)
+
+
+MIXED = model("depth_lstm")
+
+
+def test_languages_must_be_told_and_fit() -> None:
+    """A clear refusal at every door; a model without parameters of languages takes them and ignores them."""
+    built = model()
+    source, target_input, target_output = batch()
+    for call in (
+        lambda languages: built.loss(source, target_input, target_output, languages=languages),
+        lambda languages: built.log_probs(source, target_input, languages=languages),
+        lambda languages: built.score(source, target_input, target_output, languages=languages),
+        lambda languages: built.encode(source, languages=languages),
+        lambda languages: built.decode(source, target_input, languages=languages),
+        lambda languages: built.start(source, 5, languages=languages),
+    ):
+        with pytest.raises(UsageError, match="was not told the target languages"):
+            call(None)
+        with pytest.raises(UsageError, match=r"of shape \[2\] for 3 rows"):
+            call(torch.tensor([0, 1]))
+    plain = small_model({})
+    assert torch.equal(
+        plain.log_probs(source, target_input, languages=SPOKEN), plain.log_probs(source, target_input)
+    )
+    assert plain.start(source, 5, languages=SPOKEN).languages is None
+
+
+def test_settings_that_do_not_fit() -> None:
+    """Parameters of languages without languages; a bias of languages without a bias."""
+    with pytest.raises(UsageError, match="no languages are named"):
+        build_model(ModelConfig.model_validate({"languages": {"norm": True}}), 9, 9)
+    with pytest.raises(ValidationError, match=r"needs bias\.output"):
+        ModelConfig.model_validate({"languages": {"output_bias": True}, "bias": {"output": False}})
+
+
+def test_a_step_that_fails_leaves_nothing_behind() -> None:
+    """After an error within a pass the next one is as ever, and the norms alone still refuse."""
+    built = model()
+    source, target_input, _ = batch()
+    expected = built.log_probs(source, target_input, languages=SPOKEN)
+    with pytest.raises(IndexError):
+        built.log_probs(source, target_input, languages=torch.tensor([0, 1, 7]))
+    assert built._targets is not None
+    assert built._targets.rows is None
+    assert torch.equal(built.log_probs(source, target_input, languages=SPOKEN), expected)
+    with pytest.raises(RuntimeError, match="was called by itself"):
+        built.decoder.connection.norms[0](torch.zeros(1, 1, 16))  # type: ignore[index]
+
+
+def test_two_models_in_turn_and_copies_do_not_disturb_each_other() -> None:
+    """Steps of two models alternate; a copy, and one that was pickled, has languages of its own."""
+    first, second = model(), model("depth_lstm")
+    source, target_input, _ = batch()
+    other = SPOKEN.flip(0)
+    whole = first.log_probs(source, target_input, languages=SPOKEN)
+    states = [first.start(source, 6, languages=SPOKEN), second.start(source, 6, languages=other)]
+    for position in range(3):
+        found, states[0] = first.step(target_input[:, position], states[0])
+        _, states[1] = second.step(target_input[:, position], states[1])
+        assert torch.allclose(found, whole[:, position], atol=2e-5)
+    for twin in (copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
+        assert twin._targets is not first._targets
+        norms = [module for module in twin.modules() if isinstance(module, LanguageNorm)]
+        assert norms
+        assert all(norm._languages is twin._targets for norm in norms)
+        assert torch.equal(twin.log_probs(source, target_input, languages=SPOKEN), whole)
+
+
+def test_threads_do_not_see_each_others_languages() -> None:
+    """Two threads translate into different languages with one model at the same time."""
+    built = model()
+    source, target_input, _ = batch()
+    spoken = [SPOKEN, SPOKEN.flip(0)]
+    with torch.no_grad():
+        expected = [built.log_probs(source, target_input, languages=each) for each in spoken]
+        wrong: list[int] = []
+        barrier = threading.Barrier(2)
+
+        def work(number: int) -> None:
+            barrier.wait()
+            for _ in range(15):
+                with torch.no_grad():
+                    found = built.log_probs(source, target_input, languages=spoken[number])
+                if not torch.allclose(found, expected[number], atol=1e-5):
+                    wrong.append(number)
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert wrong == []
+
+
+def test_recomputation_for_the_gradient_sees_the_languages() -> None:
+    """`torch.utils.checkpoint` with the languages set for the second pass, too."""
+    languages = TargetLanguages(3)
+    norm = LanguageNorm(5, 1e-6, languages)
+    x, spoken = torch.randn(2, 4, 5, requires_grad=True), torch.tensor([2, 0])
+
+    def gradient(kept: bool) -> Tensor:
+        norm.zero_grad()
+        with languages.of(spoken):
+            if kept:
+                y = norm(x)
+            else:
+                y = torch.utils.checkpoint.checkpoint(
+                    norm,
+                    x,
+                    use_reentrant=False,
+                    context_fn=lambda: (languages.of(spoken), languages.of(spoken)),
+                )
+        (y**2).sum().backward()
+        assert norm.weight.grad is not None
+        return norm.weight.grad.clone()
+
+    assert torch.equal(gradient(kept=False), gradient(kept=True))
+
+
+def test_group_ranges_keep_the_languages() -> None:
+    """The model of some groups of the decoder has the same parameters of languages."""
+    built = model("fused")
+    part = built.restrict(1, 2)
+    source, target_input, _ = batch()
+    found = part.log_probs(source, target_input, languages=SPOKEN)
+    other = part.log_probs(source, target_input, languages=SPOKEN.flip(0))
+    assert part.languages == LANGUAGES
+    assert not torch.allclose(found[0], other[0], atol=1e-4)
+
+
+def test_the_parts_name_the_transform() -> None:
+    """All parameters are counted once, those of the transform under their own name."""
+    counts = model().parameter_groups()
+    assert counts["language transform"] == LANGUAGES * 16 * 16
+    assert sum(counts.values()) == sum(parameter.numel() for parameter in model().parameters())
