@@ -184,11 +184,11 @@ def _progress(line: str) -> None:
 def _show(report: DirectionsReport, html: Path | None, as_json: bool) -> None:
     import json
 
-    from deepwire.evaluation.from_model import write_lines
+    from deepwire.checkpoint.files import write_text
     from deepwire.evaluation.multilingual import page, record, text
 
     try:
         if html is not None:
-            write_lines(html, page.as_html(report).splitlines())
+            write_text(html, page.as_html(report))
     finally:  # the scores are shown even when the disk is full
         print(json.dumps(record.as_json(report), ensure_ascii=False) if as_json else text.as_text(report))

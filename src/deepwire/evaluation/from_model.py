@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from deepwire.checkpoint.files import write_text
 from deepwire.data.config import DataConfig
 from deepwire.data.corpus import read_pairs
-from deepwire.errors import DataError, ModelError, ResourceError, UsageError
+from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.evaluation.texts import Text
 
 RESOLVED_CONFIG = "config.resolved.json"
@@ -93,19 +92,7 @@ def write_lines(path: Path, lines: Sequence[str]) -> None:
     Raises:
         ResourceError: It cannot be written.
     """
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
-                file.writelines(f"{line}\n" for line in lines)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise ResourceError(f"{path}: cannot write: {error.strerror or error}") from error
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def data_section(model: str) -> DataConfig:

@@ -18,7 +18,7 @@ h3 { font-size: 1rem; margin: 1.5rem 0 .4rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .15rem .6rem; border-bottom: 1px solid #ddd; text-align: right; white-space: nowrap; }
-thead th { border-bottom: 1.5px solid #1a1a1a; }
+thead th { border-bottom: 1.5px solid #1a1a1a; white-space: normal; vertical-align: bottom; }
 th:first-child, td:first-child { text-align: left; }
 figure { margin: 1rem 0; }
 svg { display: block; max-width: 100%; height: auto; }

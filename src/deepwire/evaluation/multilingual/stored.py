@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from deepwire.checkpoint.files import write_json
 from deepwire.data.files import COMPRESSED_SUFFIXES
 from deepwire.data.languages import Direction
 from deepwire.errors import DataError, ResourceError, UsageError
@@ -80,7 +81,7 @@ class StoredTranslations:
             "training_pairs": dict(self.training_pairs),
             "made": self.made,
         }
-        write_lines(self.folder / RECORD, [json.dumps(record, ensure_ascii=False, indent=1)])
+        write_json(self.folder / RECORD, record)
 
 
 def read_stored(folder: Path) -> StoredTranslations:
