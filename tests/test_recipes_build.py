@@ -37,17 +37,20 @@ def loaded(name: str) -> LoadedRunFile:
 
 
 @cache
-def parameters(model: ModelConfig, source: int, target: int) -> int:
+def parameters(model: ModelConfig, source: int, target: int, languages: int) -> int:
     """The count of each architecture, built once, without memory for the values."""
     with torch.device("meta"):
-        return sum(parameter.numel() for parameter in build_model(model, source, target).parameters())
+        built = build_model(model, source, target, languages=languages)
+    return sum(parameter.numel() for parameter in built.parameters())
 
 
 @pytest.mark.parametrize("name", recipes.names())
 def test_a_recipe_loads_and_builds(name: str) -> None:
     config = loaded(name).config
     size = config.recipe and config.recipe.size
-    found = parameters(config.model, *(size.vocabularies if size else WITHOUT_SIZE))
+    languages = config.data.languages
+    count = len(languages.names) if languages else 0
+    found = parameters(config.model, *(size.vocabularies if size else WITHOUT_SIZE), count)
     if size is None:
         return
     # A reason for a difference must not outlive the difference.

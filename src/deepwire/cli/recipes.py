@@ -114,26 +114,27 @@ def _checks(names: Sequence[str]) -> Iterator[tuple[str, RecipeNote, SizeCheck]]
     from deepwire.recipes.sizes import SizeCheck
     from deepwire.runfile import load_run_file
 
-    counts: dict[tuple[str, int, int], int] = {}
+    counts: dict[tuple[str, int, int, int], int] = {}
     for name in names:
         note = read_note(name)
         if note.size is None:
             continue
-        model = load_run_file(name).config.model
-        key = (model.model_dump_json(), *note.size.vocabularies)
+        config = load_run_file(name).config
+        languages = len(config.data.languages.names) if config.data.languages else 0
+        key = (config.model.model_dump_json(), *note.size.vocabularies, languages)
         if key not in counts:
-            counts[key] = _count(model, *note.size.vocabularies)
+            counts[key] = _count(config.model, *note.size.vocabularies, languages)
         yield name, note, SizeCheck(note.size, counts[key])
 
 
-def _count(model: ModelConfig, source_vocabulary: int, target_vocabulary: int) -> int:
+def _count(model: ModelConfig, source_vocabulary: int, target_vocabulary: int, languages: int) -> int:
     """All parameters of a model; no memory is taken for their values."""
     import torch
 
     from deepwire.model.build import build_model
 
     with torch.device("meta"):
-        built = build_model(model, source_vocabulary, target_vocabulary)
+        built = build_model(model, source_vocabulary, target_vocabulary, languages=languages)
     return sum(parameter.numel() for parameter in built.parameters())
 
 
