@@ -37,11 +37,13 @@ from deepwire.checkpoint.store import load_model
 from deepwire.data.vocabulary import EOS
 from deepwire.decoding.batching import batches_by_length, padded
 from deepwire.decoding.config import DecodingConfig
+from deepwire.decoding.loading import PRECISIONS
 from deepwire.decoding.search import search
 from deepwire.errors import DeepwireError
 from deepwire.evaluation.metrics import corpus_score
 from deepwire.model.build import build_model
 from deepwire.model.translator import TranslationModel
+from deepwire.ops.packed_linear import has_kernels, pack_linears
 from deepwire.ops.precision import pick, set_fp32_matmul
 from deepwire.runfile import load_run_file
 
@@ -49,7 +51,6 @@ HERE = Path(__file__).resolve().parent
 RANDOM = ("papers/neutron-base", 32_000, 15)
 # Added to the logits of the end: low enough, and sums of log-probabilities keep their digits.
 UNLIKELY = -1000.0
-FORMATS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 
 class Job(TypedDict):
@@ -99,6 +100,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--beam", type=int, nargs="+", default=[4, 1])
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 64, 512], help="sentences at a time")
+    parser.add_argument("--formats", nargs="+", choices=PRECISIONS, help="of deepwire; those that pay here")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--recipe", default=RANDOM[0], help="of the random model")
@@ -166,9 +168,8 @@ def chosen(
 ) -> Mapping[str, tuple[list[str], dict[str, str]]]:
     """Command and settings of each toolkit; a job is appended to the command."""
     own = (sys.executable, str(Path(__file__).resolve()), "--worker")
-    formats = ["fp32", "bf16"] if pick(torch.device("cpu"), "auto") is torch.bfloat16 else ["fp32"]
     found: dict[str, tuple[list[str], dict[str, str]]] = {
-        f"deepwire {name}": ([*own, name], {}) for name in formats
+        f"deepwire {name}": ([*own, name], {}) for name in options.formats or formats()
     }
     python = options.peers / "ctranslate2" / "bin" / "python"
     if not python.exists():
@@ -178,6 +179,14 @@ def chosen(
     export(model, folder / "exported")
     command = [str(python), str(HERE / "peers" / "inside" / "ctranslate2_run.py")]
     return found | {f"CTranslate2 {name}": (command, {"compute_type": name}) for name in ("float32", "int8")}
+
+
+def formats() -> list[str]:
+    """The number formats that pay on this CPU."""
+    found = ["fp32"]
+    if pick(torch.device("cpu"), "auto") is torch.bfloat16:
+        found.append("bf16")
+    return found + [name for name in ("fp16", "int8") if has_kernels(PRECISIONS[name][1])]
 
 
 def one_round(
@@ -211,12 +220,13 @@ def one_round(
 def work(job: Job, format_name: str) -> None:
     """One round of deepwire, in a process of its own."""
     torch.set_num_threads(job["threads"])
-    kind = FORMATS[format_name]
+    kind, packing = PRECISIONS[format_name]
     if kind is torch.float32:
         set_fp32_matmul("auto")
     model = model_of(job["origin"], kind)
     if job["shortest"] == job["longest"]:
         end_late(model)
+    pack_linears(model, packing)
     results = []
     for setting in job["settings"]:
         translate(model, job["source"][: setting["batch"]], setting, job["longest"])

@@ -13,6 +13,8 @@ from deepwire.decoding.translator import load
 from deepwire.errors import ModelError, ResourceError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.ops import packed_linear
+from deepwire.ops.packed_linear import has_kernels
 
 TEXT = "ein hund zwei katzen"
 
@@ -21,16 +23,25 @@ TEXT = "ein hund zwei katzen"
 def save(tmp_path):
     """Writes a model directory of that name."""
 
-    def write(name, text=TEXT, **metadata):
+    def write(name, text=TEXT, largest=None, **metadata):
         vocabularies = Vocabularies.learn(WordsConfig(), [Pair(1, text, "a dog two cats", 0)])
         stack = {"layers": 1}
         config = ModelConfig(d_model=8, heads=2, feed_forward=8, encoder=stack, decoder=stack)
         torch.manual_seed(1)
         model = build_model(config, vocabularies.source.size, vocabularies.target.size)
+        if largest is not None:
+            with torch.no_grad():
+                model.decoder.feed_forwards[0].input.weight[0, 0] = largest
         save_model(tmp_path / name, model, vocabularies, metadata)
         return tmp_path / name
 
     return write
+
+
+@pytest.fixture
+def all_maps_are_large(monkeypatch):
+    """Weights of fewer bits in models of any size."""
+    monkeypatch.setattr(packed_linear, "_LARGE", {"fp16": 0, "int8": 0})
 
 
 def test_settings_of_the_model_and_of_the_caller(save):
@@ -65,6 +76,31 @@ def test_bfloat16(save):
     translator = load(save("one"), precision="bf16")
     assert len(translator.translate(["ein hund"])) == 1
     assert {parameter.dtype for parameter in translator.model.models[0].parameters()} == {torch.bfloat16}
+
+
+@pytest.mark.skipif(not has_kernels("int8"), reason="no kernels on this CPU")
+@pytest.mark.usefixtures("all_maps_are_large")
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+def test_weights_of_fewer_bits(save, precision):
+    path = save("one", decoding={"max_length_ratio": 1, "max_length_extra": 3, "n_best": 2, "beam": 2})
+    lines = ["ein hund", "", "zwei katzen ein"]
+    exact, packed = (load(path, "cpu", kind) for kind in ("fp32", precision))
+    pairs = [(line, answer.text) for line, answer in zip(lines, packed.translations(lines), strict=True)]
+    for one, other in zip(packed.score(pairs), exact.score(pairs), strict=True):
+        assert one.log_probability == pytest.approx(other.log_probability, rel=0.02)
+    for answer, score in zip(packed.translations(lines), packed.score(pairs), strict=True):
+        assert answer.candidates[0].log_probability == pytest.approx(score.log_probability, abs=1e-4)
+    with pytest.raises(UsageError, match="unknown precision 'fp8'"):
+        load(path, precision="fp8")
+
+
+@pytest.mark.skipif(not has_kernels("fp16"), reason="no kernels on this CPU")
+@pytest.mark.usefixtures("all_maps_are_large")
+def test_weights_that_fp16_cannot_hold(save):
+    path = save("one", largest=1e6)
+    with pytest.raises(UsageError, match="precision fp16: weights above 65504 do not fit half precision"):
+        load(path, "cpu", "fp16")
+    assert load(path, "cpu", "fp32")
 
 
 def test_partners_must_fit(save):

@@ -26,6 +26,7 @@ from deepwire.model.mixers.atr import ATRCell
 from deepwire.model.mixers.gru import GRUCell
 from deepwire.model.mixers.ln_lstm import LNLSTMCell
 from deepwire.model.mixers.recurrent import Cell, RecurrentMixer
+from deepwire.model.past import Past
 from deepwire.model.translator import TranslationModel
 
 EPS, EOS = 1e-6, 2
@@ -114,7 +115,7 @@ def test_sequence(name: str) -> None:
     with torch.no_grad():
         state = mixer.init_state(x.size(0), x)
         for position in range(x.size(1)):
-            step, state = mixer.step(x[:, position : position + 1], state, position)
+            step, state = mixer.step(x[:, position : position + 1], state, Past(len(x), position=position))
             assert deviation(step, golden["step/y"][:, position : position + 1]) < OUTPUT_TOLERANCE
 
 

@@ -54,9 +54,9 @@ def test_a_step_reads_weights_once_and_states_of_every_hypothesis(transformer) -
         step_cost(transformer, sentences=n, beam=BEAM, source_length=S, position=position).read
         for n in (1, 2)
     )
-    # Keys and values of the source for a sentence, those read before for every hypothesis, and one mask.
+    # Keys and values of the source for a sentence, those read before for every hypothesis, and a mask.
     memory, states = 2 * S * D, 2 * (position + 1) * D * BEAM
-    assert second - first == 4 * (LAYERS * (memory + states) + S)
+    assert second - first == 4 * LAYERS * (memory + states + S)
     weights = 4 * (LAYERS * (6 * D * D + 2 * D * INNER) + D * WORDS)
     assert weights <= first - (second - first) <= 1.1 * weights
 

@@ -37,7 +37,12 @@ BatchTokens = Annotated[
         min=1, help="Subwords with padding, times hypotheses, in a batch. Default: the model's own."
     ),
 ]
-Precision = Annotated[str, typer.Option(help="fp32, bf16, or auto: the fast one of the device.")]
+Precision = Annotated[
+    str,
+    typer.Option(
+        help="fp32, bf16, or auto: the fast one of the device; fp16 or int8: weights of so many bits (CPU)."
+    ),
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, or auto: a GPU if there is one.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: all.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")]

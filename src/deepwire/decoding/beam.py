@@ -55,8 +55,10 @@ def beam_search(
             state = state.keep(going)
             search.keep(going)
         if search.step > 1 and not unmoved:
-            state = state.take(search.rows())
-        tokens = search.tokens.reshape(-1)
+            rows = search.rows()
+            state = state.take(rows)
+            search.take(rows)
+        tokens = search.append()
 
 
 class _Search:
@@ -81,7 +83,7 @@ class _Search:
         self.numbers = list(range(sentences))
         self.step = 0
         self.sums = torch.zeros(sentences, 1, device=device)
-        self.history = torch.empty(sentences, 1, 0, dtype=torch.int64, device=device)
+        self.history = torch.empty(sentences, self.beam, steps, dtype=torch.int64, device=device)
         self.parents = self.tokens = torch.empty(sentences, 0, dtype=torch.int64, device=device)
         self._slots = torch.arange(self.beam, device=device)
 
@@ -89,20 +91,24 @@ class _Search:
         """Continue every hypothesis by one subword; `log_probs` is `[N * W, V]`, W = 1 at first."""
         sentences, width = self.sums.shape
         log_probs = log_probs.view(sentences, width, -1)
-        log_probs = self.constraints.apply(log_probs, self.history)
+        log_probs = self.constraints.apply(log_probs, self.history[:, :width, : self.step])
         sums, parents, tokens = self._candidates(log_probs)
         ends = tokens == EOS
-        self._finish(ends, sums, parents)
-        # Sorting the flags alone (stable, False first) lists the open candidates in their order of rank.
-        order = ends.to(torch.int8).sort(dim=1, stable=True).indices[:, : self.beam]
-        self.tokens, self.parents = tokens.gather(1, order), parents.gather(1, order)
-        self.sums = sums.gather(1, order).masked_fill_(ends.gather(1, order), IMPOSSIBLE)
-        index = self.parents.unsqueeze(2).expand(-1, -1, self.step)
-        self.history = torch.cat([self.history.gather(1, index), self.tokens.unsqueeze(2)], dim=2)
+        # Looking costs nothing on a CPU; on a GPU it would wait for all that was queued.
+        if ends.device.type != "cpu" or bool(ends.any()):
+            self._finish(ends, sums, parents)
+            # Sorting the flags alone (stable, False first) lists the open candidates in their order of rank.
+            order = ends.to(torch.int8).sort(dim=1, stable=True).indices
+            tokens, parents = tokens.gather(1, order), parents.gather(1, order)
+            sums = sums.gather(1, order).masked_fill_(ends.gather(1, order), IMPOSSIBLE)
+        first = slice(0, self.beam)
+        self.tokens, self.parents, self.sums = tokens[:, first], parents[:, first], sums[:, first]
         self.step += 1
-        longest = self.final[self.constraints.limits]
-        best = longest.clamp(min=self.divisors[self.step])
-        self.finished.close(self.sums[:, 0], best)
+        self.finished.close(self.sums[:, 0], self._best_divisors)
+
+    def _best_divisors(self) -> Tensor:
+        """The best penalty that an open hypothesis of each sentence can still get."""
+        return self.final[self.constraints.limits].clamp(min=self.divisors[self.step])
 
     def _candidates(self, log_probs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The best `2 * beam` continuations of each sentence: summed log-probability, parent slot, token."""
@@ -135,8 +141,17 @@ class _Search:
 
     def rows(self) -> Tensor:
         """The old row of every new row `[N * beam]`."""
-        first = torch.arange(self.parents.size(0), device=self.parents.device) * self.beam
+        first = torch.arange(0, self.parents.numel(), self.beam, device=self.parents.device)
         return (first.unsqueeze(1) + self.parents).view(-1)
+
+    def take(self, rows: Tensor) -> None:
+        """New hypothesis i continues old hypothesis `rows[i]`."""
+        self.history = self.history.flatten(0, 1).index_select(0, rows).view(self.history.shape)
+
+    def append(self) -> Tensor:
+        """Add the chosen subwords to the hypotheses that they continue; returns them, `[N * beam]`."""
+        self.history[:, :, self.step - 1] = self.tokens
+        return self.tokens.reshape(-1)
 
     def collect(self, rows: Sequence[int]) -> None:
         """Move the finished hypotheses of these sentences of the batch to the results."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -89,9 +90,6 @@ class Finished:
             history: `[N, k, t]` their subwords without EOS.
         """
         ends = ends & ~self.ended.unsqueeze(1)
-        # Looking costs nothing on a CPU; on a GPU it would wait for all that was queued.
-        if ends.device.type == "cpu" and not ends.any():
-            return
         if self.rule == "first":
             ends = ends & (self.counts.unsqueeze(1) + ends.cumsum(1) <= self.beam)
         self.counts = self.counts + ends.sum(1)
@@ -108,12 +106,13 @@ class Finished:
         padded[:, :, :length] = history
         self.tokens = torch.cat([self.tokens, padded], 1).gather(1, index)
 
-    def close(self, best_open: Tensor, divisors: Tensor) -> Tensor:
+    def close(self, best_open: Tensor, divisors: Callable[[], Tensor]) -> Tensor:
         """Which sentences have ended, `[N]` bool.
 
         Args:
             best_open: `[N]` log-probability of the best open hypothesis, -inf when there is none.
-            divisors: `[N]` the best penalty that an open hypothesis can still get.
+            divisors: Gives the best penalty that an open hypothesis can still get, `[N]`; the rule `first`
+                does not ask.
         """
         ended = ~(best_open > IMPOSSIBLE)
         if self.rule == "first":
@@ -121,7 +120,7 @@ class Finished:
         else:
             # A log-probability can only fall, so no continuation scores better than this bound.
             worst = self.scores[:, -1]
-            ended = ended | ((worst > IMPOSSIBLE) & (best_open / divisors <= worst))
+            ended = ended | ((worst > IMPOSSIBLE) & (best_open / divisors() <= worst))
         self.ended = self.ended | ended
         return self.ended
 

@@ -13,9 +13,16 @@ from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.store import LoadedModel, load_model
 from deepwire.decoding.config import DecodingConfig
 from deepwire.errors import ModelError, ResourceError, UsageError
+from deepwire.ops.packed_linear import Packing, pack_linears
 from deepwire.ops.precision import pick, set_fp32_matmul
 
-_PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+# Number format of the model, and of its packed weights.
+PRECISIONS: Mapping[str, tuple[torch.dtype, Packing]] = {
+    "fp32": (torch.float32, "none"),
+    "bf16": (torch.bfloat16, "none"),
+    "fp16": (torch.float32, "fp16"),
+    "int8": (torch.float32, "int8"),
+}
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,8 @@ def load_models(
     Args:
         names: MODEL names: run directories, `RUN@avg5`, model directories.
         device: `cpu`, `cuda`, `cuda:1`; `auto` or None = a GPU if there is one.
-        precision: `fp32`, `bf16`, or `auto` = the fast one of the device.
+        precision: `fp32`, `bf16`; on a CPU also `fp16` and `int8`, the format of the weights alone; or
+            `auto` = `fp32` or `bf16`, the fast one of the device.
         settings: Decoding settings that replace those stored with the first model.
 
     Raises:
@@ -49,10 +57,15 @@ def load_models(
     if not names:
         raise UsageError("no model to load", "name at least one")
     place = pick_device(device)
-    kind = _number_format(place, precision)
+    kind, packing = _number_formats(place, precision)
     if kind is torch.float32:
         set_fp32_matmul("auto")
     parts = tuple(load_model(resolve(str(name)), place, kind) for name in names)
+    try:
+        for part in parts:
+            pack_linears(part.model, packing)
+    except ValueError as error:
+        raise UsageError(f"precision {precision}: {error}", "use --precision fp32") from None
     first = parts[0]
     for part in parts[1:]:
         _check_partners(first, part)
@@ -80,12 +93,17 @@ def pick_device(name: str | None) -> torch.device:
     return device
 
 
-def _number_format(device: torch.device, precision: str) -> torch.dtype:
+def _number_formats(device: torch.device, precision: str) -> tuple[torch.dtype, Packing]:
+    """Format of the model, and of weights that are packed for decoding."""
     if precision == "auto":
-        return pick(device, "auto")
-    if precision not in _PRECISIONS:
-        raise UsageError(f"unknown precision {precision!r}", f"use auto, {' or '.join(_PRECISIONS)}")
-    return _PRECISIONS[precision]
+        return pick(device, "auto"), "none"
+    if precision not in PRECISIONS:
+        *names, last = PRECISIONS
+        raise UsageError(f"unknown precision {precision!r}", f"use auto, {', '.join(names)} or {last}")
+    kind, packing = PRECISIONS[precision]
+    if packing != "none" and device.type != "cpu":
+        raise UsageError(f"precision {precision} is for CPUs, not {device}", "use auto, fp32 or bf16")
+    return kind, packing
 
 
 def _check_partners(first: LoadedModel, other: LoadedModel) -> None:

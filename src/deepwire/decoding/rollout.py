@@ -64,13 +64,13 @@ def roll_out(
     """Continue `width` hypotheses per sentence by one chosen token a step until all have ended."""
     state = model.start(source, constraints.longest + 1)
     state = state.expand(width) if width > 1 else state
-    rows = _Rows(source.size(0), width, config, source.device)
+    rows = _Rows(source.size(0), width, constraints.longest + 1, config, source.device)
     for step in range(constraints.longest + 1):
         log_probs, state = model.step(rows.tokens.view(-1), state)
-        log_probs = constraints.apply(log_probs.view(*rows.tokens.shape, -1), rows.history)
+        log_probs = constraints.apply(log_probs.view(*rows.tokens.shape, -1), rows.history[:, :, :step])
         flat = log_probs.view(-1, log_probs.size(2))
         tokens = choice.choose(flat, step)
-        rows.append(tokens, flat.gather(1, tokens.unsqueeze(1)).squeeze(1))
+        rows.append(tokens, flat.gather(1, tokens.unsqueeze(1)).squeeze(1), step)
         ended = rows.ended()
         if all(ended):
             break
@@ -88,20 +88,23 @@ def roll_out(
 class _Rows:
     """The hypotheses of a batch, `width` rows per sentence; a row that has ended goes on with PAD."""
 
-    def __init__(self, sentences: int, width: int, config: DecodingConfig, device: torch.device) -> None:
+    def __init__(
+        self, sentences: int, width: int, steps: int, config: DecodingConfig, device: torch.device
+    ) -> None:
         self.penalty = LengthPenalty.of(config)
         self.results: list[list[Hypothesis]] = [[] for _ in range(sentences)]
         self.numbers = list(range(sentences))
         self.tokens = torch.full((sentences, width), BOS, dtype=torch.int64, device=device)
-        self.history = torch.empty(sentences, width, 0, dtype=torch.int64, device=device)
+        self.history = torch.full((sentences, width, steps), PAD, dtype=torch.int64, device=device)
         self.sums = torch.zeros(sentences, width, device=device)
         self.open = torch.ones(sentences, width, dtype=torch.bool, device=device)
 
-    def append(self, tokens: Tensor, log_probs: Tensor) -> None:
+    def append(self, tokens: Tensor, log_probs: Tensor, step: int) -> None:
         """Continue the open rows with `tokens` `[rows]` of log-probability `log_probs`."""
-        self.sums = self.sums + log_probs.view_as(self.sums).masked_fill(~self.open, 0.0)
-        self.tokens = tokens.view_as(self.sums).masked_fill(~self.open, PAD)
-        self.history = torch.cat([self.history, self.tokens.unsqueeze(2)], dim=2)
+        closed = ~self.open
+        self.sums = self.sums + log_probs.view_as(self.sums).masked_fill(closed, 0.0)
+        self.tokens = tokens.view_as(self.sums).masked_fill(closed, PAD)
+        self.history[:, :, step] = self.tokens
         self.open = self.open & (self.tokens != EOS)
 
     def ended(self) -> list[bool]:

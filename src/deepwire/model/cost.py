@@ -220,7 +220,7 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts what runs below it, the backward pass included.
 
     Args:
-        there: Tensors of which `read` shall say how much was read, by storage.
+        there: Tensors of which `read` shall say how much was read, by storage and place in it.
 
     Attributes:
         operations: Of matrix products.
@@ -232,7 +232,8 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.operations: int = 0
         self.moved: int = 0
-        self.read = {_storage(tensor): 0 for tensor in there or ()}
+        self._there = {_storage(tensor) for tensor in there or ()}
+        self.read: dict[tuple[int, int], int] = {}
         self.names: set[str] = set()
 
     def __torch_dispatch__(
@@ -259,9 +260,10 @@ class OperationCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         ]
         self.moved += sum(map(_span, written)) + sum(size for _, size in taken)
         for tensor, size in taken:
-            where = _storage(tensor)
-            if where in self.read and not _is_written(func, tensor, args):
-                self.read[where] = max(self.read[where], size)
+            if _storage(tensor) in self._there and not _is_written(func, tensor, args):
+                # Keys and values may lie in one block of memory.
+                where = (_storage(tensor), int(tensor.storage_offset()))
+                self.read[where] = max(self.read.get(where, 0), size)
         return out
 
 

@@ -8,13 +8,13 @@ from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
 from deepwire.model.linear import Linear
-from deepwire.ops.attention import attention
+from deepwire.ops.attention import attention, finite_bias
 
 
 class Memory(NamedTuple):
     """Keys and values of one decoder layer, made once per sentence; never copied per beam.
 
-    Shapes: key and value `[N, H, S, h]`, bias `[N, 1, 1, S]` (0 at words, -inf at padding).
+    Shapes: key and value `[N, H, S, h]`, bias `[N, 1, 1, S]` (0 at words, the lowest number at padding).
     """
 
     key: Tensor
@@ -37,9 +37,10 @@ class CrossAttention(nn.Module):
         self.output = Linear(dim, dim, bias=bias, role="attention_output")
 
     def project(self, encoded: Tensor, bias: Tensor) -> Memory:
-        """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`."""
-        key, value = self.key_value(encoded).unflatten(-1, (2, self.heads, -1)).unbind(2)
-        return Memory(key.transpose(1, 2).contiguous(), value.transpose(1, 2).contiguous(), bias)
+        """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`, -inf at padding."""
+        both = self.key_value(encoded).unflatten(-1, (2, self.heads, -1))
+        key, value = both.permute(2, 0, 3, 1, 4).contiguous().unbind()
+        return Memory(key, value, finite_bias(bias, key.dtype))
 
     def forward(self, x: Tensor, memory: Memory) -> Tensor:
         """Attend from `[N * W, T, d]` to the memory of N sentences; W rows of a sentence follow each other.
@@ -49,6 +50,8 @@ class CrossAttention(nn.Module):
         rows, length, dim = x.shape
         query = self.query(x).view(memory.key.size(0), -1, self.heads, dim // self.heads).transpose(1, 2)
         drop = self.dropout if self.training else 0.0
-        seen = attention(query, memory.key, memory.value, bias=memory.bias, causal=False, dropout=drop)
+        seen = attention(
+            query, memory.key, memory.value, bias=memory.bias, causal=False, dropout=drop, finite=True
+        )
         joined: Tensor = self.output(seen.transpose(1, 2).reshape(rows, length, dim))
         return joined

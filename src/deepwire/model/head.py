@@ -12,7 +12,8 @@ from torch.nn import functional
 
 from deepwire.model.embedding import TokenTable
 from deepwire.model.fusions.base import Fusion
-from deepwire.ops.cross_entropy import SmoothingForm, linear_cross_entropy, linear_log_prob
+from deepwire.ops.cross_entropy import SmoothingForm, chunk_size, linear_cross_entropy, linear_log_prob
+from deepwire.ops.packed_linear import Pack, PackedLinear
 
 
 class LossSums(NamedTuple):
@@ -44,6 +45,12 @@ class OutputHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(shape)) if bias else None
         # Kept out of the module tree: the fusion belongs to the decoder's stack.
         self._fusion = (fusion,)
+        self.packed: PackedLinear | None = None
+
+    def pack(self, make: Pack) -> None:
+        """Predict with a copy of the matrix that is laid out for decoding from now on; it learns no more."""
+        shared = self.bias if self.bias is None or self.bias.dim() == 1 else None
+        self.packed = make(self.table.weight, shared)
 
     def with_fusion(self, fusion: Fusion) -> OutputHead:
         """The same projection, with the same parameters, of another fusion's results."""
@@ -83,8 +90,8 @@ class OutputHead(nn.Module):
         return LossSums((psi * torch.stack(smoothed)).sum(), (psi.detach() * torch.stack(nll)).sum(), tokens)
 
     def log_probs(self, results: Sequence[Tensor], languages: Tensor | None = None) -> Tensor:
-        """Log-probabilities of every token, `[B, ..., V]` float32, of results `[B, ..., d]`."""
-        return self._mix([self._logits(result, languages).float().log_softmax(-1) for result in results])
+        """Log-probabilities of every token, `[B, ..., V]` in float32 at least, of results `[B, ..., d]`."""
+        return self._mix([_log_softmax(self._logits(result, languages)) for result in results])
 
     def target_log_probs(
         self, results: Sequence[Tensor], targets: Tensor, languages: Tensor | None = None
@@ -92,10 +99,7 @@ class OutputHead(nn.Module):
         """Log-probability of each target, `[B, T]` float32, 0 at padding; never holds all logits."""
         real = targets != self.table.pad_id
         wanted = targets[real]
-        weight, bias = self._map()
-        found = [
-            linear_log_prob(self._inputs(result, languages)[real], weight, bias, wanted) for result in results
-        ]
+        found = [self._log_probs_of(result, languages, real, wanted) for result in results]
         scores = torch.zeros(targets.shape, device=targets.device)
         scores[real] = self._mix(found).float()
         return scores
@@ -115,12 +119,35 @@ class OutputHead(nn.Module):
 
     def _logits(self, result: Tensor, languages: Tensor | None) -> Tensor:
         """Of every token, `[B, ..., V]`."""
+        shared = self.bias if self.bias is None or self.bias.dim() == 1 else None
+        if self.packed is not None:
+            logits: Tensor = self.packed(result)
+        else:
+            logits = functional.linear(result, self.table.weight, shared)
         if self.bias is None or self.bias.dim() == 1 or languages is None:
-            return functional.linear(result, self.table.weight, self.bias)
+            return logits
         bias = self.bias.index_select(0, languages)
-        return functional.linear(result, self.table.weight) + bias.view(
-            -1, *(1,) * (result.dim() - 2), bias.size(-1)
-        )
+        return logits + bias.view(-1, *(1,) * (result.dim() - 2), bias.size(-1))
+
+    def _log_probs_of(self, result: Tensor, languages: Tensor | None, real: Tensor, tokens: Tensor) -> Tensor:
+        """Log-probability of the `tokens` `[n]` where `[B, T]` is `real`; the logits of a few at a time."""
+        if self.packed is None:
+            weight, bias = self._map()
+            return linear_log_prob(self._inputs(result, languages)[real], weight, bias, tokens)
+        size = chunk_size(self.table.weight)
+        rows = torch.arange(real.size(0), device=real.device).unsqueeze(1).expand_as(real)[real]
+        found = [
+            _log_softmax(self._logits(hidden, None if languages is None else languages[row]))
+            .gather(1, wanted.unsqueeze(1))
+            .squeeze(1)
+            for hidden, row, wanted in zip(
+                torch.split(result[real], size),
+                torch.split(rows, size),
+                torch.split(tokens, size),
+                strict=True,
+            )
+        ]
+        return torch.cat(found)
 
     def _log_weights(self) -> Tensor | None:
         return self._fusion[0].log_weights()
@@ -134,3 +161,15 @@ class OutputHead(nn.Module):
                 [weight.exp() * each for weight, each in zip(weights, found, strict=True)]
             ).sum(0)
         return torch.stack([weight + each for weight, each in zip(weights, found, strict=True)]).logsumexp(0)
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    """Over the last axis, in float32 at least.
+
+    On a CPU in place where no gradient is taken: logits are the largest thing in a step, and new memory for
+    them costs as much as the sums.
+    """
+    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if torch.is_grad_enabled() or wide.device.type != "cpu":
+        return wide.log_softmax(-1)
+    return torch.log_softmax(wide, -1, out=wide)

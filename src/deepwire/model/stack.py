@@ -15,6 +15,7 @@ from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.feed_forward import FeedForward
 from deepwire.model.fusions.base import Fusion
 from deepwire.model.mixers.base import State, TokenMixer
+from deepwire.model.past import Past
 
 
 class Stack(nn.Module):
@@ -92,10 +93,17 @@ class Stack(nn.Module):
         *,
         padding: Tensor | None = None,
         memory: Sequence[Memory] = (),
-        states: Sequence[State] | None = None,
-        position: int = 0,
+        states: Sequence[State] = (),
+        past: Past | None = None,
     ) -> tuple[tuple[Tensor, ...], tuple[State, ...]]:
-        """Run the layers over `[B, T, d]`: whole sequences, or with `states` one position `[rows, 1, d]`.
+        """Run the layers over `[B, T, d]`: whole sequences, or with `past` one position `[rows, 1, d]`.
+
+        Args:
+            x: The embedding.
+            padding: See `TokenMixer.parallel`.
+            memory: Of the encoder, one for each layer.
+            states: Of the mixers at this position.
+            past: Where the decoder stands.
 
         Returns:
             The results of the stack, each `[B, T, d]`, and the new mixer states (none for whole sequences).
@@ -104,14 +112,13 @@ class Stack(nn.Module):
         history, x = self.aggregation.start(x)
         depth = connection.start(x, padding)
         kept = [connection.result(depth)] if 0 in fusion.keeps else []
-        old = iter(states) if states is not None else None
-        new: list[State] = []
+        old, new = iter(states), list[State]()
         recomputes = self.recomputes and self.training and torch.is_grad_enabled()
         for layer in self._layers:
             if recomputes:
                 depth = checkpoint(self._through, layer, depth, padding, memory, use_reentrant=False)
             else:
-                depth = self._through(layer, depth, padding, memory, old, new, position)
+                depth = self._through(layer, depth, padding, memory, past, old, new)
             closing = self.calls[layer[-1]].layer
             history, x = self.aggregation.close(history, depth[0], closing)
             depth = (x, *depth[1:])
@@ -125,11 +132,11 @@ class Stack(nn.Module):
         depth: DepthState,
         padding: Tensor | None,
         memory: Sequence[Memory],
+        past: Past | None = None,
         states: Iterator[State] | None = None,
         new: list[State] | None = None,
-        position: int = 0,
     ) -> DepthState:
-        """Make the calls of one layer; with `states` for one position, whose next states go to `new`."""
+        """Make the calls of one layer; with `past` for one position, whose next states go to `new`."""
         for index in calls:
             call = self.calls[index]
             read = self.connection.read(depth, index)
@@ -137,11 +144,11 @@ class Stack(nn.Module):
                 output = self.crosses[call.layer](read, memory[call.layer])
             elif call.kind == "feed_forward":
                 output = self.feed_forwards[call.layer](read)
-            elif states is None or new is None:
+            elif past is None or states is None or new is None:
                 output = self._mixer(call.layer).parallel(read, padding, self._memory_of(call.layer, memory))
             else:
                 output, state = self._mixer(call.layer).step(
-                    read, next(states), position, self._memory_of(call.layer, memory)
+                    read, next(states), past, self._memory_of(call.layer, memory)
                 )
                 new.append(state)
             depth = self.connection.write(depth, index, read, output)

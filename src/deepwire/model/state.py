@@ -9,6 +9,7 @@ from torch import Tensor
 
 from deepwire.model.cross_attention import Memory
 from deepwire.model.mixers.base import State
+from deepwire.model.past import Past, Slots
 
 
 @dataclass(frozen=True)
@@ -17,39 +18,95 @@ class DecoderState:
 
     Attributes:
         memory: One for each layer; first axis: sentences.
-        states: One for each mixer call; first axis of every leaf: rows.
-        position: Number of tokens read so far.
-        rows: N * W.
+        states: One for each mixer call; first axis of every leaf: rows, or the groups of `past` in `Slots`.
+        past: Where the decoder stands, and what its rows see of the slots.
         languages: Target language of each row, `[rows]`, where the model depends on it.
     """
 
     memory: tuple[Memory, ...]
     states: tuple[State, ...]
-    position: int
-    rows: int
+    past: Past
     sentences: int
     languages: Tensor | None = None
 
+    @property
+    def rows(self) -> int:
+        """N * W."""
+        return self.past.rows
+
+    @property
+    def position(self) -> int:
+        """Number of tokens read so far."""
+        return self.past.position
+
     def expand(self, width: int) -> DecoderState:
-        """Repeat each row `width` times; the memory is not copied."""
-        states = _map(self.states, lambda leaf: leaf.repeat_interleave(width, 0))
-        languages = None if self.languages is None else self.languages.repeat_interleave(width)
-        return replace(self, states=states, rows=self.rows * width, languages=languages)
+        """Repeat each row `width` times; neither the memory nor what has been read is copied."""
+
+        def repeat(leaf: Tensor) -> Tensor:
+            return leaf.repeat_interleave(width, 0)
+
+        kept = next((state.store for state in self.states if isinstance(state, Slots)), None)
+        languages = None if self.languages is None else repeat(self.languages)
+        if kept is None or self.past.used == 0:
+            # Rows that have nothing in common yet are groups of their own: they may never share anything.
+            past, groups = replace(self.past, groups=self.past.groups * width), repeat
+        else:
+            past, groups = self.past.shared(width, kept), None
+        return replace(self, states=_changed(self.states, repeat, groups), past=past, languages=languages)
 
     def take(self, rows: Tensor) -> DecoderState:
-        """Reorder rows within their sentences: new row i is old row `rows[i]`; the memory stays."""
-        states = _map(self.states, lambda leaf: leaf.index_select(0, rows))
-        languages = None if self.languages is None else self.languages.index_select(0, rows)
-        return replace(self, states=states, rows=rows.size(0), languages=languages)
+        """Reorder rows within their sentences: new row i is old row `rows[i]`; memory and slots stay."""
+
+        def select(leaf: Tensor) -> Tensor:
+            return leaf.index_select(0, rows)
+
+        # All rows of a sentence have one language, so languages stay as they are.
+        states = _changed(self.states, select, select if self.past.width == 1 else None)
+        return replace(self, states=states, past=self.past.take(rows))
 
     def keep(self, sentences: Tensor) -> DecoderState:
         """Keep these sentences with all their rows, in this order."""
-        width = self.rows // self.sentences
-        offsets = sentences.new_tensor(range(width))
-        rows = (sentences.unsqueeze(1) * width + offsets).flatten()
-        memory = tuple(Memory(*(leaf.index_select(0, sentences) for leaf in each)) for each in self.memory)
-        return replace(self.take(rows), memory=memory, sentences=sentences.size(0))
+
+        def of_sentences(count: int) -> Tensor:
+            each = count // self.sentences
+            return (sentences.unsqueeze(1) * each + sentences.new_tensor(range(each))).flatten()
+
+        rows, groups = of_sentences(self.rows), of_sentences(self.past.groups)
+        return replace(
+            self,
+            memory=tuple(Memory(*(leaf.index_select(0, sentences) for leaf in each)) for each in self.memory),
+            states=_changed(
+                self.states,
+                lambda leaf: leaf.index_select(0, rows),
+                lambda leaf: leaf.index_select(0, groups),
+            ),
+            past=self.past.keep(groups),
+            sentences=sentences.size(0),
+            languages=None if self.languages is None else self.languages.index_select(0, rows),
+        )
+
+    def begun(self) -> DecoderState:
+        """With a slot for each row at this position."""
+        states, past = self.states, self.past
+        if past.used + past.width > past.capacity:
+            past, change = past.with_room()
+            states = tuple(change(state) if isinstance(state, Slots) else state for state in states)
+        return replace(self, states=states, past=past.begun())
+
+    def following(self, states: tuple[State, ...]) -> DecoderState:
+        """After this position."""
+        return replace(self, states=states, past=self.past.following())
 
 
-def _map(states: tuple[State, ...], change: Callable[[Tensor], Tensor]) -> tuple[State, ...]:
-    return tuple(tuple(change(leaf) for leaf in state) for state in states)
+Change = Callable[[Tensor], Tensor]
+
+
+def _changed(states: tuple[State, ...], rows: Change, groups: Change | None) -> tuple[State, ...]:
+    """States with leaves of rows and leaves of groups changed; None leaves them as they are."""
+
+    def changed(state: State) -> State:
+        if isinstance(state, Slots):
+            return state if groups is None else Slots(groups(state.store))
+        return tuple(rows(leaf) for leaf in state)
+
+    return tuple(changed(state) for state in states)

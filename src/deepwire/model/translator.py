@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -12,6 +11,7 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.embedding import Embedding
 from deepwire.model.head import LossSums, OutputHead
 from deepwire.model.languages import LanguageTransform, TargetLanguages
+from deepwire.model.past import Past
 from deepwire.model.stack import Stack
 from deepwire.model.state import DecoderState
 from deepwire.ops.cross_entropy import SmoothingForm
@@ -168,12 +168,7 @@ class TranslationModel(nn.Module):
         # The encoder's results may be wider than the decoder's stream, of which mixers keep states.
         states = self.decoder.init_states(sentences, results[0][..., : self.config.d_model])
         return DecoderState(
-            memory,
-            states,
-            position=0,
-            rows=sentences,
-            sentences=sentences,
-            languages=None if self._targets is None else languages,
+            memory, states, Past(sentences), sentences, languages=None if self._targets is None else languages
         )
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
@@ -181,13 +176,14 @@ class TranslationModel(nn.Module):
 
         Consumes `state`: only the returned one may be used afterwards.
         """
+        state = state.begun()
         with self._into(state.languages, tokens):
             embedded = self.target_embedding(tokens.unsqueeze(1), first=state.position)
             results, states = self.decoder(
-                embedded, memory=state.memory, states=state.states, position=state.position
+                embedded, memory=state.memory, states=state.states, past=state.past
             )
         log_probs = self.head.log_probs([result[:, 0] for result in results], state.languages)
-        return log_probs, replace(state, states=states, position=state.position + 1)
+        return log_probs, state.following(states)
 
     def restrict(self, first: int, last: int) -> TranslationModel:
         """The model that predicts with groups `first` to `last` of its decoder alone, counted from 1.

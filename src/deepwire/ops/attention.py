@@ -18,7 +18,14 @@ PLAIN_SCORES = 64 * 64
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, *, bias: Tensor | None, causal: bool, dropout: float = 0.0
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    bias: Tensor | None,
+    causal: bool,
+    dropout: float = 0.0,
+    finite: bool = False,
 ) -> Tensor:
     """Attend from every query to every key it may see.
 
@@ -29,13 +36,26 @@ def attention(
         bias: Added to the scaled scores, broadcastable to `[B, H, T, S]`; -inf at what may not be seen.
         causal: Query t sees keys 0 to t + S - T only (with T = S: itself and its past).
         dropout: Probability with which an attention weight is dropped; pass 0 outside training.
+        finite: Whether the bias is one of `finite_bias` and need not be made so at every call.
 
     Returns:
         `[B, H, T, h]`. A query that may see nothing (padding) gets the mean of all values, never NaN.
     """
+    if bias is not None and not (finite and bias.dtype == q.dtype):
+        bias = finite_bias(bias, q.dtype)
     if _prefers_plain(q, k, dropout):
         return _plain(q, k, v, bias, causal, dropout)
     return _fused(q, k, v, bias, causal, dropout)
+
+
+def lowest(dtype: torch.dtype) -> float:
+    """What hides a key when it is added to a score; finite, so that a row that sees nothing is not NaN."""
+    return torch.finfo(dtype).min / 4
+
+
+def finite_bias(bias: Tensor, dtype: torch.dtype) -> Tensor:
+    """The bias in the type of the queries, with `lowest` in the place of -inf."""
+    return bias.to(dtype).clamp(min=lowest(dtype))
 
 
 def causal_bias(queries: int, keys: int, *, like: Tensor) -> Tensor:
@@ -68,11 +88,8 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, d
 
 
 def _merged_bias(bias: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> Tensor | None:
-    """Return one bias for both masks, finite so that a row that sees nothing does not give NaN."""
-    merged = bias
-    if causal and q.size(-2) > 1:
-        future = causal_bias(q.size(-2), k.size(-2), like=q)
-        merged = future if bias is None else bias + future
-    if merged is None:
-        return None
-    return merged.to(q.dtype).clamp(min=torch.finfo(q.dtype).min / 4)
+    """Return one finite bias for both masks; one of them is there."""
+    if not causal or q.size(-2) == 1:
+        return bias
+    future = finite_bias(causal_bias(q.size(-2), k.size(-2), like=q), q.dtype)
+    return future if bias is None else bias + future

@@ -169,7 +169,7 @@ class GatedCrossAttention(CrossAttention):
             self.summary.project(self.summary_norm(summary), bias),
         )
         key, value = (torch.cat([getattr(each, name) for each in both], 1) for name in ("key", "value"))
-        return Memory(key, value, bias)
+        return Memory(key, value, both[0].bias)
 
     def forward(self, x: Tensor, memory: Memory) -> Tensor:
         """Attend from `[N * W, T, d]` to both memories of N sentences, and mix."""

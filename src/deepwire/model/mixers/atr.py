@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
 from deepwire.model.mixers.base import State, TokenMixer
-from deepwire.model.mixers.recurrent import Cell, Product, RecurrentMixer, RecurrentSection
+from deepwire.model.mixers.recurrent import AnyProduct, Cell, Product, RecurrentMixer, RecurrentSection
 
 Carried = Literal["state", "product"]
 
@@ -54,7 +54,7 @@ class ATRCell(Cell):
             Product(self.recurrent.weight, self.recurrent.bias),
         )
 
-    def forward(self, given: Tensor, state: State, recurrent: Product, kept: Tensor | None) -> State:
+    def forward(self, given: Tensor, state: State, recurrent: AnyProduct, kept: Tensor | None) -> State:
         """The next (h,)."""
         (output,) = state
         past = recurrent.of(output)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from deepwire.config.base import Section
 from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import Memory
+from deepwire.model.past import Past
 
 State = tuple[Tensor, ...]
 
@@ -18,7 +19,8 @@ class TokenMixer(nn.Module, ABC):
     """How a position sees the others; bare, without residual and norm.
 
     `parallel(x)[:, t]` equals the t-th `step`. The state is a tuple of tensors whose first axis is the row,
-    so that selecting rows (beam reorder, sentences that leave) is one indexing of every leaf.
+    so that selecting rows (beam reorder, sentences that leave) is one indexing of every leaf; or `Slots`
+    where something of every position is kept, which hypotheses of a sentence share.
     """
 
     @abstractmethod
@@ -37,10 +39,8 @@ class TokenMixer(nn.Module, ABC):
         """The state before the first position; type and device as `like`."""
 
     @abstractmethod
-    def step(
-        self, x: Tensor, state: State, position: int, memory: Memory | None = None
-    ) -> tuple[Tensor, State]:
-        """Mix position number `position` (from 0), `[rows, 1, d]`; consumes the state, returns the next."""
+    def step(self, x: Tensor, state: State, past: Past, memory: Memory | None = None) -> tuple[Tensor, State]:
+        """Mix position `past.position`, `[rows, 1, d]`; consumes the state, returns the next."""
 
     def project(self, encoded: Tensor, bias: Tensor) -> Memory:
         """Make the memory of encoder output `[N, S, d]`, as `CrossAttention.project` does.

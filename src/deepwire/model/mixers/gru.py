@@ -13,6 +13,7 @@ from deepwire.model.languages import TargetLanguages
 from deepwire.model.mixers.base import State, TokenMixer
 from deepwire.model.mixers.recurrent import (
     CANDIDATE_ACTIVATIONS,
+    AnyProduct,
     CandidateActivation,
     Cell,
     GateNorm,
@@ -88,7 +89,7 @@ class GRUCell(Cell):
             _stacked(weight[:, self.width :], nothing, self.recurrent),
         )
 
-    def forward(self, given: Tensor, state: State, recurrent: Product, kept: Tensor | None) -> State:
+    def forward(self, given: Tensor, state: State, recurrent: AnyProduct, kept: Tensor | None) -> State:
         """The next (h,)."""
         (output,) = state
         past, gates = recurrent.of(output), 2 * self.dim

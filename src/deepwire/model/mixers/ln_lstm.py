@@ -13,6 +13,7 @@ from deepwire.model.languages import TargetLanguages
 from deepwire.model.mixers.base import State, TokenMixer
 from deepwire.model.mixers.recurrent import (
     CANDIDATE_ACTIVATIONS,
+    AnyProduct,
     CandidateActivation,
     Cell,
     GateNorm,
@@ -86,10 +87,10 @@ class LNLSTMCell(Cell):
         weight = self.linear.weight
         return Product(weight[:, : self.width], self.linear.bias), Product(weight[:, self.width :], None)
 
-    def forward(self, given: Tensor, state: State, recurrent: Product, kept: Tensor | None) -> State:
+    def forward(self, given: Tensor, state: State, recurrent: AnyProduct, kept: Tensor | None) -> State:
         """The next (h, c)."""
         output, cell = state
-        parts = self.norm(torch.addmm(given, output.to(given.dtype), recurrent.weight.t()))
+        parts = self.norm(recurrent.onto(given, output))
         let_in, keep, let_out = parts[:, :3].sigmoid().unbind(1)
         hidden = self.activation(parts[:, 3])
         if kept is not None:

@@ -11,7 +11,8 @@ from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.mixers.average_attention import empty_sum, running_mean
 from deepwire.model.mixers.base import MixerSection, State, TokenMixer
-from deepwire.ops.attention import attention
+from deepwire.model.past import Past
+from deepwire.ops.attention import attention, finite_bias
 
 
 class MergedAttentionConfig(MixerSection):
@@ -54,7 +55,7 @@ class MergedAttention(TokenMixer):
     def project(self, encoded: Tensor, bias: Tensor) -> Memory:
         """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`."""
         key, value = self._split(self.key(encoded)), self._split(self.value(encoded))
-        return Memory(key.contiguous(), value.contiguous(), bias)
+        return Memory(key.contiguous(), value.contiguous(), finite_bias(bias, key.dtype))
 
     def parallel(self, x: Tensor, padding: Tensor | None, memory: Memory | None = None) -> Tensor:
         """Mix `[N * W, T, d]`, attending to the memory of N sentences; W rows of one follow each other."""
@@ -64,13 +65,11 @@ class MergedAttention(TokenMixer):
         """The empty sum."""
         return (empty_sum(rows, self.dim, like),)
 
-    def step(
-        self, x: Tensor, state: State, position: int, memory: Memory | None = None
-    ) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, state: State, past: Past, memory: Memory | None = None) -> tuple[Tensor, State]:
         """Mix `[rows, 1, d]` with the mean of all positions up to it, attending to the memory."""
         values = self._values(x)
         total = state[0] + values
-        return self._join(x, (total / (position + 1)).to(values.dtype), memory), (total,)
+        return self._join(x, (total / (past.position + 1)).to(values.dtype), memory), (total,)
 
     def _values(self, x: Tensor) -> Tensor:
         """What is averaged, `[B, T, d]`."""
@@ -84,7 +83,9 @@ class MergedAttention(TokenMixer):
         # The W rows (beams) of a sentence become further queries, so that one memory serves them all.
         query = self._split(self.query(x).reshape(memory.key.size(0), -1, self.dim))
         drop = self.dropout if self.training else 0.0
-        seen = attention(query, memory.key, memory.value, bias=memory.bias, causal=False, dropout=drop)
+        seen = attention(
+            query, memory.key, memory.value, bias=memory.bias, causal=False, dropout=drop, finite=True
+        )
         joined: Tensor = self.output(seen.transpose(1, 2).reshape(x.shape) + average)
         return joined
 

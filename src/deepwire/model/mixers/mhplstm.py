@@ -22,6 +22,7 @@ from deepwire.model.cross_attention import Memory
 from deepwire.model.languages import TargetLanguages
 from deepwire.model.mixers.base import MixerSection, State, TokenMixer
 from deepwire.model.mixers.head_linear import HeadLinear, HeadNorm
+from deepwire.model.past import Past
 from deepwire.ops.dropout import Dropout
 from deepwire.ops.linear_recurrence import linear_recurrence, sum_of_past
 
@@ -126,16 +127,14 @@ class MHPLSTM(TokenMixer):
         cell = self.cells.initial_cell(like).to(wide)
         return (nothing, cell.expand(rows, -1, -1))
 
-    def step(
-        self, x: Tensor, state: State, position: int, memory: Memory | None = None
-    ) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, state: State, past: Past, memory: Memory | None = None) -> tuple[Tensor, State]:
         """Read `[rows, 1, d]`."""
         by_head = self.input(x).view(-1, 1, self.heads, self.input_dim).permute(2, 1, 0, 3)
-        past, cell = (kept.transpose(0, 1).unsqueeze(1) for kept in state)
-        keep, update = self.cells.gates(by_head, past)
-        cell = update + keep * cell
+        sums, cell = (kept.transpose(0, 1).unsqueeze(1) for kept in state)
+        keep, update = self.cells.gates(by_head, sums)
+        cell = torch.addcmul(update, keep, cell)
         mixed = self.cells.let_out(by_head, cell).permute(2, 1, 0, 3).flatten(2)
-        following = tuple(each.squeeze(1).transpose(0, 1) for each in (past + by_head, cell))
+        following = tuple(each.squeeze(1).transpose(0, 1) for each in (sums + by_head, cell))
         return self.output(mixed), following
 
 

@@ -17,7 +17,9 @@ from torch.nn import functional
 from deepwire.model.context import Side
 from deepwire.model.cross_attention import Memory
 from deepwire.model.mixers.base import MixerSection, State, TokenMixer
+from deepwire.model.past import Past
 from deepwire.ops.dropout import dropout
+from deepwire.ops.packed_linear import Pack, PackedLinear
 
 GateNorm = Literal["separate", "joint"]
 CandidateActivation = Literal["tanh", "relu", "gelu"]
@@ -48,6 +50,29 @@ class Product(NamedTuple):
         """Apply it to the last axis, in the weight's type."""
         return functional.linear(x.to(self.weight.dtype), self.weight, self.bias)
 
+    def onto(self, given: Tensor, x: Tensor) -> Tensor:
+        """Add it, without bias, to `given`; both `[rows, out]`."""
+        return torch.addmm(given, x.to(given.dtype), self.weight.t())
+
+
+class PackedProduct(NamedTuple):
+    """The same with a weight that is laid out for decoding, which reads numbers of type `dtype`."""
+
+    linear: PackedLinear
+    dtype: torch.dtype
+
+    def of(self, x: Tensor) -> Tensor:
+        """Apply it to the last axis."""
+        mapped: Tensor = self.linear(x.to(self.dtype))
+        return mapped
+
+    def onto(self, given: Tensor, x: Tensor) -> Tensor:
+        """Add it to `given`; both `[rows, out]`."""
+        return given + self.of(x)
+
+
+AnyProduct = Product | PackedProduct
+
 
 class Cell(nn.Module, ABC):
     """One step of a recurrence, as two linear maps and what is done with their results.
@@ -70,7 +95,7 @@ class Cell(nn.Module, ABC):
         """The maps of the input and of the previous output."""
 
     @abstractmethod
-    def forward(self, given: Tensor, state: State, recurrent: Product, kept: Tensor | None) -> State:
+    def forward(self, given: Tensor, state: State, recurrent: AnyProduct, kept: Tensor | None) -> State:
         """The next state.
 
         Args:
@@ -92,6 +117,15 @@ class RecurrentMixer(TokenMixer):
         super().__init__()
         self.cell = cell
         self.initial = nn.Parameter(torch.zeros(cell.leaves, cell.dim))
+        self.packed: tuple[AnyProduct, AnyProduct] | None = None
+
+    def pack(self, make: Pack) -> None:
+        """Step with maps laid out for decoding from now on, made of the cell's once instead of every step."""
+        read, recurrent = (
+            PackedProduct(make(product.weight, product.bias), product.weight.dtype)
+            for product in self.cell.products()
+        )
+        self.packed = (read, recurrent)
 
     def parallel(self, x: Tensor, padding: Tensor | None, memory: Memory | None = None) -> Tensor:
         """Run over `[B, T, d_in]`, giving `[B, T, d]`; padding on the right is seen by nobody before it."""
@@ -120,11 +154,9 @@ class RecurrentMixer(TokenMixer):
         wide = torch.promote_types(like.dtype, torch.float32)
         return tuple(leaf.expand(rows, -1) for leaf in self.initial.to(wide).unbind(0))
 
-    def step(
-        self, x: Tensor, state: State, position: int, memory: Memory | None = None
-    ) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, state: State, past: Past, memory: Memory | None = None) -> tuple[Tensor, State]:
         """One step of the cell on `[rows, 1, d_in]`."""
-        read, recurrent = self.cell.products()
+        read, recurrent = self.packed or self.cell.products()
         following = self.cell(read.of(x[:, 0]), state, recurrent, self._kept(x.size(0)))
         return following[0].unsqueeze(1).to(x.dtype), following
 

@@ -12,10 +12,8 @@ from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.linear import Linear
 from deepwire.model.mixers.base import MixerSection, State, TokenMixer
+from deepwire.model.past import Past, Slots
 from deepwire.ops.attention import attention
-
-# Keys and values of so many further positions are allocated at a time while decoding.
-_GROWTH = 16
 
 
 class SelfAttentionConfig(MixerSection):
@@ -51,13 +49,16 @@ class RelativeKeys(nn.Module):
         self.past, self.future = past, future
         self.table = nn.Parameter(torch.empty(past + future + 1, dim))
 
-    def forward(self, query: Tensor, keys: int, first: int = 0) -> Tensor:
-        """Bias `[B, H, T, S]` of queries `[B, H, T, h]` at positions first, first + 1, ... to S keys."""
-        positions = torch.arange(first, first + query.size(-2), device=query.device)
-        distance = torch.arange(keys, device=query.device) - positions.unsqueeze(1)
+    def forward(self, query: Tensor, distance: Tensor) -> Tensor:
+        """Bias `[B, H, T, S]` of queries `[B, H, T, h]` to S keys.
+
+        Args:
+            query: Not scaled.
+            distance: Position of each key minus that of the query, broadcastable to `[B, H, T, S]`.
+        """
         index = distance.clamp(-self.past, self.future) + self.past
         by_distance = (query * query.size(-1) ** -0.5) @ self.table.t().to(query.dtype)
-        bias: Tensor = by_distance.gather(-1, index.expand(*query.shape[:2], -1, -1))
+        bias: Tensor = by_distance.gather(-1, index.expand(*query.shape[:-1], -1))
         return bias
 
 
@@ -65,7 +66,7 @@ class SelfAttention(TokenMixer):
     """softmax(Q K^T / sqrt(h)) V over the own sequence (Vaswani et al. 2017, section 3.2).
 
     Queries, keys and values come from one product. A decoder sees itself and the past only.
-    The state while decoding is (K, V), each `[rows, H, capacity, h]`.
+    The state while decoding is `Slots` of keys and values, `[groups, 2, H, capacity, h]`.
     """
 
     def __init__(self, context: StackContext, relative: RelativeKeys | None) -> None:
@@ -81,37 +82,32 @@ class SelfAttention(TokenMixer):
         query, key, value = self._project(x)
         bias = padding
         if self.relative is not None:
-            bias = self.relative(query, x.size(1))
+            positions = torch.arange(x.size(1), device=x.device)
+            bias = self.relative(query, positions - positions.unsqueeze(1))
             bias = bias if padding is None else bias + padding
         drop = self.dropout if self.training else 0.0
         return self._join(attention(query, key, value, bias=bias, causal=self.causal, dropout=drop))
 
     def init_state(self, rows: int, like: Tensor) -> State:
         """No positions yet."""
-        empty = like.new_empty(rows, self.heads, 0, like.size(-1) // self.heads)
-        return (empty, empty)
+        return Slots(like.new_empty(rows, 2, self.heads, 0, like.size(-1) // self.heads))
 
-    def step(
-        self, x: Tensor, state: State, position: int, memory: Memory | None = None
-    ) -> tuple[Tensor, State]:
+    def step(self, x: Tensor, state: State, past: Past, memory: Memory | None = None) -> tuple[Tensor, State]:
         """Attend from `[rows, 1, d]` to itself and the positions before."""
-        query, key, value = self._project(x)
-        keys, values = (self._with_room(kept, position) for kept in state)
-        keys[:, :, position] = key[:, :, 0]
-        values[:, :, position] = value[:, :, 0]
-        seen = position + 1
-        bias = None if self.relative is None else self.relative(query, seen, first=position)
-        mixed = attention(query, keys[:, :, :seen], values[:, :, :seen], bias=bias, causal=False)
-        return self._join(mixed), (keys, values)
-
-    @staticmethod
-    def _with_room(kept: Tensor, position: int) -> Tensor:
-        rows, heads, capacity, dim = kept.shape
-        if position < capacity:
-            return kept
-        grown = kept.new_empty(rows, heads, capacity + _GROWTH, dim)
-        grown[:, :, :capacity] = kept
-        return grown
+        (store,) = state
+        used, width = past.used, past.width
+        # The rows of a group become queries to one store: `[groups, H, width, h]`, and keys and values alike.
+        both = self.query_key_value(x).view(-1, width, 3, self.heads, store.size(-1))
+        store[:, :, :, used - width : used] = both[:, :, 1:].permute(0, 2, 3, 1, 4)
+        query = both[:, :, 0].transpose(1, 2)
+        keys, values = store[:, :, :, :used].unbind(1)
+        bias = past.bias
+        if self.relative is not None:
+            relative = self.relative(query, past.distance(x.device))
+            bias = relative if bias is None else relative + bias
+        mixed = attention(query, keys, values, bias=bias, causal=False, finite=True)
+        joined: Tensor = self.output(mixed.transpose(1, 2).reshape(x.shape))
+        return joined, state
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value = self.query_key_value(x).unflatten(-1, (3, self.heads, -1)).unbind(2)

@@ -1,0 +1,143 @@
+"""What a step of decoding costs as the translation grows longer, with each mixer in the decoder.
+
+    python benchmarks/decoding_length.py [--length 1000] [--mixers self_attention mhplstm ...] [--rounds 2]
+
+The decoders have the layers of the base Transformer and random weights; only the mixer changes. A search runs
+to the full length, and the CPU time of every step is taken: sentences of n subwords cost what the first n
+steps cost. Mixers take turns in each round, and of the rounds the shortest time of each step counts, as other
+work on the machine can only add to it. Writes a Markdown table and the raw figures under benchmarks/results/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import machine
+import torch
+from decoding_speed import RANDOM, end_late, random_model
+from torch import Tensor
+
+from deepwire.data.vocabulary import EOS
+from deepwire.decoding.config import DecodingConfig
+from deepwire.decoding.search import search
+from deepwire.errors import DeepwireError
+from deepwire.model.state import DecoderState
+from deepwire.model.translator import TranslationModel
+from deepwire.ops.precision import set_fp32_matmul
+
+HERE = Path(__file__).resolve().parent
+MIXERS = ("self_attention", "mhplstm", "average_attention")
+
+
+class Timed:
+    """A model that notes the CPU time at the beginning of every step."""
+
+    def __init__(self, model: TranslationModel) -> None:
+        self.model, self.times = model, list[float]()
+
+    def start(self, source: Tensor, max_length: int) -> DecoderState:
+        self.times.clear()
+        return self.model.start(source, max_length)
+
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        self.times.append(time.process_time())
+        return self.model.step(tokens, state)
+
+    def steps(self) -> list[float]:
+        """Seconds of each step but the last, the search around it included."""
+        return [after - before for before, after in zip(self.times, self.times[1:], strict=False)]
+
+
+def main() -> None:
+    options = arguments()
+    torch.set_num_threads(options.threads)
+    set_fp32_matmul("auto")
+    try:
+        models = {name: model_of(name, options) for name in options.mixers}
+    except DeepwireError as error:
+        sys.exit(f"error: {error}")
+    generator = torch.Generator().manual_seed(1)
+    words = torch.randint(
+        EOS + 2, options.vocabulary_size, (options.batch, options.source), generator=generator
+    )
+    words[:, -1] = EOS
+    best: dict[str, list[float]] = {}
+    for number in range(options.rounds):
+        names = list(models)
+        for name in names if number % 2 == 0 else reversed(names):
+            timed = Timed(models[name])
+            config = DecodingConfig(beam=options.beam, length_penalty=0)
+            search(timed, words, [options.length] * options.batch, config, range(options.batch))
+            steps = timed.steps()
+            best[name] = [min(pair) for pair in zip(best.get(name, steps), steps, strict=True)]
+            print(name, f"{sum(steps):.2f} s", flush=True)
+    print(write_results(best, options))
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--mixers", nargs="+", default=list(MIXERS), help="of the decoder")
+    parser.add_argument("--length", type=int, default=1000, help="subwords of the translation")
+    parser.add_argument("--source", type=int, default=16, help="subwords of the source")
+    parser.add_argument("--beam", type=int, default=4)
+    parser.add_argument("--batch", type=int, default=1, help="sentences")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--recipe", default=RANDOM[0])
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes to that recipe")
+    parser.add_argument("--vocabulary-size", type=int, default=RANDOM[1])
+    parser.add_argument("--results", type=Path, default=HERE / "results")
+    parser.add_argument("--note", help="a remark for the results")
+    return parser.parse_args()
+
+
+def model_of(mixer: str, options: argparse.Namespace) -> TranslationModel:
+    """Random weights that never end a translation before its limit."""
+    settings = [*options.set, f"model.decoder.mixer={mixer}"]
+    model = random_model(options.recipe, settings, options.vocabulary_size)
+    end_late(model)
+    return model
+
+
+def write_results(best: Mapping[str, Sequence[float]], options: argparse.Namespace) -> str:
+    figures = machine.description() | {"threads": options.threads}
+    count = options.length
+    places = sorted({place for place in (10, 30, 100, 300, 1000, 3000, count) if place <= count})
+    lines = [
+        f"# Decoding by length, {figures['date']}",
+        "",
+        f"{options.recipe}, {options.vocabulary_size} words, batch {options.batch}, beam {options.beam}: "
+        "milliseconds of CPU time of a step at this position, and sentences of this length by second.",
+        "",
+        "| subwords |" + "".join(f" {name}: a step | sentences/s |" for name in best),
+        "|---|" + "---|---|" * len(best),
+    ]
+    for place in places:
+        line = f"| {place} |"
+        for steps in best.values():
+            # The mean of a tenth of the positions before it: single steps also find room for more.
+            around = steps[max(0, place - max(1, place // 10)) : place]
+            line += f" {1000 * sum(around) / len(around):.2f} | {options.batch / sum(steps[:place]):.3f} |"
+        lines.append(line)
+    if options.note:
+        lines += ["", options.note]
+    table = "\n".join(lines) + "\n"
+    options.results.mkdir(parents=True, exist_ok=True)
+    stem = options.results / f"decoding_length_{options.batch}x{options.beam}_{figures['date']}"
+    kept = {key: value for key, value in vars(options).items() if key != "results"}
+    record = {"machine": figures, "options": kept, "seconds_of_steps": best}
+    Path(f"{stem}.md").write_text(table)
+    Path(f"{stem}.json").write_text(json.dumps(record) + "\n")
+    return table
+
+
+if __name__ == "__main__":
+    main()

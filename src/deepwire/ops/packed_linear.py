@@ -1,0 +1,192 @@
+"""Linear maps for decoding: products with few rows, and weights of fewer bits where asked for.
+
+A step of a search multiplies every weight by a few rows only, so most of its time goes into reading weights,
+and the library behind `nn.Linear` is made for many rows (docs/decoding.md, "How it is fast"). None of these
+maps has parameters: they are made from the weights of a model that learns no more.
+"""
+
+from __future__ import annotations
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Literal, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+Packing = Literal["none", "fp16", "int8"]
+"""Number format of packed weights: that of the model as it is, half precision, or bytes."""
+
+# Up to so many rows the transposed product is faster on a CPU.
+_FEW = 16
+# From so many outputs on, the time that oneDNN takes to be called is worth it.
+_WIDE = 4096
+# Weights from which on kernels for fewer bits are faster: each call takes five times as long to begin.
+_LARGE: Mapping[str, int] = {"fp16": 2**19, "int8": 2**18}
+_LARGEST_HALF = 65504.0
+# Seven bits with zero in the middle: kernels for CPUs without units for bytes add two products in 16 bits,
+# which the eighth bit would overflow.
+_LEVELS, _ZERO = 63, 64
+_LEAST = 1e-30
+
+
+class PackedLinear(nn.Module, ABC):
+    """y = W x + b without gradient; maps `[..., inputs]` to `[..., outputs]`, both float32."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__()
+        self.outputs, self.inputs = weight.shape
+        self._bias = None if bias is None else bias.detach()
+
+    @abstractmethod
+    def forward(self, x: Tensor) -> Tensor:
+        """Map `[..., inputs]` to `[..., outputs]`."""
+
+    def extra_repr(self) -> str:
+        """Show the measures when printed."""
+        return f"inputs={self.inputs}, outputs={self.outputs}"
+
+
+class PlainLinear(PackedLinear):
+    """The product of `nn.Linear`, in the type of the weights; as (W x^T)^T where a CPU is given few rows."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight, bias)
+        self._weight = weight.detach().contiguous()
+        self._column = None if self._bias is None else self._bias.unsqueeze(1)
+        self._few = _FEW * self.inputs if weight.device.type == "cpu" else 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the base class."""
+        if x.numel() > self._few:
+            return functional.linear(x, self._weight, self._bias)
+        columns = x.reshape(-1, self.inputs).t()
+        if self._column is None:
+            y = torch.mm(self._weight, columns)
+        else:
+            y = torch.addmm(self._column, self._weight, columns)
+        return y.t().reshape(*x.shape[:-1], self.outputs)
+
+
+class BlockedLinear(PackedLinear):
+    """The same in the layout of oneDNN: for wide maps, and on CPUs only."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight, bias)
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the base class."""
+        y: Tensor = torch.ops.mkldnn._linear_pointwise.default(x, self._weight, self._bias, "none", [], "")
+        return y
+
+
+class HalfLinear(PackedLinear):
+    """Weights in half precision, all else in float32: every weight errs by at most a 2048th of itself.
+
+    Raises:
+        ValueError: A weight is too large for half precision.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight, bias)
+        if not bool(weight.abs().max() <= _LARGEST_HALF):
+            raise ValueError(f"weights above {_LARGEST_HALF:.0f} do not fit half precision")
+        self._packed = torch.ops.quantized.linear_prepack_fp16(weight, self._bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the base class."""
+        y: Tensor = torch.ops.quantized.linear_dynamic_fp16.default(x, self._packed)
+        return y
+
+
+class ByteLinear(PackedLinear):
+    """Weights in 8 bits, inputs in 7 bits, sums in 32 bits.
+
+    Each output has its own scale of weights, and each row its own scale of inputs, so that a row's result
+    does not depend on the rows beside it.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight, bias)
+        scale = weight.abs().amax(1).clamp(min=_LEAST) / 127
+        zero = torch.zeros(self.outputs, dtype=torch.int64)
+        with warnings.catch_warnings():
+            # torch means to give up tensors of this kind one day; the kernels take no other.
+            warnings.simplefilter("ignore", UserWarning)
+            bytes_ = torch.quantize_per_channel(weight, scale.double(), zero, 0, torch.qint8)
+        self._packed = torch.ops.quantized.linear_prepack(bytes_, None)
+        self._shift = torch.zeros(self.outputs) if self._bias is None else self._bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the base class."""
+        scale = x.abs().amax(-1, keepdim=True).clamp_(min=_LEAST)
+        y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default(
+            x / scale, 1 / _LEVELS, _ZERO, self._packed
+        )
+        return torch.addcmul(self._shift, y, scale, out=y)
+
+
+Pack = Callable[[Tensor, Tensor | None], PackedLinear]
+"""Makes a packed map of weight `[outputs, inputs]` and bias `[outputs]`, or no bias."""
+
+
+@runtime_checkable
+class Packs(Protocol):
+    """A module that uses weights otherwise than by calling an `nn.Linear`, and packs them itself."""
+
+    def pack(self, make: Pack) -> None:
+        """Use maps made by `make` from now on."""
+        ...
+
+
+def has_kernels(packing: Packing) -> bool:
+    """Whether this CPU and this build of torch can multiply weights of that format."""
+    return packing == "none" or "fbgemm" in torch.backends.quantized.supported_engines
+
+
+def pack_linears(module: nn.Module, packing: Packing) -> None:
+    """Replace every linear map in `module`, in place; it cannot be trained or saved afterwards.
+
+    Raises:
+        ValueError: There are no kernels for that number format, or a weight does not fit it.
+    """
+    if not has_kernels(packing):
+        raise ValueError(f"this CPU, or this build of torch, has no kernels for {packing}")
+    with torch.no_grad():
+        _replace(module, _PACKERS[packing])
+
+
+def _as_it_is(weight: Tensor, bias: Tensor | None) -> PackedLinear:
+    """Number format unchanged; the layout of oneDNN where it is the faster one."""
+    blocks = (
+        weight.device.type == "cpu"
+        and weight.dtype == torch.float32
+        and weight.size(0) >= _WIDE
+        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    )
+    return BlockedLinear(weight, bias) if blocks else PlainLinear(weight, bias)
+
+
+def _as_half(weight: Tensor, bias: Tensor | None) -> PackedLinear:
+    return HalfLinear(weight, bias) if weight.numel() >= _LARGE["fp16"] else _as_it_is(weight, bias)
+
+
+def _as_bytes(weight: Tensor, bias: Tensor | None) -> PackedLinear:
+    return ByteLinear(weight, bias) if weight.numel() >= _LARGE["int8"] else _as_it_is(weight, bias)
+
+
+_PACKERS: Mapping[Packing, Pack] = {"none": _as_it_is, "fp16": _as_half, "int8": _as_bytes}
+
+
+def _replace(module: nn.Module, make: Pack) -> None:
+    if isinstance(module, Packs):
+        module.pack(make)
+        return
+    for name, child in module.named_children():
+        if isinstance(child, nn.Linear):
+            setattr(module, name, make(child.weight, child.bias))
+        else:
+            _replace(child, make)

@@ -1,0 +1,92 @@
+"""Hypotheses that share what they have read: whatever is reordered, each sees its own past and no other."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from socket_checks import SIZE, small_model
+
+from deepwire.model.past import Slots
+from deepwire.model.state import DecoderState
+from deepwire.model.translator import TranslationModel
+
+SOURCE = torch.tensor([[4, 9, 5, 17, 2], [8, 6, 2, 0, 0], [11, 2, 0, 0, 0]])
+MIXERS = {
+    "absolute": {},
+    "relative": {"decoder": {"mixer": {"type": "self_attention", "relative": 3}}},
+    "recurrent": {"decoder": {"mixer": "mhplstm"}},
+}
+
+
+def walk(
+    model: TranslationModel, width: int, steps: int, restless: float, seed: int
+) -> tuple[DecoderState, list[int]]:
+    """Random steps and reorderings of double-precision hypotheses, each compared with the full pass.
+
+    Returns the last state, and the capacity of the stores at each step.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    source, capacities = SOURCE, []
+    with torch.no_grad():
+        state = model.start(source, steps)
+        read = torch.ones(len(source), 1, 1, dtype=torch.int64)
+        found, state = model.step(read.flatten(), state)
+        state, read = state.expand(width), read.expand(-1, width, -1)
+        for step in range(1, steps):
+            if torch.rand((), generator=generator) < restless:
+                parents = torch.randint(width, (len(source), width), generator=generator)
+                state = state.take((torch.arange(len(source)).unsqueeze(1) * width + parents).flatten())
+                read = read.gather(1, parents.unsqueeze(2).expand_as(read))
+            if step == steps // 2:
+                kept = torch.tensor([2, 0])
+                state, source, read = state.keep(kept), source[kept], read[kept]
+            tokens = torch.randint(4, SIZE, (len(source), width, 1), generator=generator)
+            read = torch.cat([read, tokens], 2)
+            found, state = model.step(tokens.flatten(), state)
+            capacities.append(state.past.capacity)
+            if step % 5 == 0 or step == steps - 1:
+                full = model.log_probs(source.repeat_interleave(width, 0), read.flatten(0, 1))[:, -1]
+                torch.testing.assert_close(found, full, rtol=1e-9, atol=1e-9)
+    return state, capacities
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+@given(
+    width=st.integers(1, 5),
+    steps=st.integers(2, 40),
+    restless=st.sampled_from([0.0, 0.3, 1.0]),
+    seed=st.integers(0, 2**16),
+)
+@settings(max_examples=8, deadline=None)
+def test_each_row_sees_its_own_past(mixer: str, width: int, steps: int, restless: float, seed: int) -> None:
+    """Rows begin as one, are reordered with and without repetition, and sentences leave."""
+    model = double(MIXERS[mixer])
+    walk(model, width, steps, restless, seed)
+
+
+def double(changes: dict[str, object]) -> TranslationModel:
+    model = small_model({"max_length": 64, **changes}).double()
+    return model.eval()
+
+
+def test_a_reordering_moves_no_keys() -> None:
+    """Only what says which slots a row sees is made anew."""
+    model = double({})
+    with torch.no_grad():
+        _, state = model.step(torch.tensor([1, 1, 1]), model.start(SOURCE, 9))
+        before = state.expand(4)
+        after = before.take(torch.tensor([1, 0, 3, 3, 4, 4, 4, 4, 9, 8, 11, 11]))
+    stores = [state.store for state in before.states if isinstance(state, Slots)]
+    assert stores
+    for old, new in zip(before.states, after.states, strict=True):
+        assert new is old
+    assert all(memory is kept for memory, kept in zip(before.memory, after.memory, strict=True))
+
+
+def test_slots_that_nobody_sees_make_room() -> None:
+    """Hypotheses that always descend from one keep a store that grows with the text, not with the beam."""
+    lively, idle = (walk(double({}), 4, 60, restless, 1)[1][-1] for restless in (1.0, 0.0))
+    assert lively <= 128
+    assert idle >= 4 * 59

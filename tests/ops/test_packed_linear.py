@@ -1,0 +1,99 @@
+"""Packed linear maps against the product that they stand for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional
+
+from deepwire.ops.packed_linear import (
+    BlockedLinear,
+    ByteLinear,
+    HalfLinear,
+    PackedLinear,
+    PlainLinear,
+    has_kernels,
+    pack_linears,
+)
+
+# The error of one product, in units of the root mean square of the results.
+ERRORS = {PlainLinear: 1e-5, BlockedLinear: 1e-5, HalfLinear: 2e-3, ByteLinear: 3e-2}
+LARGE = {"none": {BlockedLinear, PlainLinear}, "fp16": {HalfLinear}, "int8": {ByteLinear}}
+needs_kernels = pytest.mark.skipif(not has_kernels("int8"), reason="no kernels on this CPU")
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", ERRORS)
+@given(
+    rows=st.integers(1, 40),
+    inputs=st.integers(1, 70),
+    outputs=st.integers(1, 90),
+    scale=st.sampled_from([1e-3, 1.0, 50.0]),
+    biased=st.booleans(),
+    seed=st.integers(0, 2**16),
+)
+@settings(max_examples=15, deadline=None)
+def test_close_to_the_product(
+    kind: type, rows: int, inputs: int, outputs: int, scale: float, biased: bool, seed: int
+) -> None:
+    """At all sizes and scales; a bias is exact."""
+    torch.manual_seed(seed)
+    weight, x = torch.randn(outputs, inputs) * 0.3, torch.randn(rows, 1, inputs) * scale
+    bias = torch.randn(outputs) if biased else None
+    with torch.no_grad():
+        found = kind(weight, bias)(x)
+    wanted = functional.linear(x.double(), weight.double())
+    allowed = ERRORS[kind] * 0.3 * scale * inputs**0.5 * 4 + 1e-6
+    exact = wanted if bias is None else wanted + bias.double()
+    assert found.shape == (rows, 1, outputs)
+    assert (found - exact).abs().max() <= allowed
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", ERRORS)
+def test_a_row_does_not_depend_on_the_others(kind: type) -> None:
+    """A loud row takes no precision from a quiet one, few rows or many; bytes are the same to the bit."""
+    torch.manual_seed(1)
+    packed = kind(torch.randn(33, 64), torch.randn(33))
+    quiet, loud = torch.randn(1, 64) * 1e-3, torch.randn(39, 64) * 1e3
+    with torch.no_grad():
+        together, alone = packed(torch.cat([quiet, loud]))[:1], packed(quiet)
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-7)
+    assert kind is not ByteLinear or torch.equal(together, alone)
+
+
+@needs_kernels
+@pytest.mark.parametrize("kind", ERRORS)
+def test_zeros_give_the_bias(kind: type) -> None:
+    bias = torch.randn(5)
+    with torch.no_grad():
+        assert torch.equal(kind(torch.randn(5, 8), bias)(torch.zeros(2, 8)), bias.expand(2, -1))
+        assert torch.equal(kind(torch.zeros(5, 8), None)(torch.randn(2, 8)), torch.zeros(2, 5))
+
+
+@needs_kernels
+@pytest.mark.parametrize("weight", [1e5, float("nan")])
+def test_what_does_not_fit_half_precision_is_refused(weight: float) -> None:
+    with pytest.raises(ValueError, match="do not fit half precision"):
+        HalfLinear(torch.full((2, 2), weight), None)
+
+
+@needs_kernels
+@pytest.mark.parametrize("packing", ["none", "fp16", "int8"])
+def test_every_map_of_a_module_is_replaced(packing: str) -> None:
+    torch.manual_seed(1)
+    module = nn.Sequential(
+        nn.Linear(8, 16), nn.ReLU(), nn.Sequential(nn.Linear(16, 2**15, bias=False), nn.Linear(2**15, 20))
+    )
+    x = torch.randn(3, 8)
+    with torch.no_grad():
+        before = module(x)
+        pack_linears(module, packing)
+        torch.testing.assert_close(module(x), before, atol=0.05, rtol=0.05)
+    small, *large = (each for each in module.modules() if isinstance(each, PackedLinear))
+    assert isinstance(small, PlainLinear)
+    assert {type(each) for each in large} == LARGE[packing]
+    assert not list(module.parameters())
