@@ -56,12 +56,13 @@ def build_model(
             f"{target_vocabulary} entries",
             "set data.vocabulary.joint=true, or model.embeddings.tie=output",
         )
-    source_table = TokenTable(source_vocabulary, config.d_model, pad_id)
-    shared = tie in ("all", "inputs")
-    target_table = source_table if shared else TokenTable(target_vocabulary, config.d_model, pad_id)
     contexts = config.contexts(targets)
     encoder, decoder = build_stacks(config, contexts)
-    width = decoder.connection.result_width(config.d_model)
+    source_dim, target_dim = contexts["encoder"].dim, contexts["decoder"].dim
+    source_table = TokenTable(source_vocabulary, source_dim, pad_id)
+    shared = tie in ("all", "inputs")
+    target_table = source_table if shared else TokenTable(target_vocabulary, target_dim, pad_id)
+    width = decoder.connection.result_width(target_dim)
     tied = tie in ("all", "output")
     output_table = target_table if tied else TokenTable(target_vocabulary, width, pad_id)
     language = _language_embeddings(config, targets)
@@ -74,7 +75,7 @@ def build_model(
         decoder,
         OutputHead(output_table, bias=config.bias.output, fusion=decoder.fusion, languages=biases),
         targets,
-        _transform(config, targets, encoder.connection.result_width(config.d_model)),
+        _transform(config, targets, encoder.connection.result_width(source_dim)),
     )
     initialize(model, config.initialization)
     return model
@@ -84,8 +85,8 @@ def build_stacks(config: ModelConfig, contexts: Mapping[Side, StackContext]) -> 
     """Build encoder and decoder; `ValueError` where a socket does not fit the others."""
     encoder = _stack(config.encoder, contexts["encoder"])
     decoder = _stack(config.decoder, contexts["decoder"])
-    dim = config.d_model
-    given, wanted = encoder.connection.result_width(dim), decoder.connection.memory_width(dim)
+    source_dim, dim = contexts["encoder"].dim, contexts["decoder"].dim
+    given, wanted = encoder.connection.result_width(source_dim), decoder.connection.memory_width(source_dim)
     if given != wanted:
         raise ValueError(
             f"encoder.connection {config.encoder.connection.type} gives vectors of width {given}, "
@@ -154,7 +155,7 @@ def _language_embeddings(
     if targets is not None:
         for side in made:
             if wanted in (side, "both"):
-                made[side] = LanguageEmbedding(targets, config.d_model)
+                made[side] = LanguageEmbedding(targets, config.size(side)[0])
     if wanted == "both" and config.embeddings.tie in ("all", "inputs"):
         made["decoder"] = made["encoder"]
     return made
@@ -173,8 +174,8 @@ def _embedding(
     starts_with_end = context.side == "decoder" and config.embeddings.start == "eos"
     return Embedding(
         table,
-        (stack.positions or config.positions).build(config.d_model, config.max_length),
-        scale=config.d_model**0.5 if scaled else 1.0,
+        (stack.positions or config.positions).build(context.dim, config.max_length),
+        scale=context.dim**0.5 if scaled else 1.0,
         norm=context.norm() if config.embeddings.norm else None,
         dropout=config.dropout.embedding,
         read_as=(BOS_ID, EOS_ID) if starts_with_end else None,

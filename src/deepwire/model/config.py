@@ -26,6 +26,9 @@ from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.positions import PositionsConfig, SinusoidalConfig
 
 
+_SIDES: tuple[Side, Side] = ("encoder", "decoder")
+
+
 class BiasConfig(Section):
     """Which linear maps have a bias."""
 
@@ -36,10 +39,19 @@ class BiasConfig(Section):
     output: bool = Field(True, description="output projection (Neutron: true, fairseq: false)")
 
 
+class SizeConfig(Section):
+    """Measures of one side where they are not those of the model; what is not given is as in the model."""
+
+    d_model: Count | None = Field(None, ge=1, description="width of the stream and of the embedding")
+    heads: int | None = Field(None, ge=1, description="attention heads; they divide d_model")
+    feed_forward: Count | None = Field(None, ge=1, description="inner width of feed-forward and hidden parts")
+
+
 class StackConfig(Section):
     """One stack: its depth and its four sockets."""
 
     layers: int = Field(6, ge=1, description="number of layers")
+    size: SizeConfig = Field(SizeConfig(), description="widths of this side, where they differ")
     positions: PositionsConfig | None = Field(None, description="of this side; model.positions without it")
     scale_embedding: bool | None = Field(
         None, description="of this side: multiply by the square root of d_model; embeddings.scale without it"
@@ -77,12 +89,20 @@ class ModelConfig(Section):
 
     @model_validator(mode="after")
     def _fits(self) -> ModelConfig:
-        if self.d_model % self.heads:
-            raise ValueError(f"heads: {self.heads} heads do not divide d_model {self.d_model}")
-        if self.d_model % 2:
-            raise ValueError(f"d_model must be even, not {self.d_model}")
-        if self.activation == "glu" and self.feed_forward % 2:
-            raise ValueError(f"feed_forward must be even with GLU, not {self.feed_forward}")
+        for side in _SIDES:
+            d_model, heads, feed_forward = self.size(side)
+            where = f"{side}: " if self.stack(side).size != SizeConfig() else ""
+            if d_model % heads:
+                raise ValueError(f"{where}heads: {heads} heads do not divide d_model {d_model}")
+            if d_model % 2:
+                raise ValueError(f"{where}d_model must be even, not {d_model}")
+            if self.activation == "glu" and feed_forward % 2:
+                raise ValueError(f"{where}feed_forward must be even with GLU, not {feed_forward}")
+        if self.size("encoder")[0] != self.size("decoder")[0] and self.embeddings.tie in ("all", "inputs"):
+            raise ValueError(
+                f"embeddings.tie: {self.embeddings.tie} needs one width, but encoder and decoder have "
+                f"{self.size('encoder')[0]} and {self.size('decoder')[0]}; tie output or none"
+            )
         if self.languages.output_bias and not self.bias.output:
             raise ValueError("languages.output_bias: each language's own bias needs bias.output: true")
         self._check_sockets()
@@ -101,21 +121,26 @@ class ModelConfig(Section):
         """The stack of one side."""
         return self.encoder if side == "encoder" else self.decoder
 
+    def size(self, side: Side) -> tuple[int, int, int]:
+        """d_model, heads and feed_forward of one side."""
+        own = self.stack(side).size
+        return own.d_model or self.d_model, own.heads or self.heads, own.feed_forward or self.feed_forward
+
     def contexts(self, languages: TargetLanguages | None = None) -> dict[Side, StackContext]:
         """What the sockets of both stacks are told; the two share one pool of shared modules.
 
         `languages` are those that have parameters of their own, in a model of several.
         """
-        sides: tuple[Side, Side] = ("encoder", "decoder")
-        depth = {side: self.stack(side).layers for side in sides}
+        depth = {side: self.stack(side).layers for side in _SIDES}
+        sizes = {side: self.size(side) for side in _SIDES}
         encoder, decoder = (
             StackContext(
                 side=side,
-                dim=self.d_model,
+                dim=sizes[side][0],
                 layers=depth[side],
                 other_layers=depth["decoder" if side == "encoder" else "encoder"],
-                heads=self.heads,
-                feed_forward=self.feed_forward,
+                heads=sizes[side][1],
+                feed_forward=sizes[side][2],
                 activation=self.activation,
                 dropout=self.dropout,
                 norm_eps=self.norm_eps,
@@ -123,6 +148,6 @@ class ModelConfig(Section):
                 feed_forward_bias=self.bias.feed_forward,
                 languages=languages if self.languages.norm else None,
             )
-            for side in sides
+            for side in _SIDES
         )
-        return {"encoder": encoder, "decoder": replace(decoder, shared=encoder.shared)}
+        return {"encoder": encoder, "decoder": replace(decoder, shared=encoder.shared, memory=encoder.dim)}

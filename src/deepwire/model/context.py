@@ -69,6 +69,7 @@ class StackContext:
         shared: Modules that both stacks may own together.
         norm_style: Where the connection of this stack normalises; known to aggregations and fusions.
         mixer_input: Width of what the mixer reads; `dim` without it.
+        memory: Width of the encoder's stream, which a decoder reads; `dim` without it.
         languages: Whose norms are each target language's own; None: norms are the same for all.
     """
 
@@ -86,7 +87,13 @@ class StackContext:
     shared: SharedModules = field(default_factory=SharedModules)
     norm_style: NormStyle = "input"
     mixer_input: int | None = None
+    memory: int | None = None
     languages: TargetLanguages | None = None
+
+    @property
+    def memory_dim(self) -> int:
+        """Width of the encoder's stream."""
+        return self.memory or self.dim
 
     @property
     def causal(self) -> bool:

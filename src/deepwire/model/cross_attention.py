@@ -23,7 +23,7 @@ class Memory(NamedTuple):
 
 
 class CrossAttention(nn.Module):
-    """Multi-head attention with queries from the decoder and keys and values from the encoder.
+    """Multi-head attention with queries from the decoder and keys and values from the encoder, of any width.
 
     Vaswani et al. 2017, section 3.2.2; without residual and norm. Keys and values come from one product.
     """
@@ -33,7 +33,7 @@ class CrossAttention(nn.Module):
         self.heads, self.dropout = context.heads, context.dropout.attention
         dim, bias = context.dim, context.attention_bias
         self.query = Linear(dim, dim, bias=bias, role="cross_attention")
-        self.key_value = Linear(dim, 2 * dim, bias=bias, role="cross_attention", parts=2)
+        self.key_value = Linear(context.memory_dim, 2 * dim, bias=bias, role="cross_attention", parts=2)
         self.output = Linear(dim, dim, bias=bias, role="attention_output")
 
     def project(self, encoded: Tensor, bias: Tensor) -> Memory:

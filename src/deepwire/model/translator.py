@@ -165,8 +165,9 @@ class TranslationModel(nn.Module):
             results, bias = self._encode(source)
             memory = self.decoder.bind(results, bias)
         sentences = source.size(0)
-        # The encoder's results may be wider than the decoder's stream, of which mixers keep states.
-        states = self.decoder.init_states(sentences, results[0][..., : self.config.d_model])
+        # The encoder's results may have another width than the decoder's stream, of which mixers keep states.
+        like = results[0].new_empty(sentences, 1, self.config.size("decoder")[0])
+        states = self.decoder.init_states(sentences, like)
         return DecoderState(
             memory, states, Past(sentences), sentences, languages=None if self._targets is None else languages
         )

@@ -158,7 +158,7 @@ class GatedCrossAttention(CrossAttention):
     def __init__(self, context: StackContext) -> None:
         super().__init__(context)
         self.summary = CrossAttention(context)
-        self.block_norm, self.summary_norm = context.norm(), context.norm()
+        self.block_norm, self.summary_norm = (context.norm(context.memory_dim) for _ in range(2))
         self.gate = Gate(context.dim)
 
     def project(self, encoded: Tensor, bias: Tensor) -> Memory:

@@ -87,6 +87,11 @@ class DepthLSTMConfig(_DepthSection):
 
     def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
         """The connection of a whole stack."""
+        if "model" in (self.gate_scope, self.hidden_scope) and context.memory_dim != context.dim:
+            raise ValueError(
+                "decoder.connection: what both stacks share (scope: model) needs one width, not "
+                f"{context.memory_dim} and {context.dim}"
+            )
         return DepthLSTM(self, context, kinds)
 
 

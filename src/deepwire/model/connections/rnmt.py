@@ -5,6 +5,7 @@ The decoder of Chen et al. 2018 (The Best of Both Worlds) on a Transformer's enc
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import torch
@@ -42,11 +43,11 @@ class RNMTConfig(ConnectionSection):
 
 
 class ProjectedCrossAttention(CrossAttention):
-    """Cross-attention to W_p H, where H is the encoder's output and W_p `[d, d]` has no bias."""
+    """Cross-attention to W_p H, where H is the encoder's output and W_p has no bias."""
 
     def __init__(self, context: StackContext) -> None:
-        super().__init__(context)
-        self.projection = nn.Linear(context.dim, context.dim, bias=False)
+        super().__init__(replace(context, memory=context.dim))
+        self.projection = nn.Linear(context.memory_dim, context.dim, bias=False)
 
     def project(self, encoded: Tensor, bias: Tensor) -> Memory:
         """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`."""

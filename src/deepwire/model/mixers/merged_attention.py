@@ -45,11 +45,17 @@ class MergedAttention(TokenMixer):
         super().__init__()
         self.heads, self.dim, self.dropout = context.heads, context.dim, context.dropout.attention
 
-        def linear() -> nn.Linear:
-            return nn.Linear(context.dim, context.dim, bias=context.attention_bias)
+        def linear(width: int = context.dim) -> nn.Linear:
+            return nn.Linear(width, context.dim, bias=context.attention_bias)
 
+        if not own_value and context.memory_dim != context.dim:
+            raise ValueError(
+                "decoder.mixer: merged_attention averages with the value projection that reads the encoder, "
+                f"so both have one width, not {context.dim} and {context.memory_dim}; set average_value: own"
+            )
         # Apart, not one product: what Glorot's initialisation makes of a matrix depends on its shape.
-        self.query, self.key, self.value, self.output = linear(), linear(), linear(), linear()
+        self.query, self.key = linear(), linear(context.memory_dim)
+        self.value, self.output = linear(context.memory_dim), linear()
         self.average_value = linear() if own_value else None
 
     def project(self, encoded: Tensor, bias: Tensor) -> Memory:

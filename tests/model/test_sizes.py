@@ -1,0 +1,88 @@
+"""Encoder and decoder of different width in one model."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+from socket_checks import check_model
+
+import deepwire
+from deepwire.model.config import ModelConfig
+
+WIDE = {"d_model": 24, "heads": 3, "feed_forward": 40}
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder"),
+    [
+        ({}, {}),
+        ({"connection": "post_norm", "fusion": "transparent"}, {"fusion": {"type": "groups", "size": 1}}),
+        ({"connection": "depth_lstm"}, {"connection": "depth_lstm", "aggregation": "dlcl"}),
+        ({}, {"mixer": {"type": "merged_attention", "average_value": "own"}}),
+        ({"connection": "collaboration"}, {"connection": "collaboration"}),
+        ({}, {"mixer": "gru", "connection": "rnmt"}),
+        ({}, {"mixer": "mhplstm"}),
+    ],
+)
+def test_a_wide_encoder_with_a_narrow_decoder(encoder, decoder):
+    tie = "none" if decoder.get("connection") == "rnmt" else "output"
+    check_model({"encoder": {"size": WIDE, **encoder}, "decoder": decoder, "embeddings": {"tie": tie}})
+
+
+def test_a_wide_decoder_with_parameters_of_each_language():
+    check_model(
+        {
+            "decoder": {"size": WIDE},
+            "embeddings": {"tie": "none"},
+            "languages": {"norm": True, "transform": "identity", "embedding": "both"},
+        }
+    )
+
+
+def test_the_widths_are_where_they_belong():
+    settings = {"d_model": 16, "heads": 4, "feed_forward": 24, "embeddings": {"tie": "output"}}
+    model = deepwire.build(settings | {"encoder": {"layers": 1, "size": WIDE}, "decoder": {"layers": 1}}, 30)
+    shapes = {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    assert shapes["source_embedding.table.weight"] == (30, 24)
+    assert shapes["target_embedding.table.weight"] == (30, 16)
+    assert shapes["encoder.feed_forwards.0.input.weight"] == (40, 24)
+    assert shapes["decoder.crosses.0.key_value.weight"] == (32, 24)
+
+
+def test_sizes_of_a_side_that_equal_the_model_s_change_nothing():
+    plain = deepwire.build({"d_model": 16, "heads": 4, "feed_forward": 24}, 30)
+    same = {"size": {"d_model": 16, "heads": 4, "feed_forward": 24}}
+    written = deepwire.build(
+        {"d_model": 32, "heads": 8, "feed_forward": 99, "encoder": same, "decoder": same}, 30
+    )
+    count = sum(parameter.numel() for parameter in plain.parameters())
+    assert sum(parameter.numel() for parameter in written.parameters()) == count
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"encoder": {"size": WIDE}}, "embeddings.tie: all needs one width"),
+        ({"encoder": {"size": {"heads": 5}}}, "encoder: heads: 5 heads do not divide d_model 512"),
+        ({"decoder": {"size": {"d_model": 27, "heads": 3}}}, "decoder: d_model must be even, not 27"),
+        (
+            {
+                "encoder": {"size": WIDE, "connection": {"type": "depth_lstm", "gate_scope": "model"}},
+                "decoder": {"connection": {"type": "depth_lstm", "gate_scope": "model"}},
+                "embeddings": {"tie": "none"},
+            },
+            "share.*one width, not 24 and 512",
+        ),
+        (
+            {
+                "encoder": {"size": WIDE},
+                "decoder": {"mixer": "merged_attention"},
+                "embeddings": {"tie": "none"},
+            },
+            "average_value: own",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(settings, reason):
+    with pytest.raises(ValidationError, match=reason):
+        ModelConfig.model_validate(settings)
