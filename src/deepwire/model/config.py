@@ -25,7 +25,6 @@ from deepwire.model.mixers import MixerConfig
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.positions import PositionsConfig, SinusoidalConfig
 
-
 _SIDES: tuple[Side, Side] = ("encoder", "decoder")
 
 
