@@ -15,8 +15,11 @@ from deepwire.checkpoint.manifest import DamagedError, write_manifest
 from deepwire.checkpoint.store import load_model, save_model
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError, ResourceError
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
 from deepwire.model.translator import TranslationModel
 
+SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 16, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
 ModelMaker = Callable[..., TranslationModel]
 
 
@@ -42,6 +45,35 @@ def test_a_model_comes_back_as_it_was(
 def test_a_model_comes_in_the_number_format_asked_for(saved: Path) -> None:
     model = load_model(saved, "cpu", torch.bfloat16).model
     assert {value.dtype for value in model.parameters()} == {torch.bfloat16}
+
+
+def test_a_model_of_several_languages_comes_back_with_their_parameters(
+    tmp_path: Path, vocabularies: Vocabularies
+) -> None:
+    """Their names say how many there are; without names neither side is accepted."""
+    names = {"languages": ["cs", "de", "fr"], "directions": ["cs-de", "de-fr"], "tag": "none"}
+    config = {"norm": True, "transform": "identity", "embedding": "both", "output_bias": True}
+    model = build_model(
+        ModelConfig.model_validate({**SHAPE, "languages": config}),
+        vocabularies.source.size,
+        vocabularies.target.size,
+        languages=3,
+    )
+    save_model(tmp_path / "model", model, vocabularies, names)
+    loaded = load_model(tmp_path / "model")
+    assert loaded.languages == ("cs", "de", "fr")
+    assert loaded.model.languages == 3
+    found = dict(loaded.model.named_parameters())
+    assert all(torch.equal(value, found[name]) for name, value in model.named_parameters())
+    with pytest.raises(ValueError, match="must name the 3 languages"):
+        save_model(tmp_path / "other", model, vocabularies, {"languages": ["cs", "de"]})
+    record = json.loads((tmp_path / "model" / "config.json").read_text())
+    for key in names:
+        del record["metadata"][key]
+    (tmp_path / "model" / "config.json").write_text(json.dumps(record))
+    write_manifest(tmp_path / "model")
+    with pytest.raises(ModelError, match="parameters of each target language, but names no languages"):
+        load_model(tmp_path / "model")
 
 
 def test_a_moved_model_still_loads(saved: Path, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from socket_checks import LANGUAGES, SIZE, batch, check_model, language_tables, small_model
-from torch import Tensor
 from torch.nn import functional
 
 from deepwire.errors import UsageError
@@ -274,31 +273,6 @@ def test_threads_do_not_see_each_others_languages() -> None:
     assert wrong == []
 
 
-def test_recomputation_for_the_gradient_sees_the_languages() -> None:
-    """`torch.utils.checkpoint` with the languages set for the second pass, too."""
-    languages = TargetLanguages(3)
-    norm = LanguageNorm(5, 1e-6, languages)
-    x, spoken = torch.randn(2, 4, 5, requires_grad=True), torch.tensor([2, 0])
-
-    def gradient(kept: bool) -> Tensor:
-        norm.zero_grad()
-        with languages.of(spoken):
-            if kept:
-                y = norm(x)
-            else:
-                y = torch.utils.checkpoint.checkpoint(
-                    norm,
-                    x,
-                    use_reentrant=False,
-                    context_fn=lambda: (languages.of(spoken), languages.of(spoken)),
-                )
-        (y**2).sum().backward()
-        assert norm.weight.grad is not None
-        return norm.weight.grad.clone()
-
-    assert torch.equal(gradient(kept=False), gradient(kept=True))
-
-
 def test_group_ranges_keep_the_languages() -> None:
     """The model of some groups of the decoder has the same parameters of languages."""
     built = model("fused")
@@ -315,3 +289,15 @@ def test_the_parts_name_the_transform() -> None:
     counts = model().parameter_groups()
     assert counts["language transform"] == LANGUAGES * 16 * 16
     assert sum(counts.values()) == sum(parameter.numel() for parameter in model().parameters())
+
+
+@pytest.mark.parametrize("stacks", ["residual", "depth_lstm", "mhplstm", "recurrent", "collaboration"])
+def test_layers_that_are_computed_again_have_the_same_languages(stacks: str) -> None:
+    """Activation checkpointing: the second pass through a layer is long after the first."""
+    gradients = []
+    for recomputes in (False, True):
+        built = model(stacks).train()
+        built.encoder.recomputes = built.decoder.recomputes = recomputes
+        built.loss(*batch(), languages=SPOKEN).smoothed.backward()
+        gradients.append([parameter.grad for parameter in built.parameters()])
+    torch.testing.assert_close(*gradients)

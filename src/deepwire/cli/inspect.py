@@ -99,7 +99,8 @@ def _from_run_file(
 
     config = load_run_file(name, overrides).config
     kind = "recipe" if recipes.find(name) is not None else "run file"
-    number = languages or 0
+    listed = config.data.languages
+    number = languages or (len(listed.names) if listed is not None else 0)
     if config.model.languages.used and not number:
         raise UsageError(f"{name}: the number of its target languages is not known", "give it: --languages N")
     if vocabulary_size is not None:

@@ -134,6 +134,7 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
         ],
         [config.connection.cross_attention(context) for _ in layers("cross")],
         [FeedForward(context) for _ in layers("feed_forward")],
+        context.languages,
     )
 
 

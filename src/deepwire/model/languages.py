@@ -43,8 +43,7 @@ class TargetLanguages(threading.local):
 
     Connections, mixers, aggregations and fusions do not know of languages: their norms look here. All of a
     model's have one such object, which `TranslationModel` sets for as long as a pass takes. Each thread
-    sees what it has set itself. A part of a pass that is computed once more for its gradient
-    (`torch.utils.checkpoint`) needs `of` around it then, too.
+    sees what it has set itself. What is computed once more for its gradient needs `of` then, too.
 
     Attributes:
         count: How many languages there are, L.

@@ -14,6 +14,7 @@ from deepwire.model.connections.base import Call, Connection, DepthState
 from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.feed_forward import FeedForward
 from deepwire.model.fusions.base import Fusion
+from deepwire.model.languages import TargetLanguages
 from deepwire.model.mixers.base import State, TokenMixer
 from deepwire.model.past import Past
 
@@ -31,6 +32,7 @@ class Stack(nn.Module):
         depth: The number of layers that are called.
         recomputes: Whether training keeps only what enters each layer, and goes through the layer once more
             in the backward pass (activation checkpointing; Chen et al. 2016, section 4).
+        languages: Whose norms are each target language's own; set again for that second pass.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Stack(nn.Module):
         mixers: Sequence[TokenMixer],
         crosses: Sequence[CrossAttention] = (),
         feed_forwards: Sequence[FeedForward] = (),
+        languages: TargetLanguages | None = None,
     ) -> None:
         super().__init__()
         self.mixers = nn.ModuleList(mixers)
@@ -50,6 +53,7 @@ class Stack(nn.Module):
         self.calls = _needed(connection.calls, max(fusion.keeps))
         self.depth = max((call.layer + 1 for call in self.calls), default=0)
         self.recomputes = False
+        self.languages = languages
         ends = [index + 1 for index, call in enumerate(self.calls) if call.closes]
         self._layers = [range(first, stop) for first, stop in zip([0, *ends], ends, strict=False)]
 
@@ -66,6 +70,7 @@ class Stack(nn.Module):
             cast("Sequence[TokenMixer]", self.mixers),
             cast("Sequence[CrossAttention]", self.crosses),
             cast("Sequence[FeedForward]", self.feed_forwards),
+            self.languages,
         )
 
     def bind(self, encoded: Sequence[Tensor], bias: Tensor) -> tuple[Memory, ...]:
@@ -114,9 +119,10 @@ class Stack(nn.Module):
         kept = [connection.result(depth)] if 0 in fusion.keeps else []
         old, new = iter(states), list[State]()
         recomputes = self.recomputes and self.training and torch.is_grad_enabled()
+        rows = None if self.languages is None else self.languages.rows
         for layer in self._layers:
             if recomputes:
-                depth = checkpoint(self._through, layer, depth, padding, memory, use_reentrant=False)
+                depth = checkpoint(self._once_more, rows, layer, depth, padding, memory, use_reentrant=False)
             else:
                 depth = self._through(layer, depth, padding, memory, past, old, new)
             closing = self.calls[layer[-1]].layer
@@ -125,6 +131,20 @@ class Stack(nn.Module):
             if closing + 1 in fusion.keeps:
                 kept.append(connection.result(depth))
         return fusion(kept, connection.normalise), tuple(new)
+
+    def _once_more(
+        self,
+        rows: Tensor | None,
+        calls: range,
+        depth: DepthState,
+        padding: Tensor | None,
+        memory: Sequence[Memory],
+    ) -> DepthState:
+        """`_through`, also long after the pass: with the target languages `rows` that it had."""
+        if self.languages is None or rows is None:
+            return self._through(calls, depth, padding, memory)
+        with self.languages.of(rows):
+            return self._through(calls, depth, padding, memory)
 
     def _through(
         self,

@@ -50,7 +50,8 @@ class ShardedLayout(Layout):
         self._mesh = init_device_mesh(self._device.type, (processes.count,))
         _shard(model, self._mesh)
         nothing = [torch.tensor([[token]], device=self._device) for token in (EOS, BOS, PAD)]
-        self._nothing = DeviceBatch(*nothing)
+        # Only a model with parameters of languages looks at the language.
+        self._nothing = DeviceBatch(*nothing, languages=torch.tensor([0], device=self._device))
 
     @property
     def loss(self) -> LossFunction:
