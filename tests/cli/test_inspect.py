@@ -126,7 +126,7 @@ def test_a_trained_model_takes_no_overrides(refused, tmp_path: Path) -> None:
     assert refused(str(tmp_path), "model.d_model=8")[0] == 2
 
 
-def test_parameters_of_each_target_language(inspect, refused) -> None:
+def test_parameters_of_each_target_language(inspect, refused, tmp_path: Path) -> None:
     """Two numbers a feature for each language in every norm, and a matrix of each between the stacks."""
     plain = inspect("multi30k/transformer-tiny", "--vocabulary-size", "100")
     settings = ("model.languages.norm=true", "model.languages.transform=identity")
@@ -135,9 +135,9 @@ def test_parameters_of_each_target_language(inspect, refused) -> None:
     assert record["languages"] == 6
     assert record["parts"]["language transform"] == 6 * 128 * 128
     assert record["parameters"] - plain["parameters"] == 6 * 128 * 128 + 5 * norms * 2 * 128
-    directions = "data.directions=[en-de, fr-en, en-cs]"
-    listed = inspect("multi30k/transformer-tiny", *settings, directions, "--vocabulary-size", "100")
-    assert listed["languages"] == 4
+    run = tmp_path / "run.yaml"
+    run.write_text("data: {directions: [en-de, fr-en, en-cs], train: text}\nmodel: {d_model: 16, heads: 2}\n")
+    assert inspect(str(run), *settings, "--vocabulary-size", "100")["languages"] == 4
     code, text = refused("multi30k/transformer-tiny", *settings, "--vocabulary-size", "100")
     assert code != 0
     assert "the number of its target languages is not known" in text

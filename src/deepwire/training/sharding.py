@@ -51,7 +51,7 @@ class ShardedLayout(Layout):
         _shard(model, self._mesh)
         nothing = [torch.tensor([[token]], device=self._device) for token in (EOS, BOS, PAD)]
         # Only a model with parameters of languages looks at the language.
-        self._nothing = DeviceBatch(*nothing, languages=torch.tensor([0], device=self._device))
+        self._nothing = DeviceBatch(*nothing, torch.tensor([0], device=self._device))
 
     @property
     def loss(self) -> LossFunction:
