@@ -49,9 +49,9 @@ class ShardedLayout(Layout):
         self._device = next(model.parameters()).device
         self._mesh = init_device_mesh(self._device.type, (processes.count,))
         _shard(model, self._mesh)
-        nothing = [torch.tensor([[token]], device=self._device) for token in (EOS, BOS, PAD)]
-        # Only a model with parameters of languages looks at the language.
-        self._nothing = DeviceBatch(*nothing, torch.tensor([0], device=self._device))
+        # One sentence without a word, into the first language.
+        nothing = ([[EOS]], [[BOS]], [[PAD]], [0])
+        self._nothing = DeviceBatch(*(torch.tensor(rows, device=self._device) for rows in nothing))
 
     @property
     def loss(self) -> LossFunction:
