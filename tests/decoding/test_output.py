@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gzip
+import lzma
 import os
 import stat
 from pathlib import Path
@@ -36,6 +38,27 @@ def test_an_error_leaves_the_old_file(tmp_path):
         fail()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("ending", "unpack"), [(".gz", gzip.decompress), (".xz", lzma.decompress)])
+def test_compressed_by_its_ending_with_the_same_bytes_each_time(tmp_path, ending, unpack):
+    paths = [tmp_path / f"{name}{ending}" for name in ("one", "two")]
+    for path in paths:
+        with open_output(path) as out:
+            out.write("neu ü\n" * 1000)
+    assert unpack(paths[0].read_bytes()) == "neu ü\n".encode() * 1000
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert paths[0].stat().st_size < 500
+
+    def fail():
+        with open_output(paths[0]) as out:
+            out.write("new")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert sorted(tmp_path.iterdir()) == paths
 
 
 def test_a_link_stays_a_link(tmp_path):

@@ -42,9 +42,14 @@ def test_a_schedule_without_a_type_is_inverse_sqrt() -> None:
     [
         ({"max_updates": None}, "has no end"),
         ({"stop_after": "3e", "schedule": {"type": "cosine"}}, "schedule.updates"),
-        ({"validation": {"metric": "bleu"}}, "set validation.bleu to true"),
+        (
+            {"validation": {"metric": "bleu"}},
+            "metric is bleu, which is not scored: add it to validation.metrics",
+        ),
+        ({"early_stopping": {"metric": "ter"}, "validation": {"metrics": ["chrf"]}}, "metric is ter"),
+        ({"validation": {"metrics": ["meteor"]}}, "metrics"),
         ({"validation": {"every": 100, "bleu_every": 150}}, "not a multiple of every"),
-        ({"early_stopping": {"metric": "bleu"}}, "validation.bleu is false"),
+        ({"early_stopping": {"metric": "bleu"}}, "add it to validation.metrics"),
         ({"device": "gpu"}, "write auto, cpu, cuda or cuda:N"),
         ({"device": "cuda:x"}, "write auto, cpu, cuda or cuda:N"),
         ({"max_updates": 0}, "max_updates"),

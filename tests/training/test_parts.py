@@ -9,7 +9,7 @@ import torch
 
 from deepwire.errors import ModelError, UsageError
 from deepwire.training.allocator import keep_memory
-from deepwire.training.config import EarlyStoppingConfig
+from deepwire.training.config import EarlyStoppingConfig, Metric
 from deepwire.training.meter import Averages, Meter
 from deepwire.training.optimizer import StepResult
 from deepwire.training.precision import Numerics
@@ -47,15 +47,47 @@ def test_patience_takes_lower_losses_and_no_nan() -> None:
     assert (patience.best, patience.waited) == (2.0, 2)
 
 
+def test_patience_begins_anew_with_another_metric() -> None:
+    patience = Patience()
+    scores = {"bleu": 30.0, "chrf": 55.0, "ter": 50.0}
+    for metric in ("chrf", "bleu", "ter", "ter"):
+        patience.see(EarlyStoppingConfig(metric=metric), scores)
+    assert (patience.best, patience.waited, patience.metric) == (50.0, 1, "ter")
+
+
+@pytest.mark.parametrize(
+    ("metric", "rising", "falling"),
+    [
+        ("bleu", 0, 2),
+        ("chrf", 0, 2),
+        ("chrf++", 0, 2),
+        ("ter", 2, 0),
+        ("loss", 2, 0),
+        ("nll", 2, 0),
+        ("perplexity", 2, 0),
+    ],
+)
+def test_patience_knows_the_direction_of_each_metric(metric: Metric, rising: int, falling: int) -> None:
+    for values, waited in (((1.0, 2.0, 3.0), rising), ((3.0, 2.0, 1.0), falling)):
+        patience = Patience()
+        for value in values:
+            patience.see(EarlyStoppingConfig(metric=metric), {metric: value})
+        assert patience.waited == waited
+
+
 def step(norm: float, finite: bool) -> StepResult:
     return StepResult(torch.tensor(norm), torch.tensor(finite))
 
 
+def sums(*values: float) -> list[torch.Tensor]:
+    return [torch.tensor(value) for value in values]
+
+
 def test_meter_averages_over_tokens_and_leaves_bad_updates_out() -> None:
     meter = Meter(CPU)
-    meter.add(torch.tensor(20.0), torch.tensor(10.0), 10, step(1.0, True))
-    meter.add(torch.tensor(float("nan")), torch.tensor(float("inf")), 1000, step(float("nan"), False))
-    meter.add(torch.tensor(120.0), torch.tensor(60.0), 30, step(3.0, True))
+    meter.add(sums(20.0, 10.0), 10, step(1.0, True))
+    meter.add(sums(float("nan"), float("inf")), 1000, step(float("nan"), False))
+    meter.add(sums(120.0, 60.0), 30, step(3.0, True))
     found = meter.averages()
     assert (found.loss, found.nll, found.gradient_norm, found.tokens) == (3.5, 1.75, 2.0, 40)
     assert meter.take_verdicts() == [True, False, True]

@@ -156,7 +156,7 @@ class Translation:
         assert not model.training
         return list(texts)
 
-    def score(self, translations: Sequence[str], references: Sequence[str]) -> float:
+    def score(self, _metric: str, translations: Sequence[str], references: Sequence[str]) -> float:
         assert len(translations) == len(references) == 40
         assert sorted(translations[0].split()) == sorted(references[0].split())
         self.calls += 1
@@ -208,7 +208,7 @@ def test_part_of_the_validation_set(make_job: JobMaker) -> None:
     job = dataclasses.replace(
         make_job(max_updates=5, validation={"every": 5, "bleu": True, "max_sentences": 7}),
         translate=translation.translate,
-        score=lambda texts, references: seen.extend((len(texts), len(references))) or 1.0,
+        score=lambda _, texts, references: seen.extend((len(texts), len(references))) or 1.0,
     )
     start(job, quiet=True)
     assert seen == [7, 7]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-HIGHER_IS_BETTER = frozenset({"bleu"})
+HIGHER_IS_BETTER = frozenset({"bleu", "chrf", "chrf++"})
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Checkpoint:
     Attributes:
         update: Updates that it had made.
         path: Its folder.
-        scores: Validation scores by metric (``loss``, ``perplexity``, ``bleu``); empty where none was taken.
+        scores: Validation scores by metric (``loss``, ``perplexity``, ``bleu``, ...); empty without any.
     """
 
     update: int

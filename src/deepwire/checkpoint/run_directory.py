@@ -3,6 +3,7 @@
 ::
 
     RUN/config.yaml, config.resolved.json, env.json    what was asked for, and where it ran
+    RUN/start_from.json                                 what was taken over from another model
     RUN/metrics.jsonl, log.txt, valid/update-002000.txt
     RUN/checkpoints/update-002000/                      a model directory + optimizer.safetensors + state.json
     RUN/checkpoints/index.json                          best, last and the scores of each
@@ -37,6 +38,7 @@ class RunDirectory:
         self.user_config = path / "config.yaml"
         self.resolved_config = path / "config.resolved.json"
         self.environment = path / "env.json"
+        self.start_from = path / "start_from.json"
         self.metrics = path / "metrics.jsonl"
         self.log = path / "log.txt"
         self.translations = path / "valid"

@@ -48,6 +48,12 @@ VERBS = {
         "deepwire.cli.evaluate_directions:evaluate_directions",
         "The table of a model of many languages: every direction, averages, groups, win ratio.",
     ),
+    "distill": Verb(
+        "deepwire.cli.synthesize:distill", "Translate training text with a teacher model, for a student."
+    ),
+    "back-translate": Verb(
+        "deepwire.cli.synthesize:back_translate", "Translate monolingual target text into training sources."
+    ),
     "average": Verb("deepwire.cli.average:average", "Average the last checkpoints of a run into one model."),
     "import": Verb(
         "deepwire.cli.import_model:import_model", "Make a model of a checkpoint of fairseq or Neutron."

@@ -80,7 +80,7 @@ def translate_in_parts(
 
     _require_files(job)
     begun = time.monotonic()
-    translator, precision = _load(job, processes)
+    translator, precision = load_alike(job.models, job.settings, job.device, job.precision, processes)
     config = translator.config
     folder = PartsFolder.of(job.output)
     description = job.describe(config.model_dump(mode="json"), precision) if processes.main else {}
@@ -112,8 +112,10 @@ def _require_files(job: PartsJob) -> None:
         raise UsageError(f"{job.output}: several processes need a file to write to", "add --output FILE")
 
 
-def _load(job: PartsJob, processes: Processes) -> tuple[Translator[DecoderState], str]:
-    """The models on the device of this process, computing as those of the main process do."""
+def load_alike(
+    models: Sequence[str], settings: Mapping[str, object], device: str, precision: str, processes: Processes
+) -> tuple[Translator[DecoderState], str]:
+    """The models on the device of this process, which compute as those of the main process; the precision."""
     import torch
 
     from deepwire.decoding.loading import pick_device
@@ -121,15 +123,14 @@ def _load(job: PartsJob, processes: Processes) -> tuple[Translator[DecoderState]
     from deepwire.ops.precision import pick, set_fp32_matmul
     from deepwire.training.device import choose_device
 
-    pick_device(job.device)
-    device = choose_device(job.device, processes, "--device")
-    precision = job.precision
+    pick_device(device)
+    place = choose_device(device, processes, "--device")
     if precision == "auto":
-        fast = "bf16" if processes.main and pick(device, "auto") is torch.bfloat16 else "fp32"
+        fast = "bf16" if processes.main and pick(place, "auto") is torch.bfloat16 else "fp32"
         precision = str(processes.from_main(fast))
     # An average that does not exist yet is made by one.
     translator = processes.main_first(
-        lambda: load(job.models, str(device), precision, settings=job.settings, warn=warn)
+        lambda: load(models, str(place), precision, settings=settings, warn=warn)
     )
     products = processes.from_main(torch.get_float32_matmul_precision())
     set_fp32_matmul("medium" if products == "medium" else "highest")

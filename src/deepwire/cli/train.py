@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.model.translator import TranslationModel
     from deepwire.runfile import LoadedRunFile
+    from deepwire.training.config import TextMetric
     from deepwire.training.ending import Ending
     from deepwire.training.job import Job, TranslateTexts
     from deepwire.training.processes import Processes
@@ -30,19 +31,33 @@ Fresh = Annotated[
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Show nothing but errors; RUN/log.txt has it all.")
 ]
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Make a few updates and show memory, tokens/s, padding and the expected time; keep nothing.",
+    ),
+]
 
 
 def train(
-    run_file: RunFileName, overrides: Overrides = None, fresh: Fresh = False, quiet: Quiet = False
+    run_file: RunFileName,
+    overrides: Overrides = None,
+    fresh: Fresh = False,
+    dry_run: DryRunOption = False,
+    quiet: Quiet = False,
 ) -> None:
     """Train a model; text is prepared first where needed, and an interrupted run is continued.
 
     Examples: deepwire train run.yaml; deepwire train run.yaml training.max_updates=40k model.d_model=512;
-    torchrun --nproc-per-node 4 -m deepwire train run.yaml
+    deepwire train run.yaml --dry-run; torchrun --nproc-per-node 4 -m deepwire train run.yaml
     """
     from deepwire.training.processes import joined
 
     with joined() as processes:
+        if dry_run:
+            _try_out(run_file, overrides or (), processes)
+            return
         ending = _train(run_file, overrides or (), processes, fresh=fresh, quiet=quiet)
     if ending is not None and ending.exit_code:
         raise typer.Exit(ending.exit_code)
@@ -74,6 +89,20 @@ def _train(
     return outcome.ending
 
 
+def _try_out(run_file: str, overrides: Sequence[str], processes: Processes) -> None:
+    """Make a few updates outside of any run directory and print what they tell."""
+    from deepwire.checkpoint.run_directory import RunDirectory
+    from deepwire.runfile import load_run_file
+    from deepwire.training.dry_run import dry_run
+
+    loaded = processes.main_first(lambda: load_run_file(run_file, overrides))
+    run = RunDirectory(loaded.run_directory)
+    job = processes.main_first(lambda: _job(loaded, run, not processes.main))
+    found = dry_run(job, processes=processes)
+    if processes.main:
+        print("\n".join(found.lines()))
+
+
 def _job(loaded: LoadedRunFile, run: RunDirectory, quiet: bool) -> Job:
     from deepwire.data.prepared import prepare
     from deepwire.model.build import build_model
@@ -99,7 +128,7 @@ def _job(loaded: LoadedRunFile, run: RunDirectory, quiet: bool) -> Job:
             "decoding": config.decoding.model_dump(mode="json"),
         },
         translate=_translate(loaded),
-        score=_bleu,
+        score=_score,
         user_config=loaded.path.read_text(encoding="utf-8"),
         complete=completed,
     )
@@ -137,10 +166,10 @@ def _translate(loaded: LoadedRunFile) -> TranslateTexts:
     return translate
 
 
-def _bleu(translations: Sequence[str], references: Sequence[str]) -> float:
+def _score(metric: TextMetric, translations: Sequence[str], references: Sequence[str]) -> float:
     from deepwire.evaluation.metrics import corpus_score
 
-    return corpus_score("bleu", translations, references).value
+    return corpus_score(metric, translations, references).value
 
 
 def _summarise(loaded: LoadedRunFile, outcome: Outcome) -> None:

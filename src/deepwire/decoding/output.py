@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import lzma
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import BinaryIO, TextIO, cast
 
 from deepwire.data.config import STDIN
 from deepwire.errors import ResourceError, UsageError
+
+COMPRESSED = (".gz", ".xz")
+"""Endings of the names of files that are written compressed."""
 
 
 @contextmanager
@@ -19,7 +25,8 @@ def open_output(path: Path) -> Iterator[TextIO]:
     """A text stream to `path`; `-` is stdout.
 
     A file is written under another name in the same folder and takes its name at the end: after a crash or
-    an error there is the old file or none. Pipes and devices are written directly.
+    an error there is the old file or none. Pipes and devices are written directly. A file named .gz or .xz is
+    compressed; the same text gives the same bytes.
 
     Raises:
         UsageError: the folder does not exist, or `path` is a directory.
@@ -50,15 +57,32 @@ def _atomic(path: Path) -> Iterator[TextIO]:
         raise ResourceError(f"{path}: cannot write: {error.strerror or error}") from error
     temporary = Path(name)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape", newline="\n") as stream:
-            yield stream
-            stream.flush()
-            os.fsync(stream.fileno())
+        with os.fdopen(descriptor, "wb") as raw:
+            with _text(raw, path.suffix) as stream:
+                yield stream
+            raw.flush()
+            os.fsync(raw.fileno())
         temporary.chmod(_mode(path))
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+@contextmanager
+def _text(raw: BinaryIO, suffix: str) -> Iterator[TextIO]:
+    """A text stream into an open file, which stays open."""
+    with ExitStack() as stack:
+        packed = raw
+        if suffix == ".gz":
+            # Neither name nor time, so that the bytes depend on the text alone.
+            file = gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0)
+            packed = cast("BinaryIO", stack.enter_context(file))
+        elif suffix == ".xz":
+            packed = cast("BinaryIO", stack.enter_context(lzma.LZMAFile(raw, "wb")))
+        stream = io.TextIOWrapper(packed, encoding="utf-8", errors="surrogateescape", newline="\n")
+        yield stream
+        stream.detach()
 
 
 def _mode(path: Path) -> int:

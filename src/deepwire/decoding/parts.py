@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TextIO, TypeVar, cast
 
 from deepwire.checkpoint.files import disk_errors, read_json, write_json
 from deepwire.decoding.output import open_output
@@ -42,6 +42,20 @@ class Workers(Protocol):
 
     def from_main(self, value: object) -> object:
         """The value of the main process."""
+
+
+class OneWorker:
+    """One process that does all the work."""
+
+    rank, count, main = 0, 1, True
+
+    def total(self, numbers: Sequence[float]) -> list[float]:
+        """Its own numbers."""
+        return list(numbers)
+
+    def from_main(self, value: object) -> object:
+        """Its own value."""
+        return value
 
 
 @dataclass(frozen=True)
@@ -108,6 +122,25 @@ class PartsFolder:
         Raises:
             DeepwireError: If they are not those of so many lines.
         """
+        parts = self._complete(lines)
+        with open_output(output) as out:
+            for path in parts:
+                with _opened(path) as part:
+                    shutil.copyfileobj(part, out)
+        shutil.rmtree(self.path, ignore_errors=True)
+
+    def texts(self, lines: int) -> Iterator[str]:
+        """The lines of all parts in order, without line ends.
+
+        Raises:
+            DeepwireError: If they are not those of so many lines.
+        """
+        for path in self._complete(lines):
+            with _opened(path) as part:
+                for line in part:
+                    yield line.removesuffix("\n")
+
+    def _complete(self, lines: int) -> list[Path]:
         parts = [path for _, path in sorted(self.done().items())]
         found = sum(int(path.name.partition("-")[2]) for path in parts)
         if found != lines:
@@ -115,11 +148,11 @@ class PartsFolder:
                 f"{self.path}: {lines} lines were read, but the parts are of {found}",
                 "see that the folder is the same for all processes, and run the same command again",
             )
-        with open_output(output) as out:
-            for path in parts:
-                with path.open(encoding="utf-8", errors="surrogateescape", newline="\n") as part:
-                    shutil.copyfileobj(part, out)
-        shutil.rmtree(self.path, ignore_errors=True)
+        return parts
+
+
+def _opened(path: Path) -> TextIO:
+    return path.open(encoding="utf-8", errors="surrogateescape", newline="\n")
 
 
 def make_parts(

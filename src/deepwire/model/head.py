@@ -14,17 +14,20 @@ from deepwire.model.embedding import TokenTable
 from deepwire.model.fusions.base import Fusion
 from deepwire.ops.cross_entropy import SmoothingForm, chunk_size, linear_cross_entropy, linear_log_prob
 from deepwire.ops.packed_linear import Pack, PackedLinear
+from deepwire.ops.r_drop import linear_r_drop
 
 
 class LossSums(NamedTuple):
     """Sums over the real target tokens of a batch, in nats.
 
-    smoothed: label-smoothed loss, differentiable; nll: negative log-likelihood, detached; tokens: how many.
+    smoothed: label-smoothed loss, differentiable; nll: negative log-likelihood, detached; tokens: how many;
+    divergence: with R-Drop that of the two passes, detached, else None.
     """
 
     smoothed: Tensor
     nll: Tensor
     tokens: Tensor
+    divergence: Tensor | None = None
 
 
 class OutputHead(nn.Module):
@@ -88,6 +91,41 @@ class OutputHead(nn.Module):
             return LossSums(smoothed[0], nll[0], tokens)
         psi = weights.exp()
         return LossSums((psi * torch.stack(smoothed)).sum(), (psi.detach() * torch.stack(nll)).sum(), tokens)
+
+    def pair_loss(
+        self,
+        results: Sequence[Tensor],
+        targets: Tensor,
+        smoothing: float,
+        form: SmoothingForm,
+        alpha: float,
+        languages: Tensor | None = None,
+    ) -> LossSums:
+        """The loss of R-Drop: results `[2 B, T, d]` of two passes, one after the other, targets `[B, T]`.
+
+        See `deepwire.ops.r_drop`; `alpha` weighs the divergence, `languages` `[2 B]` are those of the rows.
+        """
+        real = targets != self.table.pad_id
+        weight, bias = self._map()
+        sums = [
+            linear_r_drop(
+                self._inputs(result, languages).view(2, *targets.shape, -1)[:, real],
+                weight,
+                bias,
+                targets[real],
+                alpha=alpha,
+                smoothing=smoothing,
+                form=form,
+            )
+            for result in results
+        ]
+        weights = self._log_weights()
+        if weights is None:
+            return LossSums(sums[0].loss, sums[0].nll, real.sum(), sums[0].divergence)
+        psi = weights.exp()
+        loss, nll, divergence = (torch.stack(each) for each in zip(*sums, strict=True))
+        fixed = psi.detach()
+        return LossSums((psi * loss).sum(), (fixed * nll).sum(), real.sum(), (fixed * divergence).sum())
 
     def log_probs(self, results: Sequence[Tensor], languages: Tensor | None = None) -> Tensor:
         """Log-probabilities of every token, `[B, ..., V]` in float32 at least, of results `[B, ..., d]`."""

@@ -121,6 +121,7 @@ class TranslationModel(nn.Module):
         target_output: Tensor,
         label_smoothing: float = 0.0,
         form: SmoothingForm = "uniform_wrong",
+        r_drop: float = 0.0,
         *,
         languages: Tensor | None = None,
     ) -> LossSums:
@@ -132,8 +133,14 @@ class TranslationModel(nn.Module):
             target_output: `[B, T]`, ends with the end symbol.
             label_smoothing: Mass epsilon taken from the true token.
             form: Who receives it, see `deepwire.ops.cross_entropy.linear_cross_entropy`.
+            r_drop: Above 0, two passes with different dropout are made, and the distance between them counts
+                with this weight, see `deepwire.ops.r_drop`.
             languages: Target language of each row, `[B]`.
         """
+        if r_drop:
+            twice = None if languages is None else languages.repeat(2)
+            results = self.decode(source.repeat(2, 1), target_input.repeat(2, 1), languages=twice)
+            return self.head.pair_loss(results, target_output, label_smoothing, form, r_drop, twice)
         results = self.decode(source, target_input, languages=languages)
         return self.head.loss(results, target_output, label_smoothing, form, languages)
 

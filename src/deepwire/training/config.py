@@ -9,8 +9,12 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from deepwire.config.base import Section
 from deepwire.config.quantities import Count, Length
+from deepwire.training.ema_config import EmaConfig
+from deepwire.training.patterns import Patterns
+from deepwire.training.start_from_config import StartFromConfig
 
-Metric = Literal["loss", "perplexity", "bleu"]
+TextMetric = Literal["bleu", "chrf", "chrf++", "ter"]
+Metric = Literal["loss", "nll", "perplexity", "bleu", "chrf", "chrf++", "ter"]
 Precision = Literal["fp32", "bf16"]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -87,29 +91,47 @@ class ValidationConfig(Section):
 
     every: Count = Field(default=500, ge=1, description="updates between validations")
     metric: Metric = Field(
-        default="loss", description="what makes a checkpoint the best: loss, perplexity or bleu"
+        default="loss",
+        description="what makes a checkpoint the best: loss, nll, perplexity, or one of metrics",
     )
     bleu: bool = Field(default=False, description="also translate the validation set and score BLEU")
-    bleu_every: Count | None = Field(
-        default=None, ge=1, description="updates between BLEU scores, a multiple of every; default: every"
+    metrics: tuple[TextMetric, ...] = Field(
+        default=(), description="score the translated validation set by these: bleu, chrf, chrf++, ter"
     )
-    beam: int = Field(default=1, ge=1, le=100, description="beam of the translations that BLEU is scored on")
+    bleu_every: Count | None = Field(
+        default=None,
+        ge=1,
+        description="updates between scores of translations, a multiple of every; default: every",
+    )
+    beam: int = Field(default=1, ge=1, le=100, description="beam of the translations that are scored")
     max_sentences: Count | None = Field(default=None, ge=1, description="use only the first n sentences")
     max_tokens: Count = Field(default=4096, ge=1, description="padded tokens in one forward pass")
 
     @model_validator(mode="after")
     def _check(self) -> ValidationConfig:
-        if self.metric == "bleu" and not self.bleu:
-            raise ValueError("metric is bleu, but bleu is false: set validation.bleu to true")
+        if not self.scores(self.metric):
+            raise ValueError(f"metric is {self.metric}, which is not scored: add it to validation.metrics")
         if self.bleu_every is not None and self.bleu_every % self.every:
             raise ValueError(f"bleu_every is {self.bleu_every}, not a multiple of every ({self.every})")
         return self
+
+    @property
+    def text_metrics(self) -> tuple[TextMetric, ...]:
+        """What translations are scored by; empty where nothing is translated."""
+        wanted: tuple[TextMetric, ...] = ("bleu", *self.metrics) if self.bleu else self.metrics
+        return tuple(dict.fromkeys(wanted))
+
+    def scores(self, metric: Metric) -> bool:
+        """Whether a validation finds this score."""
+        return metric in ("loss", "nll", "perplexity") or metric in self.text_metrics
 
 
 class EarlyStoppingConfig(Section):
     """Stop when a metric has not improved for a while."""
 
-    metric: Metric = Field(default="loss", description="what must improve: loss, perplexity or bleu")
+    metric: Metric = Field(
+        default="loss", description="what must improve: loss, nll, perplexity, or one of validation.metrics"
+    )
     patience: int = Field(
         default=10, ge=1, description="scores of the metric without improvement before the stop"
     )
@@ -148,6 +170,18 @@ class TrainingConfig(Section):
         default="uniform_wrong",
         description="the mass goes to all wrong words (uniform_wrong) or to the whole vocabulary (uniform)",
     )
+    r_drop: float = Field(
+        default=0.0,
+        ge=0,
+        description="R-Drop: weight alpha of the divergence of two passes with other dropout; 0: one pass",
+    )
+    start_from: StartFromConfig | None = Field(
+        default=None, description="begin a new run with the parameters of a trained model"
+    )
+    freeze: Patterns = Field(
+        default=(), description="names of parameters that stay as they are, such as encoder.*"
+    )
+    ema: EmaConfig | None = Field(default=None, description="keep a moving average of the weights")
     optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description="Adam and its constants")
     schedule: ScheduleConfig = Field(default=InverseSqrtConfig(), description="learning rate of each update")
     clip_norm: float | None = Field(default=1.0, gt=0, description="longest gradient; null: no clipping")
@@ -200,13 +234,17 @@ class TrainingConfig(Section):
     def _check(self) -> TrainingConfig:
         if self.max_updates is None and self.stop_after is None:
             raise ValueError("training has no end: set max_updates or stop_after")
-        for name, other in (("sharding", "none"), ("activation_checkpointing", False)):
-            if self.compile and getattr(self, name) != other:
+        alternatives = {"sharding": "none", "activation_checkpointing": False, "r_drop": 0}
+        for name, default in alternatives.items():
+            if self.compile and getattr(self, name) != default:
                 raise ValueError(f"compile and {name} exclude each other; set one of them to its default")
         cosine = self.schedule
         if isinstance(cosine, CosineConfig) and cosine.updates is None and self.max_updates is None:
             raise ValueError("the cosine schedule needs schedule.updates where max_updates is not set")
         stopping = self.early_stopping
-        if stopping is not None and stopping.metric == "bleu" and not self.validation.bleu:
-            raise ValueError("early_stopping.metric is bleu, but validation.bleu is false")
+        if stopping is not None and not self.validation.scores(stopping.metric):
+            raise ValueError(
+                f"early_stopping.metric is {stopping.metric}, which is not scored: "
+                "add it to validation.metrics"
+            )
         return self

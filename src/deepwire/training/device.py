@@ -70,6 +70,14 @@ def describe(device: torch.device) -> dict[str, object]:
     }
 
 
+def peak_memory(device: torch.device) -> int:
+    """Bytes that were in use at most: of the GPU, or of this process on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
 def memory_in_use(device: torch.device) -> int:
     """Bytes in use: the peak on a GPU; what the process holds on a CPU (or held at most)."""
     if device.type == "cuda":
@@ -77,8 +85,7 @@ def memory_in_use(device: torch.device) -> int:
     statm = Path("/proc/self/statm")
     if statm.exists():
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+    return peak_memory(device)
 
 
 def _processor() -> str:

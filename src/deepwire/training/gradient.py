@@ -20,8 +20,10 @@ from deepwire.training.feed import DeviceBatch, DeviceUpdate
 from deepwire.training.trainer import Trainer
 
 
-def make_gradient(trainer: Trainer, update: DeviceUpdate) -> tuple[Tensor, Tensor]:
-    """Set the gradient of the loss per target token; returns the sums of smoothed loss and nll, in nats.
+def make_gradient(trainer: Trainer, update: DeviceUpdate) -> list[Tensor]:
+    """Set the gradient of the loss per target token; returns sums over target tokens, in nats.
+
+    They are those of smoothed loss and nll, and with R-Drop of the divergence of the two passes.
 
     If memory runs out in any process, all cut their micro-batches in half and make the update again.
 
@@ -42,29 +44,31 @@ def make_gradient(trainer: Trainer, update: DeviceUpdate) -> tuple[Tensor, Tenso
             break
         _make_room(trainer, update.number, hopeless=hopes_gone > 0)
     learning = [parameter for parameter, count in zip(parameters, counts, strict=True) if count]
-    loss, nll = trainer.layout.add_up(learning, sums)
-    return loss, nll
+    return trainer.layout.add_up(learning, sums)
 
 
-def _add_up_own(
-    trainer: Trainer, update: DeviceUpdate, pieces: Sequence[DeviceBatch]
-) -> tuple[Tensor, Tensor] | None:
+def _add_up_own(trainer: Trainer, update: DeviceUpdate, pieces: Sequence[DeviceBatch]) -> list[Tensor] | None:
     """Forward and backward passes over the share of this process; None if memory ran out."""
     torch.manual_seed(trainer.seed_of(update.number))
     trainer.optimizer.zero_grad()
-    loss, nll = trainer.zero(), trainer.zero()
+    r_drop = trainer.job.config.r_drop
+    totals = [trainer.zero() for _ in range(3 if r_drop else 2)]
     try:
         for batch in pieces:
             with trainer.numerics.autocast():
-                sums = trainer.loss(batch.source, batch.target_input, batch.target_output, *trainer.smoothing)
+                sums = trainer.loss(
+                    batch.source, batch.target_input, batch.target_output, *trainer.smoothing, r_drop
+                )
             torch.autograd.backward(sums.smoothed / update.target_tokens)
-            loss += sums.smoothed.detach()
-            nll += sums.nll
+            found = (sums.smoothed.detach(), sums.nll, sums.divergence)
+            for total, one in zip(totals, found, strict=False):
+                if one is not None:
+                    total += one
     except RuntimeError as error:
         if not (trainer.layout.retries and _out_of_memory(error)):
             raise
         return None
-    return loss, nll
+    return totals
 
 
 def _make_room(trainer: Trainer, update: int, *, hopeless: bool) -> None:

@@ -9,14 +9,14 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.data.prepared import Prepared
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.model.translator import TranslationModel
-from deepwire.training.config import TrainingConfig
+from deepwire.training.config import TextMetric, TrainingConfig
 from deepwire.training.resume import Complete, as_recorded
 
 TranslateTexts = Callable[[TranslationModel, Vocabularies, Sequence[str]], list[str]]
 """Raw source texts to raw translations, in their order; the model is in evaluation mode."""
 
-ScoreTexts = Callable[[Sequence[str], Sequence[str]], float]
-"""BLEU, 0 to 100, of translations against references."""
+ScoreTexts = Callable[[TextMetric, Sequence[str], Sequence[str]], float]
+"""A metric (BLEU 0 to 100, ...) of translations against references."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Job:
         source_bos: Whether sources begin with BOS.
         sampling: Share of subword merges left out at random (BPE-dropout), or the like; 0: none.
         metadata: Stored with every checkpoint: languages, decoding defaults.
-        translate: Translates the validation set; needed where ``validation.bleu`` is true.
+        translate: Translates the validation set; needed where ``validation`` scores translations.
         score: Scores those translations; likewise.
         user_config: Text of the user's run file, kept for the record.
         complete: Brings the settings that an earlier version recorded up to this one.

@@ -15,7 +15,7 @@ from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.feed import DeviceBatch
 from deepwire.training.processes import Processes
 
-LossFunction = Callable[[Tensor, Tensor, Tensor, float, SmoothingForm], LossSums]
+LossFunction = Callable[[Tensor, Tensor, Tensor, float, SmoothingForm, float], LossSums]
 
 
 class Snapshot(NamedTuple):

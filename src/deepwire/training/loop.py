@@ -23,9 +23,9 @@ def train(trainer: Trainer) -> Ending:
     updates = trainer.updates()
     while ending is None:
         update = next(updates)
-        loss, nll = make_gradient(trainer, update)
-        step = optimizer.step(trainer.schedule(update.number), loss)
-        trainer.count(update, loss, nll, step)
+        sums = make_gradient(trainer, update)
+        step = optimizer.step(trainer.schedule(update.number), sums[0])
+        trainer.count(update, sums, step)
         ending = trainer.between_updates()
     updates.close()
     model.eval()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -22,6 +23,7 @@ class Averages:
         gradient_norm: Mean length of the gradient before clipping.
         tokens: Target tokens.
         tokens_per_second: Of the time spent in updates, without validation and saving.
+        divergence: R-Drop's distance of the two passes per target token, nats; None without R-Drop.
     """
 
     loss: float
@@ -29,6 +31,7 @@ class Averages:
     gradient_norm: float
     tokens: int
     tokens_per_second: float
+    divergence: float | None = None
 
     @property
     def perplexity(self) -> float:
@@ -46,19 +49,21 @@ class Meter:
 
     Args:
         device: Where the losses are.
+        divergence: Whether updates come with the divergence of R-Drop.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        # loss, nll, tokens, gradient norm, updates
-        self._sums = torch.zeros(5, dtype=torch.float64, device=device)
+    def __init__(self, device: torch.device, *, divergence: bool = False) -> None:
+        # loss, nll, tokens, gradient norm, updates, and the divergence if there is one
+        self._sums = torch.zeros(5 + divergence, dtype=torch.float64, device=device)
         self._verdicts: list[Tensor] = []
         self._seconds = 0.0
         self._since = time.perf_counter()
 
-    def add(self, loss: Tensor, nll: Tensor, tokens: int, step: StepResult) -> None:
-        """Take in one update: its sums of loss and nll over target tokens (nats), and its step."""
-        count = torch.full_like(loss, tokens, dtype=torch.float64)
-        row = torch.stack([loss.double(), nll.double(), count, step.norm.double(), torch.ones_like(count)])
+    def add(self, sums: Sequence[Tensor], tokens: int, step: StepResult) -> None:
+        """Take in one update: sums of loss, nll (and divergence) over target tokens, nats; its step."""
+        loss, nll, *rest = (one.double() for one in sums)
+        count = torch.full_like(loss, tokens)
+        row = torch.stack([loss, nll, count, step.norm.double(), torch.ones_like(count), *rest])
         self._sums += torch.where(step.finite, row, 0.0)
         self._verdicts.append(step.finite)
         now = time.perf_counter()
@@ -77,7 +82,7 @@ class Meter:
 
     def averages(self) -> Averages:
         """The interval so far; waits for the device."""
-        loss, nll, tokens, norm, updates = self._sums.tolist()
+        loss, nll, tokens, norm, updates, *rest = self._sums.tolist()
         per_token = 1 / tokens if tokens else math.nan
         seconds = max(self._seconds, 1e-9)
         return Averages(
@@ -86,6 +91,7 @@ class Meter:
             norm / updates if updates else math.nan,
             int(tokens),
             tokens / seconds,
+            rest[0] * per_token if rest else None,
         )
 
     def reset(self) -> None:

@@ -101,9 +101,10 @@ class Display:
 
     def train_line(self, standing: Standing, averages: Averages) -> None:
         """Show the averages of an interval of updates."""
+        distance = "" if averages.divergence is None else f"kl {averages.divergence:.3f} "
         self.say(
             f"u {standing.update} ep {standing.epoch:.2f} loss {averages.loss:.3f} nll {averages.nll:.3f} "
-            f"ppl {short(averages.perplexity)} lr {standing.learning_rate:.1e}"
+            f"{distance}ppl {short(averages.perplexity)} lr {standing.learning_rate:.1e}"
             f" gn {averages.gradient_norm:.2f} tok/s {short(averages.tokens_per_second)}"
             f" eta {human_time(standing.seconds_left)} mem {short(standing.memory)}"
         )
@@ -111,8 +112,8 @@ class Display:
     def valid_line(self, update: int, scores: dict[str, float], note: str) -> None:
         """Show the scores of a validation."""
         parts = [f"loss {scores['loss']:.3f} nll {scores['nll']:.3f} ppl {short(scores['perplexity'])}"]
-        if "bleu" in scores:
-            parts.append(f"bleu {scores['bleu']:.2f}")
+        known = ("loss", "nll", "perplexity")
+        parts += [f"{name} {score:.2f}" for name, score in scores.items() if name not in known]
         self.say(f"u {update} valid {' '.join(parts)}{f' ({note})' if note else ''}")
 
 

@@ -15,6 +15,7 @@ from deepwire.training.meter import Averages
 from deepwire.training.metrics_log import MetricsLog
 from deepwire.training.progress import Display, Standing
 from deepwire.training.saving import save_checkpoint
+from deepwire.training.start_from import StartReport
 from deepwire.training.state import TrainingState
 from deepwire.training.tensorboard import EventWriter
 from deepwire.training.validation import Validation
@@ -25,6 +26,9 @@ class Recorder(Protocol):
 
     def say(self, text: str) -> None:
         """Show one line."""
+
+    def started_from(self, report: StartReport) -> None:
+        """Record which parameters came from another model."""
 
     def move(self, standing: Standing) -> None:
         """Show how far the run has come."""
@@ -59,6 +63,9 @@ class SilentRecorder:
     """Records nothing: another process does."""
 
     def say(self, text: str) -> None:
+        """Do nothing."""
+
+    def started_from(self, report: StartReport) -> None:
         """Do nothing."""
 
     def move(self, standing: Standing) -> None:
@@ -106,6 +113,12 @@ class RunRecorder:
         """Show one line, and append it to ``log.txt``."""
         self._display.say(text)
 
+    def started_from(self, report: StartReport) -> None:
+        """Show which parameters came from another model, and write all names to ``start_from.json``."""
+        write_json(self._run.start_from, report.to_json())
+        for line in report.lines():
+            self.say(line)
+
     def move(self, standing: Standing) -> None:
         """Advance the bar."""
         self._display.move(standing)
@@ -120,6 +133,8 @@ class RunRecorder:
             "gradient_norm": averages.gradient_norm,
             "tokens_per_second": averages.tokens_per_second,
         }
+        if averages.divergence is not None:
+            values["r_drop"] = averages.divergence
         self._metrics.write(
             {
                 "kind": "train",

@@ -38,6 +38,8 @@ def save_checkpoint(job: Job, model: TranslationModel, snapshot: Snapshot, state
 
     def write(temporary: Path) -> None:
         metadata = {**job.metadata, "update": state.update, "scores": state.scores}
+        if job.config.ema is not None:
+            metadata["ema"] = job.config.ema.model_dump(mode="json")
         write_model_files(temporary, model, parameters, job.prepared.vocabularies, metadata)
         write_tensors(temporary / OPTIMIZER, moments)
         (temporary / STATE).write_text(json_text(state.to_json()), encoding="utf-8")

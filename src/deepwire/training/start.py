@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
+from torch import Tensor
 
 from deepwire.checkpoint.retention import Checkpoint
 from deepwire.checkpoint.run_directory import RunDirectory
@@ -21,7 +22,9 @@ from deepwire.model.translator import TranslationModel
 from deepwire.training.allocator import keep_memory
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import choose_device, idle_gpus
+from deepwire.training.ema import MovingAverage
 from deepwire.training.ending import Ending
+from deepwire.training.freezing import freeze
 from deepwire.training.job import Job
 from deepwire.training.layout import Layout
 from deepwire.training.limits import limit_reached
@@ -35,6 +38,8 @@ from deepwire.training.resume import Complete, as_recorded, require_same_setting
 from deepwire.training.saving import load_moments, newest_state
 from deepwire.training.schedule import build_schedule
 from deepwire.training.signals import Signals
+from deepwire.training.start_from import start_from
+from deepwire.training.start_from_config import StartFromSection
 from deepwire.training.trainer import Trainer
 from deepwire.training.validation import Validator
 
@@ -102,7 +107,7 @@ def start(
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
         device = choose_device(job.config.device, processes)
-        _set_up_process(job.config)
+        set_up_process(job.config)
         begun, recorder = None, cast("Recorder", SilentRecorder())
         if processes.main:
             opened = open_run(job, device, processes, fresh=fresh, quiet=quiet)
@@ -110,7 +115,7 @@ def start(
         shared = processes.from_main(begun.share() if begun is not None else None)
         if begun is None:
             begun = Beginning.of_main(shared, job, device)
-        trainer = _trainer(job, begun, recorder, device, processes, signals)
+        trainer = make_trainer(job, begun, recorder, device, processes, signals)
         _introduce(trainer, begun.checkpoint)
         with _memory_errors(job):
             ending = train(trainer)
@@ -118,7 +123,7 @@ def start(
         return Outcome(ending, recorder.best())
 
 
-def _set_up_process(config: TrainingConfig) -> None:
+def set_up_process(config: TrainingConfig) -> None:
     """Set what holds for the whole process, before the first computation starts threads that inherit it."""
     keep_memory()
     # CPUs are slow with numbers next to zero, and the moments of rare words decay into them.
@@ -127,7 +132,7 @@ def _set_up_process(config: TrainingConfig) -> None:
     torch.set_num_threads(config.threads or torch.get_num_threads())
 
 
-def _trainer(
+def make_trainer(
     job: Job,
     begun: Beginning,
     recorder: Recorder,
@@ -135,6 +140,12 @@ def _trainer(
     processes: Processes,
     signals: Signals,
 ) -> Trainer:
+    """Build model, optimizer and stream, filled from the checkpoint or the model that the run begins with.
+
+    Raises:
+        UsageError: If a setting does not fit the model.
+        ModelError: If the checkpoint or the model to begin with does not fit.
+    """
     config, record, state = job.config, begun.record, begun.state
     record.numerics.apply()
     torch.manual_seed(job.seed)
@@ -143,10 +154,17 @@ def _trainer(
         stack.recomputes = config.activation_checkpointing
     if begun.checkpoint is not None:
         read_weights(begun.checkpoint.path, model)
+    elif processes.main and config.start_from is not None:
+        _begin_with(config.start_from, job, model, recorder)
+    frozen = freeze(model, config.freeze)
     layout = _layout(job, model.to(device), processes)
-    optimizer = Optimizer(model.named_parameters(), config.optimizer, config.clip_norm, layout)
-    moments = load_moments(begun.checkpoint.path) if begun.checkpoint is not None else None
-    optimizer.load_state(moments, state.steps)
+    learning = {name: one for name, one in model.named_parameters() if one.requires_grad}
+    optimizer = Optimizer(learning.items(), config.optimizer, config.clip_norm, layout)
+    average = MovingAverage(learning, config.ema, layout) if config.ema is not None else None
+    kept = load_moments(begun.checkpoint.path) if begun.checkpoint is not None else None
+    _restore(optimizer, average, kept, state.steps)
+    for pattern, size in frozen.items():
+        recorder.say(f"frozen by {pattern}: {short(size)} parameters")
     settings = BatchSettings(
         batch_tokens=config.batch_tokens,
         micro_batch_tokens=record.micro_batch_tokens,
@@ -165,6 +183,7 @@ def _trainer(
         layout=layout,
         loss=torch.compile(model.forward, dynamic=True) if config.compile else layout.loss,
         optimizer=optimizer,
+        average=average,
         schedule=build_schedule(
             config.schedule, d_model=model.config.d_model, max_updates=config.max_updates
         ),
@@ -175,6 +194,23 @@ def _trainer(
         recorder=recorder,
         signals=signals,
     )
+
+
+def _begin_with(config: StartFromSection, job: Job, model: TranslationModel, recorder: Recorder) -> None:
+    report = start_from(config, model, job.prepared.vocabularies, source_bos=job.source_bos)
+    recorder.started_from(report)
+
+
+def _restore(
+    optimizer: Optimizer, average: MovingAverage | None, kept: Mapping[str, Tensor] | None, steps: int
+) -> None:
+    """Fill optimizer and averages with what a checkpoint has kept; None where this process has none."""
+    if average is None:
+        optimizer.load_state(kept, steps)
+        return
+    moments = kept and {name: one for name, one in kept.items() if not average.owns(name)}
+    optimizer.load_state(moments, steps)
+    average.load_state(kept)
 
 
 def _layout(job: Job, model: TranslationModel, processes: Processes) -> Layout:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import torch
@@ -15,6 +16,7 @@ from deepwire.errors import DivergedError
 from deepwire.model.translator import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device import memory_in_use
+from deepwire.training.ema import MovingAverage
 from deepwire.training.ending import Ending
 from deepwire.training.feed import DeviceUpdate, feed
 from deepwire.training.job import Job
@@ -46,7 +48,8 @@ class Trainer:
         model: The model.
         layout: Where its parameters are among the processes.
         loss: The loss of the model, compiled where asked for.
-        optimizer: Adam over the parameters of ``model``.
+        optimizer: Adam over the parameters of ``model`` that are not frozen.
+        average: Their moving average; None where none is kept.
         schedule: Learning rate of each update.
         stream: The training batches of this process.
         epoch_size: Sentence pairs that an epoch reads.
@@ -64,6 +67,7 @@ class Trainer:
     layout: Layout
     loss: LossFunction
     optimizer: Optimizer
+    average: MovingAverage | None
     schedule: Schedule
     stream: UpdateStream
     epoch_size: Callable[[int], int]
@@ -75,7 +79,7 @@ class Trainer:
     _unread: list[DeviceUpdate] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        self._meter = Meter(self.device)
+        self._meter = Meter(self.device, divergence=self.job.config.r_drop > 0)
         if self.state.interval:
             self._meter.load_state(self.state.interval)
         self._saved_at = self._last_good = self.state.update
@@ -103,9 +107,11 @@ class Trainer:
         """A sum to start from, on the device."""
         return torch.zeros((), dtype=torch.float32, device=self.device)
 
-    def count(self, update: DeviceUpdate, loss: Tensor, nll: Tensor, step: StepResult) -> None:
-        """Take note of an update that was made: its sums of loss and nll, and the outcome of its step."""
-        self._meter.add(loss, nll, update.target_tokens, step)
+    def count(self, update: DeviceUpdate, sums: Sequence[Tensor], step: StepResult) -> None:
+        """Take note of an update that was made: what `make_gradient` gave, and the outcome of its step."""
+        self._meter.add(sums, update.target_tokens, step)
+        if self.average is not None:
+            self.average.follow(update.number)
         self._unread.append(update)
         state = self.state
         state.update, state.position = update.number, update.after
@@ -179,7 +185,7 @@ class Trainer:
         if self.validator is None:
             return False
         state, started = self.state, time.perf_counter()
-        with self.layout.whole() as model:
+        with self._as_shown(), self.layout.whole() as model:
             found = self.validator.run(model, self.numerics, state.update, lambda: self.signals.stop_wanted)
         self._meter.skip_time()
         self.signals.settle(self.processes)
@@ -204,10 +210,16 @@ class Trainer:
         if self._unread:
             self._look_at_verdicts()
         state.seconds, state.interval = self._seconds(), self._meter.state()
-        snapshot = self.layout.snapshot(self.optimizer.state())
-        self.recorder.save(self.model, snapshot, state, asked=asked)
+        with self._as_shown():
+            kept = self.average.state() if self.average is not None else {}
+            snapshot = self.layout.snapshot(self.optimizer.state() | kept)
+            self.recorder.save(self.model, snapshot, state, asked=asked)
         self._saved_at = state.update
         self._meter.skip_time()
+
+    def _as_shown(self) -> AbstractContextManager[None]:
+        """The model as validation scores it and checkpoints hold it: with averages where that is wanted."""
+        return nullcontext() if self.average is None else self.average.as_model()
 
     def _is_among_best(self) -> bool:
         """The main process knows, and the others must save when it does."""

@@ -1,4 +1,4 @@
-"""Scores on the validation set: loss, perplexity, and BLEU of its translation."""
+"""Scores on the validation set: loss, perplexity, and BLEU and others of its translation."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ class Validation:
     """What one validation found.
 
     Attributes:
-        scores: ``loss`` (smoothed) and ``nll`` per target token in nats, ``perplexity``; ``bleu`` if scored.
-        translations: The translated validation set; empty where BLEU was not scored.
+        scores: ``loss`` (smoothed) and ``nll`` per target token in nats, ``perplexity``; then ``bleu`` and
+            other metrics of translations where they were asked for.
+        translations: The translated validation set; empty where none of these was scored.
     """
 
     scores: dict[str, float]
@@ -55,8 +56,8 @@ class Validator:
         config: What is scored and how often.
         smoothing: Label smoothing and its form as in training, so that the losses compare.
         source_bos: Whether sources begin with BOS.
-        translate: Raw texts to raw translations; None: no BLEU.
-        score: BLEU of translations against references; None: no BLEU.
+        translate: Raw texts to raw translations; None: translations are not scored.
+        score: A metric of translations against references; None: likewise.
         vocabularies: Handed to ``translate``.
         processes: Those that share the work; all get the same scores.
     """
@@ -91,9 +92,9 @@ class Validator:
         model.eval()
         try:
             scores = self._losses(model, numerics, interrupted)
-            if scores is None or not self._bleu_due(update):
+            if scores is None or not self._texts_due(update):
                 return None if scores is None else Validation(scores, [])
-            return self._with_bleu(model, scores, interrupted)
+            return self._with_texts(model, scores, interrupted)
         finally:
             model.train()
 
@@ -129,12 +130,12 @@ class Validator:
                     lines=batch.lines[rows],
                 )
 
-    def _bleu_due(self, update: int) -> bool:
-        if not self.config.bleu:
+    def _texts_due(self, update: int) -> bool:
+        if not self.config.text_metrics:
             return False
         return update % (self.config.bleu_every or self.config.every) == 0
 
-    def _with_bleu(
+    def _with_texts(
         self, model: TranslationModel, scores: dict[str, float], interrupted: Callable[[], bool]
     ) -> Validation | None:
         if self.translate is None or self.score is None:
@@ -143,8 +144,11 @@ class Validator:
         if translations is None:
             return None
         references = [self.store.target_text(i) for i in range(self.size)]
-        bleu = self.processes.from_main(self.score(translations, references) if self.processes.main else None)
-        return Validation({**scores, "bleu": cast("float", bleu)}, translations)
+        found: dict[str, float] = {}
+        if self.processes.main:
+            found = {name: self.score(name, translations, references) for name in self.config.text_metrics}
+        found = cast("dict[str, float]", self.processes.from_main(found))
+        return Validation({**scores, **found}, translations)
 
     def _translations(
         self, model: TranslationModel, translate: TranslateTexts, interrupted: Callable[[], bool]

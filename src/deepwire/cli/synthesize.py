@@ -1,0 +1,251 @@
+"""``deepwire distill`` and ``deepwire back-translate``: synthetic parallel text, in parts that stay done."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deepwire.cli.decoding_options import (
+    BatchTokens,
+    Beam,
+    Device,
+    LengthPenalty,
+    Models,
+    Precision,
+    Quiet,
+    Threads,
+)
+from deepwire.cli.translate import Sample, Seed, Temperature, TopK, TopP
+
+if TYPE_CHECKING:
+    from deepwire.decoding.synthesis import LineCounts, SyntheticCorpus
+    from deepwire.training.processes import Processes
+
+SourceText = Annotated[
+    Path,
+    typer.Option("--source", "--input", "-i", help="Source side of the training text; also .gz/.zst/.xz."),
+]
+MonolingualText = Annotated[
+    Path,
+    typer.Option("--input", "-i", help="Text in the language that MODEL reads; also .gz/.zst/.xz."),
+]
+OutputPrefix = Annotated[
+    Path,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="PREFIX[.gz]",
+        help="Prefix of the two files, for data.train of a run file; .gz or .xz at its end compresses both.",
+    ),
+]
+Tag = Annotated[
+    str,
+    typer.Option(help="A word that each translation begins with, such as <BT>, to tell it from real text."),
+]
+Languages = Annotated[
+    str | None,
+    typer.Option(
+        metavar="de-en",
+        help="Endings of the files: of the text, of the translations. Default: the model's own.",
+    ),
+]
+PartLines = Annotated[
+    int | None,
+    typer.Option("--part", min=1, help="Lines of a part, which stays done when the job is interrupted."),
+]
+
+
+def distill(
+    models: Models,
+    source: SourceText,
+    output: OutputPrefix,
+    beam: Beam = None,
+    length_penalty: LengthPenalty = None,
+    languages: Languages = None,
+    part: PartLines = None,
+    batch_tokens: BatchTokens = None,
+    precision: Precision = "auto",
+    device: Device = "auto",
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Translate training text with a teacher, for a student (sequence-level knowledge distillation).
+
+    Writes PREFIX.de (the text), PREFIX.en (the translations) and PREFIX.json (how they were made). The same
+    command goes on where it was interrupted.
+
+    deepwire distill runs/teacher@avg5 --source train.de.gz --output distilled.gz
+
+    torchrun --nproc-per-node 4 -m deepwire distill runs/teacher --source train.de --output distilled
+    """
+    settings = {"beam": beam, "length_penalty": length_penalty, "batch_tokens": batch_tokens, "window": part}
+    work = _Work("distill", models, source, output, settings, "", languages, device, precision)
+    _run(work, threads, quiet)
+
+
+def back_translate(
+    models: Models,
+    input_: MonolingualText,
+    output: OutputPrefix,
+    sample: Sample = False,
+    top_k: TopK = None,
+    top_p: TopP = None,
+    temperature: Temperature = None,
+    seed: Seed = None,
+    tag: Tag = "",
+    beam: Beam = None,
+    length_penalty: LengthPenalty = None,
+    languages: Languages = None,
+    part: PartLines = None,
+    batch_tokens: BatchTokens = None,
+    precision: Precision = "auto",
+    device: Device = "auto",
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Translate monolingual target text back into the source language, as additional training text.
+
+    MODEL translates the other way round: English to German to make text for German to English. Writes
+    PREFIX.en (the text), PREFIX.de (the translations) and PREFIX.json (how they were made). The same command
+    goes on where it was interrupted.
+
+    deepwire back-translate runs/en-de --input mono.en.gz --output back.gz --sample --tag "<BT>"
+    """
+    from deepwire.cli.line_by_line import given
+    from deepwire.errors import UsageError
+
+    drawing = given({"top_k": top_k, "top_p": top_p, "temperature": temperature, "seed": seed})
+    if drawing and not sample:
+        raise UsageError(
+            f"--{next(iter(drawing)).replace('_', '-')} is for random translations", "add --sample"
+        )
+    settings: dict[str, object] = {
+        "beam": beam,
+        "length_penalty": length_penalty,
+        "batch_tokens": batch_tokens,
+        "window": part,
+        "sampling": drawing if sample else None,
+    }
+    work = _Work(
+        "back-translate", models, input_, output, settings, tag.strip(), languages, device, precision
+    )
+    _run(work, threads, quiet)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a command was asked for."""
+
+    command: str
+    models: Sequence[str]
+    text: Path
+    output: Path
+    settings: Mapping[str, object]
+    tag: str
+    languages: str | None
+    device: str
+    precision: str
+
+    def corpus(self) -> SyntheticCorpus:
+        """The files to make, named by the languages of the model.
+
+        Raises:
+            UsageError: They are not known.
+        """
+        from deepwire.checkpoint.locate import resolve
+        from deepwire.checkpoint.store import read_config, require_model
+        from deepwire.decoding.synthesis import SyntheticCorpus
+        from deepwire.errors import UsageError
+
+        folder = resolve(self.models[0])
+        require_model(folder)
+        metadata = read_config(folder).get("metadata")
+        stored = metadata if isinstance(metadata, dict) else {}
+        names = [str(stored.get(side, "")) for side in ("source", "target")]
+        if self.languages is not None:
+            names = self.languages.split("-")
+        if len(names) != 2 or not all(name.isalnum() for name in names) or names[0] == names[1]:
+            known = "the model does not say its languages" if self.languages is None else repr(self.languages)
+            raise UsageError(f"--languages: {known}", "give the endings of both files: --languages de-en")
+        return SyntheticCorpus.of(self.output, *names)
+
+    def describe(self, config: Mapping[str, object], precision: str) -> dict[str, object]:
+        """All that the result depends on, and where it came from."""
+        from deepwire import __version__
+        from deepwire.checkpoint.locate import resolve
+        from deepwire.checkpoint.manifest import fingerprint
+
+        state = self.text.stat()
+        return {
+            "command": f"deepwire {self.command}",
+            "version": __version__,
+            "models": {name: fingerprint(resolve(name)) for name in self.models},
+            "text": {"path": str(self.text.resolve()), "bytes": state.st_size, "changed": state.st_mtime_ns},
+            "decoding": dict(config),
+            "precision": precision,
+            "tag": self.tag,
+        }
+
+
+def _run(work: _Work, threads: int | None, quiet: bool) -> None:
+    from deepwire.cli.line_by_line import use_threads
+    from deepwire.errors import DataError, UsageError
+    from deepwire.training.processes import joined
+
+    if not work.text.is_file():
+        raise DataError(f"{work.text}: no such file", "give a file of text, one sentence a line")
+    if not work.output.parent.is_dir():
+        raise UsageError(f"{work.output}: the folder {work.output.parent} does not exist", "create it first")
+    use_threads(threads)
+    with joined() as processes:
+        _synthesize(work, processes, quiet=quiet or not processes.main)
+
+
+def _synthesize(work: _Work, processes: Processes, *, quiet: bool) -> None:
+    from deepwire.cli.line_by_line import given, warn
+    from deepwire.cli.parts import load_alike
+    from deepwire.decoding.requests import read_text
+    from deepwire.decoding.synthesis import finished, synthesize
+
+    begun = time.monotonic()
+    translator, precision = load_alike(
+        work.models, given(work.settings), work.device, work.precision, processes
+    )
+    corpus = processes.main_first(work.corpus)
+    job = work.describe(translator.config.model_dump(mode="json"), precision)
+    counts = finished(corpus, job) if processes.main else None
+    if processes.from_main(counts is not None):
+        if counts is not None and not quiet:
+            print(f"nothing to do: {corpus.made} is there, {_said(counts)}", file=sys.stderr)
+        return
+    said: set[str] = set()
+
+    def tell(warning: str) -> None:
+        """Once, though the text is read twice."""
+        if processes.main and warning not in said:
+            said.add(warning)
+            warn(warning)
+
+    counts = synthesize(
+        translator, corpus, lambda: read_text(work.text, tell), job, workers=processes, tag=work.tag
+    )
+    if counts is not None and not quiet:
+        print(f"{_said(counts)}, in {time.monotonic() - begun:.1f} s", file=sys.stderr)
+        print(f"next: data.train={corpus.prefix} in a run file; how it was made: {corpus.provenance}")
+
+
+def _said(counts: LineCounts) -> str:
+    odd = {
+        "empty": counts.empty,
+        "with an empty translation": counts.untranslated,
+        "that the translation repeats": counts.copied,
+    }
+    return ", ".join(
+        [f"{counts.lines:,} lines", *(f"{count:,} {what}" for what, count in odd.items() if count)]
+    )

@@ -1,0 +1,168 @@
+"""R-Drop: two passes with different dropout over the same tokens, and how far apart they are.
+
+For each target token with the distributions p and q of the two passes (Liang et al. 2021, R-Drop, Eq. 1 to 4)
+
+    ce = -log p(y) - log q(y),  kl = (KL(p || q) + KL(q || p)) / 2,  loss = ce + alpha kl
+
+with the label-smoothed cross-entropy in the place of ce. Here everything is divided by two, so that without
+dropout the loss is that of plain training. Like `deepwire.ops.cross_entropy` it holds the logits of one chunk
+of tokens at a time and takes the gradients while they are there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from deepwire.ops.cross_entropy import LEAST_TOKENS, SmoothingForm, chunk_size, smoothing_masses
+
+
+class PairSums(NamedTuple):
+    """Sums over target tokens, in nats.
+
+    loss: what is minimised, differentiable; nll: mean negative log-likelihood of the two passes, divergence:
+    kl from above; both detached.
+    """
+
+    loss: Tensor
+    nll: Tensor
+    divergence: Tensor
+
+
+class _Constants(NamedTuple):
+    on_target: float
+    on_each: float
+    alpha: float
+    chunk: int
+    cast: torch.dtype
+
+
+def linear_r_drop(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    *,
+    alpha: float,
+    smoothing: float,
+    form: SmoothingForm = "uniform_wrong",
+    chunk: int | None = None,
+) -> PairSums:
+    """Sum the loss of two passes without holding all logits.
+
+    Under autocast the products run in its type; softmax, sums and the weights' gradient stay float32.
+
+    Args:
+        hidden: What the decoder says of each target token in the two passes, `[2, N, d]`.
+        weight: Output projection `[V, d]`; may be the embedding matrix.
+        bias: Output bias `[V]`, or None.
+        target: Token ids `[N]`, int64, no padding.
+        alpha: Weight of the divergence.
+        smoothing: The probability mass taken from the true token, at least 0 and below 1.
+        form: Who receives that mass, see `deepwire.ops.cross_entropy.linear_cross_entropy`.
+        chunk: Tokens taken at a time; chosen by device and vocabulary when None.
+
+    Raises:
+        ValueError: smoothing or form is none of the above.
+    """
+    on_target, on_each = smoothing_masses(smoothing, form, weight.size(0))
+    device = hidden.device.type
+    cast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
+    size = max(LEAST_TOKENS, chunk_size(weight)) // 2 if chunk is None else chunk
+    constants = _Constants(on_target, on_each, alpha, size, cast)
+    needs = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden, weight, bias)]
+    loss, nll, divergence = _PairLoss.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, bias, target, constants, needs
+    )
+    return PairSums(loss, nll, divergence)
+
+
+class _Context(FunctionCtx):
+    """What the forward pass leaves for the backward pass."""
+
+    gradients: list[Tensor | None]
+
+
+class _PairLoss(torch.autograd.Function):
+    """The loss and, while the logits of a chunk are there, its gradients; backward only multiplies them."""
+
+    @staticmethod
+    def forward(
+        ctx: _Context,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        target: Tensor,
+        constants: _Constants,
+        needs: list[bool],
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return (loss, nll, divergence); shapes as in `linear_r_drop`."""
+        wide = torch.promote_types(hidden.dtype, torch.float32)
+        sums = torch.zeros(3, dtype=wide, device=hidden.device)
+        inputs = (hidden, weight, bias)
+        totals = [
+            torch.zeros_like(x, dtype=wide) if x is not None and needed else None
+            for x, needed in zip(inputs, needs, strict=True)
+        ]
+        with torch.autocast(hidden.device.type, enabled=False):
+            matrix = weight.detach().to(constants.cast)
+            for start in range(0, hidden.size(1), constants.chunk):
+                rows = slice(start, start + constants.chunk)
+                leaves = [hidden[:, rows].detach().to(constants.cast), matrix, bias]
+                found, gradients = _chunk(leaves, target[rows], constants, needs)
+                sums += found
+                for number, (total, gradient) in enumerate(zip(totals, gradients, strict=True)):
+                    if total is not None and gradient is not None:
+                        (total[:, rows] if number == 0 else total).add_(gradient)
+        ctx.gradients = [
+            None if total is None or x is None else total.to(x.dtype)
+            for x, total in zip(inputs, totals, strict=True)
+        ]
+        loss, nll, divergence = sums.unbind()
+        loss, nll, divergence = loss.clone(), nll.clone(), divergence.clone()
+        ctx.mark_non_differentiable(nll, divergence)
+        return loss, nll, divergence
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: _Context, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+        """Scale the gradients by the one that arrives for the loss."""
+        scaled = [None if kept is None else kept * grad.to(kept.dtype) for kept in ctx.gradients]
+        return (*scaled, None, None, None)
+
+
+def _chunk(
+    inputs: list[Tensor | None], target: Tensor, constants: _Constants, needs: list[bool]
+) -> tuple[Tensor, list[Tensor | None]]:
+    """(loss, nll, divergence) `[3]` of some tokens, and the gradients of hidden, weight and bias."""
+    with torch.enable_grad():
+        leaves = [
+            None if x is None else x.detach().requires_grad_(needed)
+            for x, needed in zip(inputs, needs, strict=True)
+        ]
+        sums = _sums(leaves, target, constants)
+    learning = [x for x in leaves if x is not None and x.requires_grad]
+    found = iter(torch.autograd.grad(sums[0], learning) if learning else ())
+    return sums.detach(), [next(found) if x is not None and x.requires_grad else None for x in leaves]
+
+
+def _sums(inputs: list[Tensor | None], target: Tensor, constants: _Constants) -> Tensor:
+    hidden, weight, bias = inputs
+    if hidden is None or weight is None:
+        raise ValueError("hidden and weight are needed")
+    logits = hidden @ weight.t()
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    if bias is not None:
+        logits = logits + bias
+    log_probs = logits.log_softmax(-1)
+    at_target = log_probs.gather(2, target.expand(2, -1).unsqueeze(2)).sum() / 2
+    smoothed = -constants.on_target * at_target
+    if constants.on_each:
+        smoothed = smoothed - constants.on_each * log_probs.sum() / 2
+    first, second = log_probs.unbind()
+    # p (log p - log q) + q (log q - log p), halved
+    divergence = ((first.exp() - second.exp()) * (first - second)).sum() / 2
+    return torch.stack([smoothed + constants.alpha / 2 * divergence, -at_target, divergence])

@@ -1,0 +1,206 @@
+"""A few real updates that leave nothing behind: what a run will need, and how long it will take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+
+from deepwire.checkpoint.files import human_bytes
+from deepwire.checkpoint.tensors import bytes_of
+from deepwire.data.batching import StreamPosition
+from deepwire.data.vocabulary import PAD
+from deepwire.training.config import TrainingConfig
+from deepwire.training.device import choose_device, peak_memory
+from deepwire.training.feed import DeviceBatch, DeviceUpdate
+from deepwire.training.gradient import make_gradient
+from deepwire.training.job import Job
+from deepwire.training.opening import Beginning
+from deepwire.training.processes import Processes
+from deepwire.training.progress import human_time, short
+from deepwire.training.recorder import SilentRecorder
+from deepwire.training.run_record import RunRecord
+from deepwire.training.signals import Signals
+from deepwire.training.start import make_trainer, set_up_process
+from deepwire.training.start_from import StartReport
+from deepwire.training.state import TrainingState
+from deepwire.training.trainer import Trainer
+
+# The first update also pays for what happens once: allocation, choice of kernels, compilation.
+_WARM_UP = 1
+_TIMED = 4
+_ENOUGH_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class DryRun:
+    """What a few updates tell about a run. Memory is that of one process, all else that of all together.
+
+    Attributes:
+        parameters: Numbers in the model.
+        trained: Those that are not frozen.
+        place: Device, number format and threads, in words.
+        updates: Updates that were timed, after one that was not.
+        loss: Smoothed loss per target token of the first update, nats.
+        seconds: Time of an update.
+        tokens_per_second: Target tokens.
+        padding: Share of the places in batches that hold no token, of this process.
+        memory: Peak, in bytes.
+        checkpoint: Bytes of a checkpoint on disk.
+        updates_in_epoch: Expected; from the lengths in the prepared text.
+        updates_in_run: Expected until the first limit of the run.
+    """
+
+    parameters: int
+    trained: int
+    place: str
+    updates: int
+    loss: float
+    seconds: float
+    tokens_per_second: float
+    padding: float
+    memory: int
+    checkpoint: int
+    updates_in_epoch: float
+    updates_in_run: float
+
+    def lines(self) -> list[str]:
+        """The report for people."""
+        frozen = f", {short(self.trained)} of them trained" if self.trained < self.parameters else ""
+        return [
+            f"parameters      {short(self.parameters)}{frozen}",
+            f"computes        {self.place}",
+            f"memory          {human_bytes(self.memory)} at most in {self.updates + _WARM_UP} updates",
+            f"checkpoint      {human_bytes(self.checkpoint)} on disk",
+            f"speed           {short(self.tokens_per_second)} target tokens/s, {self.seconds:.3g} s/update",
+            f"padding         {self.padding:.1%} of the places in batches",
+            f"first loss      {self.loss:.3f} per target token",
+            f"an epoch        {_length(self.updates_in_epoch, self.seconds)}",
+            f"the whole run   {_length(self.updates_in_run, self.seconds)} without validation and saving",
+        ]
+
+
+class _Told(SilentRecorder):
+    """Keeps nothing, but shows what a user should know."""
+
+    def say(self, text: str) -> None:
+        print(text, flush=True)
+
+    def started_from(self, report: StartReport) -> None:
+        for line in report.lines():
+            self.say(line)
+
+
+def dry_run(job: Job, *, processes: Processes | None = None) -> DryRun:
+    """Make a few updates as the job would make its first ones; no run directory is made, read or changed.
+
+    Args:
+        job: What would be trained.
+        processes: Those that would train together, each of which calls this; default: this one alone.
+
+    Raises:
+        UsageError: If the settings do not fit the model or the machine.
+        ResourceError: If memory does not suffice.
+    """
+    processes = processes or Processes()
+    device = choose_device(job.config.device, processes)
+    set_up_process(job.config)
+    settled = RunRecord.settle(job, device, processes.count, continued=False) if processes.main else None
+    shared = processes.from_main(settled.to_json() if settled is not None else None)
+    begun = Beginning(RunRecord.from_json(shared), TrainingState(StreamPosition()), None)
+    recorder = _Told() if processes.main else SilentRecorder()
+    trainer = make_trainer(job, begun, recorder, device, processes, Signals())
+    trainer.model.train()
+    updates = trainer.updates()
+    measured = list(_measured(trainer, updates))
+    updates.close()
+    return _summed_up(trainer, measured)
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """One update: its seconds, its loss, and the places and tokens of the batches of this process."""
+
+    seconds: float
+    loss: float
+    target_tokens: int
+    places: int
+    tokens: int
+
+
+def _measured(trainer: Trainer, updates: Iterator[DeviceUpdate]) -> Iterator[_Measured]:
+    begun = time.perf_counter()
+    for update in islice(updates, _WARM_UP + _TIMED):
+        started = time.perf_counter()
+        sums = make_gradient(trainer, update)
+        step = trainer.optimizer.step(trainer.schedule(update.number), sums[0])
+        if trainer.average is not None:
+            trainer.average.follow(update.number)
+        loss = float(sums[0]) / update.target_tokens  # waits for the device
+        if not bool(step.finite):
+            trainer.recorder.say(f"u {update.number}: loss or gradient is not finite")
+        places = sum(_sizes(batch)[0] for batch in update.batches)
+        tokens = sum(_sizes(batch)[1] for batch in update.batches)
+        yield _Measured(time.perf_counter() - started, loss, update.target_tokens, places, tokens)
+        slow = time.perf_counter() - begun > _ENOUGH_SECONDS and update.number > _WARM_UP
+        if trainer.processes.total([slow])[0]:
+            break
+
+
+def _sizes(batch: DeviceBatch) -> tuple[int, int]:
+    """The places of a batch, and how many of them hold a token."""
+    sides = (batch.source, batch.target_output)
+    return sum(side.numel() for side in sides), sum(int((side != PAD).sum()) for side in sides)
+
+
+def _summed_up(trainer: Trainer, measured: list[_Measured]) -> DryRun:
+    timed = measured[_WARM_UP:] or measured
+    seconds = sum(one.seconds for one in timed) / len(timed)
+    tokens = sum(one.target_tokens for one in timed) / len(timed)
+    places, real = trainer.processes.total(
+        [sum(one.places for one in measured), sum(one.tokens for one in measured)]
+    )
+    parameters = list(trainer.model.parameters())
+    kept = trainer.optimizer.state() | (trainer.average.state() if trainer.average is not None else {})
+    in_epoch = _tokens_of_epoch(trainer) / tokens
+    numerics, threads = trainer.numerics.precision, torch.get_num_threads()
+    together = f"{trainer.processes.count} processes on " if trainer.processes.count > 1 else ""
+    return DryRun(
+        parameters=sum(one.numel() for one in parameters),
+        trained=sum(one.numel() for one in parameters if one.requires_grad),
+        place=f"{together}{trainer.device}, {numerics}, {threads} threads",
+        updates=len(timed),
+        loss=measured[0].loss,
+        seconds=seconds,
+        tokens_per_second=tokens / seconds,
+        padding=1 - real / places,
+        memory=peak_memory(trainer.device),
+        checkpoint=bytes_of(dict(trainer.model.named_parameters())) + bytes_of(kept),
+        updates_in_epoch=in_epoch,
+        updates_in_run=_updates_of_run(trainer.job.config, in_epoch, tokens),
+    )
+
+
+def _tokens_of_epoch(trainer: Trainer) -> float:
+    """Target tokens, end symbols included, that an epoch reads of the weighted corpora."""
+    store = trainer.job.prepared.train
+    return sum(
+        part.weight * (int(store.target_lengths[part.start : part.stop].sum()) + part.stop - part.start)
+        for part in store.parts
+    )
+
+
+def _updates_of_run(config: TrainingConfig, in_epoch: float, tokens: float) -> float:
+    """Updates until the limit that is reached first."""
+    limits = [] if config.max_updates is None else [float(config.max_updates)]
+    if config.stop_after is not None:
+        updates = {"updates": 1.0, "epochs": in_epoch, "tokens": 1 / tokens}
+        limits.append(config.stop_after.amount * updates[config.stop_after.unit])
+    return min(limits)
+
+
+def _length(updates: float, seconds: float) -> str:
+    return f"{updates:,.0f} updates, {human_time(updates * seconds)}"

@@ -1,0 +1,103 @@
+"""Exponential moving average of the weights: what a checkpoint's model is, or is kept beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from deepwire.errors import ModelError
+from deepwire.training.ema_config import EmaConfig
+from deepwire.training.layout import Layout
+
+
+class MovingAverage:
+    """Averages of the trained parameters, in float32 beside them; a frozen one is its own average.
+
+    Args:
+        parameters: Names and trained parameters of the model.
+        config: Constants.
+        layout: Where the parameters are among the processes.
+    """
+
+    def __init__(self, parameters: Mapping[str, Tensor], config: EmaConfig, layout: Layout) -> None:
+        self.config, self._layout, self._parameters = config, layout, dict(parameters)
+        self._averages = {name: one.detach().clone() for name, one in self._parameters.items()}
+
+    @torch.no_grad()
+    def follow(self, update: int) -> None:
+        """Move the averages towards the weights after an update, counted from 1."""
+        torch._foreach_lerp_(*self._local(), self.weight(update))
+
+    def weight(self, update: int) -> float:
+        """How far the averages move after an update: 1 - decay; all the way until ``start``."""
+        since = update - self.config.start
+        if since <= 0:
+            return 1.0
+        decay = self.config.decay
+        # The warm-up is that of TensorFlow's ExponentialMovingAverage with num_updates.
+        return 1 - (min(decay, (1 + since) / (10 + since)) if self.config.warmup else decay)
+
+    @contextmanager
+    def as_model(self) -> Iterator[None]:
+        """Within the block the model has the averages, where the user wants that, and they its weights."""
+        swaps = self.config.model == "average"
+        if swaps:
+            self._swap()
+        try:
+            yield
+        finally:
+            if swaps:
+                self._swap()
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps beside the model, taken within `as_model`.
+
+        ``weights.NAME`` where the model has the averages, else ``average.NAME``.
+        """
+        return {f"{self._prefix}{name}": average for name, average in self._averages.items()}
+
+    def load_state(self, tensors: Mapping[str, Tensor] | None) -> None:
+        """Continue from what `state` gave; the model has been filled from the checkpoint before.
+
+        Args:
+            tensors: Those and others; None where another process has them, or there are none yet.
+
+        Raises:
+            ModelError: If a tensor is missing or has another shape.
+        """
+        own = self.state()
+        kept = {name: one for name, one in (tensors or {}).items() if name in own}
+        if tensors is not None and any(
+            name not in kept or kept[name].shape != own[name].shape for name in own
+        ):
+            raise ModelError("the averages in the checkpoint do not fit the model")
+        self._layout.load(own, kept)
+        # Without a checkpoint both are the same.
+        if self.config.model == "average":
+            self._swap()
+
+    def owns(self, name: str) -> bool:
+        """Whether a tensor of this name is one of `state`."""
+        return name.startswith(self._prefix)
+
+    @property
+    def _prefix(self) -> str:
+        return "weights." if self.config.model == "average" else "average."
+
+    @torch.no_grad()
+    def _swap(self) -> None:
+        for average, weight in zip(*self._local(), strict=True):
+            kept = average.clone()
+            average.copy_(weight)
+            weight.copy_(kept)
+
+    def _local(self) -> tuple[list[Tensor], list[Tensor]]:
+        """Averages and weights, as far as this process holds them."""
+        local = self._layout.local
+        return (
+            [local(one) for one in self._averages.values()],
+            [local(one.detach()) for one in self._parameters.values()],
+        )

@@ -1,0 +1,191 @@
+"""Fine-tuning: a new run that begins with the parameters of a trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from deepwire.checkpoint.locate import resolve
+from deepwire.checkpoint.manifest import fingerprint
+from deepwire.checkpoint.store import LoadedModel, load_model
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.errors import ModelError
+from deepwire.model.translator import TranslationModel
+from deepwire.training.patterns import matches
+from deepwire.training.resume import flat
+from deepwire.training.start_from_config import StartFromSection
+from deepwire.training.vocabulary_transfer import RowMap, map_rows
+
+# What may differ freely: it changes no function, or shows in the names and shapes of parameters.
+_FREE = (
+    "dropout",
+    "dropout.*",
+    "initialization",
+    "initialization.*",
+    "max_length",
+    "embeddings.tie",
+    "encoder.layers",
+    "decoder.layers",
+)
+_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class StartReport:
+    """What a run took over from a model.
+
+    Attributes:
+        model: The MODEL name.
+        folder: The model directory that it stood for.
+        fingerprint: Stands for all its files.
+        loaded: Names of the parameters that have its values.
+        missing: Names of those that it does not have; they begin untrained.
+        reshaped: Likewise of those that it has in another shape.
+        unexpected: Names that it has and this run has not.
+        changed: Settings that differ, `model.key: old -> new`.
+        vocabulary: Where the vocabulary differs, for each side the rows taken, new and dropped.
+    """
+
+    model: str
+    folder: str
+    fingerprint: str
+    loaded: list[str]
+    missing: list[str]
+    reshaped: list[str]
+    unexpected: list[str]
+    changed: list[str]
+    vocabulary: dict[str, dict[str, int]]
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """The report for people."""
+        lines = [f"started from {self.model} ({self.folder}): {len(self.loaded)} tensors taken over"]
+        kinds = {
+            "missing there, begin untrained": self.missing,
+            "of another shape there, begin untrained": self.reshaped,
+            "unexpected there, left out": self.unexpected,
+            "changed": self.changed,
+        }
+        lines += [f"{len(names)} {kind}: {_few(names)}" for kind, names in kinds.items() if names]
+        lines += [
+            f"{side} vocabulary: {rows['taken']} pieces keep their rows, {rows['new']} are new, "
+            f"{rows['dropped']} are dropped"
+            for side, rows in self.vocabulary.items()
+        ]
+        return lines
+
+
+def start_from(
+    config: StartFromSection, model: TranslationModel, vocabularies: Vocabularies, *, source_bos: bool
+) -> StartReport:
+    """Fill an untrained model from a trained one.
+
+    Args:
+        config: Which, and what may differ.
+        model: What is filled; what finds no value stays as it is.
+        vocabularies: Those of the new run.
+        source_bos: Whether sources of the new run begin with BOS.
+
+    Raises:
+        ModelError: There is no such model, it is damaged, or it differs in what is not allowed to.
+    """
+    folder = resolve(config.model)
+    loaded = load_model(folder)
+    changed = _changes(loaded, model, source_bos)
+    values, maps = _values(loaded, vocabularies)
+    own = dict(model.named_parameters())
+    found = {name: values[name] for name in own if name in values}
+    reshaped = [name for name, value in found.items() if value.shape != own[name].shape]
+    report = StartReport(
+        config.model,
+        str(folder),
+        fingerprint(folder),
+        loaded=[name for name in found if name not in reshaped],
+        missing=[name for name in own if name not in found],
+        reshaped=reshaped,
+        unexpected=_unused(loaded.model, found.keys()),
+        changed=[f"{key}: {old} -> {new}" for key, (old, new) in changed.items()],
+        vocabulary={
+            side: {"taken": one.taken, "new": one.new, "dropped": one.dropped} for side, one in maps.items()
+        },
+    )
+    _refuse_what_is_not_allowed(config, report, list(changed))
+    with torch.no_grad():
+        for name in report.loaded:
+            own[name].copy_(found[name])
+    return report
+
+
+def _values(loaded: LoadedModel, new: Vocabularies) -> tuple[dict[str, Tensor], dict[str, RowMap]]:
+    """The parameters of a model under all their names, with the rows of another vocabulary."""
+    values = {name: one.detach() for name, one in loaded.model.named_parameters(remove_duplicate=False)}
+    old = loaded.vocabularies
+    if old.digest == new.digest:
+        return values, {}
+    source, target = map_rows(old.source, new.source), map_rows(old.target, new.target)
+    tables = {"source_embedding.table.": source, "target_embedding.table.": target, "head.": target}
+    for name, value in values.items():
+        for part, rows in tables.items():
+            if name.startswith(part):
+                values[name] = rows.rows(value)
+    same = new.source is new.target and old.source is old.target
+    return values, {"joint": source} if same else {"source": source, "target": target}
+
+
+def _changes(
+    loaded: LoadedModel, model: TranslationModel, source_bos: bool
+) -> dict[str, tuple[object, object]]:
+    """Settings that differ and say how the same parameters are used: key to (old, new)."""
+    old, new = (flat(one.config.model_dump(mode="json")) for one in (loaded.model, model))
+    keys = [key for key in sorted(old.keys() | new.keys()) if not matches(key, _FREE)]
+    changed = {f"model.{key}": (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
+    before = loaded.metadata.get("source_bos") is True
+    return changed | ({"data.source_bos": (before, source_bos)} if before != source_bos else {})
+
+
+def _unused(model: TranslationModel, used: Collection[str]) -> list[str]:
+    """The parameters none of whose names is used; a shared one has several."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [several[0] for several in names.values() if not any(name in used for name in several)]
+
+
+def _refuse_what_is_not_allowed(
+    config: StartFromSection, report: StartReport, changed: Sequence[str]
+) -> None:
+    absent: Mapping[str, Sequence[str]] = {
+        "missing there": report.missing,
+        "of another shape there": report.reshaped,
+    }
+    wrong = {
+        kind: [name for name in names if not matches(name, config.allow_missing)]
+        for kind, names in absent.items()
+    }
+    options = {"allow_missing": any(wrong.values())}
+    unexpected = [name for name in report.unexpected if not matches(name, config.allow_unexpected)]
+    wrong["unexpected there"], options["allow_unexpected"] = unexpected, bool(unexpected)
+    differs = [
+        line
+        for key, line in zip(changed, report.changed, strict=True)
+        if not matches(key, config.allow_changed)
+    ]
+    wrong["changed"], options["allow_changed"] = differs, bool(differs)
+    if any(wrong.values()):
+        raise ModelError(
+            f"training.start_from {config.model}: the model does not fit this run: "
+            + "; ".join(f"{len(names)} {kind}: {_few(names)}" for kind, names in wrong.items() if names),
+            "change the model section, or allow it by name: "
+            + ", ".join(f"training.start_from.{name}" for name, wanted in options.items() if wanted),
+        )
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

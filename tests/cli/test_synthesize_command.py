@@ -1,0 +1,195 @@
+"""``deepwire distill`` and ``deepwire back-translate`` with a model of random weights."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from deepwire.checkpoint.store import save_model
+from deepwire.cli.main import main
+from deepwire.data.corpus import Pair
+from deepwire.data.files import find_text, read_lines
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.data.vocabulary_config import WordsConfig
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+
+WORDS = [f"w{number}" for number in range(40)]
+SHAPE = {"d_model": 16, "heads": 2, "feed_forward": 32, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    words = " ".join(WORDS)
+    vocabularies = Vocabularies.learn(WordsConfig(joint=True), [Pair(1, words, words, 0)])
+    torch.manual_seed(1)
+    built = build_model(ModelConfig.model_validate(SHAPE), vocabularies.source.size, vocabularies.target.size)
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.mul_(2)
+    folder = tmp_path_factory.mktemp("models") / "teacher"
+    limits = {"max_length_ratio": 1, "max_length_extra": 2}
+    save_model(
+        folder, built, vocabularies, {"source": "de", "target": "en", "decoding": {**limits, "beam": 2}}
+    )
+    return str(folder)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    generator = random.Random(1)
+    lines = [" ".join(generator.choices(WORDS, k=generator.randint(1, 9))) for _ in range(60)]
+    lines[7] = lines[33] = ""
+    (tmp_path / "text").write_text("".join(f"{line}\n" for line in lines))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def texts(prefix: str) -> dict[str, list[object]]:
+    return {language: list(read_lines(find_text(Path(prefix), language))) for language in ("de", "en")}
+
+
+def test_distilled_text_is_what_translate_gives(
+    model: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["distill", model, "--source", "text", "--output", "made", "--part", "16"]) == 0
+    shown = capsys.readouterr()
+    assert "60 lines, 2 empty" in shown.err
+    assert "next: data.train=made" in shown.out
+    found = texts("made")
+    assert found["de"] == (folder / "text").read_text().splitlines()
+    assert main(["translate", model, "-i", "text", "-q"]) == 0
+    assert found["en"] == capsys.readouterr().out.splitlines()
+    record = json.loads((folder / "made.json").read_text())
+    assert record["counts"] == {
+        "lines": 60,
+        "empty": 2,
+        "untranslated": 0,
+        "copied": record["counts"]["copied"],
+    }
+    assert record["job"]["command"] == "deepwire distill"
+    assert list(record["job"]["models"]) == [model]
+    assert record["job"]["decoding"]["beam"] == 2
+    assert sorted(path.name for path in folder.iterdir()) == ["made.de", "made.en", "made.json", "text"]
+
+
+def test_compressed_by_the_ending_of_the_prefix(model: str, folder: Path) -> None:
+    for prefix in ("plain", "packed.gz", "tight.xz"):
+        assert main(["distill", model, "-i", "text", "-o", prefix, "-q"]) == 0
+    assert texts("packed") == texts("plain") == texts("tight")
+    assert gzip.decompress((folder / "packed.en.gz").read_bytes()) == (folder / "plain.en").read_bytes()
+    assert (folder / "packed.json").exists()
+
+
+def test_back_translation_is_drawn_and_tagged_and_repeatable(model: str, folder: Path) -> None:
+    drawn = ["back-translate", model, "-i", "text", "--sample", "--top-k", "10", "--tag", "<BT>", "-q"]
+    assert main([*drawn, "-o", "one", "--part", "7"]) == 0
+    assert main([*drawn, "-o", "two", "--part", "60"]) == 0
+    assert main([*drawn, "-o", "other", "--seed", "2"]) == 0
+    assert texts("one") == texts("two") != texts("other")
+    lines = texts("one")["en"]
+    assert all(str(line).startswith("<BT> ") for number, line in enumerate(lines) if number not in (7, 33))
+    assert lines[7] == lines[33] == ""
+    record = json.loads((folder / "one.json").read_text())["job"]
+    assert (record["command"], record["tag"]) == ("deepwire back-translate", "<BT>")
+    assert record["decoding"]["sampling"]["top_k"] == 10
+
+
+def kill_after_parts(arguments: list[str], parts: Path, count: int) -> None:
+    """Run a command in a process of its own and kill it when it has finished so many parts."""
+    child = os.fork()
+    if child == 0:
+        torch.set_num_threads(1)
+        os._exit(main(arguments))
+    deadline = time.monotonic() + 60
+    while sum(1 for _ in parts.glob("0*-*")) < count:
+        assert time.monotonic() < deadline
+        assert os.waitpid(child, os.WNOHANG) == (0, 0), "it was too fast to be killed"
+        time.sleep(0.001)
+    os.kill(child, signal.SIGKILL)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+
+
+def test_killed_and_called_again_it_makes_the_same_text(
+    model: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = (folder / "text").read_text() * 4
+    (folder / "text").write_text(lines)
+    command = ["back-translate", model, "--input", "text", "--sample", "--part", "4"]
+    assert main([*command, "--output", "whole.gz"]) == 0
+    broken = [*command, "--output", "broken.gz"]
+    for count in (3, 9):
+        kill_after_parts(broken, folder / "broken.en.gz.parts", count)
+    assert not (folder / "broken.en.gz").exists()
+    before = {path.name: path.stat().st_mtime_ns for path in (folder / "broken.en.gz.parts").glob("0*-*")}
+    assert main(broken) == 0
+    assert len(before) >= 9
+    for name in ("de.gz", "en.gz"):
+        assert (folder / f"broken.{name}").read_bytes() == (folder / f"whole.{name}").read_bytes()
+    records = [json.loads((folder / f"{name}.json").read_text()) for name in ("broken", "whole")]
+    assert records[0] == records[1]
+    capsys.readouterr()
+    assert main(broken) == 0
+    assert "nothing to do: broken.en.gz is there, 240 lines" in capsys.readouterr().err
+
+
+def test_parts_of_another_job_are_not_used(
+    model: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["distill", model, "-i", "text", "-o", "made", "--part", "2"]
+    kill_after_parts(command, folder / "made.en.parts", 2)
+    assert main([*command, "--beam", "3"]) == 2
+    error = capsys.readouterr().err
+    assert "parts of another job, which differs in decoding" in error
+    assert main(command) == 0
+    for changed in ([*command, "--beam", "3"], ["back-translate", *command[1:]]):
+        assert main(changed) == 2
+        assert "exists already" in capsys.readouterr().err
+
+
+def test_it_never_writes_over_a_text(model: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "train.de").write_text("w1 w2\n")
+    assert main(["distill", model, "--source", "train.de", "--output", "train"]) == 2
+    assert "train.de: exists already" in capsys.readouterr().err
+    assert (folder / "train.de").read_text() == "w1 w2\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["distill", "MODEL", "-i", "none", "-o", "x"], 3, "none: no such file"),
+        (["distill", "MODEL", "-i", "text", "-o", "no/x"], 2, "the folder no does not exist"),
+        (["distill", "no-model", "-i", "text", "-o", "x"], 4, "no such model"),
+        (["distill", "MODEL", "-i", "text", "-o", "x", "--languages", "de"], 2, "--languages"),
+        (["distill", "MODEL", "-i", "text", "-o", "x", "--languages", "de-de"], 2, "--languages"),
+        (["back-translate", "MODEL", "-i", "text", "-o", "x", "--top-k", "3"], 2, "--top-k is for random"),
+        (["back-translate", "MODEL", "-i", "text"], 2, "--output"),
+    ],
+)
+def test_mistakes_are_one_line(
+    model: str,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    code: int,
+    message: str,
+) -> None:
+    assert main([model if one == "MODEL" else one for one in arguments]) == code
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert [path.name for path in folder.iterdir()] == ["text"]
+
+
+def test_other_endings(model: str, folder: Path) -> None:
+    assert main(["distill", model, "-i", "text", "-o", "made", "--languages", "src-trg", "-q"]) == 0
+    assert (folder / "made.src").exists()
+    assert (folder / "made.trg").exists()

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+
+from deepwire.ops import r_drop
+from deepwire.ops.cross_entropy import SmoothingForm, linear_cross_entropy
+from deepwire.ops.r_drop import linear_r_drop
+
+FORMS = get_args(SmoothingForm)
+
+
+def textbook(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    alpha: float,
+    smoothing: float,
+    form: SmoothingForm,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(loss, nll, divergence) with all logits at once, by torch's own functions."""
+    vocabulary = weight.size(0)
+    wrong = smoothing / (vocabulary - 1 if form == "uniform_wrong" else vocabulary)
+    wanted = torch.full((len(target), vocabulary), wrong, dtype=hidden.dtype)
+    right = 1 - smoothing + (wrong if form == "uniform" else 0)
+    wanted.scatter_(1, target.unsqueeze(1), right)
+    first, second = (functional.linear(one, weight, bias).log_softmax(1) for one in hidden)
+    crosses = [functional.cross_entropy(one, wanted, reduction="sum") for one in (first, second)]
+    nlls = [functional.nll_loss(one, target, reduction="sum") for one in (first, second)]
+    distances = [
+        functional.kl_div(one, other, reduction="sum", log_target=True)
+        for one, other in ((first, second), (second, first))
+    ]
+    divergence = sum(distances) / 2
+    return (sum(crosses) + alpha * divergence) / 2, sum(nlls) / 2, divergence
+
+
+def operands(
+    tokens: int, size: int, vocabulary: int, bias: bool = True
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor]:
+    hidden = torch.randn(2, tokens, size, dtype=torch.float64, requires_grad=True)
+    weight = torch.randn(vocabulary, size, dtype=torch.float64, requires_grad=True)
+    row = torch.randn(vocabulary, dtype=torch.float64, requires_grad=True) if bias else None
+    return hidden, weight, row, torch.randint(vocabulary, (tokens,))
+
+
+@given(
+    tokens=st.integers(0, 9),
+    vocabulary=st.integers(2, 12),
+    chunk=st.integers(1, 10),
+    smoothing=st.sampled_from([0.0, 0.1]),
+    form=st.sampled_from(FORMS),
+    alpha=st.sampled_from([0.5, 5.0]),
+    bias=st.booleans(),
+    factor=st.floats(-3, 3),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=60, deadline=None)
+def test_values_and_gradients_equal_the_formula(
+    tokens: int,
+    vocabulary: int,
+    chunk: int,
+    smoothing: float,
+    form: SmoothingForm,
+    alpha: float,
+    bias: bool,
+    factor: float,
+    seed: int,
+) -> None:
+    torch.manual_seed(seed)
+    hidden, weight, row, target = operands(tokens, 4, vocabulary, bias)
+    learned = [x for x in (hidden, weight, row) if x is not None]
+    found = linear_r_drop(
+        hidden, weight, row, target, alpha=alpha, smoothing=smoothing, form=form, chunk=chunk
+    )
+    wanted = textbook(hidden, weight, row, target, alpha, smoothing, form)
+    torch.testing.assert_close(tuple(found), (wanted[0], wanted[1].detach(), wanted[2].detach()))
+    torch.testing.assert_close(
+        torch.autograd.grad(factor * found.loss, learned), torch.autograd.grad(factor * wanted[0], learned)
+    )
+
+
+def test_equal_passes_cost_what_one_costs() -> None:
+    hidden, weight, bias, target = operands(6, 4, 9)
+    pair = hidden[:1].expand(2, -1, -1)
+    found = linear_r_drop(pair, weight, bias, target, alpha=5.0, smoothing=0.1)
+    loss, nll = linear_cross_entropy(hidden[0], weight, bias, target, smoothing=0.1)
+    torch.testing.assert_close(found.loss, loss)
+    torch.testing.assert_close(found.nll, nll)
+    assert float(found.divergence) == 0
+
+
+def test_what_does_not_learn_gets_no_gradient() -> None:
+    hidden, weight, bias, target = operands(6, 4, 9)
+    found = linear_r_drop(hidden, weight.detach(), bias, target, alpha=1.0, smoothing=0.0)
+    found.loss.backward()
+    assert hidden.grad is not None
+    assert bias is not None
+    assert bias.grad is not None
+    assert weight.grad is None
+    with torch.no_grad():
+        assert not linear_r_drop(hidden, weight, bias, target, alpha=1.0, smoothing=0.0).loss.requires_grad
+
+
+def test_logits_of_one_chunk_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    sums = r_drop._sums
+
+    def watched(inputs: list[Tensor | None], target: Tensor, constants: r_drop._Constants) -> Tensor:
+        seen.append(len(target))
+        return sums(inputs, target, constants)
+
+    monkeypatch.setattr(r_drop, "_sums", watched)
+    hidden, weight, bias, target = operands(10, 4, 9)
+    linear_r_drop(hidden, weight, bias, target, alpha=1.0, smoothing=0.0, chunk=4)
+    assert seen == [4, 4, 2]
+
+
+def test_under_autocast_products_are_in_its_type_and_gradients_in_float32() -> None:
+    torch.manual_seed(1)
+    hidden, weight = torch.randn(2, 5, 8, requires_grad=True), torch.randn(11, 8, requires_grad=True)
+    target = torch.randint(11, (5,))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        low = linear_r_drop(hidden, weight, None, target, alpha=2.0, smoothing=0.1)
+    low.loss.backward()
+    assert (low.loss.dtype, weight.grad.dtype, hidden.grad.dtype) == (torch.float32,) * 3
+    full = linear_r_drop(hidden, weight, None, target, alpha=2.0, smoothing=0.1)
+    assert float(low.loss) == pytest.approx(float(full.loss), rel=0.03)
+    assert float(low.loss) != float(full.loss)

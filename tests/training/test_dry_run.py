@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from deepwire.errors import UsageError
+from deepwire.training.dry_run import dry_run
+from deepwire.training.job import Job
+from deepwire.training.start import start
+
+JobMaker = Callable[..., Job]
+ReadRecords = Callable[..., list[dict[str, object]]]
+
+
+def test_it_tells_what_the_run_will_need_and_keeps_nothing(
+    make_job: JobMaker, read_records: ReadRecords
+) -> None:
+    job = make_job(max_updates=None, stop_after="6e", ema={})
+    found = dry_run(job)
+    assert not job.run.path.exists()
+    outcome = start(job, quiet=True)
+    state = read_records(job.run, "train")
+    assert found.loss == pytest.approx(state[0]["loss"], rel=1e-6)
+    assert found.updates_in_run == pytest.approx(state[-1]["update"], rel=0.1)
+    assert found.updates_in_epoch == pytest.approx(state[-1]["update"] / 6, rel=0.1)
+    assert outcome.best is not None
+    on_disk = sum(
+        (outcome.best.path / f"{name}.safetensors").stat().st_size for name in ("model", "optimizer")
+    )
+    assert found.checkpoint == pytest.approx(on_disk, rel=0.2)
+    assert found.parameters == found.trained == sum(one.numel() for one in job.build().parameters())
+    assert 0 <= found.padding < 0.5
+    assert found.seconds * found.tokens_per_second == pytest.approx(200, rel=0.3)
+    assert found.memory > 50_000_000
+
+
+def test_padding_is_what_batches_hold_beside_tokens(make_job: JobMaker) -> None:
+    assert dry_run(make_job(micro_batch_tokens=1)).padding < dry_run(make_job(micro_batch_tokens=200)).padding
+
+
+@pytest.mark.parametrize(
+    ("limits", "updates"),
+    [
+        ({"max_updates": 7}, 7),
+        ({"max_updates": None, "stop_after": "5ku"}, 5000),
+        ({"max_updates": 10, "stop_after": "20kt"}, 10),
+    ],
+)
+def test_the_first_limit_counts(make_job: JobMaker, limits: dict[str, object], updates: float) -> None:
+    assert dry_run(make_job(**limits)).updates_in_run == updates
+
+
+def test_a_limit_in_tokens_and_frozen_parameters(make_job: JobMaker) -> None:
+    found = dry_run(make_job(max_updates=None, stop_after="20kt", freeze=["encoder.*"]))
+    assert found.updates_in_run == pytest.approx(100, rel=0.2)
+    assert found.trained < found.parameters
+    assert "of them trained" in found.lines()[0]
+
+
+def test_mistakes_are_found(make_job: JobMaker) -> None:
+    with pytest.raises(UsageError, match="matches no parameter"):
+        dry_run(make_job(freeze=["encodr.*"]))

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file
+from torch import nn
+
+from deepwire.checkpoint.locate import resolve
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.store import load_model
+from deepwire.errors import UsageError
+from deepwire.training.ema import MovingAverage
+from deepwire.training.ema_config import EmaConfig
+from deepwire.training.job import Job
+from deepwire.training.layout import Layout
+from deepwire.training.precision import Numerics
+from deepwire.training.processes import Processes
+from deepwire.training.start import start
+from deepwire.training.validation import Validator
+
+JobMaker = Callable[..., Job]
+ReadRecords = Callable[..., list[dict[str, object]]]
+Digest = Callable[[RunDirectory, int], str]
+
+
+def averages(config: EmaConfig, parameters: dict[str, nn.Parameter]) -> MovingAverage:
+    model = nn.ParameterDict({name.replace(".", "_"): one for name, one in parameters.items()})
+    return MovingAverage(parameters, config, Layout(model, Processes()))  # type: ignore[arg-type]
+
+
+@given(
+    values=st.lists(st.floats(-10, 10), min_size=1, max_size=12),
+    decay=st.floats(0.01, 0.99),
+    start=st.integers(0, 5),
+    warmup=st.booleans(),
+)
+def test_the_average_is_that_of_the_definition(
+    values: list[float], decay: float, start: int, warmup: bool
+) -> None:
+    weight = nn.Parameter(torch.zeros(3))
+    average = averages(EmaConfig(decay=decay, start=start, warmup=warmup, model="weights"), {"a": weight})
+    wanted = 0.0
+    for update, value in enumerate(values, 1):
+        with torch.no_grad():
+            weight.fill_(value)
+        average.follow(update)
+        since = update - start
+        keeps = min(decay, (1 + since) / (10 + since)) if warmup else decay
+        wanted = value if since <= 0 else keeps * wanted + (1 - keeps) * value
+    assert average.state()["average.a"].tolist() == pytest.approx([wanted] * 3, abs=1e-4)
+
+
+def test_the_model_has_the_averages_within_the_block_only_and_to_the_last_bit() -> None:
+    torch.manual_seed(1)
+    weight = nn.Parameter(torch.randn(50))
+    average = averages(EmaConfig(), {"a": weight})
+    with torch.no_grad():
+        weight.add_(torch.randn(50))
+    average.follow(1)
+    before = weight.detach().clone()
+    with average.as_model():
+        inside = weight.detach().clone()
+        assert torch.equal(average.state()["weights.a"], before)
+    assert not torch.equal(inside, before)
+    assert torch.equal(weight, before)
+
+
+def test_decay_zero_and_one_are_refused() -> None:
+    for decay in (0.0, 1.0):
+        with pytest.raises(ValueError, match="decay"):
+            EmaConfig(decay=decay)
+
+
+@pytest.mark.parametrize("model", ["average", "weights"])
+def test_training_is_the_same_with_and_without_averages(
+    make_job: JobMaker, read_records: ReadRecords, model: str
+) -> None:
+    plain = make_job("plain", max_updates=40)
+    start(plain, quiet=True)
+    job = make_job("averaged", max_updates=40, ema={"decay": 0.9, "model": model})
+    start(job, quiet=True)
+    assert read_records(job.run, "train") == read_records(plain.run, "train")
+    weights = load_file(plain.run.checkpoint_path(40) / "model.safetensors")
+    shown = load_file(job.run.checkpoint_path(40) / "model.safetensors")
+    beside = load_file(job.run.checkpoint_path(40) / "optimizer.safetensors")
+    other = "weights" if model == "average" else "average"
+    kept = {name.partition(".")[2]: one for name, one in beside.items() if name.startswith(f"{other}.")}
+    raw, mean = (kept, shown) if model == "average" else (shown, kept)
+    assert all(torch.equal(raw[name], weights[name]) for name in weights)
+    assert not any(torch.equal(mean[name], weights[name]) for name in weights)
+    record = json.loads((job.run.checkpoint_path(40) / "config.json").read_text())
+    assert record["metadata"]["ema"]["model"] == model
+    same = read_records(job.run, "valid") == read_records(plain.run, "valid")
+    assert same == (model == "weights")
+
+
+def test_validation_scores_what_the_checkpoint_holds(make_job: JobMaker, read_records: ReadRecords) -> None:
+    job = make_job(max_updates=40, ema={"decay": 0.9})
+    start(job, quiet=True)
+    loaded = load_model(job.run.checkpoint_path(40))
+    validator = Validator(
+        job.prepared.valid,
+        job.config.validation,
+        smoothing=(job.config.label_smoothing, job.config.label_smoothing_form),
+        source_bos=False,
+        vocabularies=job.prepared.vocabularies,
+        translate=None,
+        score=None,
+        processes=Processes(),
+    )
+    numerics = Numerics.choose("fp32", torch.device("cpu"))
+    found = validator.run(loaded.model, numerics, 40, lambda: False)
+    assert found is not None
+    assert found.scores["loss"] == pytest.approx(read_records(job.run, "valid")[-1]["loss"], rel=1e-6)
+
+
+@pytest.mark.parametrize("model", ["average", "weights"])
+def test_a_continued_run_is_the_uninterrupted_one(
+    make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest, model: str
+) -> None:
+    settings: dict[str, object] = {
+        "ema": {"decay": 0.9, "start": 10, "model": model},
+        "checkpoint": {"every": 20},
+    }
+    straight = make_job("straight", **settings)
+    start(straight, quiet=True)
+    for limit in (20, 40, 60):
+        halved = make_job("halved", max_updates=limit, **settings)
+        start(halved, quiet=True)
+    assert weights_digest(halved.run, 60) == weights_digest(straight.run, 60)
+    assert read_records(halved.run) == read_records(straight.run)
+
+
+def test_averages_cannot_come_or_go_within_a_run(make_job: JobMaker) -> None:
+    start(make_job(max_updates=20), quiet=True)
+    with pytest.raises(UsageError, match=r"training\.ema"):
+        start(make_job(max_updates=40, ema={"decay": 0.9}), quiet=True)
+
+
+def test_the_average_of_checkpoints_is_made_of_their_models(make_job: JobMaker) -> None:
+    job = make_job(max_updates=40, ema={"decay": 0.9})
+    start(job, quiet=True)
+    loaded = load_model(resolve(f"{job.run.path}@avg2"))
+    models = [load_file(job.run.checkpoint_path(update) / "model.safetensors") for update in (20, 40)]
+    for name, parameter in loaded.model.named_parameters():
+        torch.testing.assert_close(parameter.detach(), (models[0][name] + models[1][name]) / 2)

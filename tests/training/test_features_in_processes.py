@@ -1,0 +1,79 @@
+"""Averages, frozen parameters, R-Drop and a beginning from another model, in two processes as in one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from job_of_processes import EXACT, UPDATES, Launcher
+from safetensors.torch import load_file
+
+FEATURES = (
+    "training.ema.decay=0.8",
+    "training.freeze=[decoder.mixers.*]",
+    "training.r_drop=2",
+    "training.validation.metrics=[chrf, ter]",
+)
+
+
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
+    launcher = Launcher(tmp_path_factory.mktemp("features"))
+    assert launcher.train("first", 1, *EXACT) == [0], launcher.text()
+    return launcher
+
+
+def begin(launcher: Launcher) -> str:
+    return f"training.start_from={launcher.run_directory('first').path}"
+
+
+def test_two_processes_give_the_numbers_of_one(launcher: Launcher) -> None:
+    for name, count in (("one", 1), ("two", 2)):
+        assert launcher.train(name, count, *EXACT, *FEATURES, begin(launcher)) == [0] * count, launcher.text()
+    assert launcher.text().count("started from ") == 1
+    ours, theirs = (launcher.outcome(name)[0] for name in ("two", "one"))
+    assert ours[-1].keys() >= {"chrf", "ter"}
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.keys() == other.keys()
+        for key, value in mine.items():
+            wanted = pytest.approx(value, rel=1e-4, abs=1e-6) if isinstance(value, float) else value
+            assert other[key] == wanted, key
+    for file in ("model", "optimizer"):
+        paths = [
+            launcher.run_directory(name).checkpoint_path(UPDATES) / f"{file}.safetensors"
+            for name in ("two", "one")
+        ]
+        mine, other = (load_file(path) for path in paths)
+        assert mine.keys() == other.keys()
+        assert all(torch.allclose(mine[key], other[key], rtol=1e-3, atol=1e-5) for key in mine)
+    assert any(key.startswith("weights.") for key in mine)
+
+
+def test_two_processes_go_on_exactly(launcher: Launcher) -> None:
+    assert launcher.train("straight", 2, *FEATURES, begin(launcher)) == [0, 0], launcher.text()
+    for limit in (3, 6, UPDATES):
+        settings = (
+            *FEATURES,
+            begin(launcher),
+            f"training.max_updates={limit}",
+            "training.validation.every=3",
+        )
+        assert launcher.train("halved", 2, *settings) == [0, 0], launcher.text()
+    kinds = [
+        [one for one in launcher.outcome(name)[0] if one["kind"] == "train"]
+        for name in ("straight", "halved")
+    ]
+    assert kinds[0] == kinds[1]
+    assert launcher.outcome("straight")[1] == launcher.outcome("halved")[1]
+
+
+def test_a_mistake_in_a_pattern_is_one_line_once(launcher: Launcher) -> None:
+    assert launcher.train("wrong", 2, "training.freeze=encodr.*") == [2, 2]
+    assert launcher.text().count("error: ") == 1
+    assert "training.freeze: encodr.* matches no parameter" in launcher.text()
+
+
+def test_a_dry_run_in_two_processes(launcher: Launcher) -> None:
+    assert launcher.train("dry", 2, "--dry-run") == [0, 0], launcher.text()
+    assert launcher.text().count("target tokens/s") == 1
+    assert "2 processes on cpu" in launcher.text()
+    assert not launcher.run_directory("dry").path.exists()

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.errors import UsageError
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.training.freezing import freeze
+from deepwire.training.job import Job
+from deepwire.training.start import start
+
+JobMaker = Callable[..., Job]
+Digest = Callable[[RunDirectory, int], str]
+TINY = {"d_model": 8, "heads": 2, "feed_forward": 8, "encoder": {"layers": 2}, "decoder": {"layers": 1}}
+
+
+def tiny(**changes: object) -> torch.nn.Module:
+    torch.manual_seed(1)
+    return build_model(ModelConfig.model_validate({**TINY, **changes}), 12, 12)
+
+
+def trained_names(model: torch.nn.Module) -> set[str]:
+    return {name for name, one in model.named_parameters() if one.requires_grad}
+
+
+def test_patterns_choose_by_name_and_are_counted_once() -> None:
+    model = tiny()
+    sizes = {name: one.numel() for name, one in model.named_parameters()}
+    found = freeze(model, ["encoder.mixers.0.*", "encoder.*"])
+    first = sum(size for name, size in sizes.items() if name.startswith("encoder.mixers.0."))
+    whole = sum(size for name, size in sizes.items() if name.startswith("encoder."))
+    assert found == {"encoder.mixers.0.*": first, "encoder.*": whole - first}
+    assert trained_names(model) == {name for name in sizes if not name.startswith("encoder.")}
+
+
+def test_a_shared_matrix_may_be_named_by_any_of_its_users() -> None:
+    model = tiny(embeddings={"tie": "all"})
+    freeze(model, ["head.table.weight"])
+    assert not model.source_embedding.table.weight.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("pattern", "near"),
+    [("encodr.*", "encoder.*"), ("decoder.mixer.0.*", "decoder.mixers.0.*"), ("xyzzy", "head")],
+)
+def test_a_pattern_without_a_match_is_refused_with_near_names(pattern: str, near: str) -> None:
+    with pytest.raises(UsageError, match="matches no parameter") as caught:
+        freeze(tiny(), [pattern])
+    assert near in caught.value.hint
+
+
+def test_everything_frozen_is_refused() -> None:
+    with pytest.raises(UsageError, match="nothing is left to train"):
+        freeze(tiny(), ["*"])
+
+
+def test_frozen_parameters_stay_and_have_no_moments(make_job: JobMaker) -> None:
+    patterns = ["encoder.*", "*embedding*"]
+    job = make_job("frozen", max_updates=20, freeze=patterns, ema={"decay": 0.9})
+    start(job, quiet=True)
+    torch.manual_seed(job.seed)
+    before = dict(job.build().named_parameters())
+    folder = job.run.checkpoint_path(20)
+    after, kept = load_file(folder / "model.safetensors"), load_file(folder / "optimizer.safetensors")
+    frozen = {name for name in before if name.startswith("encoder.") or "embedding" in name}
+    same = {name for name in before if torch.equal(before[name].detach(), after[name])}
+    assert same == frozen
+    assert {name.split(".", 1)[1] for name in kept} == before.keys() - frozen
+    log = job.run.log.read_text()
+    assert all(f"frozen by {pattern}: " in log for pattern in patterns)
+
+
+def test_a_frozen_run_goes_on_exactly(make_job: JobMaker, weights_digest: Digest) -> None:
+    settings: dict[str, object] = {"freeze": "decoder.*", "checkpoint": {"every": 20}}
+    straight = make_job("straight", max_updates=40, **settings)
+    start(straight, quiet=True)
+    start(make_job("halved", max_updates=20, **settings), quiet=True)
+    halved = make_job("halved", max_updates=40, **settings)
+    start(halved, quiet=True)
+    assert weights_digest(halved.run, 40) == weights_digest(straight.run, 40)
+    with pytest.raises(UsageError, match=r"training\.freeze"):
+        start(make_job("halved", max_updates=60, freeze=["encoder.*"]), quiet=True)
+
+
+@pytest.mark.parametrize("mixer", ["self_attention", "mhplstm", "atr", "gru", "average_attention"])
+def test_no_gradient_is_made_for_what_is_frozen(mixer: str) -> None:
+    model = tiny(decoder={"layers": 2, "mixer": mixer})
+    freeze(model, ["decoder.mixers.0.*", "encoder.*"])
+    tokens = torch.randint(3, 12, (2, 5))
+    model.loss(tokens, tokens, tokens).smoothed.backward()
+    with_gradient = {name for name, one in model.named_parameters() if one.grad is not None}
+    assert with_gradient
+    assert not any(name.startswith(("encoder.", "decoder.mixers.0.")) for name in with_gradient)
+    assert any(name.startswith("decoder.mixers.1.") for name in with_gradient)

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.training.config import TrainingConfig
+from deepwire.training.job import Job
+from deepwire.training.start import start
+
+JobMaker = Callable[..., Job]
+ReadRecords = Callable[..., list[dict[str, object]]]
+Digest = Callable[[RunDirectory, int], str]
+SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 8, "encoder": {"layers": 1}, "decoder": {"layers": 2}}
+
+
+@pytest.mark.parametrize("fusion", ["top", {"type": "groups", "size": 1}])
+def test_without_dropout_it_is_plain_training(fusion: object) -> None:
+    torch.manual_seed(1)
+    decoder = {"layers": 2, "fusion": fusion}
+    model = build_model(ModelConfig.model_validate({**SHAPE, "dropout": 0, "decoder": decoder}), 12, 12)
+    source, target = torch.randint(3, 12, (3, 6)), torch.randint(3, 12, (3, 5))
+    target[0, 3:] = 0
+    gradients = []
+    for r_drop in (0.0, 5.0):
+        model.zero_grad()
+        sums = model.loss(source, target, target, 0.1, "uniform", r_drop)
+        sums.smoothed.backward()
+        gradients.append({name: one.grad for name, one in model.named_parameters() if one.grad is not None})
+        if r_drop:
+            assert float(sums.divergence) == pytest.approx(0, abs=1e-5)
+        else:
+            assert sums.divergence is None
+            plain = sums
+    torch.testing.assert_close(sums[:3], plain[:3])
+    torch.testing.assert_close(gradients[1], gradients[0])
+
+
+def test_two_passes_of_one_batch_differ_by_their_dropout() -> None:
+    torch.manual_seed(1)
+    model = build_model(ModelConfig.model_validate({**SHAPE, "dropout": 0.3}), 12, 12).train()
+    source, target = torch.randint(3, 12, (3, 6)), torch.randint(3, 12, (3, 5))
+    torch.manual_seed(2)
+    sums = model.loss(source, target, target, 0.1, "uniform", 4.0)
+    torch.manual_seed(2)
+    log_probs = model.log_probs(source.repeat(2, 1), target.repeat(2, 1)).view(2, 15, 12)
+    first, second = log_probs
+    divergence = 0.5 * ((first.exp() - second.exp()) * (first - second)).sum()
+    at_target = log_probs.gather(2, target.flatten().expand(2, -1).unsqueeze(2)).sum()
+    smoothed = -(0.9 * at_target + 0.1 / 12 * log_probs.sum())
+    assert float(divergence) > 0.1
+    torch.testing.assert_close(sums.divergence, divergence.detach())
+    torch.testing.assert_close(sums.smoothed, (smoothed + 4.0 * divergence) / 2)
+    torch.testing.assert_close(sums.nll, -at_target.detach() / 2)
+
+
+def test_its_numbers_are_logged_and_a_run_goes_on_exactly(
+    make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest
+) -> None:
+    settings: dict[str, object] = {"r_drop": 3.0, "checkpoint": {"every": 3}, "log_every": 5}
+    straight = make_job("straight", max_updates=40, **settings)
+    start(straight, quiet=True)
+    train = read_records(straight.run, "train")
+    assert all(record["r_drop"] > 0 for record in train)
+    assert all(record["loss"] > record["nll"] for record in train[:2])
+    assert " kl 0." in straight.run.log.read_text()
+    start(make_job("halved", max_updates=20, **settings), quiet=True)
+    halved = make_job("halved", max_updates=40, **settings)
+    start(halved, quiet=True)
+    assert read_records(halved.run) == read_records(straight.run)
+    assert weights_digest(halved.run, 40) == weights_digest(straight.run, 40)
+
+
+def test_it_brings_the_two_passes_together(make_job: JobMaker, read_records: ReadRecords) -> None:
+    far, near = (make_job(f"alpha{alpha}", r_drop=alpha, model={"dropout": 0.3}) for alpha in (1e-9, 5.0))
+    last = []
+    for job in (far, near):
+        start(job, quiet=True)
+        last.append(read_records(job.run, "train")[-1]["r_drop"])
+    assert last[1] < 0.7 * last[0]
+
+
+def test_it_does_not_go_with_compile() -> None:
+    with pytest.raises(ValueError, match="compile and r_drop exclude each other"):
+        TrainingConfig.model_validate({"r_drop": 1.0, "compile": True})

@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.store import save_model
+from deepwire.data.corpus import Pair
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.data.vocabulary_config import BpeConfig, WordsConfig
+from deepwire.errors import ModelError, UsageError
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.translator import TranslationModel
+from deepwire.training import start as starting
+from deepwire.training.job import Job
+from deepwire.training.start import start
+from deepwire.training.start_from import start_from
+from deepwire.training.start_from_config import StartFromSection
+from deepwire.training.vocabulary_transfer import map_rows
+
+JobMaker = Callable[..., Job]
+ReadRecords = Callable[..., list[dict[str, object]]]
+Digest = Callable[[RunDirectory, int], str]
+SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 8, "encoder": {"layers": 2}, "decoder": {"layers": 1}}
+
+
+def vocabularies(words: str, *, joint: bool = True) -> Vocabularies:
+    return Vocabularies.learn(WordsConfig(joint=joint), [Pair(1, words, words, 0)])
+
+
+def model(words: Vocabularies, seed: int = 1, **changes: object) -> TranslationModel:
+    torch.manual_seed(seed)
+    built = build_model(
+        ModelConfig.model_validate({**SHAPE, **changes}), words.source.size, words.target.size
+    )
+    with torch.no_grad():
+        for parameter in built.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    return built
+
+
+@pytest.fixture
+def teacher(tmp_path: Path) -> Callable[..., str]:
+    """Saves a model; gives its name."""
+
+    def save(words: Vocabularies, **changes: object) -> str:
+        save_model(tmp_path / "teacher", model(words, **changes), words, {"source_bos": False})
+        return str(tmp_path / "teacher")
+
+    return save
+
+
+def values(one: TranslationModel) -> dict[str, Tensor]:
+    return {name: parameter.detach().clone() for name, parameter in one.named_parameters()}
+
+
+WORDS = vocabularies("a b c d")
+
+
+def test_everything_is_taken_over(teacher: Callable[..., str]) -> None:
+    student = model(WORDS, seed=2)
+    name = teacher(WORDS)
+    report = start_from(StartFromSection(model=name), student, WORDS, source_bos=False)
+    old = values(model(WORDS))
+    assert all(torch.equal(value, old[key]) for key, value in values(student).items())
+    assert report.loaded == list(old)
+    assert (report.missing, report.unexpected, report.reshaped, report.changed) == ([], [], [], [])
+    assert report.vocabulary == {}
+    assert f"started from {name}" in report.lines()[0]
+
+
+def test_a_deeper_stack_must_be_allowed_and_keeps_its_first_values(teacher: Callable[..., str]) -> None:
+    name = teacher(WORDS)
+    student = model(WORDS, seed=2, encoder={"layers": 3})
+    before = values(student)
+    with pytest.raises(ModelError, match=r"missing there: encoder\.mixers\.2") as caught:
+        start_from(StartFromSection(model=name), student, WORDS, source_bos=False)
+    assert "training.start_from.allow_missing" in caught.value.hint
+    assert all(torch.equal(value, before[key]) for key, value in values(student).items())
+    allowing = StartFromSection(model=name, allow_missing="encoder.*.2.*")
+    report = start_from(allowing, student, WORDS, source_bos=False)
+    assert report.missing
+    assert all(torch.equal(values(student)[key], before[key]) for key in report.missing)
+    assert set(report.loaded) | set(report.missing) == before.keys()
+
+
+def test_a_shallower_stack_must_be_allowed(teacher: Callable[..., str]) -> None:
+    name = teacher(WORDS)
+    student = model(WORDS, seed=2, encoder={"layers": 1})
+    with pytest.raises(ModelError, match=r"unexpected there: encoder\.mixers\.1") as caught:
+        start_from(StartFromSection(model=name), student, WORDS, source_bos=False)
+    assert "training.start_from.allow_unexpected" in caught.value.hint
+    allowing = StartFromSection(model=name, allow_unexpected=("encoder.*.1.*",))
+    report = start_from(allowing, student, WORDS, source_bos=False)
+    assert report.unexpected
+    assert report.missing == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"feed_forward": 16}, r"of another shape there: .*feed_forwards"),
+        ({"heads": 4}, r"changed: model\.heads: 2 -> 4"),
+        (
+            {"encoder": {"layers": 2, "connection": "post_norm"}},
+            r"model\.encoder\.connection\.type: pre_norm -> post_norm",
+        ),
+        ({"activation": "gelu"}, r"model\.activation: relu -> gelu"),
+    ],
+)
+def test_another_architecture_is_refused_by_name(
+    teacher: Callable[..., str], change: dict[str, object], message: str
+) -> None:
+    name = teacher(WORDS)
+    with pytest.raises(ModelError, match=message):
+        start_from(StartFromSection(model=name), model(WORDS, seed=2, **change), WORDS, source_bos=False)
+
+
+def test_a_changed_setting_may_be_allowed(teacher: Callable[..., str]) -> None:
+    allowing = StartFromSection(model=teacher(WORDS), allow_changed=("model.act*", "data.source_bos"))
+    report = start_from(allowing, model(WORDS, seed=2, activation="gelu"), WORDS, source_bos=True)
+    assert report.changed == ["model.activation: relu -> gelu", "data.source_bos: False -> True"]
+
+
+def test_dropout_and_initialization_may_differ(teacher: Callable[..., str]) -> None:
+    student = model(WORDS, seed=2, dropout=0.3, initialization="xavier")
+    assert start_from(StartFromSection(model=teacher(WORDS)), student, WORDS, source_bos=False).changed == []
+
+
+@pytest.mark.parametrize("tie", ["all", "output", "inputs", "none"])
+def test_rows_of_words_move_with_the_words(teacher: Callable[..., str], tie: str) -> None:
+    new = vocabularies("d c e b f d")
+    name = teacher(WORDS, embeddings={"tie": tie})
+    old, student = model(WORDS, embeddings={"tie": tie}), model(new, seed=2, embeddings={"tie": tie})
+    report = start_from(StartFromSection(model=name), student, new, source_bos=False)
+    assert report.vocabulary == {"joint": {"taken": 3, "new": 2, "dropped": 1}}
+    assert "joint vocabulary: 3 pieces keep their rows, 2 are new, 1 are dropped" in report.lines()
+    before = dict(old.named_parameters(remove_duplicate=False))
+    for key, parameter in student.named_parameters():
+        if key.startswith(("source_embedding.table", "target_embedding.table", "head.")):
+            for word in "bcd":
+                row, origin = new.target.encode(word)[0], WORDS.target.encode(word)[0]
+                assert torch.equal(parameter[row], before[key][origin])
+            for special in range(4):
+                assert torch.equal(parameter[special], before[key][special])
+            # A word that the old vocabulary knows nothing of begins as the mean of all.
+            torch.testing.assert_close(parameter[new.target.encode("e")[0]], before[key][4:].mean(0))
+
+
+def test_untying_copies_the_shared_matrix(teacher: Callable[..., str]) -> None:
+    name = teacher(WORDS, embeddings={"tie": "all"})
+    student = model(WORDS, seed=2, embeddings={"tie": "none"})
+    report = start_from(StartFromSection(model=name), student, WORDS, source_bos=False)
+    assert (report.missing, report.unexpected) == ([], [])
+    assert torch.equal(student.head.table.weight, student.source_embedding.table.weight)
+
+
+def test_tying_leaves_matrices_out_by_name_only(teacher: Callable[..., str]) -> None:
+    name = teacher(WORDS, embeddings={"tie": "none"})
+    student = model(WORDS, seed=2, embeddings={"tie": "all"})
+    with pytest.raises(
+        ModelError, match=r"unexpected there: target_embedding\.table\.weight, head\.table\.weight"
+    ):
+        start_from(StartFromSection(model=name), student, WORDS, source_bos=False)
+
+
+def test_new_pieces_are_made_of_old_ones() -> None:
+    pairs = [Pair(1, "lower lowest low", "lower lowest low", 0)]
+    small = Vocabularies.learn(BpeConfig(size=16, byte_fallback=False, character_coverage=1.0), pairs * 20)
+    large = Vocabularies.learn(BpeConfig(size=20, byte_fallback=False, character_coverage=1.0), pairs * 20)
+    rows = map_rows(small.source, large.source)
+    assert rows.taken + rows.new == large.source.size - 4
+    assert rows.taken == small.source.size - 4
+    table = torch.randn(small.source.size, 3)
+    made = rows.rows(table)
+    for number in range(4, large.source.size):
+        piece = large.source.pieces([number])[0]
+        old = small.source.pieces(range(4, small.source.size))
+        if piece in old:
+            assert torch.equal(made[number], table[4 + old.index(piece)])
+        else:
+            cut = small.source.encode(large.source.decode([number]))
+            assert len(cut) > 1
+            torch.testing.assert_close(made[number], table[cut].mean(0))
+
+
+def test_a_vocabulary_with_nothing_in_common_is_refused(teacher: Callable[..., str]) -> None:
+    other = vocabularies("x y z")
+    with pytest.raises(ModelError, match="no piece in common"):
+        start_from(StartFromSection(model=teacher(WORDS)), model(other), other, source_bos=False)
+
+
+def test_a_new_run_begins_where_the_other_ended(make_job: JobMaker, read_records: ReadRecords) -> None:
+    first = make_job("first", max_updates=60)
+    start(first, quiet=True)
+    second = make_job("second", max_updates=20, start_from=f"{first.run.path}@avg2")
+    start(second, quiet=True)
+    before, after = (read_records(job.run, "train") for job in (first, second))
+    assert before[0]["loss"] - 0.3 > after[0]["loss"]
+    report = json.loads(second.run.start_from.read_text())
+    assert report["model"].endswith("first@avg2")
+    assert len(report["loaded"]) == len(dict(second.build().named_parameters()))
+    log = second.run.log.read_text()
+    assert f"started from {first.run.path}@avg2" in log
+
+
+def test_a_continued_run_does_not_read_the_model_again(
+    make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = make_job("first", max_updates=20)
+    start(first, quiet=True)
+    settings: dict[str, object] = {
+        "start_from": {"model": str(first.run.path), "allow_missing": ["encoder.*"]},
+        "model": {"encoder": {"layers": 2}},
+        "checkpoint": {"every": 20},
+    }
+    straight = make_job("straight", max_updates=40, **settings)
+    start(straight, quiet=True)
+    start(make_job("halved", max_updates=20, **settings), quiet=True)
+    calls: list[object] = []
+    monkeypatch.setattr(starting, "start_from", lambda *args, **_: calls.append(args))
+    first.run.path.rename(first.run.path.with_name("gone"))
+    halved = make_job("halved", max_updates=40, **settings)
+    start(halved, quiet=True)
+    assert calls == []
+    assert weights_digest(halved.run, 40) == weights_digest(straight.run, 40)
+    assert read_records(halved.run) == read_records(straight.run)
+    with pytest.raises(UsageError, match=r"training\.start_from"):
+        start(make_job("halved", max_updates=60, **{**settings, "start_from": "other"}), quiet=True)
+
+
+def test_a_model_that_does_not_fit_leaves_no_checkpoint(make_job: JobMaker) -> None:
+    first = make_job("first", max_updates=20)
+    start(first, quiet=True)
+    wrong = make_job("wrong", model={"d_model": 32}, start_from=str(first.run.path))
+    with pytest.raises(ModelError, match="does not fit this run"):
+        start(wrong, quiet=True)
+    assert wrong.run.checkpoints() == []
+    missing = make_job("missing", start_from="no-such-run@best")
+    with pytest.raises(ModelError, match="no such run"):
+        start(missing, quiet=True)
+
+
+def test_another_vocabulary_in_a_run(make_job: JobMaker) -> None:
+    first = make_job("first", max_updates=20)
+    start(first, quiet=True)
+    words = first.prepared.vocabularies
+    text = " ".join(words.source.pieces(range(4, words.source.size)))
+    more = vocabularies(f"{text} zz", joint=words.joint)
+    job = make_job("second", max_updates=2, start_from=str(first.run.path))
+    larger = dataclasses.replace(job.prepared, vocabularies=more)
+    shape = ModelConfig.model_validate(job.resolved["model"])
+    job = dataclasses.replace(
+        job, prepared=larger, build=lambda: build_model(shape, more.source.size, more.target.size)
+    )
+    start(job, quiet=True)
+    report = json.loads(job.run.start_from.read_text())
+    assert all(rows["new"] == 1 and rows["dropped"] == 0 for rows in report["vocabulary"].values())
