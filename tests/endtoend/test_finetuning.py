@@ -168,6 +168,6 @@ def test_another_architecture_is_refused_by_name(corpus: Path, capsys: pytest.Ca
     error = capsys.readouterr().err
     assert "missing there: encoder.mixers.2." in error
     assert "training.start_from.allow_missing" in error
-    allowed = ["training.start_from.model=runs/de-en", "training.start_from.allow_missing=encoder.*.2.*"]
+    allowed = ["training.start_from.model=runs/de-en", "training.start_from.allow_missing=encoder.*"]
     short = ["run=runs/other", "model.encoder.layers=3", "training.max_updates=1"]
     assert main(["train", "de-en.yaml", "-q", *short, *allowed]) == 0

@@ -84,7 +84,7 @@ def test_a_deeper_stack_must_be_allowed_and_keeps_its_first_values(teacher: Call
         start_from(StartFromSection(model=name), student, WORDS, source_bos=False)
     assert "training.start_from.allow_missing" in caught.value.hint
     assert all(torch.equal(value, before[key]) for key, value in values(student).items())
-    allowing = StartFromSection(model=name, allow_missing="encoder.*.2.*")
+    allowing = StartFromSection(model=name, allow_missing="encoder.*")
     report = start_from(allowing, student, WORDS, source_bos=False)
     assert report.missing
     assert all(torch.equal(values(student)[key], before[key]) for key in report.missing)
@@ -97,7 +97,7 @@ def test_a_shallower_stack_must_be_allowed(teacher: Callable[..., str]) -> None:
     with pytest.raises(ModelError, match=r"unexpected there: encoder\.mixers\.1") as caught:
         start_from(StartFromSection(model=name), student, WORDS, source_bos=False)
     assert "training.start_from.allow_unexpected" in caught.value.hint
-    allowing = StartFromSection(model=name, allow_unexpected=("encoder.*.1.*",))
+    allowing = StartFromSection(model=name, allow_unexpected=("encoder.*",))
     report = start_from(allowing, student, WORDS, source_bos=False)
     assert report.unexpected
     assert report.missing == []

@@ -144,8 +144,8 @@ def _chunk(
             for x, needed in zip(inputs, needs, strict=True)
         ]
         sums = _sums(leaves, target, constants)
-    learning = [x for x in leaves if x is not None and x.requires_grad]
-    found = iter(torch.autograd.grad(sums[0], learning) if learning else ())
+        learning = [x for x in leaves if x is not None and x.requires_grad]
+        found = iter(torch.autograd.grad(sums[0], learning) if learning else ())
     return sums.detach(), [next(found) if x is not None and x.requires_grad else None for x in leaves]
 
 
