@@ -133,7 +133,9 @@ def _values(loaded: LoadedModel, new: Vocabularies) -> tuple[dict[str, Tensor], 
     for name, value in values.items():
         for part, rows in tables.items():
             if name.startswith(part):
-                values[name] = rows.rows(value)
+                # Output biases of several languages have a column for each word.
+                columns = name == "head.bias" and value.dim() == 2
+                values[name] = rows.rows(value.t()).t() if columns else rows.rows(value)
     same = new.source is new.target and old.source is old.target
     return values, {"joint": source} if same else {"source": source, "target": target}
 
