@@ -49,7 +49,7 @@ class FakeModel:
         self.recurrent, self.output = weights(width, width), weights(width, size) * sharpness
         self.rows_seen: list[int] = []
 
-    def start(self, source: Tensor, max_length: int) -> FakeState:
+    def start(self, source: Tensor, max_length: int, *, languages: Tensor | None = None) -> FakeState:
         positions = torch.arange(1, source.size(1) + 1, dtype=torch.float64).view(1, -1, 1)
         memory = (self.sources[source] * positions.cos()).sum(1)
         return FakeState(memory, memory.tanh())
@@ -63,8 +63,10 @@ class FakeModel:
         logits = (hidden.unsqueeze(2) * self.output).sum(1)
         return logits.log_softmax(1).float(), FakeState(state.memory, hidden, state.width)
 
-    def score(self, source: Tensor, target_input: Tensor, target_output: Tensor) -> Tensor:
-        state, scores = self.start(source, target_input.size(1)), []
+    def score(
+        self, source: Tensor, target_input: Tensor, target_output: Tensor, *, languages: Tensor | None = None
+    ) -> Tensor:
+        state, scores = self.start(source, target_input.size(1), languages=languages), []
         for step in range(target_input.size(1)):
             log_probs, state = self.step(target_input[:, step], state)
             scores.append(log_probs.gather(1, target_output[:, step : step + 1]))

@@ -16,6 +16,7 @@ from torch import Tensor
 from deepwire.checkpoint.files import json_text, new_folder, read_json, require_space
 from deepwire.checkpoint.manifest import MANIFEST, DamagedError, check_manifest, write_manifest
 from deepwire.checkpoint.tensors import Shape, bytes_of, read_shapes, read_tensors, write_tensors
+from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DeepwireError, ModelError
 from deepwire.model.build import build_model
@@ -214,6 +215,16 @@ def _read_vocabularies(folder: Path) -> Vocabularies:
         raise ModelError(f"{folder / VOCABULARY}: cannot be read: {error}") from error
 
 
+def _tags(folder: Path, record: dict[str, object]) -> int:
+    """How many tags of languages the model knows besides the pieces of its vocabulary."""
+    metadata = record.get("metadata")
+    try:
+        languages = Languages.from_metadata(metadata) if isinstance(metadata, dict) else None
+    except ModelError as error:
+        raise ModelError(f"{folder / CONFIG}: {error.message}") from None
+    return 0 if languages is None else languages.tags
+
+
 def _fitting_model(
     folder: Path, record: dict[str, object], shapes: dict[str, Shape], vocabularies: Vocabularies
 ) -> TranslationModel:
@@ -224,10 +235,11 @@ def _fitting_model(
         first = error.errors()[0]
         where = ".".join(str(part) for part in ("model", *first["loc"]))
         raise ModelError(f"{folder / CONFIG}: {where}: {first['msg']}") from error
-    sizes = (vocabularies.source.size, vocabularies.target.size)
+    tags = _tags(folder, record)
+    sizes = (vocabularies.source.size + tags, vocabularies.target.size + tags)
     named = (record.get("source_vocabulary"), record.get("target_vocabulary"))
     if sizes != named:
-        raise ModelError(f"{folder}: vocabulary/ has {sizes} subwords, but {CONFIG} names {named}")
+        raise ModelError(f"{folder}: vocabulary/ and tags make {sizes} entries, but {CONFIG} names {named}")
     languages = recorded_languages(record)
     if config.languages.used and not languages:
         raise ModelError(f"{folder / CONFIG}: has parameters of each target language, but names no languages")

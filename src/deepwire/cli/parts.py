@@ -35,6 +35,7 @@ class PartsJob:
         inputs: The files that are read.
         json_input: Whether they are JSON lines.
         output: The file to write.
+        languages: Those to translate into and from, and the column with the language of a line; or empty.
     """
 
     models: Sequence[str]
@@ -45,6 +46,7 @@ class PartsJob:
     inputs: Sequence[Path]
     json_input: bool
     output: Path
+    languages: tuple[str, str, str] = ("", "", "")
 
     def describe(self, config: Mapping[str, object], precision: str) -> dict[str, object]:
         """All that the output depends on; parts of an interrupted job count only if it is the same."""
@@ -59,6 +61,7 @@ class PartsJob:
             "decoding settings": dict(config),
             "precision": precision,
             "format": [self.form.__name__, self.json_input],
+            **({"languages": list(self.languages)} if any(self.languages) else {}),
         }
 
 
@@ -85,8 +88,11 @@ def translate_in_parts(
     folder = PartsFolder.of(job.output)
     description = job.describe(config.model_dump(mode="json"), precision) if processes.main else {}
 
+    to, from_, _ = job.languages
+
     def answers(first: int, requests: list[Request]) -> Iterator[str]:
-        return map(job.form, translator.translations(requests, window=config.window, first=first))
+        found = translator.translations(requests, window=config.window, first=first, to=to, from_=from_)
+        return map(job.form, found)
 
     with folder.held(description) if processes.main else nullcontext():
         if processes.main and not quiet and (done := len(folder.done())):

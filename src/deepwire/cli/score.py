@@ -29,11 +29,17 @@ Normalize = Annotated[
     bool, typer.Option("--normalize", help="Divide by the number of subwords, EOS counted.")
 ]
 
+To = Annotated[
+    str | None,
+    typer.Option(metavar="LANGUAGE", help="Language of the translations, for models of several."),
+]
+
 
 def score(
     models: Models,
     source: Source,
     target: Target,
+    to: To = None,
     output: Output = STDIO,
     as_json: Json = False,
     per_token: PerToken = False,
@@ -67,4 +73,4 @@ def score(
     write = formats.pair_score_json if as_json else formats.pair_score
     form = partial(write, normalize=normalize, per_token=per_token)
     lines = Counted(pairs(source, target, warn))
-    write_answers(lines, translator.score(lines), form, output, flush=False, quiet=quiet)
+    write_answers(lines, translator.score(lines, to=to), form, output, flush=False, quiet=quiet)

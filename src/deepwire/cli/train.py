@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deepwire.checkpoint.run_directory import RunDirectory
+    from deepwire.data.config import DataConfig
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.model.translator import TranslationModel
     from deepwire.runfile import LoadedRunFile
@@ -111,19 +112,26 @@ def _job(loaded: LoadedRunFile, run: RunDirectory, quiet: bool) -> Job:
 
     config = loaded.config
     prepared = prepare(config.data, seed=config.seed, progress=None if quiet else _Steps().show)
-    words = prepared.vocabularies
+    words, languages = prepared.vocabularies, prepared.languages
+    tags = 0 if languages is None else languages.tags
+    named = {"source": config.data.source, "target": config.data.target}
     return Job(
         run=run,
         config=config.training,
         seed=config.seed,
         resolved=dict(loaded.resolved),
-        build=lambda: build_model(config.model, words.source.size, words.target.size),
+        build=lambda: build_model(
+            config.model,
+            words.source.size + tags,
+            words.target.size + tags,
+            languages=0 if languages is None else len(languages.names),
+        ),
         prepared=prepared,
         source_bos=config.data.source_bos,
         sampling=config.data.vocabulary.sampling,
         metadata={
-            "source": config.data.source,
-            "target": config.data.target,
+            **(named if languages is None else languages.to_metadata()),
+            **({"training_pairs": {one.name: one.pairs for one in prepared.mix}} if languages else {}),
             "source_bos": config.data.source_bos,
             "decoding": config.decoding.model_dump(mode="json"),
         },
@@ -153,23 +161,38 @@ def _translate(loaded: LoadedRunFile) -> TranslateTexts:
     settings = {"beam": loaded.config.training.validation.beam, "n_best": 1, "sampling": None}
     decoding = loaded.config.decoding.model_copy(update=settings)
 
-    def translate(model: TranslationModel, vocabularies: Vocabularies, texts: Sequence[str]) -> list[str]:
+    def translate(
+        model: TranslationModel, vocabularies: Vocabularies, texts: Sequence[str], /, *, to: str = ""
+    ) -> list[str]:
         translator = Translator(
             [model],
             vocabularies,
             decoding,
             device=next(model.parameters()).device,
             source_bos=loaded.config.data.source_bos,
+            languages=loaded.config.data.languages,
         )
-        return translator.translate(texts)
+        return translator.translate(texts, to=to)
 
     return translate
 
 
-def _score(metric: TextMetric, translations: Sequence[str], references: Sequence[str]) -> float:
-    from deepwire.evaluation.metrics import corpus_score
+def _score(
+    metric: TextMetric, translations: Sequence[str], references: Sequence[str], /, *, language: str = ""
+) -> float:
+    from deepwire.evaluation.metrics import MetricOptions, corpus_score
 
-    return corpus_score(metric, translations, references).value
+    # Words of Chinese and Japanese text have no spaces between them.
+    tokenize = {"zh": "zh", "ja": "char"}.get(language[:2], "13a")
+    return corpus_score(metric, translations, references, MetricOptions(tokenize)).value
+
+
+def _first_text(data: DataConfig) -> str:
+    """Options of `translate` that name a text in the source language of the run."""
+    if data.languages is None:
+        return f"-i TEXT.{data.source}"
+    source, target = data.languages.directions[0]
+    return f"--to {target} -i TEXT.{source}"
 
 
 def _summarise(loaded: LoadedRunFile, outcome: Outcome) -> None:
@@ -178,6 +201,6 @@ def _summarise(loaded: LoadedRunFile, outcome: Outcome) -> None:
         scores = ", ".join(f"{name} {score:.4g}" for name, score in outcome.best.scores.items())
         print(f"best checkpoint: {outcome.best.path}{f' ({scores})' if scores else ''}")
     if outcome.ending.finished:
-        print(f"next: deepwire translate {run} -i TEXT.{loaded.config.data.source}")
+        print(f"next: deepwire translate {run} {_first_text(loaded.config.data)}")
     else:
         print(f"stopped by {outcome.ending.reason} and saved; the same command goes on from here")

@@ -51,8 +51,21 @@ Prefix = Annotated[
 JsonInput = Annotated[
     bool,
     typer.Option(
-        "--json-input", help='Read JSON lines: {"text": ..., "prefix": ...}; other fields are kept.'
+        "--json-input",
+        help='Read JSON lines: {"text": ..., "prefix": ..., "to": ...}; others are kept.',
     ),
+]
+To = Annotated[
+    str | None,
+    typer.Option(metavar="LANGUAGE", help="Language to translate into, for models of several: --to fr."),
+]
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="LANGUAGE", help="Language of the text; says when it was not trained so."),
+]
+LanguageColumn = Annotated[
+    int | None,
+    typer.Option(min=1, max=2, help="Lines are LANGUAGE<tab>TEXT (1) or TEXT<tab>LANGUAGE (2)."),
 ]
 Scores = Annotated[bool, typer.Option("--scores", help="Write score, tab, translation.")]
 Stream = Annotated[bool, typer.Option("--stream", help="Answer each line as it comes.")]
@@ -74,6 +87,9 @@ def translate(
     prefix: Prefix = None,
     as_json: Json = False,
     json_input: JsonInput = False,
+    to: To = None,
+    from_: From = None,
+    language_column: LanguageColumn = None,
     scores: Scores = False,
     stream: Stream = False,
     batch_tokens: BatchTokens = None,
@@ -90,11 +106,13 @@ def translate(
 
     deepwire translate runs/demo --sample --top-p 0.9 --seed 7 --input test.de
 
+    deepwire translate runs/six-directions --to fr < test.en
+
     torchrun --nproc-per-node 4 -m deepwire translate runs/demo --input big.de --output big.en
     """
     from deepwire.cli.line_by_line import Counted, given, use_threads, warn, write_answers
     from deepwire.cli.parts import PartsJob, translate_in_parts
-    from deepwire.decoding.requests import json_requests, text_requests
+    from deepwire.decoding.requests import column_requests, json_requests, text_requests
     from deepwire.decoding.translator import load
     from deepwire.errors import UsageError
     from deepwire.training.processes import joined
@@ -105,6 +123,11 @@ def translate(
         raise UsageError(f"--{name} is for random translations", "add --sample")
     if prefix is not None and json_input:
         raise UsageError("--prefix and --json-input exclude each other", 'write "prefix" into the JSON lines')
+    if language_column is not None and (prefix is not None or json_input or to):
+        raise UsageError(
+            "--language-column excludes --prefix, --json-input and --to",
+            'write JSON lines with "to" and "prefix"',
+        )
     if prefix == input_ == STDIO:
         raise UsageError("only one text can come from stdin (-)", "put the other one into a file")
     form = _format(as_json, n_best is not None, scores)
@@ -122,19 +145,22 @@ def translate(
     use_threads(threads)
 
     def read(warn: Warn) -> Iterator[Request]:
+        if language_column is not None:
+            return column_requests(input_, language_column, warn)
         return json_requests(input_, warn) if json_input else text_requests(input_, prefix, warn)
 
+    languages = (to or "", from_ or "", str(language_column or ""))
     with joined() as processes:
         if processes.count > 1:
             if stream:
                 raise UsageError("--stream is for one process")
             inputs = [input_] if prefix is None else [input_, prefix]
-            job = PartsJob(models, settings, device, precision, form, inputs, json_input, output)
+            job = PartsJob(models, settings, device, precision, form, inputs, json_input, output, languages)
             translate_in_parts(job, read, processes, quiet=quiet)
             return
         translator = load(models, device, precision, settings=settings, warn=warn)
         requests = Counted(read(warn))
-        answers = translator.translations(requests, window=1 if stream else None)
+        answers = translator.translations(requests, window=1 if stream else None, to=to, from_=from_)
         write_answers(requests, answers, form, output, flush=stream, quiet=quiet)
 
 

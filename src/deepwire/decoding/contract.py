@@ -41,6 +41,11 @@ class StepModel(Protocol[StateT]):
 class ScoreModel(Protocol):
     """A model that gives the probability of a translation."""
 
-    def score(self, source: Tensor, target_input: Tensor, target_output: Tensor) -> Tensor:
-        """Log-probability of each token of `target_output`, `[B, T]` float32, 0 at PAD."""
+    def score(
+        self, source: Tensor, target_input: Tensor, target_output: Tensor, *, languages: Tensor | None = None
+    ) -> Tensor:
+        """Log-probability of each token of `target_output`, `[B, T]` float32, 0 at PAD.
+
+        `languages` `[B]` are the target languages, in a model of several.
+        """
         ...

@@ -18,6 +18,16 @@ from deepwire.errors import UsageError
 class Member(StepModel[StateT], ScoreModel, Protocol[StateT]):
     """A model that can search and score, and predict with some of its groups where it has any."""
 
+    def start(self, source: Tensor, max_length: int, *, languages: Tensor | None = None) -> StateT:
+        """Encode `source` `[N, S]`; `languages` `[N]` are the target languages, in a model of several."""
+        ...
+
+    def score(
+        self, source: Tensor, target_input: Tensor, target_output: Tensor, *, languages: Tensor | None = None
+    ) -> Tensor:
+        """Log-probability of each token of `target_output`, `[B, T]` float32, 0 at PAD."""
+        ...
+
     def restrict(self, first: int, last: int) -> Self:
         """The model with groups `first` to `last` of its decoder alone; ValueError where there are none."""
         ...
@@ -64,18 +74,26 @@ class Ensemble(Generic[StateT]):
         self.models = tuple(models)
         self._log_weights = [math.log(weight / sum(weights)) for weight in weights]
 
-    def start(self, source: Tensor, max_length: int) -> EnsembleState[StateT]:
-        """Encode `source` `[N, S]` with every model."""
-        return EnsembleState(tuple(model.start(source, max_length) for model in self.models))
+    def start(
+        self, source: Tensor, max_length: int, *, languages: Tensor | None = None
+    ) -> EnsembleState[StateT]:
+        """Encode `source` `[N, S]` with every model; `languages` `[N]` as in `Member`."""
+        return EnsembleState(
+            tuple(model.start(source, max_length, languages=languages) for model in self.models)
+        )
 
     def step(self, tokens: Tensor, state: EnsembleState[StateT]) -> tuple[Tensor, EnsembleState[StateT]]:
         """Log of the mean probabilities of what follows `tokens` `[rows]`: `[rows, V]` float32."""
         steps = [model.step(tokens, part) for model, part in zip(self.models, state.states, strict=True)]
         return self._mean([log_probs for log_probs, _ in steps]), EnsembleState(tuple(s for _, s in steps))
 
-    def score(self, source: Tensor, target_input: Tensor, target_output: Tensor) -> Tensor:
+    def score(
+        self, source: Tensor, target_input: Tensor, target_output: Tensor, *, languages: Tensor | None = None
+    ) -> Tensor:
         """Log of the mean probability of each token of `target_output`: `[B, T]` float32, 0 at PAD."""
-        scores = [model.score(source, target_input, target_output) for model in self.models]
+        scores = [
+            model.score(source, target_input, target_output, languages=languages) for model in self.models
+        ]
         return self._mean(scores).masked_fill(target_output == PAD, 0.0)
 
     def _mean(self, log_probs: Sequence[Tensor]) -> Tensor:

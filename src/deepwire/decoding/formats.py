@@ -35,6 +35,7 @@ def as_json(translation: Translation) -> str:
     best = translation.candidates[0]
     record = {
         **translation.request.fields,
+        **({"to": translation.request.to} if translation.request.to else {}),
         "line": translation.line,
         "text": translation.request.text,
         "translation": best.text,

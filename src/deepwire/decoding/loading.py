@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.store import LoadedModel, load_model
+from deepwire.data.languages import Languages
 from deepwire.decoding.config import DecodingConfig
 from deepwire.errors import ModelError, ResourceError, UsageError
 from deepwire.ops.packed_linear import Packing, pack_linears
@@ -33,6 +34,8 @@ class LoadedModels:
     config: DecodingConfig
     device: torch.device
     source_bos: bool
+    languages: Languages | None
+    """Of models with several directions."""
 
 
 def load_models(
@@ -69,7 +72,7 @@ def load_models(
     first = parts[0]
     for part in parts[1:]:
         _check_partners(first, part)
-    return LoadedModels(parts, _config(first, settings), place, _source_bos(first))
+    return LoadedModels(parts, _config(first, settings), place, _source_bos(first), languages_of(first))
 
 
 def pick_device(name: str | None) -> torch.device:
@@ -114,6 +117,23 @@ def _check_partners(first: LoadedModel, other: LoadedModel) -> None:
         )
     if _source_bos(first) != _source_bos(other):
         raise ModelError(f"{first.folder} and {other.folder} differ in data.source_bos")
+    if languages_of(first) != languages_of(other):
+        raise ModelError(
+            f"{first.folder} and {other.folder} have different directions or tags",
+            "models translate together only if data.directions and data.tag are the same",
+        )
+
+
+def languages_of(model: LoadedModel) -> Languages | None:
+    """The languages that a stored model says it has; None with one direction.
+
+    Raises:
+        ModelError: They are damaged.
+    """
+    try:
+        return Languages.from_metadata(model.metadata)
+    except ModelError as error:
+        raise ModelError(f"{model.folder}: {error.message}", error.hint) from None
 
 
 def _source_bos(model: LoadedModel) -> bool:

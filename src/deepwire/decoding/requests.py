@@ -54,8 +54,33 @@ def pairs(source: Path, target: Path, warn: Warn) -> Iterator[tuple[str, str]]:
     yield from _together(source, target, warn)
 
 
+def column_requests(path: Path, column: int, warn: Warn) -> Iterator[Request]:
+    """A request for each line of a text file with the language to translate into in a column of its own.
+
+    Args:
+        path: Two columns with a tab between them; the text may hold more tabs.
+        column: Where the language is: 1, before the text, or 2, after it.
+        warn: Receives warnings.
+
+    Raises:
+        DataError: a line that is not empty has no tab or no language.
+    """
+    form = "LANGUAGE<tab>TEXT" if column == 1 else "TEXT<tab>LANGUAGE"
+    for number, line in enumerate(read_text(path, warn), 1):
+        if not line.strip():
+            yield Request("")
+            continue
+        first, tab, second = line.partition("\t") if column == 1 else line.rpartition("\t")
+        to, text = (first, second) if column == 1 else (second, first)
+        if not tab or not to.strip():
+            raise DataError(
+                f"{display(path)}:{number}: no column {column} with a language", f"expected {form}"
+            )
+        yield Request(text, to=to.strip())
+
+
 def json_requests(path: Path, warn: Warn) -> Iterator[Request]:
-    """A request for each JSON line: `text`, optionally `prefix`; other fields are handed through.
+    """A request for each JSON line: `text`, optionally `prefix`, `to` and `from`; others are handed through.
 
     Raises:
         DataError: a line is no JSON object with a text.
@@ -72,7 +97,9 @@ def json_requests(path: Path, warn: Warn) -> Iterator[Request]:
         if not isinstance(prefix, str):
             raise DataError(f"{where}: prefix must be a string")
         text = _printable(fields["text"])
-        yield Request(text, _printable(prefix), fields)
+        # What a model of one direction hands through need not be a language, and not even a text.
+        to, from_ = (name if isinstance(name := fields.get(key), str) else "" for key in ("to", "from"))
+        yield Request(text, _printable(prefix), fields, to, from_)
 
 
 def _together(one: Path, other: Path, warn: Warn) -> Iterator[tuple[str, str]]:

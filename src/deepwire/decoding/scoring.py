@@ -14,6 +14,7 @@ from deepwire.decoding.batching import batches_by_length, padded
 from deepwire.decoding.config import DecodingConfig
 from deepwire.decoding.contract import ScoreModel
 from deepwire.decoding.source import CHARACTERS_PER_SUBWORD, SourceEncoder
+from deepwire.decoding.targets import Target, language_rows
 
 Flag = Literal["empty_source", "empty_target", "long_target"]
 
@@ -49,6 +50,8 @@ class Scorer:
     source: SourceEncoder
     config: DecodingConfig
     device: torch.device
+    into: Target | None = None
+    """The target language of all pairs, in a model of several."""
 
     def score(self, pairs: Iterable[tuple[str, str]], window: int) -> Iterator[PairScore]:
         """Score (source, target) lines; `window` of them are read ahead and sorted by length.
@@ -64,7 +67,10 @@ class Scorer:
     @torch.inference_mode()
     def _score_window(self, read: Sequence[tuple[int, tuple[str, str]]]) -> list[PairScore]:
         lines = [line for line, _ in read]
-        sources = self.source.encode_lines([source for _, (source, _) in read], lines)
+        first, tags = BOS, [None if self.into is None else self.into.source_tag] * len(read)
+        if self.into is not None:
+            first = self.into.first
+        sources = self.source.encode_lines([source for _, (source, _) in read], lines, tags)
         targets = self.target.encode_lines(
             [target[: self._longest * CHARACTERS_PER_SUBWORD] for _, (_, target) in read]
         )
@@ -78,8 +84,9 @@ class Scorer:
             rows = [full[index] for index in batch]
             values = self.model.score(
                 padded([sources[row] for row in rows], self.device),
-                padded([[BOS, *targets[row]] for row in rows], self.device),
+                padded([[first, *targets[row]] for row in rows], self.device),
                 padded([[*targets[row], EOS] for row in rows], self.device),
+                languages=None if self.into is None else language_rows([self.into] * len(rows), self.device),
             ).tolist()
             for row, tokens in zip(rows, values, strict=True):
                 own = tuple(tokens[: len(targets[row]) + 1])

@@ -16,7 +16,7 @@ CHARACTERS_PER_SUBWORD = 64
 
 @dataclass(frozen=True)
 class SourceEncoder:
-    """Turns a line into what the model reads: `(BOS) w1 .. wk EOS`.
+    """Turns a line into what the model reads: `(BOS) (tag) w1 .. wk EOS`.
 
     Args:
         longest: More subwords than this are cut off, with a warning that names the line.
@@ -28,8 +28,16 @@ class SourceEncoder:
     bos: bool
     warn: Warn
 
-    def encode_lines(self, texts: Sequence[str], lines: Sequence[int]) -> list[list[int]]:
-        """The ids of each text; empty where there is nothing to translate. `lines` are their numbers."""
+    def encode_lines(
+        self, texts: Sequence[str], lines: Sequence[int], tags: Sequence[int | None] | None = None
+    ) -> list[list[int]]:
+        """The ids of each text; empty where there is nothing to translate.
+
+        Args:
+            texts: Raw text.
+            lines: Their numbers.
+            tags: What stands in front of each, if anything.
+        """
         # A line of a million characters must not cost its full length.
         enough = [text[: self.longest * CHARACTERS_PER_SUBWORD] for text in texts]
         full = [row for row, text in enumerate(enough) if text and not text.isspace()]
@@ -39,5 +47,7 @@ class SourceEncoder:
                 self.warn(f"line {lines[row]}: longer than {self.longest} subwords, the rest is left out")
             if ids:
                 head = [BOS] if self.bos else []
+                tag = None if tags is None else tags[row]
+                head += [] if tag is None else [tag]
                 encoded[row] = [*head, *ids[: self.longest], EOS]
         return encoded

@@ -15,6 +15,10 @@ class Request:
     """Text that the translation must begin with; it ends at a word boundary."""
     fields: Mapping[str, object] = field(default_factory=dict)
     """What else came with the line; handed through unchanged."""
+    to: str = ""
+    """The language to translate into; empty: the one that is chosen for all lines."""
+    from_: str = ""
+    """The language of the text, where it is known: for a note where the model was not trained so."""
 
 
 @dataclass(frozen=True)

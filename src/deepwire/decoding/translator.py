@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Generic
 
 import torch
+from torch import Tensor
 
+from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.batching import batches_by_length, padded
 from deepwire.decoding.config import DecodingConfig
@@ -20,6 +23,7 @@ from deepwire.decoding.loading import load_models
 from deepwire.decoding.scoring import PairScore, Scorer
 from deepwire.decoding.search import search
 from deepwire.decoding.source import SourceEncoder, Warn
+from deepwire.decoding.targets import IntoLanguages, Target, Targets
 from deepwire.decoding.translation import Candidate, Request, Translation
 from deepwire.errors import UsageError
 from deepwire.model.state import DecoderState
@@ -41,6 +45,7 @@ class Translator(Generic[StateT]):
         source_bos: Whether the models were trained with BOS in front of the source.
         weights: Weights of the models in the ensemble.
         warn: Receives warnings, one line each; default: the log of `deepwire`.
+        languages: Of models with several directions.
 
     Raises:
         UsageError: The weights do not fit the models, or the models do not have the groups to predict with.
@@ -56,71 +61,139 @@ class Translator(Generic[StateT]):
         source_bos: bool = False,
         weights: Sequence[float] | None = None,
         warn: Warn | None = None,
+        languages: Languages | None = None,
     ) -> None:
         self.model = Ensemble(_with_groups(models, config), weights)
         self.vocabularies, self.config = vocabularies, config
         self.device = torch.device(device)
         self._warn = logging.getLogger("deepwire").warning if warn is None else warn
         self._source = SourceEncoder(vocabularies.source, config.max_source_length, source_bos, self._warn)
+        self._targets = Targets(languages, vocabularies, self._warn)
 
-    def translate(self, lines: Iterable[str], prefixes: Iterable[str] | None = None) -> list[str]:
+    @property
+    def languages(self) -> Languages | None:
+        """The languages of a model with several directions; None with one."""
+        return self._targets.languages
+
+    def translate(
+        self,
+        lines: Iterable[str],
+        prefixes: Iterable[str] | None = None,
+        *,
+        to: str | None = None,
+        from_: str | None = None,
+    ) -> list[str]:
         """The best translation of each line; as many as there are lines, in their order.
 
         Args:
             lines: Raw text.
             prefixes: Text that each translation must begin with, one for each line; empty = free.
+            to: The language to translate into, such as `fr`; for models of several directions.
+            from_: The language of the lines. It changes nothing but a warning where the model was not trained
+                in this direction.
 
         Raises:
             ValueError: There are more lines than prefixes or the other way round.
+            UsageError: The model does not know the language, or needs one, or has only one direction.
         """
         requests: Iterable[str | Request] = lines
         if prefixes is not None:
             requests = (Request(line, prefix) for line, prefix in zip(lines, prefixes, strict=True))
-        return [translation.text for translation in self.translations(requests)]
+        return [translation.text for translation in self.translations(requests, to=to, from_=from_)]
 
     def translations(
-        self, requests: Iterable[str | Request], *, window: int | None = None, first: int = 1
+        self,
+        requests: Iterable[str | Request],
+        *,
+        window: int | None = None,
+        first: int = 1,
+        to: str | None = None,
+        from_: str | None = None,
     ) -> Iterator[Translation]:
         """Translate line by line in constant memory: results come window by window, in order.
 
         Args:
-            requests: Lines, read as the results are taken.
+            requests: Lines, read as the results are taken; those that name no languages get these:
             window: Lines read ahead; default: that of the configuration. 1 answers each line at once.
             first: The number of the first line in its text; it seeds random draws.
-        """
-        numbered = enumerate(requests, first)
-        size = self.config.window if window is None else window
-        while read := list(islice(numbered, size)):
-            lines = [line for line, _ in read]
-            yield from self._translate_window(
-                lines, [Request(each) if isinstance(each, str) else each for _, each in read]
-            )
+            to: The language to translate into; for models of several directions.
+            from_: The language of the lines, where it is known.
 
-    def score(self, pairs: Iterable[tuple[str, str]], *, window: int | None = None) -> Iterator[PairScore]:
-        """The log-probability of each given translation, in order; see `deepwire.decoding.scoring`."""
-        scorer = Scorer(self.model, self.vocabularies.target, self._source, self.config, self.device)
+        Raises:
+            UsageError: The model does not know a language, or needs one, or has only one direction.
+        """
+        self._targets.check(to or "", from_ or "")
+        size = self.config.window if window is None else window
+        return self._windows(enumerate(requests, first), size, to or "", from_ or "")
+
+    def score(
+        self, pairs: Iterable[tuple[str, str]], *, window: int | None = None, to: str | None = None
+    ) -> Iterator[PairScore]:
+        """The log-probability of each given translation, in order; see `deepwire.decoding.scoring`.
+
+        `to` is the language of the translations, for models of several directions.
+
+        Raises:
+            UsageError: The model does not know the language, or needs one, or has only one direction.
+        """
+        into = self._targets.choose(to or "")
+        scorer = Scorer(self.model, self.vocabularies.target, self._source, self.config, self.device, into)
         return scorer.score(pairs, self.config.window if window is None else window)
+
+    def _windows(
+        self, numbered: Iterator[tuple[int, str | Request]], window: int, to: str, from_: str
+    ) -> Iterator[Translation]:
+        while read := list(islice(numbered, window)):
+            asked = [Request(each) if isinstance(each, str) else each for _, each in read]
+            if to or from_:
+                asked = [replace(one, to=one.to or to, from_=one.from_ or from_) for one in asked]
+            yield from self._translate_window([line for line, _ in read], asked)
+
+    def _into(self, line: int, request: Request) -> Target | None:
+        if not request.to and (not request.text or request.text.isspace()):
+            return None  # there is nothing to translate, and so no language
+        if self.languages is None and request.fields:
+            return None  # with one direction, the fields of a JSON line name no languages
+        try:
+            return self._targets.choose(request.to, request.from_)
+        except UsageError as error:
+            raise UsageError(f"line {line}: {error.message}", error.hint) from None
 
     def _translate_window(self, lines: Sequence[int], requests: Sequence[Request]) -> list[Translation]:
         target = self.vocabularies.target
-        sources = self._source.encode_lines([request.text for request in requests], lines)
+        into = [self._into(line, request) for line, request in zip(lines, requests, strict=True)]
+        tags = [None if each is None else each.source_tag for each in into]
+        sources = self._source.encode_lines([request.text for request in requests], lines, tags)
         prefixes = [target.encode(request.prefix) if request.prefix else [] for request in requests]
         full = [row for row, ids in enumerate(sources) if ids]
         candidates: list[tuple[Candidate, ...]] = [_EMPTY] * len(requests)
         tokens = max(1, self.config.batch_tokens // self.config.width)
         for batch in batches_by_length([len(sources[row]) for row in full], tokens):
             rows = [full[index] for index in batch]
-            found = search(
-                self.model,
+            found = self._search(
+                [into[row] for row in rows],
                 padded([sources[row] for row in rows], self.device),
                 [self.config.output_limit(len(sources[row]) - 1) for row in rows],
-                self.config,
                 [lines[row] for row in rows],
                 [prefixes[row] for row in rows],
             )
             for row, hypotheses in zip(rows, found, strict=True):
                 candidates[row] = tuple(self._candidate(hypothesis) for hypothesis in hypotheses)
         return [Translation(*answer) for answer in zip(lines, requests, candidates, strict=True)]
+
+    def _search(
+        self,
+        into: Sequence[Target | None],
+        source: Tensor,
+        limits: Sequence[int],
+        numbers: Sequence[int],
+        prefixes: Sequence[Sequence[int]],
+    ) -> list[list[Hypothesis]]:
+        targets = [target for target in into if target is not None]
+        if not targets:
+            return search(self.model, source, limits, self.config, numbers, prefixes)
+        model = IntoLanguages(self.model, targets, self.vocabularies.target.size)
+        return search(model, source, limits, self.config, numbers, prefixes)
 
     def _candidate(self, hypothesis: Hypothesis) -> Candidate:
         target = self.vocabularies.target
@@ -178,4 +251,5 @@ def load(
         source_bos=loaded.source_bos,
         weights=weights,
         warn=warn,
+        languages=loaded.languages,
     )

@@ -57,7 +57,12 @@ def _add_up_own(trainer: Trainer, update: DeviceUpdate, pieces: Sequence[DeviceB
         for batch in pieces:
             with trainer.numerics.autocast():
                 sums = trainer.loss(
-                    batch.source, batch.target_input, batch.target_output, *trainer.smoothing, r_drop
+                    batch.source,
+                    batch.target_input,
+                    batch.target_output,
+                    *trainer.smoothing,
+                    r_drop,
+                    languages=batch.languages,
                 )
             torch.autograd.backward(sums.smoothed / update.target_tokens)
             found = (sums.smoothed.detach(), sums.nll, sums.divergence)

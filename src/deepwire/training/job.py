@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.data.prepared import Prepared
@@ -12,11 +13,29 @@ from deepwire.model.translator import TranslationModel
 from deepwire.training.config import TextMetric, TrainingConfig
 from deepwire.training.resume import Complete, as_recorded
 
-TranslateTexts = Callable[[TranslationModel, Vocabularies, Sequence[str]], list[str]]
-"""Raw source texts to raw translations, in their order; the model is in evaluation mode."""
 
-ScoreTexts = Callable[[TextMetric, Sequence[str], Sequence[str]], float]
-"""A metric (BLEU 0 to 100, ...) of translations against references."""
+class TranslateTexts(Protocol):
+    """Raw source texts to raw translations, in their order; the model is in evaluation mode."""
+
+    def __call__(
+        self, model: TranslationModel, vocabularies: Vocabularies, texts: Sequence[str], /, *, to: str = ""
+    ) -> list[str]:
+        """Translate; ``to`` is the target language where there are several."""
+
+
+class ScoreTexts(Protocol):
+    """A metric (BLEU 0 to 100, ...) of translations against references."""
+
+    def __call__(
+        self,
+        metric: TextMetric,
+        translations: Sequence[str],
+        references: Sequence[str],
+        /,
+        *,
+        language: str = "",
+    ) -> float:
+        """Score; ``language`` is that of the text where there are several."""
 
 
 @dataclass(frozen=True)

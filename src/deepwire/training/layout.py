@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,23 @@ from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.feed import DeviceBatch
 from deepwire.training.processes import Processes
 
-LossFunction = Callable[[Tensor, Tensor, Tensor, float, SmoothingForm, float], LossSums]
+
+class LossFunction(Protocol):
+    """What ``TranslationModel.loss`` does."""
+
+    def __call__(
+        self,
+        source: Tensor,
+        target_input: Tensor,
+        target_output: Tensor,
+        label_smoothing: float,
+        form: SmoothingForm,
+        r_drop: float,
+        /,
+        *,
+        languages: Tensor | None = None,
+    ) -> LossSums:
+        """Sum the loss over the real target tokens."""
 
 
 class Snapshot(NamedTuple):

@@ -10,7 +10,9 @@ from types import TracebackType
 
 from deepwire.checkpoint.files import disk_errors, write_text
 
-Value = float | int | str
+Number = float | int | str
+Value = Number | dict[str, dict[str, float]]
+"""A number, a word, or scores by direction."""
 
 
 class MetricsLog:
@@ -37,18 +39,21 @@ class MetricsLog:
 
     def write(self, record: dict[str, Value]) -> None:
         """Append one record; it is visible to readers at once."""
-        finite = {
-            key: None if isinstance(value, float) and not math.isfinite(value) else value
-            for key, value in record.items()
-        }
         with disk_errors(self.path):
-            self._file.write(json.dumps(finite) + "\n")
+            self._file.write(json.dumps(_finite(record)) + "\n")
             self._file.flush()
 
     def sync(self) -> None:
         """Wait until all records have reached the disk: a checkpoint must not be ahead of them."""
         with disk_errors(self.path):
             os.fsync(self._file.fileno())
+
+
+def _finite(value: object) -> object:
+    """The value with null in place of numbers that are not finite."""
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> None:

@@ -109,12 +109,13 @@ class Display:
             f" eta {human_time(standing.seconds_left)} mem {short(standing.memory)}"
         )
 
-    def valid_line(self, update: int, scores: dict[str, float], note: str) -> None:
-        """Show the scores of a validation."""
+    def valid_line(self, update: int, scores: dict[str, float], note: str, direction: str = "") -> None:
+        """Show the scores of a validation, or those of one direction in it."""
         parts = [f"loss {scores['loss']:.3f} nll {scores['nll']:.3f} ppl {short(scores['perplexity'])}"]
         known = ("loss", "nll", "perplexity")
         parts += [f"{name} {score:.2f}" for name, score in scores.items() if name not in known]
-        self.say(f"u {update} valid {' '.join(parts)}{f' ({note})' if note else ''}")
+        where = f"valid {direction}" if direction else "valid"
+        self.say(f"u {update} {where} {' '.join(parts)}{f' ({note})' if note else ''}")
 
 
 def short(number: float) -> str:

@@ -164,16 +164,20 @@ class RunRecorder:
 
     def valid(self, state: TrainingState, found: Validation, seconds: float) -> None:
         """Record a validation, and its translations in ``valid/``."""
-        if found.translations:
-            self._run.translations.mkdir(exist_ok=True)
-            path = self._run.translations / f"update-{state.update:06d}.txt"
-            write_text(path, "".join(f"{line}\n" for line in found.translations))
+        for name, one in {"": found, **found.directions}.items():
+            if one.translations:
+                self._run.translations.mkdir(exist_ok=True)
+                ending = f"{name}.txt" if name else "txt"
+                path = self._run.translations / f"update-{state.update:06d}.{ending}"
+                write_text(path, "".join(f"{line}\n" for line in one.translations))
+        directions = {name: one.scores for name, one in found.directions.items()}
         self._metrics.write(
             {
                 "kind": "valid",
                 "update": state.update,
                 "epoch": state.epochs,
                 **found.scores,
+                **({"directions": directions} if directions else {}),
                 "seconds": seconds,
             }
         )
@@ -181,6 +185,8 @@ class RunRecorder:
         best = self._among_best(found.scores, 1)
         metric = self._job.config.validation.metric
         self._display.valid_line(state.update, found.scores, f"best {metric} so far" if best else "")
+        for name, scores in directions.items():
+            self._display.valid_line(state.update, scores, "", direction=name)
 
     def among_best(self, state: TrainingState) -> bool:
         """Whether a checkpoint with these scores would be one of the best that are kept."""

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import cast
 
 import torch
@@ -16,12 +17,14 @@ from deepwire.checkpoint.retention import Checkpoint
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import read_weights
 from deepwire.data.batching import BatchSettings, UpdateStream
+from deepwire.data.mixture import share_lines
 from deepwire.data.order import EpochOrder
 from deepwire.errors import ModelError, ResourceError, UsageError
 from deepwire.model.translator import TranslationModel
 from deepwire.training.allocator import keep_memory
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import choose_device, idle_gpus
+from deepwire.training.direction_scores import DirectionsValidator, directions_in
 from deepwire.training.ema import MovingAverage
 from deepwire.training.ending import Ending
 from deepwire.training.freezing import freeze
@@ -170,6 +173,7 @@ def make_trainer(
         micro_batch_tokens=record.micro_batch_tokens,
         source_bos=job.source_bos,
         sampling=job.sampling,
+        languages=job.prepared.languages,
     )
     store, vocabularies = job.prepared.train, job.prepared.vocabularies
     share = (processes.rank, processes.count)
@@ -221,13 +225,14 @@ def _layout(job: Job, model: TranslationModel, processes: Processes) -> Layout:
     return ShardedLayout(model, processes, job.build)
 
 
-def _validator(job: Job, processes: Processes) -> Validator | None:
+def _validator(job: Job, processes: Processes) -> Validator | DirectionsValidator | None:
     store, config = job.prepared.valid, job.config
     if store is None or len(store) == 0:
         if config.early_stopping is not None:
             raise UsageError("training.early_stopping needs a validation set", "set data.valid")
         return None
-    return Validator(
+    make = partial(
+        Validator,
         store,
         config.validation,
         smoothing=(config.label_smoothing, config.label_smoothing_form),
@@ -237,6 +242,11 @@ def _validator(job: Job, processes: Processes) -> Validator | None:
         score=job.score,
         processes=processes,
     )
+    languages = job.prepared.languages
+    if languages is None:
+        return make()
+    parts = directions_in(store, languages)
+    return DirectionsValidator({name: make(part=part) for name, part in parts.items()})
 
 
 def _introduce(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
@@ -252,6 +262,8 @@ def _introduce(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
         f"{short(parameters)} parameters, {len(job.prepared.train)} training pairs, "
         f"{len(valid) if valid is not None else 'no'} validation pairs"
     )
+    for line in share_lines(job.prepared.mix, job.prepared.temperature) if job.prepared.mix else ():
+        say(line)
     if checkpoint is not None:
         epoch = trainer.state.epochs
         say(f"continued from {checkpoint.path.name}, update {trainer.state.update} (epoch {epoch:.2f})")

@@ -16,6 +16,7 @@ from deepwire.errors import DivergedError
 from deepwire.model.translator import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device import memory_in_use
+from deepwire.training.direction_scores import DirectionsValidator
 from deepwire.training.ema import MovingAverage
 from deepwire.training.ending import Ending
 from deepwire.training.feed import DeviceUpdate, feed
@@ -71,7 +72,7 @@ class Trainer:
     schedule: Schedule
     stream: UpdateStream
     epoch_size: Callable[[int], int]
-    validator: Validator | None
+    validator: Validator | DirectionsValidator | None
     state: TrainingState
     recorder: Recorder
     signals: Signals

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
 from typing import TypedDict, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from deepwire.data.batching import validation_batches
 from deepwire.data.framing import Batch
+from deepwire.data.languages import Direction, Languages
 from deepwire.data.store import TokenStore
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.model.translator import TranslationModel
@@ -35,10 +38,27 @@ class Validation:
         scores: ``loss`` (smoothed) and ``nll`` per target token in nats, ``perplexity``; then ``bleu`` and
             other metrics of translations where they were asked for.
         translations: The translated validation set; empty where none of these was scored.
+        directions: What was found in each direction, of which ``scores`` are the averages; empty with one.
     """
 
     scores: dict[str, float]
     translations: list[str]
+    directions: dict[str, Validation] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class OneDirection:
+    """The part of a validation set that one direction of several is scored on.
+
+    Attributes:
+        languages: All of the model.
+        direction: This one.
+        lines: ``[pairs]``, its pairs in the store.
+    """
+
+    languages: Languages
+    direction: Direction
+    lines: NDArray[np.int64]
 
 
 class _Share(TypedDict):
@@ -60,6 +80,7 @@ class Validator:
         score: A metric of translations against references; None: likewise.
         vocabularies: Handed to ``translate``.
         processes: Those that share the work; all get the same scores.
+        part: The direction to score, of a set with several; default: the whole set.
     """
 
     def __init__(
@@ -73,12 +94,15 @@ class Validator:
         translate: TranslateTexts | None,
         score: ScoreTexts | None,
         processes: Processes,
+        part: OneDirection | None = None,
     ) -> None:
-        self.store, self.config = store, config
+        self.store, self.config, self.part = store, config, part
         self.smoothing, self.source_bos = smoothing, source_bos
         self.vocabularies, self.translate, self.score = vocabularies, translate, score
         self.processes = processes
-        self.size = min(len(store), config.max_sentences or len(store))
+        lines = np.arange(len(store)) if part is None else part.lines
+        self.lines = lines[: config.max_sentences or len(lines)]
+        self.size = len(self.lines)
 
     def due(self, update: int) -> bool:
         """Whether the validation set is scored after ``update``."""
@@ -109,7 +133,13 @@ class Validator:
                 break
             inputs = to_device(batch, device)
             with numerics.autocast():
-                loss = model.loss(inputs.source, inputs.target_input, inputs.target_output, *self.smoothing)
+                loss = model.loss(
+                    inputs.source,
+                    inputs.target_input,
+                    inputs.target_output,
+                    *self.smoothing,
+                    languages=inputs.languages,
+                )
             sums += torch.stack([loss.smoothed.double(), loss.nll.double(), loss.tokens.double()])
         smoothed, nll, tokens, stops = self.processes.total([*sums.tolist(), stopped])
         if stops:
@@ -117,6 +147,15 @@ class Validator:
         return {"loss": smoothed / tokens, "nll": nll / tokens, "perplexity": perplexity(nll / tokens)}
 
     def _batches(self) -> Iterator[Batch]:
+        if self.part is not None:
+            yield from validation_batches(
+                self.store,
+                self.config.max_tokens,
+                source_bos=self.source_bos,
+                languages=self.part.languages,
+                lines=self.lines,
+            )
+            return
         for batch in validation_batches(self.store, self.config.max_tokens, source_bos=self.source_bos):
             rows = batch.lines < self.size
             if rows.all():
@@ -143,10 +182,13 @@ class Validator:
         translations = self._translations(model, self.translate, interrupted)
         if translations is None:
             return None
-        references = [self.store.target_text(i) for i in range(self.size)]
+        references = [self.store.target_text(line) for line in self.lines.tolist()]
+        own = {} if self.part is None else {"language": self.part.direction.target}
         found: dict[str, float] = {}
         if self.processes.main:
-            found = {name: self.score(name, translations, references) for name in self.config.text_metrics}
+            found = {
+                name: self.score(name, translations, references, **own) for name in self.config.text_metrics
+            }
         found = cast("dict[str, float]", self.processes.from_main(found))
         return Validation({**scores, **found}, translations)
 
@@ -161,8 +203,9 @@ class Validator:
             own["interrupted"] = interrupted()
             if own["interrupted"]:
                 break
-            sources = [self.store.source_text(i) for i in range(start, min(start + size, self.size))]
-            own["chunks"].append(translate(model, self.vocabularies, sources))
+            sources = [self.store.source_text(line) for line in self.lines[start : start + size].tolist()]
+            into = {} if self.part is None else {"to": self.part.direction.target}
+            own["chunks"].append(translate(model, self.vocabularies, sources, **into))
         shares = cast("list[_Share]", self.processes.gather(own))
         if any(share["interrupted"] for share in shares):
             return None

@@ -1,0 +1,214 @@
+"""One model for several directions, as a user walks it: German, English and English in other letters."""
+
+from __future__ import annotations
+
+import codecs
+import gzip
+import io
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+import deepwire
+from deepwire.checkpoint.store import load_model
+from deepwire.cli.main import main
+from deepwire.errors import UsageError
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "multi30k"
+RUN_FILE = """
+data:
+  directions: [{between: [en], and: [de, qaa]}]
+  train: train
+  valid: valid
+  tag: source
+  sampling_temperature: 5
+  vocabulary: {type: bpe, size: 700, character_coverage: 1.0, balance_temperature: 5}
+model:
+  d_model: 32
+  heads: 2
+  feed_forward: 64
+  dropout: 0.0
+  encoder: {layers: 1, connection: depth_lstm}
+  decoder: {layers: 1, connection: depth_lstm}
+training:
+  max_updates: 40
+  batch_tokens: 600
+  schedule: {type: constant, peak: 0.01, warmup: 5}
+  validation: {every: 20, bleu: true, max_sentences: 6}
+  early_stopping: {metric: loss, patience: 5}
+  log_every: 10
+  device: cpu
+  precision: fp32
+decoding: {beam: 2, max_length_ratio: 1, max_length_extra: 8}
+"""
+DIRECTIONS = ["en-de", "de-en", "en-qaa", "qaa-en"]
+
+
+class Result(NamedTuple):
+    """What a command left."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def deepwire_command(*arguments: str, cwd: Path, stdin: str = "") -> Result:
+    """Run the command in this process: importing torch anew for each would take most of the time."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.chdir(cwd)
+        patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
+        code = main(list(arguments))
+    return Result(code, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _process_as_it_was() -> Iterator[None]:
+    """Training sets the process up for speed; tests that follow see it as it was."""
+    precision = torch.get_float32_matmul_precision()
+    yield
+    torch.set_float32_matmul_precision(precision)
+    torch.set_flush_denormal(False)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with text in three languages and a finished run of it in `runs/many`."""
+    folder = tmp_path_factory.mktemp("many")
+    text = {}
+    for language in ("de", "en"):
+        lines = gzip.decompress((EXAMPLES / f"train.{language}.gz").read_bytes()).decode("utf-8").split("\n")
+        text[language] = lines[:424]
+    text["qaa"] = [codecs.encode(line, "rot13") for line in text["en"]]
+    for language, lines in text.items():
+        (folder / f"train.{language}").write_text("\n".join(lines[:400]) + "\n", encoding="utf-8")
+        (folder / f"valid.{language}").write_text("\n".join(lines[400:]) + "\n", encoding="utf-8")
+    (folder / "many.yaml").write_text(RUN_FILE)
+    result = deepwire_command("train", "many.yaml", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    assert "mix of 4 directions, sampling_temperature 5:" in result.stderr
+    assert "deepwire translate runs/many --to de -i TEXT.en" in result.stdout
+    return folder
+
+
+def test_every_direction_is_validated(trained: Path) -> None:
+    records = [json.loads(line) for line in (trained / "runs/many/metrics.jsonl").read_text().splitlines()]
+    valid = [record for record in records if record["kind"] == "valid"]
+    assert [record["update"] for record in valid] == [20, 40]
+    for record in valid:
+        found = record["directions"]
+        assert list(found) == DIRECTIONS
+        for score in ("loss", "nll", "bleu"):
+            assert record[score] == pytest.approx(sum(found[name][score] for name in DIRECTIONS) / 4)
+    losses = [record["nll"] for record in records if record["kind"] == "train"]
+    assert losses[-1] < losses[0] - 1.0
+    log = (trained / "runs/many/log.txt").read_text()
+    assert all(f"valid {name} loss" in log for name in DIRECTIONS)
+    for name in DIRECTIONS:
+        assert len((trained / f"runs/many/valid/update-000040.{name}.txt").read_text().splitlines()) == 6
+
+
+def test_a_stored_model_names_its_languages(trained: Path) -> None:
+    (folder,) = (trained / "runs/many").glob("checkpoints/*40*")
+    metadata = json.loads((folder / "config.json").read_text())["metadata"]
+    assert metadata["languages"] == ["de", "en", "qaa"]
+    assert metadata["directions"] == DIRECTIONS
+    assert metadata["tag"] == "source"
+    assert set(metadata["training_pairs"]) == set(DIRECTIONS)
+    model = load_model(folder)
+    assert model.model.source_vocabulary == model.vocabularies.source.size + 3
+
+
+def test_command_and_python_translate_into_each_language(trained: Path) -> None:
+    text = "A dog runs.\n\nTwo men play <2qaa> </s>.\n"
+    model = deepwire.load(trained / "runs" / "many")
+    for to in ("de", "qaa"):
+        result = deepwire_command("translate", "runs/many", "--to", to, cwd=trained, stdin=text)
+        assert result.returncode == 0, result.stderr
+        lines = result.stdout.split("\n")
+        assert len(lines) == 4
+        assert lines[1] == ""
+        assert model.translate(text.splitlines(), to=to) == lines[:3]
+    assert model.translate(["A dog runs."], to="de") != model.translate(["A dog runs."], to="qaa")
+
+
+def test_mixed_languages_in_one_input(trained: Path) -> None:
+    model = deepwire.load(trained / "runs" / "many")
+    alone = [model.translate([text], to=to)[0] for to, text in (("de", "A dog."), ("qaa", "Two men."))]
+    columns = deepwire_command(
+        *("translate", "runs/many", "--language-column", "1"),
+        cwd=trained,
+        stdin="de\tA dog.\nqaa\tTwo men.\n",
+    )
+    assert columns.stdout.splitlines() == alone, columns.stderr
+    records = '{"text": "A dog.", "to": "de", "id": 1}\n{"text": "Two men.", "to": "qaa"}\n'
+    answers = deepwire_command("translate", "runs/many", "--json-input", "--json", cwd=trained, stdin=records)
+    found = [json.loads(line) for line in answers.stdout.splitlines()]
+    assert [one["translation"] for one in found] == alone
+    assert [one["to"] for one in found] == ["de", "qaa"]
+
+
+def test_a_direction_without_training_works_with_a_note(trained: Path) -> None:
+    result = deepwire_command(
+        *("translate", "runs/many", "--from", "de", "--to", "qaa"), cwd=trained, stdin="Ein Hund.\n"
+    )
+    assert result.returncode == 0
+    assert result.stdout.strip()
+    assert "warning: the model was not trained from de to qaa (zero-shot)" in result.stderr
+
+
+def test_scores_depend_on_the_language(trained: Path) -> None:
+    files = ("--source", "valid.en", "--target", "valid.de")
+    scores = {}
+    for to in ("de", "qaa"):
+        result = deepwire_command("score", "runs/many", *files, "--to", to, cwd=trained)
+        assert result.returncode == 0, result.stderr
+        scores[to] = [float(line) for line in result.stdout.split()]
+    assert len(scores["de"]) == 24
+    assert sum(scores["de"]) > sum(scores["qaa"]), "German is likelier under the tag of German"
+
+
+def test_an_interrupted_run_goes_on_exactly(trained: Path) -> None:
+    short = deepwire_command("train", "many.yaml", "run=runs/cut", "training.max_updates=20", cwd=trained)
+    assert short.returncode == 0, short.stderr
+    rest = deepwire_command("train", "many.yaml", "run=runs/cut", cwd=trained)
+    assert rest.returncode == 0, rest.stderr
+    weights = [next((trained / "runs" / name).glob("checkpoints/*40*")) for name in ("many", "cut")]
+    first, second = ((folder / "model.safetensors").read_bytes() for folder in weights)
+    assert first == second
+
+
+def test_python_refuses_what_the_model_does_not_know(trained: Path) -> None:
+    model = deepwire.load(trained / "runs" / "many")
+    with pytest.raises(
+        UsageError, match=r"does not know the language 'fr' \(it translates into de, en, qaa\)"
+    ):
+        model.translate(["A dog."], to="fr")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["translate", "runs/many"], 2, "say which language to translate into"),
+        (["translate", "runs/many", "--to", "fr"], 2, "it translates into de, en, qaa"),
+        (["translate", "runs/many", "--to", "de", "--language-column", "1"], 2, "--language-column"),
+        (["translate", "runs/many", "--language-column", "1"], 3, "<stdin>:1: no column 1"),
+        (["score", "runs/many", "--source", "valid.en", "--target", "valid.de"], 2, "say which language"),
+        (["train", "many.yaml", "data.directions=[en-german]"], 2, "'en-german' is not a direction"),
+        (["train", "many.yaml", "data.directions=[en-de,en-fr]"], 3, "train.fr: no such file"),
+        (["train", "many.yaml", "data.tag=target"], 2, "data.tag: source -> target"),
+        (["train", "many.yaml", "data.source=en"], 2, "directions stand instead of source and target"),
+    ],
+)
+def test_wrong_input_is_one_clear_line(trained: Path, arguments: list[str], code: int, said: str) -> None:
+    result = deepwire_command(*arguments, cwd=trained, stdin="Ein Hund.\n")
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+    assert "error: " in result.stderr
+    assert said in result.stderr
