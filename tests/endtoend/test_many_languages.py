@@ -26,7 +26,7 @@ data:
   directions: [{between: [en], and: [de, qaa]}]
   train: train
   valid: valid
-  tag: source
+  tag: both
   sampling_temperature: 5
   vocabulary: {type: bpe, size: 700, character_coverage: 1.0, balance_temperature: 5}
 model:
@@ -37,10 +37,10 @@ model:
   encoder: {layers: 1, connection: depth_lstm}
   decoder: {layers: 1, connection: depth_lstm}
 training:
-  max_updates: 40
+  max_updates: 80
   batch_tokens: 600
   schedule: {type: constant, peak: 0.01, warmup: 5}
-  validation: {every: 20, bleu: true, max_sentences: 6}
+  validation: {every: 40, bleu: true, max_sentences: 6}
   early_stopping: {metric: loss, patience: 5}
   log_every: 10
   device: cpu
@@ -100,7 +100,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_every_direction_is_validated(trained: Path) -> None:
     records = [json.loads(line) for line in (trained / "runs/many/metrics.jsonl").read_text().splitlines()]
     valid = [record for record in records if record["kind"] == "valid"]
-    assert [record["update"] for record in valid] == [20, 40]
+    assert [record["update"] for record in valid] == [40, 80]
     for record in valid:
         found = record["directions"]
         assert list(found) == DIRECTIONS
@@ -111,15 +111,15 @@ def test_every_direction_is_validated(trained: Path) -> None:
     log = (trained / "runs/many/log.txt").read_text()
     assert all(f"valid {name} loss" in log for name in DIRECTIONS)
     for name in DIRECTIONS:
-        assert len((trained / f"runs/many/valid/update-000040.{name}.txt").read_text().splitlines()) == 6
+        assert len((trained / f"runs/many/valid/update-000080.{name}.txt").read_text().splitlines()) == 6
 
 
 def test_a_stored_model_names_its_languages(trained: Path) -> None:
-    (folder,) = (trained / "runs/many").glob("checkpoints/*40*")
+    (folder,) = (trained / "runs/many").glob("checkpoints/*80*")
     metadata = json.loads((folder / "config.json").read_text())["metadata"]
     assert metadata["languages"] == ["de", "en", "qaa"]
     assert metadata["directions"] == DIRECTIONS
-    assert metadata["tag"] == "source"
+    assert metadata["tag"] == "both"
     assert set(metadata["training_pairs"]) == set(DIRECTIONS)
     model = load_model(folder)
     assert model.model.source_vocabulary == model.vocabularies.source.size + 3
@@ -175,11 +175,11 @@ def test_scores_depend_on_the_language(trained: Path) -> None:
 
 
 def test_an_interrupted_run_goes_on_exactly(trained: Path) -> None:
-    short = deepwire_command("train", "many.yaml", "run=runs/cut", "training.max_updates=20", cwd=trained)
+    short = deepwire_command("train", "many.yaml", "run=runs/cut", "training.max_updates=40", cwd=trained)
     assert short.returncode == 0, short.stderr
     rest = deepwire_command("train", "many.yaml", "run=runs/cut", cwd=trained)
     assert rest.returncode == 0, rest.stderr
-    weights = [next((trained / "runs" / name).glob("checkpoints/*40*")) for name in ("many", "cut")]
+    weights = [next((trained / "runs" / name).glob("checkpoints/*80*")) for name in ("many", "cut")]
     first, second = ((folder / "model.safetensors").read_bytes() for folder in weights)
     assert first == second
 
@@ -201,8 +201,8 @@ def test_python_refuses_what_the_model_does_not_know(trained: Path) -> None:
         (["translate", "runs/many", "--language-column", "1"], 3, "<stdin>:1: no column 1"),
         (["score", "runs/many", "--source", "valid.en", "--target", "valid.de"], 2, "say which language"),
         (["train", "many.yaml", "data.directions=[en-german]"], 2, "'en-german' is not a direction"),
-        (["train", "many.yaml", "data.directions=[en-de,en-fr]"], 3, "train.fr: no such file"),
-        (["train", "many.yaml", "data.tag=target"], 2, "data.tag: source -> target"),
+        (["prepare", "many.yaml", "data.directions=[en-de,en-fr]"], 3, "train.fr: no such file"),
+        (["train", "many.yaml", "data.tag=target"], 2, "data.tag: both -> target"),
         (["train", "many.yaml", "data.source=en"], 2, "directions stand instead of source and target"),
     ],
 )
