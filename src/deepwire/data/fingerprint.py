@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from deepwire.data.config import CorpusConfig, DataConfig
+from deepwire.data.config import CorpusConfig, DataConfig, Role
 from deepwire.data.corpus import corpus_files
 from deepwire.data.directed import directed
 from deepwire.data.files import open_bytes
@@ -20,6 +20,7 @@ from deepwire.errors import DataError
 VERSION = 1
 """Changes when preparation itself changes what it makes."""
 
+_PREPARED: tuple[Role, Role] = ("train", "valid")
 _YOUNG_SECONDS = 2.0
 """A file can change again within one tick of its clock: digests of files as young as this are not kept."""
 
@@ -80,11 +81,13 @@ def describe(data: DataConfig, digests: FileDigests) -> dict[str, object]:
     Raises:
         DataError: a file is missing or cannot be read.
     """
-    valid = [_describe_corpus(corpus, data, digests) for corpus in directed(data, "valid")]
+    train, valid = (
+        [_describe_corpus(corpus, data, digests) for corpus in directed(data, role)] for role in _PREPARED
+    )
     return {
         "version": VERSION,
         "languages": data.directions or [data.source, data.target],
-        "train": [_describe_corpus(corpus, data, digests) for corpus in directed(data, "train")],
+        "train": train,
         "valid": valid if data.directions is not None else valid[0] if valid else None,
         "vocabulary": _describe_vocabulary(data, digests),
         "filters": data.filters.model_dump(mode="json"),
