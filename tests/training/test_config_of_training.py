@@ -50,6 +50,7 @@ def test_a_schedule_without_a_type_is_inverse_sqrt() -> None:
         ({"validation": {"metrics": ["meteor"]}}, "metrics"),
         ({"validation": {"every": 100, "bleu_every": 150}}, "not a multiple of every"),
         ({"early_stopping": {"metric": "bleu"}}, "add it to validation.metrics"),
+        ({"sharding": "full", "record": {"gradients": 5}}, "set sharding to none"),
         ({"device": "gpu"}, "write auto, cpu, cuda or cuda:N"),
         ({"device": "cuda:x"}, "write auto, cpu, cuda or cuda:N"),
         ({"max_updates": 0}, "max_updates"),

@@ -5,6 +5,7 @@
     RUN/config.yaml, config.resolved.json, env.json    what was asked for, and where it ran
     RUN/start_from.json                                 what was taken over from another model
     RUN/metrics.jsonl, log.txt, valid/update-002000.txt
+    RUN/gradients.jsonl, depth_weights.jsonl           by layer, where training.record asks for them
     RUN/checkpoints/update-002000/                      a model directory + optimizer.safetensors + state.json
     RUN/checkpoints/index.json                          best, last and the scores of each
     RUN/averages/avg5/                                  averaged models, made when asked for
@@ -44,6 +45,8 @@ class RunDirectory:
         self.translations = path / "valid"
         self.tensorboard = path / "tensorboard"
         self.bad_batch = path / "bad_batch.jsonl"
+        self.gradients = path / "gradients.jsonl"
+        self.depth_weights = path / "depth_weights.jsonl"
         self.averages = path / "averages"
         self.done = path / "DONE"
         self.checkpoints_folder = path / "checkpoints"

@@ -61,6 +61,9 @@ VERBS = {
     "inspect": Verb(
         "deepwire.cli.inspect:inspect", "Parameters and settings of a run file, recipe or model."
     ),
+    "analyze": Verb(
+        "deepwire.cli.analyze:app", "What a model does inside: connection weights, gates, gradients, reports."
+    ),
     "recipes": Verb("deepwire.cli.recipes:app", "List the recipes shipped with deepwire, or show one."),
 }
 

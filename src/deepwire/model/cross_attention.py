@@ -7,6 +7,7 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
+from deepwire.model.gate_probe import GateProbe, Place
 from deepwire.model.linear import Linear
 from deepwire.ops.attention import attention, finite_bias
 
@@ -55,3 +56,7 @@ class CrossAttention(nn.Module):
         )
         joined: Tensor = self.output(seen.transpose(1, 2).reshape(rows, length, dim))
         return joined
+
+    def gate_probes(self, place: Place) -> tuple[GateProbe, ...]:
+        """Where gates of this layer's attention can be seen, for analyses; nowhere as a rule."""
+        return ()

@@ -12,8 +12,10 @@ from torch.utils.checkpoint import checkpoint
 from deepwire.model.aggregations.base import Aggregation
 from deepwire.model.connections.base import Call, Connection, DepthState
 from deepwire.model.cross_attention import CrossAttention, Memory
+from deepwire.model.depth_weights import DepthWeights
 from deepwire.model.feed_forward import FeedForward
 from deepwire.model.fusions.base import Fusion
+from deepwire.model.gate_probe import GateProbe, Place
 from deepwire.model.languages import TargetLanguages
 from deepwire.model.mixers.base import State, TokenMixer
 from deepwire.model.past import Past
@@ -184,6 +186,39 @@ class Stack(nn.Module):
             "aggregation": self.aggregation,
             "fusion": self.fusion,
         }
+
+    def depth_weights(self) -> tuple[DepthWeights, ...]:
+        """How the sockets weigh what comes from different depths; for analyses."""
+        sockets = (self.connection, self.aggregation, self.fusion)
+        return tuple(weights for socket in sockets for weights in socket.depth_weights())
+
+    def gate_probes(self) -> tuple[GateProbe, ...]:
+        """Where the gates of the sockets can be seen; for analyses."""
+        crosses = (
+            cast("CrossAttention", cross).gate_probes(Place(layer, str(layer + 1)))
+            for layer, cross in enumerate(self.crosses)
+        )
+        own = (self.connection.gate_probes(), self.fusion.gate_probes(), *crosses)
+        return tuple(probe for probes in own for probe in probes)
+
+    def parameters_by_layer(self) -> list[tuple[str, list[nn.Parameter]]]:
+        """Every parameter of the stack once: those of each layer under its number from 1, others as `rest`.
+
+        What several layers have in common, such as the gates of a depth-wise LSTM, is in the rest.
+        """
+        layers = max(call.layer for call in self.connection.calls) + 1
+        found: list[tuple[str, list[nn.Parameter]]] = []
+        seen: set[int] = set()
+        for layer in range(layers):
+            sublayers = [part[layer] for part in self._layered() if layer < len(part)]
+            modules = (*sublayers, *self.connection.modules_of(layer))
+            own = {id(one): one for module in modules for one in module.parameters()}
+            found.append((str(layer + 1), [one for key, one in own.items() if key not in seen]))
+            seen |= own.keys()
+        return [*found, ("rest", [one for one in self.parameters() if id(one) not in seen])]
+
+    def _layered(self) -> tuple[nn.ModuleList, ...]:
+        return self.mixers, self.crosses, self.feed_forwards
 
     def _mixer(self, layer: int) -> TokenMixer:
         return cast("TokenMixer", self.mixers[layer])  # a ModuleList forgets the type

@@ -150,6 +150,22 @@ class CheckpointConfig(Section):
     keep_best: int = Field(default=1, ge=1, description="best checkpoints to keep")
 
 
+class RecordConfig(Section):
+    """What training takes down for analyses, beside its metrics."""
+
+    gradients: Count | None = Field(
+        default=None,
+        ge=1,
+        description="updates between records of the length of each layer's gradient (gradients.jsonl)",
+    )
+    depth_weights: Count | None = Field(
+        default=None,
+        ge=1,
+        description="updates between records of the weights of layers: DLCL, GTrans, ... "
+        "(depth_weights.jsonl)",
+    )
+
+
 class TrainingConfig(Section):
     """How a model is trained: budget, loss, optimizer, precision, validation, checkpoints."""
 
@@ -202,6 +218,9 @@ class TrainingConfig(Section):
     log_every: Count = Field(
         default=50, ge=1, description="updates between lines of metrics.jsonl and of the log"
     )
+    record: RecordConfig = Field(
+        default=RecordConfig(), description="records for deepwire analyze; none unless asked for"
+    )
     tensorboard: bool = Field(default=False, description="also write TensorBoard events (extra: tensorboard)")
     sharding: Literal["none", "full"] = Field(
         default="none",
@@ -238,6 +257,10 @@ class TrainingConfig(Section):
         for name, default in alternatives.items():
             if self.compile and getattr(self, name) != default:
                 raise ValueError(f"compile and {name} exclude each other; set one of them to its default")
+        if self.sharding != "none" and self.record != RecordConfig():
+            raise ValueError(
+                "record needs every gradient whole in one process: set sharding to none, or leave record out"
+            )
         cosine = self.schedule
         if isinstance(cosine, CosineConfig) and cosine.updates is None and self.max_updates is None:
             raise ValueError("the cosine schedule needs schedule.updates where max_updates is not set")

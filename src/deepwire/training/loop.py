@@ -24,6 +24,7 @@ def train(trainer: Trainer) -> Ending:
     while ending is None:
         update = next(updates)
         sums = make_gradient(trainer, update)
+        trainer.recorder.gradients(update.number, model)
         step = optimizer.step(trainer.schedule(update.number), sums[0])
         trainer.count(update, sums, step)
         ending = trainer.between_updates()

@@ -11,8 +11,8 @@ from types import TracebackType
 from deepwire.checkpoint.files import disk_errors, write_text
 
 Number = float | int | str
-Value = Number | dict[str, dict[str, float]]
-"""A number, a word, or scores by direction."""
+Value = Number | None | dict[str, dict[str, float]] | list["Value"]
+"""A number, a word, scores by direction, or rows of numbers."""
 
 
 class MetricsLog:
@@ -53,6 +53,8 @@ def _finite(value: object) -> object:
     """The value with null in place of numbers that are not finite."""
     if isinstance(value, dict):
         return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_finite(inner) for inner in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

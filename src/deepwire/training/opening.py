@@ -17,6 +17,7 @@ from deepwire.checkpoint.retention import Checkpoint
 from deepwire.checkpoint.run_directory import move_aside
 from deepwire.data.batching import StreamPosition
 from deepwire.errors import ModelError
+from deepwire.training.depth_records import DepthRecords
 from deepwire.training.device import describe
 from deepwire.training.job import Job
 from deepwire.training.metrics_log import MetricsLog, cut_after
@@ -94,7 +95,8 @@ def open_run(
         state = _state(job, checkpoint)
         metrics = stack.enter_context(MetricsLog(job.run.metrics))
         events = stack.enter_context(_events(job, state))
-        yield Beginning(record, state, checkpoint), RunRecorder(job, display, metrics, events)
+        records = stack.enter_context(DepthRecords(job.run, job.config.record))
+        yield Beginning(record, state, checkpoint), RunRecorder(job, display, metrics, events, records)
 
 
 def _changes(job: Job, processes: Processes) -> list[str]:
@@ -118,7 +120,8 @@ def _state(job: Job, checkpoint: Checkpoint | None) -> TrainingState:
     """The state to go on from; what was logged after it is forgotten."""
     state = TrainingState(StreamPosition()) if checkpoint is None else load_state(checkpoint.path)
     cut_after(job.run.metrics, state.update, drop_validation=state.validation_due)
-    cut_after(job.run.bad_batch, state.update)
+    for path in (job.run.bad_batch, job.run.gradients, job.run.depth_weights):
+        cut_after(path, state.update)
     return state
 
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from deepwire.checkpoint.files import disk_errors, write_json, write_text
 from deepwire.checkpoint.retention import Checkpoint, among_best
 from deepwire.model.translator import TranslationModel
+from deepwire.training.depth_records import DepthRecords
 from deepwire.training.ending import Ending
 from deepwire.training.job import Job
 from deepwire.training.layout import Snapshot
@@ -35,6 +36,12 @@ class Recorder(Protocol):
 
     def train(self, state: TrainingState, averages: Averages, standing: Standing) -> None:
         """Record the averages of an interval of updates."""
+
+    def gradients(self, update: int, model: TranslationModel) -> None:
+        """Record the gradients of an update by layer, where that is asked for; before they are clipped."""
+
+    def depth_weights(self, update: int, model: TranslationModel) -> None:
+        """Record how the model weighs its layers after an update, where that is asked for."""
 
     def skipped(self, update: int, pairs: list[int]) -> None:
         """Record an update that was not finite, and which training pairs (from 0) it had."""
@@ -74,6 +81,12 @@ class SilentRecorder:
     def train(self, state: TrainingState, averages: Averages, standing: Standing) -> None:
         """Do nothing."""
 
+    def gradients(self, update: int, model: TranslationModel) -> None:
+        """Do nothing."""
+
+    def depth_weights(self, update: int, model: TranslationModel) -> None:
+        """Do nothing."""
+
     def skipped(self, update: int, pairs: list[int]) -> None:
         """Do nothing."""
 
@@ -103,11 +116,14 @@ class RunRecorder:
         display: The terminal and ``log.txt``.
         metrics: ``metrics.jsonl``.
         events: TensorBoard.
+        records: What is written for analyses.
     """
 
-    def __init__(self, job: Job, display: Display, metrics: MetricsLog, events: EventWriter) -> None:
+    def __init__(
+        self, job: Job, display: Display, metrics: MetricsLog, events: EventWriter, records: DepthRecords
+    ) -> None:
         self._job, self._run = job, job.run
-        self._display, self._metrics, self._events = display, metrics, events
+        self._display, self._metrics, self._events, self._records = display, metrics, events, records
 
     def say(self, text: str) -> None:
         """Show one line, and append it to ``log.txt``."""
@@ -148,6 +164,14 @@ class RunRecorder:
         )
         self._events.write("train", state.update, values)
         self._display.train_line(standing, averages)
+
+    def gradients(self, update: int, model: TranslationModel) -> None:
+        """Record the gradients of an update by layer, if it is due."""
+        self._records.gradients(update, model)
+
+    def depth_weights(self, update: int, model: TranslationModel) -> None:
+        """Record how the model weighs its layers after an update, if it is due."""
+        self._records.weights(update, model)
 
     def skipped(self, update: int, pairs: list[int]) -> None:
         """Record an update that was not finite, with its lines and their text, in ``bad_batch.jsonl``."""
@@ -199,6 +223,7 @@ class RunRecorder:
     def save(self, model: TranslationModel, snapshot: Snapshot, state: TrainingState, *, asked: bool) -> None:
         """Write a checkpoint; say so where the user asked for it."""
         self._metrics.sync()
+        self._records.sync()
         path = save_checkpoint(self._job, model, snapshot, state)
         if asked:
             self.say(f"u {state.update} saved {path}")

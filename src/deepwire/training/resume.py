@@ -26,6 +26,7 @@ FREE = (
     "training.early_stopping",
     "training.checkpoint",
     "training.log_every",
+    "training.record",
     "training.tensorboard",
     "training.compile",
     "training.sharding",

@@ -120,6 +120,7 @@ class Trainer:
         state.target_tokens += update.target_tokens
         state.steps = self.optimizer.steps
         state.scores = {}
+        self.recorder.depth_weights(update.number, self.model)
 
     def between_updates(self) -> Ending | None:
         """Log, validate and save what is due after the update just made; say whether the run ends here.

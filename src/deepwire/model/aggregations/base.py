@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from deepwire.config.base import Section
 from deepwire.model.context import StackContext
+from deepwire.model.depth_weights import DepthWeights
 
 History = tuple[Tensor, ...]
 
@@ -22,6 +23,10 @@ class Aggregation(nn.Module, ABC):
     @abstractmethod
     def close(self, history: History, output: Tensor, layer: int) -> tuple[History, Tensor]:
         """The history with the output of layer `layer` (from 0), and what the next layer reads."""
+
+    def depth_weights(self) -> tuple[DepthWeights, ...]:
+        """The weights of layers in what is read, for analyses; none as a rule."""
+        return ()
 
 
 class AggregationSection(Section, ABC):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from deepwire.model.aggregations.base import Aggregation, AggregationSection, History
 from deepwire.model.context import StackContext
+from deepwire.model.depth_weights import DepthWeights
 from deepwire.ops.dropout import Dropout
 
 HistoryNorm = Literal["auto", "before", "after", "none"]
@@ -119,6 +120,24 @@ class DLCL(Aggregation):
         if self.softmax:
             return self.mix.masked_fill(hidden, float("-inf")).softmax(1)
         return self.mix.masked_fill(hidden, 0.0)
+
+    def depth_weights(self) -> tuple[DepthWeights, ...]:
+        """The matrix of Fig. 5: x_1 to x_{L+1} in the rows, y_0 to y_L in the columns."""
+        size = self.mix.size(0)
+        apart = torch.ones(size, size, dtype=torch.bool, device=self.mix.device)
+        apart = ~apart.tril().triu(1 - self.window)
+        return (
+            DepthWeights(
+                key="dlcl",
+                title="Weights of layer outputs in what each layer reads",
+                values=self.weights().detach().masked_fill(apart.unsqueeze(-1), float("nan")),
+                rows=tuple(f"x{layer}" for layer in range(1, size + 1)),
+                columns=tuple(f"y{layer}" for layer in range(size)),
+                row_axis="input of layer; the last row is the stack's output",
+                column_axis="output of layer; y0 is the embedding",
+                thinned=True,
+            ),
+        )
 
     def _combine(self, history: History) -> Tensor:
         row = len(history) - 1

@@ -17,6 +17,7 @@ from torch.nn import functional
 from deepwire.config.quantities import Count
 from deepwire.model.aggregations.base import Aggregation, AggregationSection, History
 from deepwire.model.context import StackContext
+from deepwire.model.depth_weights import DepthWeights
 from deepwire.model.languages import TargetLanguages
 from deepwire.model.norm import layer_norm
 from deepwire.ops.dropout import Dropout
@@ -102,6 +103,12 @@ class Combiner(nn.Module):
         merged: Tensor = self.norm(total)
         return merged
 
+    def input_norms(self) -> Tensor:
+        """Frobenius norm of the part of W_1 that reads each of the k vectors, `[k]`."""
+        parts = self.input.weight.detach().view(len(self.input.weight), -1, self.output.out_features)
+        norms: Tensor = parts.norm(dim=(0, 2))
+        return norms
+
 
 class Hierarchical(Aggregation):
     """x_{l+1} = y_l inside a block; at its end x_{l+1} = AGG(block input, outputs of the block's layers).
@@ -142,3 +149,24 @@ class Hierarchical(Aggregation):
         # A ModuleList forgets the type.
         merged = cast("Combiner", self.combiners[layer // self.block])(history)
         return (merged,) if self.block_input else (), merged
+
+    def depth_weights(self) -> tuple[DepthWeights, ...]:
+        """Frobenius norm of the columns of W_1 that read each vector; a row is one block's combiner."""
+        first = 1 if self.block_input else 0
+        names = (*(["block input"] if first else []), *(f"output {place + 1}" for place in range(self.block)))
+        values = torch.full((len(self.combiners), len(names)), float("nan"))
+        for number, combiner in enumerate(cast("list[Combiner]", list(self.combiners))):
+            norms = combiner.input_norms()
+            begin = 0 if number and self.block_input else first
+            values[number, begin : begin + len(norms)] = norms.to(values)
+        return (
+            DepthWeights(
+                key="combiner",
+                title="Norm of the map from each vector into a block's combiner",
+                values=values,
+                rows=tuple(f"block {number + 1}" for number in range(len(self.combiners))),
+                columns=names,
+                row_axis="combiner",
+                column_axis="vector that is merged",
+            ),
+        )

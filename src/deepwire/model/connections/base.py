@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from deepwire.config.base import Section
 from deepwire.model.context import NormStyle, Side, StackContext
 from deepwire.model.cross_attention import CrossAttention
+from deepwire.model.depth_weights import DepthWeights
+from deepwire.model.gate_probe import GateProbe
 
 Sublayer = Literal["mixer", "cross", "feed_forward"]
 # The first tensor is the stream [B, T, d]; the others are the connection's own. It lives within one pass.
@@ -78,6 +80,22 @@ class Connection(nn.Module, ABC):
     def normalise(self, x: Tensor) -> Tensor:
         """The final norm of a `result`, where the connection has one."""
         return x
+
+    def depth_weights(self) -> tuple[DepthWeights, ...]:
+        """The weights of sub-layers or stages in the stream, for analyses; none as a rule."""
+        return ()
+
+    def gate_probes(self) -> tuple[GateProbe, ...]:
+        """Where gates can be seen, for analyses; nowhere as a rule."""
+        return ()
+
+    def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
+        """The connection's modules that belong to one layer (from 0) alone, not to several or the stack."""
+        return ()
+
+    def calls_of(self, layer: int) -> tuple[int, ...]:
+        """Numbers of the calls of one layer, from 0."""
+        return tuple(index for index, call in enumerate(self.calls) if call.layer == layer)
 
 
 class ConnectionSection(Section, ABC):

@@ -7,6 +7,7 @@ gate decides between the two.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, cast
 
 import torch
@@ -17,6 +18,7 @@ from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.fusions.blocks import block_size
+from deepwire.model.gate_probe import GateProbe, Place
 from deepwire.ops.dropout import Dropout
 
 
@@ -50,8 +52,21 @@ class Gate(nn.Module):
 
     def forward(self, own: Tensor, context: Tensor) -> Tensor:
         """Mix a sub-layer's own output s with that of its partner a, both `[B, T, d]`."""
-        gate: Tensor = (self.own(own) + self.context(context)).sigmoid()
+        gate = self.value(own, context)
         return gate * own + (1 - gate) * context
+
+    def value(self, own: Tensor, context: Tensor) -> Tensor:
+        """The gate g, `[B, T, d]`."""
+        gate: Tensor = (self.own(own) + self.context(context)).sigmoid()
+        return gate
+
+    def probe(self, family: str, place: Place, meaning: str) -> GateProbe:
+        """Where g can be seen, for analyses."""
+
+        def read(inputs: tuple[Tensor, ...], _output: object) -> Mapping[str, Tensor]:
+            return {"gate": self.value(*inputs)}
+
+        return GateProbe(family, self, (place,), read, {"gate": meaning})
 
 
 class DepthGRU(nn.Module):
@@ -134,6 +149,20 @@ class EncoderCollaboration(Connection):
         """Stream and summary side by side, `[B, S, 2 d]`."""
         return torch.cat(state[:2], -1)
 
+    def gate_probes(self) -> tuple[GateProbe, ...]:
+        """The gates between mixers and their look at the summary."""
+        return tuple(
+            cast("Gate", gate).probe(
+                "gate of the summary", Place(layer, str(layer + 1)), "the mixer alone is let through"
+            )
+            for layer, gate in enumerate(self.gates)
+        )
+
+    def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
+        """Norms, attention to the summary and gate of the layer."""
+        norms = (self.norms[index] for index in self.calls_of(layer))
+        return (*norms, self.context_norms[layer], self.contexts[layer], self.gates[layer])
+
     def _gated(self, layer: int, read: Tensor, output: Tensor, context: Tensor, padding: Tensor) -> Tensor:
         attention = cast("CrossAttention", self.contexts[layer])  # a ModuleList forgets the type
         memory = attention.project(self.context_norms[layer](context), padding)
@@ -178,3 +207,8 @@ class GatedCrossAttention(CrossAttention):
         summary = self.summary(x, Memory(key[1], value[1], memory.bias))
         mixed: Tensor = self.gate(block, summary)
         return mixed
+
+    def gate_probes(self, place: Place) -> tuple[GateProbe, ...]:
+        """The gate between block and summary."""
+        meaning = "the encoder's block alone is let through"
+        return (self.gate.probe("gate of block and summary", place, meaning),)

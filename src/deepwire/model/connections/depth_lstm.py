@@ -7,7 +7,8 @@ One step of the LSTM is one layer; the cell is carried up through the layers of 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal, cast
 
 import torch
 from pydantic import Field, model_validator
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from deepwire.model.connections.base import Connection, ConnectionSection, DepthState, Sublayer, plain_calls
 from deepwire.model.connections.lstm_cell import GateKind, Gates, Hidden, HiddenKind
 from deepwire.model.context import NormStyle, StackContext
+from deepwire.model.gate_probe import GateProbe, Place
 from deepwire.ops.dropout import Dropout
 
 Merge = Literal["add", "concat", "two"]
@@ -162,6 +164,16 @@ class _DepthRecurrent(Connection):
         """The final norm, where there is one."""
         return x if self.final_norm is None else self.final_norm(x)
 
+    def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
+        """The norms of the layer and those parts of its units that no other layer has."""
+        norms = (self.norms[index - 1] for index in self.calls_of(layer) if index)
+        first = layer * self.units_per_layer
+        return (*norms, *self._parts_of_units(range(first, first + self.units_per_layer)))
+
+    @abstractmethod
+    def _parts_of_units(self, units: range) -> tuple[nn.Module, ...]:
+        """Modules that belong to these units alone."""
+
 
 class DepthLSTM(_DepthRecurrent):
     """O, C <- LSTM(attention output, O, C), layer by layer (2024 Eq. 1 to 8, Fig. 2 and 3).
@@ -219,6 +231,37 @@ class DepthLSTM(_DepthRecurrent):
         cell = state[1] * keep + hidden * let_in  # Eq. 7
         return (cell * let_out, cell)  # Eq. 8
 
+    def gate_probes(self) -> tuple[GateProbe, ...]:
+        """Input, forget and output gate of every unit."""
+
+        def read(_inputs: tuple[Tensor, ...], output: object) -> Mapping[str, Tensor]:
+            gates = cast("tuple[Tensor, Tensor, Tensor]", output)
+            return dict(zip(_GATE_MEANING, gates, strict=True))
+
+        def place(unit: int) -> Place:
+            layer, part = divmod(unit, self.units_per_layer)
+            several = self.units_per_layer > 1
+            return Place(unit, f"{layer + 1} {self.calls[part].kind}" if several else str(layer + 1))
+
+        return tuple(
+            GateProbe(
+                "depth-wise LSTM",
+                module,
+                tuple(place(unit) for unit, used in enumerate(self.gate_of) if used == number),
+                read,
+                _GATE_MEANING,
+                keeps="forget",
+            )
+            for number, module in enumerate(self.gates)
+        )
+
+    def _parts_of_units(self, units: range) -> tuple[nn.Module, ...]:
+        hiddens = (
+            self.hiddens[self.hidden_of[u]] for u in units if self.hidden_of.count(self.hidden_of[u]) == 1
+        )
+        gates = (self.gates[self.gate_of[u]] for u in units if self.gate_of.count(self.gate_of[u]) == 1)
+        return (*hiddens, *gates)
+
 
 class DepthRNN(_DepthRecurrent):
     """O <- hidden([O | attention output]): no gates, no cell (2024, section 3.3 and Table 2)."""
@@ -236,6 +279,16 @@ class DepthRNN(_DepthRecurrent):
     def _unit(self, state: DepthState, index: int, merged: Tensor) -> DepthState:
         hidden: Tensor = self.hiddens[self._unit_number(index)](torch.cat((state[0], merged), -1))
         return (hidden,)
+
+    def _parts_of_units(self, units: range) -> tuple[nn.Module, ...]:
+        return tuple(self.hiddens[unit] for unit in units)
+
+
+_GATE_MEANING = {
+    "input": "the unit's hidden state enters the cell",
+    "forget": "the cell of the unit below is kept",
+    "output": "the cell leaves the unit",
+}
 
 
 def _hidden(config: _DepthSection, context: StackContext, width: int) -> Hidden:

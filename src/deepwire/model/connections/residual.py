@@ -88,6 +88,10 @@ class PreNorm(Connection):
         """The final norm, where there is one."""
         return x if self.final_norm is None else self.final_norm(x)
 
+    def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
+        """The norms of the layer."""
+        return tuple(self.norms[index] for index in self.calls_of(layer))
+
 
 class PostNormConfig(ConnectionSection):
     """Layer norm after each residual addition."""
@@ -145,3 +149,7 @@ class PostNorm(Connection):
     def write(self, state: DepthState, index: int, read: Tensor, output: Tensor) -> DepthState:
         """Add the output to the stream and normalise the sum."""
         return (self.norms[index](state[0] + self.dropout(output)),)
+
+    def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
+        """The norms of the layer."""
+        return tuple(self.norms[index] for index in self.calls_of(layer))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from deepwire.model.connections.base import Connection, ConnectionSection, DepthState, Sublayer, plain_calls
 from deepwire.model.context import StackContext
+from deepwire.model.depth_weights import DepthWeights, layer_names, single
 from deepwire.ops.dropout import Dropout
 
 
@@ -48,3 +49,8 @@ class ReZero(Connection):
     def write(self, state: DepthState, index: int, read: Tensor, output: Tensor) -> DepthState:
         """Add the scaled output to the stream."""
         return (state[0] + self.alpha[index // self.shared_by] * self.dropout(output),)
+
+    def depth_weights(self) -> tuple[DepthWeights, ...]:
+        """The numbers alpha, for `deepwire analyze weights`."""
+        axis = "layer" if self.shared_by > 1 else "sub-layer"
+        return (single("alpha", "Scale of what is added", self.alpha, layer_names(len(self.alpha)), axis),)

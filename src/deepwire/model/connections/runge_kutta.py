@@ -5,7 +5,8 @@ Li et al. 2022 (ODE Transformer: An Ordinary Differential Equation-Inspired Mode
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Literal, NamedTuple, cast
 
 import torch
 from pydantic import Field, model_validator
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 
 from deepwire.model.connections.base import Call, Connection, ConnectionSection, DepthState, Sublayer
 from deepwire.model.context import StackContext
+from deepwire.model.depth_weights import DepthWeights, single
+from deepwire.model.gate_probe import GateProbe, Place
 from deepwire.ops.dropout import Dropout
 
 Order = Literal[2, 3, 4]
@@ -170,6 +173,33 @@ class RungeKutta(Connection):
     def normalise(self, x: Tensor) -> Tensor:
         """The final norm, where there is one."""
         return x if self.final_norm is None else self.final_norm(x)
+
+    def depth_weights(self) -> tuple[DepthWeights, ...]:
+        """The weights of the stages, where they do not depend on the text; all layers have the same."""
+        if self.gate is not None:
+            return ()
+        fixed = self.weights is None
+        values = torch.tensor(self.method.weights) if self.weights is None else self.weights
+        title = f"Weights of the stages of a step ({'fixed' if fixed else 'learned'})"
+        stages = [f"k{stage + 1}" for stage in range(self.order)]
+        return (single("stages", title, values, stages, "stage"),)
+
+    def gate_probes(self) -> tuple[GateProbe, ...]:
+        """The gate between the two stages, where there is one."""
+        if self.gate is None:
+            return ()
+        layers = sorted({call.layer for call in self.calls})
+
+        def read(_inputs: tuple[Tensor, ...], output: object) -> Mapping[str, Tensor]:
+            return {"first stage": cast("Tensor", output).sigmoid()}
+
+        places = tuple(Place(layer, str(layer + 1)) for layer in layers)
+        meaning = {"first stage": "the step is k1 alone; 0: k2 alone"}
+        return (GateProbe("Runge-Kutta gate", self.gate, places, read, meaning),)
+
+    def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
+        """The norms of the layer."""
+        return tuple(self.norms[layer * self.kinds : (layer + 1) * self.kinds])
 
 
 def _plus(base: Tensor, weights: tuple[float, ...], stages: tuple[Tensor, ...]) -> Tensor:

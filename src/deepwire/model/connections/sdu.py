@@ -6,7 +6,8 @@ encoder and decoder as in Neutron, which made the row of Xu et al. 2024, Table 6
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Literal, cast
 
 import torch
 from pydantic import Field, model_validator
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from deepwire.model.connections.base import Connection, DepthState, Sublayer
 from deepwire.model.connections.residual import NormFirstSection, PreNorm, Residual
 from deepwire.model.context import StackContext
+from deepwire.model.gate_probe import GateProbe, Place
 
 Form = Literal["add", "highway", "gated"]
 
@@ -85,3 +87,25 @@ class SDU(PreNorm):
         elif self.form == "gated":
             output = output * (1 - gate)
         return (residual + output + self.dropout(value * gate),)
+
+    def gate_probes(self) -> tuple[GateProbe, ...]:
+        """The gates of the units."""
+
+        def read(_inputs: tuple[Tensor, ...], output: object) -> Mapping[str, Tensor]:
+            return {"gate": self.squash(cast("Tensor", output).chunk(2, -1)[1])}
+
+        return tuple(
+            GateProbe(
+                "self-dependency units",
+                self.units[index],
+                (Place(index, f"{call.layer + 1} {call.kind}"),),
+                read,
+                {"gate": "the unit's map of its input is let through"},
+            )
+            for index, call in enumerate(self.calls)
+            if call.layer < self.layers
+        )
+
+    def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
+        """The norms and units of the layer."""
+        return (*super().modules_of(layer), *(self.units[index] for index in self.calls_of(layer)))

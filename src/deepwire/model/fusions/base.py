@@ -10,6 +10,8 @@ from torch import Tensor, nn
 
 from deepwire.config.base import Section
 from deepwire.model.context import Side, StackContext
+from deepwire.model.depth_weights import DepthWeights
+from deepwire.model.gate_probe import GateProbe
 
 Probabilities = Literal["arithmetic", "geometric"]
 
@@ -36,6 +38,14 @@ class Fusion(nn.Module, ABC):
     def log_weights(self) -> Tensor | None:
         """Log of the weights `[G]` of a decoder's G results in the prediction; None when there is one."""
         return None
+
+    def depth_weights(self) -> tuple[DepthWeights, ...]:
+        """The weights of layers in the results, for analyses; none as a rule."""
+        return ()
+
+    def gate_probes(self) -> tuple[GateProbe, ...]:
+        """Where weights that depend on the text can be seen, for analyses; nowhere as a rule."""
+        return ()
 
     def restrict(self, first: int, last: int) -> Fusion:
         """The fusion of results `first` to `last` alone, counted from 1; parameters are shared.

@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
+from deepwire.model.depth_weights import DepthWeights, layer_names, single
 from deepwire.model.fusions.base import Fusion, FusionSection, Probabilities
 
 
@@ -96,6 +97,14 @@ class _Groups(Fusion):
             found.append(total / len(group) if self.representation == "mean" else total)
         return found
 
+    def depth_weights(self) -> tuple[DepthWeights, ...]:
+        """The gates of layers within their groups (Eq. 4), where groups have them."""
+        if self.layer_gates is None:
+            return ()
+        names = layer_names(len(self.layer_gates))
+        title = "Gates of layers in the representation of their group"
+        return (single("layer-gates", title, self.layer_gates.sigmoid(), names, "layer"),)
+
 
 class AveragedGroups(_Groups):
     """LN((1/M) sum_m sigma(w_m) h_m), one result (Eq. 2; the norm is the encoder's)."""
@@ -110,6 +119,12 @@ class AveragedGroups(_Groups):
         groups = [normalise(group) for group in self.represent(kept)]
         average = gated_sum(groups, self.gates.sigmoid().to(groups[0].dtype)) / len(groups)
         return (average if self.norm is None else self.norm(average),)
+
+    def depth_weights(self) -> tuple[DepthWeights, ...]:
+        """The gates of groups in the average (Eq. 2), besides those of layers."""
+        title = "Gates of groups in the average"
+        names = layer_names(len(self.groups))
+        return (*super().depth_weights(), single("group-gates", title, self.gates.sigmoid(), names, "group"))
 
 
 class MixedGroups(_Groups):
@@ -131,6 +146,13 @@ class MixedGroups(_Groups):
             return None  # its own probabilities as they are; a whole fusion of one group trains its weight
         chosen = self.weights[self.chosen.start : self.chosen.stop]
         return (chosen / self.temperature).log_softmax(0)
+
+    def depth_weights(self) -> tuple[DepthWeights, ...]:
+        """The probability weights psi of all groups (Eq. 5), besides the gates of layers."""
+        shares = (self.weights / self.temperature).softmax(0)
+        title = "Probability weights of groups in the prediction"
+        names = layer_names(len(self.groups))
+        return (*super().depth_weights(), single("probability-weights", title, shares, names, "group"))
 
     def restrict(self, first: int, last: int) -> Fusion:
         """The mixture of groups `first` to `last` alone, counted from 1 (Table VI).

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from pydantic import Field, model_validator
@@ -17,8 +17,10 @@ from torch.nn import functional
 
 from deepwire.config.quantities import Count
 from deepwire.model.context import StackContext
+from deepwire.model.depth_weights import DepthWeights, layer_names, single
 from deepwire.model.fusions.base import Fusion, FusionSection
 from deepwire.model.fusions.groups import gated_sum
+from deepwire.model.gate_probe import GateProbe, Place
 from deepwire.ops.dropout import Dropout
 
 Form = Literal["linear", "feed_forward", "attention"]
@@ -83,6 +85,10 @@ class LinearFusion(LayerFusion):
         """The weighted sum."""
         return gated_sum(layers, self.weights.softmax(0).to(layers[0].dtype))
 
+    def depth_weights(self) -> tuple[DepthWeights, ...]:
+        """The shares of the layers; they sum to 1."""
+        return (_weights("Shares of layers in the result", self.weights.softmax(0)),)
+
 
 class FeedForwardFusion(LayerFusion):
     """f = W_2 drop(relu(W_1 [h_0; ...; h_L] + b_1)) + b_2."""
@@ -98,6 +104,11 @@ class FeedForwardFusion(LayerFusion):
         """Two linear maps over all layers side by side."""
         fused: Tensor = self.output(self.dropout(functional.relu(self.input(torch.cat(tuple(layers), -1)))))
         return fused
+
+    def depth_weights(self) -> tuple[DepthWeights, ...]:
+        """Frobenius norm of the part of W_1 that reads each layer."""
+        parts = self.input.weight.view(len(self.input.weight), -1, self.output.out_features)
+        return (_weights("Norm of the map from each layer into the fusion", parts.norm(dim=(0, 2))),)
 
 
 class AttentionFusion(LayerFusion):
@@ -126,6 +137,22 @@ class AttentionFusion(LayerFusion):
         seen = weights.transpose(-1, -2).to(stacked.dtype) @ stacked
         fused: Tensor = self.output(seen.flatten(-2))
         return fused
+
+    def gate_probes(self) -> tuple[GateProbe, ...]:
+        """The attention weights A of the layers, of every position and hop."""
+        names = [f"layer {name}" for name in layer_names(len(self.layer_embedding) - 1, embedding=True)]
+
+        def read(_inputs: tuple[Tensor, ...], output: object) -> Mapping[str, Tensor]:
+            scores = cast("Tensor", output)  # [B, T, L + 1, hops]
+            return dict(zip(names, scores.softmax(-2).unbind(-2), strict=True))
+
+        meaning = {name: f"all attention is on {name}" for name in names}
+        return (GateProbe("attention over layers", self.score, (Place(0, "fusion"),), read, meaning),)
+
+
+def _weights(title: str, values: Tensor) -> DepthWeights:
+    names = layer_names(len(values) - 1, embedding=True)
+    return single("mlrf", title, values, names, "output of layer; 0 is the embedding")
 
 
 _FORMS: Mapping[Form, type[LayerFusion]] = {

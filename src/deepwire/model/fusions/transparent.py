@@ -13,6 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.context import Side, StackContext
+from deepwire.model.depth_weights import DepthWeights, layer_names
 from deepwire.model.fusions.base import Fusion, FusionSection
 from deepwire.ops.dropout import Dropout
 
@@ -68,3 +69,18 @@ class Transparent(Fusion):
         """The shares s `[encoder layers + 1, decoder layers]`; each column sums to 1."""
         logits: Tensor = self.dropout(self.weights)
         return logits.softmax(0)
+
+    def depth_weights(self) -> tuple[DepthWeights, ...]:
+        """The shares without dropout, one row for each decoder layer; each row sums to 1."""
+        encoder, decoder = self.weights.shape
+        return (
+            DepthWeights(
+                key="transparent",
+                title="Shares of encoder layers in the memory of each decoder layer",
+                values=self.weights.detach().softmax(0).t(),
+                rows=layer_names(decoder),
+                columns=layer_names(encoder - 1, embedding=True),
+                row_axis="decoder layer",
+                column_axis="output of encoder layer; 0 is the embedding",
+            ),
+        )

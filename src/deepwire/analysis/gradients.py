@@ -1,0 +1,111 @@
+"""Gradients by layer during training, as a run recorded them (Yang et al. 2022, Fig. 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+
+from deepwire.analysis.figures import Axis, Bars, Figure, Lines, Series
+from deepwire.analysis.finding import Finding, ModelSource, provenance
+from deepwire.analysis.models import NotApplicableError, run_of
+from deepwire.analysis.run_records import read_records
+from deepwire.checkpoint.manifest import fingerprint
+from deepwire.errors import DataError, ModelError
+
+_UNIT = "nats/token per unit of the parameters"
+
+
+def analyse_gradients(run: str) -> Finding:
+    """The length of the gradient of each layer's parameters over the updates of a run.
+
+    Args:
+        run: A run directory that was trained with ``training.record.gradients``.
+
+    Raises:
+        ModelError: There is no such run.
+        NotApplicableError: It recorded no gradients.
+        DataError: The records are damaged.
+    """
+    place = run_of(run)
+    if place is None:
+        raise ModelError(f"{run}: no such run directory", "gradients are recorded in the folder of a run")
+    records = read_records(place.gradients)
+    if not records:
+        raise NotApplicableError(
+            f"{run}: recorded no gradients", "train with training.record.gradients=100, also from here on"
+        )
+    updates = tuple(float(_update(record, str(place.gradients))) for record in records)
+    figures: list[Figure] = []
+    medians: dict[str, dict[str, float | None]] = {}
+    for side in ("encoder", "decoder"):
+        layers = [key for key in records[0] if key.startswith(f"{side}.") and not key.endswith(".rest")]
+        series = [
+            Series(name=f"layer {key.partition('.')[2]}", x=updates, y=tuple(_norms(records, key)))
+            for key in layers
+        ]
+        if series:
+            figures.append(_curves(side, series))
+            medians[side] = {one.name: _median(one.y) for one in series}
+    figures.append(_by_layer(medians))
+    newest = place.checkpoints()
+    return Finding(
+        analysis="gradients",
+        title=f"Gradients by layer of {run}",
+        measured="The Euclidean length of the gradient of the training loss per target token with respect to "
+        "the parameters that belong to one layer alone, before the whole gradient is clipped. Recorded by "
+        f"training itself at {len(records)} of its updates.",
+        figures=tuple(figures),
+        notes=(
+            "What several layers share (such as the gates of a depth-wise LSTM), embeddings and the weights "
+            "of aggregations and fusions are in no layer; the records have them as rest.",
+        ),
+        provenance=provenance(
+            [
+                ModelSource(name=run, folder=str(one.path), digest=fingerprint(one.path), update=one.update)
+                for one in newest[-1:]
+            ]
+        ),
+    )
+
+
+def _curves(side: str, series: Sequence[Series]) -> Lines:
+    return Lines(
+        name=f"{side}-gradients",
+        title=f"{side.capitalize()}: length of the gradient of each layer",
+        x=Axis(label="update"),
+        y=Axis(label="gradient", unit=_UNIT, log=True),
+        series=tuple(series),
+        ordered=True,
+    )
+
+
+def _by_layer(medians: Mapping[str, Mapping[str, float | None]]) -> Bars:
+    layers = list(dict.fromkeys(layer for found in medians.values() for layer in found))
+    return Bars(
+        name="gradients-by-layer",
+        title="Length of the gradient by layer, median over the recorded updates",
+        x=Axis(label="layer, from the bottom"),
+        y=Axis(label="gradient", unit=_UNIT),
+        categories=tuple(layer.removeprefix("layer ") for layer in layers),
+        series=tuple(
+            Series(name=side, y=tuple(found.get(layer) for layer in layers))
+            for side, found in medians.items()
+        ),
+    )
+
+
+def _update(record: Mapping[str, object], path: str) -> int:
+    update = record.get("update")
+    if not isinstance(update, int):
+        raise DataError(f"{path}: a record has no update")
+    return update
+
+
+def _norms(records: Sequence[Mapping[str, object]], key: str) -> list[float | None]:
+    values = [record.get(key) for record in records]
+    return [float(value) if isinstance(value, int | float) else None for value in values]
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    finite = [value for value in values if value is not None]
+    return median(finite) if finite else None

@@ -1,0 +1,74 @@
+"""What all parts of a finding have in common, and the numbers they hold."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+
+class Record(BaseModel):
+    """Plain values with a fixed form: read again from JSON, a record equals the one that was written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+def _finite(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+Number = Annotated[float | None, BeforeValidator(_finite)]
+"""A finite number; None where there is none (JSON has neither NaN nor infinity, so they become None)."""
+
+Cell = Annotated[str | int | float | None, BeforeValidator(_finite)]
+"""What stands in a field of a table; None stays empty."""
+
+
+class Column(Record):
+    """The head of a column.
+
+    Attributes:
+        name: What its cells are.
+        unit: Of its numbers; empty for words and pure numbers.
+        digits: Decimals that text and HTML show; None shows four significant digits. JSON has them all.
+    """
+
+    name: str
+    unit: str = ""
+    digits: int | None = Field(default=None, ge=0, le=12)
+
+    @property
+    def head(self) -> str:
+        """Name and unit: ``speed [sentences/s]``."""
+        return f"{self.name} [{self.unit}]" if self.unit else self.name
+
+    def show(self, cell: str | int | float | None) -> str:
+        """A cell as text."""
+        if cell is None:
+            return ""
+        if isinstance(cell, float):
+            return f"{cell:.4g}" if self.digits is None else f"{cell:.{self.digits}f}"
+        return str(cell)
+
+
+class Table(Record):
+    """Named columns and their rows."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    @model_validator(mode="after")
+    def _rows_fit(self) -> Table:
+        for number, row in enumerate(self.rows, 1):
+            if len(row) != len(self.columns):
+                raise ValueError(
+                    f"table {self.title!r}: row {number} has {len(row)} cells for {len(self.columns)} columns"
+                )
+        return self
+
+    def is_numeric(self, column: int) -> bool:
+        """Whether a column holds numbers, so that it is set flush right."""
+        cells = [row[column] for row in self.rows]
+        return all(cell is None or isinstance(cell, int | float) for cell in cells)

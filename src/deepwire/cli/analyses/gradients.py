@@ -1,0 +1,19 @@
+"""``deepwire analyze gradients``."""
+
+from __future__ import annotations
+
+from deepwire.cli.analyses.options import Html, Json, Model, Output, Outputs, Plots
+
+
+def gradients(
+    run: Model,
+    as_json: Json = False,
+    html: Html = None,
+    plots: Plots = None,
+    output: Output = None,
+) -> None:
+    """The length of each layer's gradient during training, as recorded with training.record.gradients=N."""
+    from deepwire.analysis.gradients import analyse_gradients
+
+    outputs = Outputs(as_json, html, plots, output)
+    outputs.write([analyse_gradients(run)])

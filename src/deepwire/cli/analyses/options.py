@@ -1,0 +1,83 @@
+"""The options of every analysis, and what they make of its findings."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deepwire.errors import UsageError
+
+if TYPE_CHECKING:
+    from deepwire.analysis.finding import Finding
+
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="Run directory, RUN@last, RUN@avg5 or model.")]
+Runs = Annotated[list[str], typer.Argument(metavar="MODEL...", help="Run directories or models.")]
+Source = Annotated[
+    Path | None, typer.Option("--source", "-s", help="Text to read. Default: data.test of the run file.")
+]
+Reference = Annotated[Path | None, typer.Option("--reference", "-r", help="Its translation.")]
+Sentences = Annotated[int | None, typer.Option(min=1, help="Only so many sentences from the beginning.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print one line of JSON with all numbers instead of text.")
+]
+Html = Annotated[
+    Path | None, typer.Option("--html", help="Also write one self-contained page with the plots.")
+]
+Plots = Annotated[
+    Path | None, typer.Option("--plots", help="Also draw every figure there, as PNG and as SVG.")
+]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Write text or JSON there, not to stdout.")
+]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where findings go; made before the work begins, so that what cannot be written is known early.
+
+    Raises:
+        UsageError: Plots are wanted and matplotlib is not installed, or a folder is missing.
+    """
+
+    as_json: bool = False
+    html: Path | None = None
+    plots: Path | None = None
+    output: Path | None = None
+
+    def __post_init__(self) -> None:
+        from deepwire.analysis.plots import require_matplotlib
+
+        if self.html is not None or self.plots is not None:
+            require_matplotlib()
+        for path in (self.html, self.output):
+            if path is not None and not path.parent.is_dir():
+                raise UsageError(f"{path}: the folder {path.parent} does not exist", "make it first")
+        if self.plots is not None and self.plots.exists() and not self.plots.is_dir():
+            raise UsageError(f"{self.plots}: is a file, but --plots needs a folder")
+
+    def write(self, findings: Sequence[Finding], title: str = "") -> None:
+        """Write the findings: text or JSON, then the page, then the plots.
+
+        Raises:
+            ResourceError: Something cannot be written.
+        """
+        from deepwire.analysis.files import save_html, save_plots
+        from deepwire.analysis.finding import to_json
+        from deepwire.analysis.text import as_text
+        from deepwire.checkpoint.files import write_text
+
+        text = f"{to_json(findings)}\n" if self.as_json else as_text(findings)
+        if self.output is None:
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        else:
+            write_text(self.output, text)
+        if self.html is not None:
+            save_html(findings, self.html, title or findings[0].title)
+        if self.plots is not None:
+            save_plots(findings, self.plots)

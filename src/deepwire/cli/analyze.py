@@ -1,0 +1,27 @@
+"""``deepwire analyze``: what a trained model does inside, as text, JSON, plots or one HTML page.
+
+A new analysis is a module in ``deepwire.analysis`` that gives a finding, its command in
+``deepwire.cli.analyses``, and its line in the table below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import typer
+
+from deepwire.cli.analyses.gates import gates
+from deepwire.cli.analyses.gradients import gradients
+from deepwire.cli.analyses.report import report
+from deepwire.cli.analyses.weights import weights
+
+COMMANDS: tuple[Callable[..., None], ...] = (
+    weights,
+    gates,
+    gradients,
+    report,
+)
+
+app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+for command in COMMANDS:
+    app.command()(command)

@@ -1,0 +1,119 @@
+"""Tiny models on disk, findings made by hand, and a real browser where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from deepwire.analysis.figures import Axis, Bars, HeatMap, Lines, Series
+from deepwire.analysis.finding import Finding, ModelSource, provenance
+from deepwire.analysis.records import Column, Table
+from deepwire.checkpoint.store import save_model
+from deepwire.data.corpus import Pair
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.data.vocabulary_config import WordsConfig
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.translator import TranslationModel
+
+VOCABULARIES = Vocabularies.learn(
+    WordsConfig(joint=True), [Pair(1, "ein hund zwei katzen im haus", "a dog two cats in the house", 0)]
+)
+ModelMaker = Callable[..., TranslationModel]
+
+
+def tiny(encoder: dict[str, object], decoder: dict[str, object] | None = None) -> TranslationModel:
+    """A model of width 16 with these sockets, drawn from a fixed seed."""
+    config = ModelConfig.model_validate(
+        {
+            "d_model": 16,
+            "heads": 2,
+            "feed_forward": 32,
+            "dropout": 0.0,
+            "encoder": {"layers": 3, **encoder},
+            "decoder": {"layers": 2, **(decoder or {})},
+        }
+    )
+    torch.manual_seed(5)
+    return build_model(config, VOCABULARIES.source.size, VOCABULARIES.target.size)
+
+
+@pytest.fixture
+def make_model() -> ModelMaker:
+    return tiny
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Callable[[TranslationModel], str]:
+    """Writes a model directory and gives its name."""
+
+    def write(model: TranslationModel, name: str = "model", **metadata: object) -> str:
+        save_model(tmp_path / name, model, VOCABULARIES, dict(metadata))
+        return str(tmp_path / name)
+
+    return write
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> tuple[Path, Path]:
+    """Three sentences of different lengths and their translations."""
+    (tmp_path / "s").write_text("ein hund\nzwei katzen im haus\nhund\n")
+    (tmp_path / "t").write_text("a dog\ntwo cats in the house\ndog\n")
+    return tmp_path / "s", tmp_path / "t"
+
+
+@pytest.fixture
+def finding() -> Finding:
+    """One of everything, with names that are markup if nobody takes care."""
+    return Finding(
+        analysis="example",
+        title="An <example> & more",
+        measured="Numbers made by hand.",
+        tables=(
+            Table(
+                title="Speed",
+                columns=(
+                    Column(name="model"),
+                    Column(name="speed", unit="sentences/s", digits=1),
+                    Column(name="count"),
+                ),
+                rows=(("<script>alert(1)</script>", 12.345, 3), ("b", None, 40)),
+            ),
+        ),
+        figures=(
+            Lines(
+                name="curves",
+                title="Loss over training",
+                x=Axis(label="update"),
+                y=Axis(label="loss", unit="nats/token"),
+                series=(
+                    Series(name="a", x=(1, 2, 3), y=(3.0, 2.0, 1.5)),
+                    Series(name="b", x=(1, 2), y=(3.0, None), low=(2.5, None), high=(3.5, None)),
+                ),
+            ),
+            Bars(
+                name="bars",
+                title="Gates",
+                x=Axis(label="layer"),
+                y=Axis(label="openness"),
+                categories=("1", "2"),
+                series=(Series(name="input", y=(0.25, 0.5)), Series(name="forget", y=(0.75, 0.5))),
+            ),
+            HeatMap(
+                name="matrix",
+                title="Weights",
+                row_axis=Axis(label="reader"),
+                column_axis=Axis(label="source"),
+                value=Axis(label="weight"),
+                rows=("x1", "x2"),
+                columns=("y0", "y1"),
+                values=((1.0, None), (-0.75, 0.0625)),
+                hidden=((False, False), (False, True)),
+            ),
+        ),
+        notes=("A note.",),
+        provenance=provenance([ModelSource(name="runs/a", folder="runs/a/x", digest="0" * 32, update=7)]),
+    )

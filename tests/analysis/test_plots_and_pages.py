@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import importlib.util
+import re
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from deepwire.analysis import plots
+from deepwire.analysis.figures import Axis, Bars, Figure, HeatMap, Lines, Series
+from deepwire.analysis.files import save_html, save_plots
+from deepwire.analysis.finding import Finding
+from deepwire.analysis.html import as_html
+from deepwire.errors import ResourceError, UsageError
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed"
+)
+
+
+class Page(HTMLParser):
+    """Elements and what they point to."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.links: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids.append(value or "")
+            if name in ("src", "href", "xlink:href", "action", "data", "poster", "srcset"):
+                self.links.append(value or "")
+
+
+def test_an_svg_says_what_it_shows(finding: Finding) -> None:
+    for figure in finding.figures:
+        element = ElementTree.fromstring(plots.svg(figure))
+        text = " ".join("".join(part.itertext()) for part in element.iter() if part.tag.endswith("text"))
+        assert figure.title in text
+        axes = [figure.row_axis, figure.column_axis] if isinstance(figure, HeatMap) else [figure.x, figure.y]
+        for axis in axes:
+            assert axis.text in text
+
+
+def test_a_figure_is_drawn_the_same_every_time(finding: Finding) -> None:
+    for figure in finding.figures:
+        assert plots.svg(figure) == plots.svg(figure)
+
+
+def test_hidden_fields_are_blank_and_negative_ones_are_marked(finding: Finding) -> None:
+    drawn = plots.svg(finding.figures[2])
+    assert "−0.75" in drawn
+    assert "0.0625" not in drawn
+    assert "0.062" not in drawn
+    assert "negative" in drawn
+
+
+def _axis(label: str, log: bool = False) -> Axis:
+    return Axis(label=label, log=log)
+
+
+def _map(name: str, values: list[list[float | None]], log: bool = False) -> HeatMap:
+    return HeatMap(
+        name=name,
+        title=name,
+        row_axis=_axis("r"),
+        column_axis=_axis("c"),
+        value=_axis("v", log),
+        rows=tuple(f"x{row}" for row in range(len(values))),
+        columns=tuple(f"y{column}" for column in range(len(values[0]))),
+        values=tuple(map(tuple, values)),
+    )
+
+
+def _lines(name: str, values: list[tuple[float | None, ...]], log: bool = False) -> Lines:
+    series = (
+        Series(name=f"layer {number}", x=tuple(map(float, range(len(y)))), y=y)
+        for number, y in enumerate(values)
+    )
+    return Lines(
+        name=name, title=name, x=_axis("x"), y=_axis("y", log), series=tuple(series), ordered=len(values) > 8
+    )
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        _lines("sixty", [(number + 1, None, 1e-9) for number in range(60)], log=True),
+        _lines("nothing", [(None,)]),
+        _lines("zeros", [(0.0, 0.0)] * 9, log=True),
+        Bars(
+            name="one",
+            title="one",
+            x=_axis("x"),
+            y=_axis("y"),
+            categories=("a",),
+            series=(Series(name="s", y=(-1,)),),
+        ),
+        _map("blank", [[None]]),
+        _map("flat", [[0.0, 0.0]], log=True),
+        _map("large", [[(n - m) / 31 if m <= n else None for m in range(31)] for n in range(31)]),
+    ],
+    ids=lambda figure: figure.name,
+)
+@pytest.mark.filterwarnings("error")
+def test_odd_figures_are_drawn(figure: Figure) -> None:
+    assert plots.png(figure).startswith(b"\x89PNG")
+    ElementTree.fromstring(plots.svg(figure))
+
+
+def test_plots_are_written_as_png_and_svg(finding: Finding, tmp_path: Path) -> None:
+    written = save_plots([finding], tmp_path / "new" / "plots")
+    assert sorted(path.name for path in written) == sorted(
+        f"example-{name}.{form}" for name in ("curves", "bars", "matrix") for form in ("svg", "png")
+    )
+    assert all(path.stat().st_size > 1000 for path in written)
+    names = {path.name for path in save_plots([finding, finding], tmp_path / "two")}
+    assert {"example-1-curves.png", "example-2-curves.png"} <= names
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResourceError, match="file"):
+        save_plots([finding], tmp_path / "file")
+
+
+def test_a_page_needs_nothing_else(finding: Finding) -> None:
+    page = Page(as_html([finding, finding], "Two"))
+    assert "script" not in page.tags
+    assert "link" not in page.tags
+    inside = {link[1:] for link in page.links if link.startswith("#")}
+    assert all(link.startswith(("#", "data:image/png;base64,")) for link in page.links)
+    assert inside <= set(page.ids)
+    assert len(page.ids) == len(set(page.ids))
+    # A table for each figure, besides those of the finding and its origin.
+    assert page.tags.count("svg") == page.tags.count("figure") == page.tags.count("details") == 6
+    assert page.tags.count("table") == 2 * (1 + 3 + 1)
+    text = as_html([finding], "One")
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
+    assert not re.search(r"@import|url\(\s*['\"]?http", text)
+
+
+def test_a_browser_opens_the_page(
+    finding: Finding, tmp_path: Path, open_in_browser: Callable[[Path], str]
+) -> None:
+    save_html([finding, finding], tmp_path / "page.html", "A page")
+    page = open_in_browser(tmp_path / "page.html")
+    assert page.count("<figure>") == 6
+    assert "An &lt;example&gt; &amp; more" in page
+    assert "Gates" in page
+
+
+def test_without_matplotlib_there_is_one_clear_error(
+    finding: Finding, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "find_spec", lambda name: None)
+    with pytest.raises(UsageError) as caught:
+        plots.png(finding.figures[0])
+    assert "pip install 'deepwire[analysis]'" in caught.value.hint
+    with pytest.raises(UsageError):
+        as_html([finding], "t")

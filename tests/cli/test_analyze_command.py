@@ -1,0 +1,162 @@
+"""`deepwire analyze` as a user types it, on a small run on real text."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from deepwire.analysis import plots
+from deepwire.analysis.files import read_findings
+from deepwire.cli.main import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "multi30k"
+RUN_FILE = """
+run: run
+data: {source: de, target: en, train: train, valid: valid, test: valid, vocabulary: {type: bpe, size: 500}}
+model:
+  d_model: 16
+  heads: 2
+  feed_forward: 32
+  encoder: {layers: 3, connection: depth_lstm, aggregation: dlcl}
+  decoder: {layers: 2, fusion: {type: groups, size: 1}}
+training:
+  max_updates: 6
+  batch_tokens: 300
+  device: cpu
+  validation: {every: 3}
+  record: {gradients: 2, depth_weights: 1}
+"""
+needs_matplotlib = pytest.mark.skipif(
+    importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed"
+)
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a little text of Multi30k and a finished run on it."""
+    folder = tmp_path_factory.mktemp("analyze")
+    for language in ("de", "en"):
+        lines = (
+            gzip.decompress((EXAMPLES / f"val.{language}.gz").read_bytes()).decode().splitlines(keepends=True)
+        )
+        (folder / f"train.{language}").write_text("".join(lines[40:240]), encoding="utf-8")
+        (folder / f"valid.{language}").write_text("".join(lines[:40]), encoding="utf-8")
+    (folder / "run.yaml").write_text(RUN_FILE)
+    precision = torch.get_float32_matmul_precision()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(["train", "run.yaml", "--quiet"]) == 0
+    torch.set_float32_matmul_precision(precision)
+    torch.set_flush_denormal(False)
+    return folder
+
+
+@pytest.fixture
+def analyze(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
+    """Exit code, output and errors of `deepwire analyze ...` in the folder of the run."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.chdir(folder)
+        capsys.readouterr()
+        code = main(["analyze", *arguments])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_every_analysis_prints_text_and_json(analyze: Command, tmp_path: Path) -> None:
+    for what, words in (
+        ("weights", "Probability weights"),
+        ("gates", "how far back a cell reaches"),
+        ("gradients", "length of the gradient"),
+    ):
+        code, text, errors = analyze(what, "run")
+        assert (code, errors) == (0, "")
+        assert words.lower() in text.lower()
+        code, line, _ = analyze(what, "run", "--json")
+        assert code == 0
+        assert line.count("\n") == 1
+        (tmp_path / "f.json").write_text(line)
+        assert read_findings(tmp_path / "f.json")[0].analysis == what
+
+
+def test_options_reach_the_analysis(analyze: Command, tmp_path: Path) -> None:
+    _, text, _ = analyze("weights", "run", "--layer", "3")
+    assert "weights of y3" in text
+    code, text, _ = analyze("gates", "run@update-3", "--source", "valid.de", "--reference", "valid.en",
+                            "--sentences", "7", "-o", str(tmp_path / "out.txt"))  # fmt: skip
+    assert (code, text) == (0, "")
+    written = (tmp_path / "out.txt").read_text()
+    assert "valid.de and valid.en, 7 pairs" in written
+    assert "run@update-3, update 3" in written
+
+
+@needs_matplotlib
+def test_a_report_holds_all_of_a_run_and_what_was_measured_before(
+    analyze: Command, tmp_path: Path, folder: Path
+) -> None:
+    (tmp_path / "before.json").write_text(analyze("weights", "run", "--json")[1])
+    page = tmp_path / "page.html"
+    plots_folder = tmp_path / "plots"
+    code, text, errors = analyze(
+        "report", "run", str(tmp_path / "before.json"), "--html", str(page), "--plots", str(plots_folder)
+    )
+    assert (code, errors) == (0, "")
+    titles = re.findall(r"<h2[^>]*>(.*?)</h2>", page.read_text())
+    assert titles == [
+        "Connection weights of run",
+        "Gates of run",
+        "Gradients by layer of run",
+        "Connection weights of run",
+    ]
+    assert all(title in text for title in titles)
+    names = {path.name for path in plots_folder.iterdir()}
+    assert {"gates-encoder-depth-wise-lstm-reach.svg", "gradients-encoder-gradients.png"} <= names
+
+
+@needs_matplotlib
+def test_a_browser_opens_the_report(
+    analyze: Command, tmp_path: Path, open_in_browser: Callable[[Path], str]
+) -> None:
+    analyze("report", "run", "--html", str(tmp_path / "page.html"))
+    assert "Gradients by layer of run" in open_in_browser(tmp_path / "page.html")
+
+
+def test_without_matplotlib_only_plots_are_refused(
+    analyze: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "find_spec", lambda name: None)
+    assert analyze("weights", "run")[0] == 0
+    code, text, errors = analyze("weights", "run", "--plots", str(tmp_path / "plots"))
+    assert (code, text) == (2, "")
+    assert errors.count("\n") == 2
+    assert "pip install 'deepwire[analysis]'" in errors
+
+
+def test_mistakes_are_one_line(analyze: Command, tmp_path: Path) -> None:
+    (tmp_path / "broken.json").write_text("{}")
+    for arguments, code, words in (
+        (["weights", "nowhere"], 4, "no such model"),
+        (["weights", "run", "--layer", "9"], 2, "layers 1 to 3"),
+        (["report", str(tmp_path / "broken.json")], 3, "holds no findings"),
+        (["report", str(tmp_path / "no.json")], 3, "cannot read"),
+        (["weights", "run", "--output", str(tmp_path / "no" / "f.txt")], 2, "does not exist"),
+    ):
+        found, _, errors = analyze(*arguments)
+        assert found == code, errors
+        assert words in errors
+        assert "Traceback" not in errors
+
+
+def test_the_json_holds_where_it_comes_from(analyze: Command) -> None:
+    origin = json.loads(analyze("weights", "run", "--json")[1])["findings"][0]["provenance"]
+    assert origin["models"][0]["update"] in (3, 6)
+    assert re.fullmatch(r"[0-9a-f]{32}", origin["models"][0]["digest"])

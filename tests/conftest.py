@@ -1,0 +1,48 @@
+"""A real browser for tests of pages, where there is one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def open_in_browser(tmp_path: Path) -> Callable[[Path], str]:
+    """The page as a real browser has it after loading, and nothing said about errors while it loaded."""
+    program = os.environ.get("CHROME") or shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no chromium on the PATH and CHROME is not set")
+
+    def load(page: Path) -> str:
+        done = subprocess.run(
+            [
+                program,
+                "--headless",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-quic",
+                "--no-first-run",
+                "--disable-background-networking",
+                "--disable-component-update",
+                "--disable-sync",
+                "--disable-dev-shm-usage",
+                "--enable-logging=stderr",
+                f"--user-data-dir={tmp_path / 'browser'}",
+                "--dump-dom",
+                page.as_uri(),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+        assert not said, said
+        return done.stdout
+
+    return load
