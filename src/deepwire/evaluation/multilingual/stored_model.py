@@ -42,8 +42,16 @@ def describe(name: str) -> ModelDescription:
         raise ModelError(f"{folder / CONFIG}: does not name the languages of the model")
     languages = Languages.from_metadata(metadata)
     if languages is not None:
-        return ModelDescription(folder, languages.directions, languages)
+        return ModelDescription(folder, languages.directions, languages, _training_pairs(metadata))
     source, target = metadata.get("source"), metadata.get("target")
     if not (isinstance(source, str) and isinstance(target, str)):
         raise ModelError(f"{folder / CONFIG}: does not name the languages of the model")
     return ModelDescription(folder, (Direction(source, target),))
+
+
+def _training_pairs(metadata: Mapping[str, object]) -> dict[Direction, int]:
+    """Pairs of each direction; none where an earlier version of training did not record them."""
+    pairs = metadata.get("training_pairs")
+    if not isinstance(pairs, dict):
+        return {}
+    return {Direction.parse(name): size for name, size in pairs.items() if isinstance(size, int)}

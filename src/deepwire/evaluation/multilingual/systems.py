@@ -143,8 +143,7 @@ class ModelSystem(System):
         if languages is not None:
             languages.require_source(direction.source)
             languages.target(direction.target)
-            raise UsageError(f"{self.name}: models of many languages cannot be translated with yet")
-        if (direction,) != self.trained:
+        elif (direction,) != self.trained:
             only = self._description.directions[0]
             raise UsageError(f"{self.name}: translates {only}, not {direction}", "choose with --directions")
 
@@ -157,7 +156,8 @@ class ModelSystem(System):
             self._translator = load(
                 self.name, where.device, where.precision, settings=where.decoding, warn=self._warn
             )
-        return Text(f"{self.name} {direction}", self._translator.translate(source.lines))
+        to = None if self._description.languages is None else direction.target
+        return Text(f"{self.name} {direction}", self._translator.translate(source.lines, to=to))
 
     def made_from(self, direction: Direction) -> Sequence[object] | None:
         """The files of the model, the direction and the settings."""

@@ -1,0 +1,140 @@
+"""Translations of one test set by several models: scores, paired tests, and where they differ most."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from deepwire.analysis.models import Pairs
+from deepwire.analysis.records import Column, Table
+
+from deepwire.decoding.translator import load
+from deepwire.evaluation.base import Metric
+from deepwire.evaluation.comparison import PairedTest, Report, compare
+from deepwire.evaluation.metrics import make_metric
+from deepwire.evaluation.texts import Text
+
+METRICS = ("bleu", "chrf")
+_SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True)
+class Translation:
+    """What a model made of the test set.
+
+    Attributes:
+        text: Its lines.
+        seconds: Wall time of translation, loading not counted.
+        words: White-space words that came out.
+    """
+
+    text: Text
+    seconds: float
+    words: int
+
+
+def translate_all(
+    models: Sequence[str],
+    names: Sequence[str],
+    pairs: Pairs,
+    device: str,
+    precision: str,
+    tell: Callable[[str], None],
+) -> list[Translation]:
+    """Translate the test set with each model, one after the other.
+
+    Raises:
+        ModelError, UsageError, ResourceError: A model cannot be loaded.
+    """
+    found = []
+    for model, name in zip(models, names, strict=True):
+        translator = load(model, device, precision, warn=tell)
+        begun = time.perf_counter()
+        lines = translator.translate(pairs.source.lines)
+        seconds = time.perf_counter() - begun
+        tell(f"{name}: {len(lines):,} lines in {seconds:.1f} s")
+        found.append(Translation(Text(name, lines), seconds, sum(len(line.split()) for line in lines)))
+    return found
+
+
+def score_all(translations: Sequence[Translation], pairs: Pairs, test: PairedTest | None) -> Report:
+    """BLEU and chrF of every translation, each tested against the first.
+
+    Raises:
+        UsageError: The test is unknown.
+    """
+    metrics = [make_metric(name) for name in METRICS]
+    paired = test if len(translations) > 1 else None
+    return compare([one.text for one in translations], [pairs.reference], metrics, paired)
+
+
+def score_table(report: Report) -> Table:
+    """Scores with the difference to the first model, its 95 % interval and p-value."""
+    names = [score.name for score in report.systems[0].scores]
+    columns = [Column(name="model")]
+    for name in names:
+        columns += [
+            Column(name=name, digits=2),
+            Column(name=f"{name} difference", digits=2),
+            Column(name="from", digits=2),
+            Column(name="to", digits=2),
+            Column(name="p", digits=4),
+        ]
+    rows = []
+    for system in report.systems:
+        cells: list[str | float | None] = [system.name]
+        for place, score in enumerate(system.scores):
+            cells.append(score.value)
+            if not system.comparisons:
+                cells += [None] * 4
+                continue
+            test = system.comparisons[place]
+            interval = test.difference_interval
+            cells += [test.difference, interval and interval.low, interval and interval.high, test.p_value]
+        rows.append(tuple(cells))
+    return Table(title="Scores", columns=tuple(columns), rows=tuple(rows))
+
+
+def verdicts(report: Report) -> Iterator[str]:
+    """What the tests say, one sentence for each model but the first."""
+    first = report.systems[0].name
+    for system in report.systems[1:]:
+        for test in system.comparisons:
+            way = "above" if test.difference > 0 else "below"
+            sure = "" if test.p_value < _SIGNIFICANT else "not significantly "
+            difference = f"{test.difference:+.2f}, p {test.p_value:.4f}"
+            yield f"{system.name} is {sure}{way} {first} in {test.metric}: {difference}."
+
+
+def example_table(translations: Sequence[Translation], pairs: Pairs, count: int) -> Table:
+    """The sentences whose chrF differs most between two models, with all translations.
+
+    A sentence on which all models agree to the letter is never an example.
+    """
+    metric: Metric = make_metric("chrf")
+    scores = np.stack(
+        [
+            metric.sentence_values(metric.statistics(one.text.lines, pairs.reference.lines))
+            for one in translations
+        ]
+    )
+    spread = scores.max(axis=0) - scores.min(axis=0)
+    order = [int(place) for place in np.argsort(-spread, kind="stable")[:count] if spread[place] > 0]
+    rows: list[tuple[int, str, float | None, str]] = []
+    for place in order:
+        rows.append((place + 1, "source", None, pairs.source.lines[place]))
+        rows.append((place + 1, "reference", None, pairs.reference.lines[place]))
+        for number, one in enumerate(translations):
+            rows.append((place + 1, one.text.name, float(scores[number, place]), one.text.lines[place]))
+    return Table(
+        title="Sentences whose translations differ most",
+        columns=(
+            Column(name="line"),
+            Column(name="from"),
+            Column(name="chrF2", digits=1),
+            Column(name="text"),
+        ),
+        rows=tuple(rows),
+    )

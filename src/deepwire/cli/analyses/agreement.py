@@ -1,0 +1,86 @@
+"""``deepwire analyze agreement``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from deepwire.cli.analyses.options import Html, Json, Output, Outputs, Plots, Runs
+
+from deepwire.cli.decoding_options import Device, Precision
+
+Contrastive = Annotated[
+    Path,
+    typer.Option(
+        "--contrastive",
+        "-c",
+        help="LingEval97's JSON; or, with --source and --reference, a text with the errors.",
+    ),
+]
+Source = Annotated[Path | None, typer.Option("--source", "-s", help="Plain files: the source, line by line.")]
+Reference = Annotated[
+    Path | None, typer.Option("--reference", "-r", help="Plain files: the right translations.")
+]
+Distances = Annotated[
+    Path | None, typer.Option(help="Plain files: the distance of each line, a whole number.")
+]
+To = Annotated[
+    str | None,
+    typer.Option("--to", help="The language of the translations, for models of several directions."),
+]
+Normalize = Annotated[
+    bool, typer.Option("--normalize", help="Compare log-probabilities per subword, not of whole sentences.")
+]
+Longest = Annotated[int, typer.Option(min=1, help="Distances above this are counted together.")]
+
+
+def agreement(
+    models: Runs,
+    contrastive: Contrastive,
+    source: Source = None,
+    reference: Reference = None,
+    distances: Distances = None,
+    to: To = None,
+    normalize: Normalize = False,
+    longest: Longest = 15,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    as_json: Json = False,
+    html: Html = None,
+    plots: Plots = None,
+    output: Output = None,
+) -> None:
+    """How often a model prefers a translation to the same one with an error: overall, by error, by distance.
+
+    deepwire analyze agreement runs/a runs/b --contrastive lingeval97.json --html agreement.html
+    """
+    from deepwire.analysis.agreement import analyse_agreement
+    from deepwire.analysis.agreement_sets import read_lingeval, read_plain
+    from deepwire.errors import UsageError
+
+    outputs = Outputs(as_json, html, plots, output)
+    if (source is None) != (reference is None):
+        raise UsageError("--source and --reference go together", "leave both out for LingEval97's JSON")
+    if source is not None and reference is not None:
+        contrasts = read_plain(source, reference, contrastive, distances)
+    elif distances is not None:
+        raise UsageError(
+            "--distances is for plain files", "the JSON of LingEval97 holds the distances itself"
+        )
+    else:
+        contrasts = read_lingeval(contrastive)
+    outputs.write(
+        [
+            analyse_agreement(
+                models,
+                contrasts,
+                str(contrastive),
+                normalize=normalize,
+                longest=longest,
+                to=to,
+                device=device,
+                precision=precision,
+            )
+        ]
+    )
