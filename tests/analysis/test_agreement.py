@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
-from deepwire.analysis.figures import Lines
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deepwire.analysis.agreement import analyse_agreement, decide, mcnemar, wilson
 from deepwire.analysis.agreement_sets import Contrast, read_lingeval, read_plain
+from deepwire.analysis.figures import Lines
 from deepwire.cli.main import main
 from deepwire.decoding.scoring import PairScore
 from deepwire.decoding.translator import load

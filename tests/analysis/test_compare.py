@@ -10,14 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from deepwire.analysis.figures import Bars, Lines
-from deepwire.analysis.finding import Finding
-from deepwire.analysis.models import Pairs
-from deepwire.analysis.records import Table
 
 from deepwire.analysis.compare import ComparisonRequest, compare_runs, short_names
 from deepwire.analysis.compare_runs import flat, read_run
 from deepwire.analysis.compare_translations import Translation, example_table
+from deepwire.analysis.figures import Bars, Lines
+from deepwire.analysis.finding import Finding
+from deepwire.analysis.models import Pairs
+from deepwire.analysis.records import Table
 from deepwire.cli.main import main
 from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.comparison import PairedTest
@@ -202,18 +202,7 @@ def test_the_command_writes_one_page(
     names = [run("a", [3.0, 2.0]), run("b", [3.0], {"connection": "depth_lstm"})]
     page = tmp_path / "page.html"
     texts = ["--source", str(text[0]), "--reference", str(text[1])]
-    command = [
-        "analyze",
-        "compare",
-        *names,
-        *texts,
-        "--device",
-        "cpu",
-        "--samples",
-        "20",
-        "--html",
-        str(page),
-    ]
+    command = ["analyze", "compare", *names, *texts, "--device", "cpu", "--html", str(page)]
     assert main(command) == 0
     out, err = capsys.readouterr()
     assert out.startswith("2 runs side by side: a, b\n")

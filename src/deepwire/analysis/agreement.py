@@ -9,12 +9,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from deepwire.analysis.agreement_sets import Contrast
 from deepwire.analysis.figures import Axis, Figure, Lines, Series
 from deepwire.analysis.finding import Finding, provenance
 from deepwire.analysis.models import model_source
 from deepwire.analysis.records import Cell, Column, Table
-
-from deepwire.analysis.agreement_sets import Contrast
 from deepwire.decoding.translator import Translator, load
 from deepwire.errors import DataError
 from deepwire.model.state import DecoderState
@@ -141,7 +140,7 @@ def mcnemar(first: Iterable[bool | None], second: Iterable[bool | None]) -> floa
     count, fewer = wins + losses, min(wins, losses)
     tail = sum(math.comb(count, number) for number in range(fewer + 1))
     # Whole numbers until the division: 2 ** count is beyond what a float holds for large sets.
-    return min(1.0, tail * 2 / 2**count)
+    return min(1.0, tail * 2 / (1 << count))
 
 
 def _overall(found: Sequence[Decisions]) -> Table:

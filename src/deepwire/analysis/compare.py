@@ -7,11 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deepwire.analysis.figures import Axis, Bars, Figure, Series
-from deepwire.analysis.finding import Finding, provenance
-from deepwire.analysis.models import Pairs, read_pairs
-from deepwire.analysis.records import Cell, Column, Table
-
 from deepwire.analysis.compare_curves import learning_curves
 from deepwire.analysis.compare_runs import ComparedRun, read_run
 from deepwire.analysis.compare_translations import (
@@ -22,6 +17,10 @@ from deepwire.analysis.compare_translations import (
     translate_all,
     verdicts,
 )
+from deepwire.analysis.figures import Axis, Bars, Figure, Series
+from deepwire.analysis.finding import Finding, provenance
+from deepwire.analysis.models import Pairs, read_pairs
+from deepwire.analysis.records import Cell, Column, Table
 from deepwire.errors import UsageError
 from deepwire.evaluation.comparison import PairedTest, Report
 

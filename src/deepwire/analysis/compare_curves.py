@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from deepwire.analysis.figures import Axis, Figure, Lines, Series
-
 from deepwire.analysis.compare_runs import ComparedRun
+from deepwire.analysis.figures import Axis, Figure, Lines, Series
 
 _HOUR = 3600.0
 

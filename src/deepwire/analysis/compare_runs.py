@@ -11,7 +11,6 @@ from pathlib import Path
 from deepwire.analysis.finding import ModelSource
 from deepwire.analysis.models import model_source, run_of
 from deepwire.analysis.run_records import read_records
-
 from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.store import WEIGHTS, read_config
 from deepwire.checkpoint.tensors import read_shapes

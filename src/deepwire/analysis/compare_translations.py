@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
 from deepwire.analysis.models import Pairs
 from deepwire.analysis.records import Column, Table
-
 from deepwire.decoding.translator import load
 from deepwire.evaluation.base import Metric
 from deepwire.evaluation.comparison import PairedTest, Report, compare
@@ -92,7 +92,8 @@ def score_table(report: Report) -> Table:
                 continue
             test = system.comparisons[place]
             interval = test.difference_interval
-            cells += [test.difference, interval and interval.low, interval and interval.high, test.p_value]
+            low, high = (interval.low, interval.high) if interval else (None, None)
+            cells += [test.difference, low, high, test.p_value]
         rows.append(tuple(cells))
     return Table(title="Scores", columns=tuple(columns), rows=tuple(rows))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from deepwire.analysis.finding import ModelSource
 from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.manifest import fingerprint
 from deepwire.checkpoint.run_directory import RunDirectory
-from deepwire.checkpoint.store import LoadedModel, load_model
+from deepwire.checkpoint.store import LoadedModel, load_model, read_config, require_model
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.batching import batches_by_length, padded
 from deepwire.decoding.loading import pick_device
@@ -42,13 +42,7 @@ class Subject:
     @property
     def source(self) -> ModelSource:
         """For the provenance of a finding."""
-        update = self.loaded.metadata.get("update")
-        return ModelSource(
-            name=self.name,
-            folder=str(self.loaded.folder),
-            digest=fingerprint(self.loaded.folder),
-            update=update if isinstance(update, int) else None,
-        )
+        return _source(self.name, self.loaded.folder, self.loaded.metadata)
 
 
 def open_model(name: str, device: str = "cpu") -> Subject:
@@ -64,6 +58,18 @@ def open_model(name: str, device: str = "cpu") -> Subject:
     """
     place = pick_device(device)
     return Subject(name, load_model(resolve(name), place), run_of(name))
+
+
+def model_source(name: str) -> ModelSource:
+    """Which model a MODEL name stands for, for the provenance of a finding; it is not loaded.
+
+    Raises:
+        ModelError: There is no such model, or its description is damaged.
+    """
+    folder = resolve(name)
+    require_model(folder)
+    metadata = read_config(folder).get("metadata")
+    return _source(name, folder, metadata if isinstance(metadata, dict) else {})
 
 
 def run_of(name: str) -> RunDirectory | None:
@@ -170,3 +176,13 @@ def batches(subject: Subject, pairs: Pairs, tokens: int = 1024, longest: int = 2
             padded([[*targets[row], EOS] for row in rows], device),
             rows,
         )
+
+
+def _source(name: str, folder: Path, metadata: Mapping[str, object]) -> ModelSource:
+    update = metadata.get("update")
+    return ModelSource(
+        name=name,
+        folder=str(folder),
+        digest=fingerprint(folder),
+        update=update if isinstance(update, int) else None,
+    )

@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 import typer
 
+from deepwire.cli.analyses.agreement import agreement
+from deepwire.cli.analyses.compare import compare
 from deepwire.cli.analyses.gates import gates
 from deepwire.cli.analyses.gradients import gradients
 from deepwire.cli.analyses.report import report
@@ -19,6 +21,8 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     weights,
     gates,
     gradients,
+    agreement,
+    compare,
     report,
 )
 

@@ -1,4 +1,4 @@
-"""From a model of three languages on real text to the table; translations are kept and made again when needed."""
+"""From a model of three languages on real text to the table; they are kept until something changes."""
 
 from __future__ import annotations
 
@@ -123,7 +123,9 @@ def test_one_model_for_each_direction_is_a_baseline(run: Run, model: str) -> Non
     found = run(model, "single/{direction}", "--samples", "10")
     assert found["baseline"] == "single/{direction}"
     assert all(len(row["comparisons"]) == 2 for row in rows(found).values())
-    swapped = run("single/{direction}", model, "--samples", "10", "--directions", ",".join(map(str, DIRECTIONS)))
+    swapped = run(
+        "single/{direction}", model, "--samples", "10", "--directions", ",".join(map(str, DIRECTIONS))
+    )
     for name, row in rows(found).items():
         assert rows(swapped)[name]["scores"] == row["baseline"]
 
@@ -140,5 +142,8 @@ def test_what_the_model_does_not_know_is_refused_before_it_is_loaded(
     run: Run, model: str, directions: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("test.fr").write_text("un chien\n" * 6)
-    assert main(["evaluate-directions", model, "--test", "test", "--directions", f"en-de,{directions}"]) in (2, 3)
+    assert main(["evaluate-directions", model, "--test", "test", "--directions", f"en-de,{directions}"]) in (
+        2,
+        3,
+    )
     assert message in capsys.readouterr().err

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -127,6 +129,15 @@ def test_the_page_is_well_formed_and_asks_for_nothing(report):
     assert "<script" not in html
     assert "default-src 'none'" in html
     assert tags.seen.count("svg") == 3
+
+
+def test_a_browser_opens_the_page(
+    report: DirectionsReport, tmp_path: Path, open_in_browser: Callable[[Path], str]
+) -> None:
+    (tmp_path / "page.html").write_text(page.as_html(report), encoding="utf-8")
+    shown = open_in_browser(tmp_path / "page.html")
+    assert shown.count("<figure>") == 3
+    assert "en-fr" in shown
 
 
 def test_bars_are_as_long_as_the_scores(report):

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from deepwire.cli.analyses.options import Html, Json, Output, Outputs, Plots, Runs
 
+from deepwire.cli.analyses.options import Html, Json, Output, Outputs, Plots, Runs
 from deepwire.cli.decoding_options import Device, Precision
 
 Contrastive = Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+
 from deepwire.cli.analyses.options import (
     Html,
     Json,
@@ -16,7 +17,6 @@ from deepwire.cli.analyses.options import (
     Sentences,
     Source,
 )
-
 from deepwire.cli.decoding_options import Device, Precision
 
 Paired = Annotated[
