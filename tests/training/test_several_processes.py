@@ -21,6 +21,7 @@ from deepwire.training.optimizer import Optimizer
 from deepwire.training.processes import Processes
 
 BLEU = "training.validation.bleu=true"
+Record = Callable[[str, object], None]
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +73,7 @@ def test_with_fewer_pairs_than_processes_some_have_nothing_to_do(launcher: Launc
     same_within_rounding(launcher, "starved", "single", 4)
 
 
-def test_killed_at_random_moments_gives_the_same_run(pair: Launcher) -> None:
+def test_killed_at_random_moments_gives_the_same_run(pair: Launcher, record_property: Record) -> None:
     generator = random.Random(7)
     for _ in range(3):
         job = pair.begin("killed", 2)
@@ -82,6 +83,7 @@ def test_killed_at_random_moments_gives_the_same_run(pair: Launcher) -> None:
         assert job.wait() == [-signal.SIGKILL] * 2
     assert pair.train("killed", 2) == [0, 0], pair.text()
     assert pair.outcome("killed") == pair.outcome("pair")
+    record_property("figure", f"2 processes, 3 kills, {UPDATES} updates: the same bits")
 
 
 def test_a_signal_to_one_process_saves_and_stops_all(pair: Launcher) -> None:
@@ -163,13 +165,15 @@ def test_an_error_in_one_process_ends_all_and_is_shown_first(launcher: Launcher)
     assert launcher.train("error", 2) == [0, 0]
 
 
-def test_a_process_that_is_killed_ends_all(launcher: Launcher) -> None:
+def test_a_process_that_is_killed_ends_all(launcher: Launcher, record_property: Record) -> None:
     job = launcher.begin("lost", 2, "training.max_updates=100k")
     wait_for(launcher.run_directory("lost").metrics)
     job.signal(signal.SIGKILL, 1)
     killed = time.monotonic()
     assert job.wait() == [1, -signal.SIGKILL]
-    assert time.monotonic() - killed < 30
+    seconds = time.monotonic() - killed
+    assert seconds < 30
+    record_property("figure", f"the other process ended {seconds:.1f} s after the kill")
     assert "error: the job cannot go on: another process ended without a word" in launcher.text()
     assert "Traceback" not in launcher.text()
 
@@ -230,13 +234,16 @@ def no_memory_for(rows: int) -> Callable[[int, Tensor, LossSums], LossSums]:
     return change
 
 
-def test_out_of_memory_in_one_process_cuts_the_batches_of_all(alone: Launcher) -> None:
+def test_out_of_memory_in_one_process_cuts_the_batches_of_all(
+    alone: Launcher, record_property: Record
+) -> None:
     codes = alone.train("memory", 2, *EXACT, BLEU, patch=losses(1, no_memory_for(3)))
     assert codes == [0, 0], alone.text()
     assert "u 1 out of memory: from here on micro-batches are cut in 2" in alone.text()
     same_within_rounding(alone, "memory", "alone")
     state = json.loads((alone.run_directory("memory").checkpoint_path(UPDATES) / "state.json").read_text())
     assert state["pieces"] >= 2
+    record_property("figure", f"cut in {state['pieces']}, losses and weights as those of one process")
 
 
 SHARDED = ("training.sharding=full", "training.checkpoint.every=6")
@@ -286,11 +293,14 @@ def not_finite(first: int) -> Callable[[int, Tensor, LossSums], LossSums]:
     return change
 
 
-def test_an_update_that_is_not_finite_in_one_process_is_skipped_in_all(launcher: Launcher) -> None:
+def test_an_update_that_is_not_finite_in_one_process_is_skipped_in_all(
+    launcher: Launcher, record_property: Record
+) -> None:
     assert launcher.train("nan", 2, "training.max_updates=40", patch=losses(1, not_finite(20))) == [5, 5]
     assert launcher.text().count("error: loss or gradient not finite 10 updates in a row") == 1
     bad = [json.loads(line) for line in launcher.run_directory("nan").bad_batch.read_text().splitlines()]
     assert len(bad) == 10
+    record_property("figure", "10 updates skipped in both processes, then exit 5")
     # Pairs of the whole update, not only those of the process that writes.
     sizes = [sum(map(len, [one["lines"]])) for one in bad]
     assert min(sizes) > 10
