@@ -11,6 +11,7 @@ from deepwire.config.base import Section
 from deepwire.config.quantities import Count, Length
 from deepwire.training.ema_config import EmaConfig
 from deepwire.training.patterns import Patterns
+from deepwire.training.pretrained_config import PretrainedConfig
 from deepwire.training.start_from_config import StartFromConfig
 
 TextMetric = Literal["bleu", "chrf", "chrf++", "ter"]
@@ -194,6 +195,9 @@ class TrainingConfig(Section):
     start_from: StartFromConfig | None = Field(
         default=None, description="begin a new run with the parameters of a trained model"
     )
+    pretrained: PretrainedConfig | None = Field(
+        default=None, description="begin a new run with a pretrained encoder of XLM-R's layout, from a folder"
+    )
     freeze: Patterns = Field(
         default=(), description="names of parameters that stay as they are, such as encoder.*"
     )
@@ -261,6 +265,8 @@ class TrainingConfig(Section):
             raise ValueError(
                 "record needs every gradient whole in one process: set sharding to none, or leave record out"
             )
+        if self.start_from is not None and self.pretrained is not None:
+            raise ValueError("a run begins with one model: set start_from or pretrained, not both")
         cosine = self.schedule
         if isinstance(cosine, CosineConfig) and cosine.updates is None and self.max_updates is None:
             raise ValueError("the cosine schedule needs schedule.updates where max_updates is not set")

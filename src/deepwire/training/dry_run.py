@@ -19,6 +19,7 @@ from deepwire.training.feed import DeviceBatch, DeviceUpdate
 from deepwire.training.gradient import make_gradient
 from deepwire.training.job import Job
 from deepwire.training.opening import Beginning
+from deepwire.training.pretrained import PretrainedReport
 from deepwire.training.processes import Processes
 from deepwire.training.progress import human_time, short
 from deepwire.training.recorder import SilentRecorder
@@ -89,7 +90,7 @@ class _Told(SilentRecorder):
     def say(self, text: str) -> None:
         print(text, flush=True)
 
-    def started_from(self, report: StartReport) -> None:
+    def started_from(self, report: StartReport | PretrainedReport) -> None:
         for line in report.lines():
             self.say(line)
 

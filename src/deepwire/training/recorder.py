@@ -14,6 +14,7 @@ from deepwire.training.job import Job
 from deepwire.training.layout import Snapshot
 from deepwire.training.meter import Averages
 from deepwire.training.metrics_log import MetricsLog
+from deepwire.training.pretrained import PretrainedReport
 from deepwire.training.progress import Display, Standing
 from deepwire.training.saving import save_checkpoint
 from deepwire.training.start_from import StartReport
@@ -28,7 +29,7 @@ class Recorder(Protocol):
     def say(self, text: str) -> None:
         """Show one line."""
 
-    def started_from(self, report: StartReport) -> None:
+    def started_from(self, report: StartReport | PretrainedReport) -> None:
         """Record which parameters came from another model."""
 
     def move(self, standing: Standing) -> None:
@@ -72,7 +73,7 @@ class SilentRecorder:
     def say(self, text: str) -> None:
         """Do nothing."""
 
-    def started_from(self, report: StartReport) -> None:
+    def started_from(self, report: StartReport | PretrainedReport) -> None:
         """Do nothing."""
 
     def move(self, standing: Standing) -> None:
@@ -129,7 +130,7 @@ class RunRecorder:
         """Show one line, and append it to ``log.txt``."""
         self._display.say(text)
 
-    def started_from(self, report: StartReport) -> None:
+    def started_from(self, report: StartReport | PretrainedReport) -> None:
         """Show which parameters came from another model, and write all names to ``start_from.json``."""
         write_json(self._run.start_from, report.to_json())
         for line in report.lines():

@@ -34,6 +34,7 @@ from deepwire.training.limits import limit_reached
 from deepwire.training.loop import train
 from deepwire.training.opening import Beginning, open_run
 from deepwire.training.optimizer import Optimizer
+from deepwire.training.pretrained import start_pretrained
 from deepwire.training.processes import Processes
 from deepwire.training.progress import short
 from deepwire.training.recorder import Recorder, SilentRecorder
@@ -42,7 +43,6 @@ from deepwire.training.saving import load_moments, newest_state
 from deepwire.training.schedule import build_schedule
 from deepwire.training.signals import Signals
 from deepwire.training.start_from import start_from
-from deepwire.training.start_from_config import StartFromSection
 from deepwire.training.trainer import Trainer
 from deepwire.training.validation import Validator
 
@@ -157,8 +157,8 @@ def make_trainer(
         stack.recomputes = config.activation_checkpointing
     if begun.checkpoint is not None:
         read_weights(begun.checkpoint.path, model)
-    elif processes.main and config.start_from is not None:
-        _begin_with(config.start_from, job, model, recorder)
+    elif processes.main:
+        _begin_with_another(job, model, recorder)
     frozen = freeze(model, config.freeze)
     layout = _layout(job, model.to(device), processes)
     learning = {name: one for name, one in model.named_parameters() if one.requires_grad}
@@ -200,9 +200,13 @@ def make_trainer(
     )
 
 
-def _begin_with(config: StartFromSection, job: Job, model: TranslationModel, recorder: Recorder) -> None:
-    report = start_from(config, model, job.prepared.vocabularies, source_bos=job.source_bos)
-    recorder.started_from(report)
+def _begin_with_another(job: Job, model: TranslationModel, recorder: Recorder) -> None:
+    """Fill the model from the one that the run is to begin with, if any."""
+    config, words = job.config, job.prepared.vocabularies
+    if config.start_from is not None:
+        recorder.started_from(start_from(config.start_from, model, words, source_bos=job.source_bos))
+    elif config.pretrained is not None:
+        recorder.started_from(start_pretrained(config.pretrained, model, words))
 
 
 def _restore(

@@ -62,8 +62,8 @@ def map_rows(old: Vocabulary, new: Vocabulary) -> RowMap:
     taken = len(numbers.keys() & set(pieces))
     if taken == 0:
         raise ModelError(
-            "training.start_from: its vocabulary has no piece in common with that of this run",
-            "choose a vocabulary of the same type (data.vocabulary), or train without start_from",
+            "the vocabulary of the model to begin with has no piece in common with that of this run",
+            "choose a vocabulary of the same type (data.vocabulary), or begin untrained",
         )
     return RowMap(origins, taken, len(pieces) - taken, len(numbers) - taken)
 

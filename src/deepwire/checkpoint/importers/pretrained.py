@@ -1,0 +1,232 @@
+"""Pretrained encoders of the layout of XLM-R, as values for the encoder and the decoder of a model.
+
+A folder as Hugging Face keeps it: `config.json`, `model.safetensors` and `sentencepiece.bpe.model`. XLM-R is
+a Transformer in post-norm form with learned positions and a norm of the embeddings (Conneau et al. 2020);
+multilingual MiniLM with XLM-R's vocabulary is the same but for names and the first position.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from deepwire.checkpoint.files import read_json
+from deepwire.checkpoint.importers.archive import read_foreign
+from deepwire.checkpoint.importers.base import Numbering
+from deepwire.checkpoint.importers.sentencepiece_numbering import renumbered
+from deepwire.config.tree import PlainValue
+from deepwire.data.subwords.base import Vocabulary
+from deepwire.data.subwords.sentencepiece import UnigramVocabulary
+from deepwire.errors import ModelError
+from deepwire.model.context import Side
+
+CONFIG, PIECES = "config.json", "sentencepiece.bpe.model"
+_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+_WORDS = "embeddings.word_embeddings.weight"
+_POSITIONS = "embeddings.position_embeddings.weight"
+_TEXTS = "embeddings.token_type_embeddings.weight"
+_NUMBERING = Numbering(pad=1, bos=0, eos=2, unk=3, starts_with_end=False)
+# Where positions begin, by the kind of model.
+_FIRST_POSITION = {"xlm-roberta": 2, "bert": 0}
+_ACTIVATIONS = ("gelu", "relu")
+# Numbers of config.json, and the settings that they are here.
+_SIZES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "heads",
+    "intermediate_size": "feed_forward",
+    "num_hidden_layers": "",
+    "vocab_size": "",
+    "max_position_embeddings": "",
+    "type_vocab_size": "",
+}
+_LAYER = re.compile(r"encoder\.layer\.(\d+)\..*")
+_SHOWN = 4
+
+
+@dataclass(frozen=True)
+class PretrainedEncoder:
+    """An encoder that was trained elsewhere.
+
+    Attributes:
+        folder: Where it was read from.
+        settings: What the settings of a stack must be, as they are in force there, by dotted key.
+        layers: How many layers it has.
+        vocabulary: Its pieces, with the special numbers of this project.
+        tensors: Its parameters by their names, without the name of the model in front.
+    """
+
+    folder: Path
+    settings: Mapping[str, PlainValue]
+    layers: int
+    vocabulary: Vocabulary
+    tensors: Mapping[str, Tensor]
+
+    @property
+    def words(self) -> Tensor:
+        """The embedding `[V, d]` in the order of `vocabulary`."""
+        return self.tensors[_WORDS][_NUMBERING.rows(self.vocabulary.size)]
+
+    @property
+    def positions(self) -> Tensor:
+        """The table of positions `[n, d]`; what every word of a first text receives is added to it."""
+        return self.tensors[_POSITIONS] + self.tensors[_TEXTS][0]
+
+    def values(self, side: Side, layers: Sequence[int]) -> dict[str, Tensor]:
+        """Values for a stack and its embedding, by the names of this project; without the words.
+
+        Args:
+            side: Which stack; a decoder's cross-attentions and the norms after them get no values.
+            layers: For each of its layers the layer here, from 0.
+        """
+        embedding = "source_embedding" if side == "encoder" else "target_embedding"
+        values = {f"{embedding}.positions.table": self.positions}
+        for leaf in ("weight", "bias"):
+            values[f"{embedding}.norm.{leaf}"] = self.tensors[f"embeddings.LayerNorm.{leaf}"]
+            for number, layer in enumerate(layers):
+                values |= self._layer(side, number, layer, leaf)
+        return values
+
+    def _layer(self, side: Side, number: int, layer: int, leaf: str) -> dict[str, Tensor]:
+        """The weights or the biases of a layer here, for layer `number` of a stack."""
+
+        def of(name: str) -> Tensor:
+            return self.tensors[f"encoder.layer.{layer}.{name}.{leaf}"]
+
+        norms = 2 if side == "encoder" else 3
+        parts = [of(f"attention.self.{part}") for part in ("query", "key", "value")]
+        return {
+            f"{side}.mixers.{number}.query_key_value.{leaf}": torch.cat(parts),
+            f"{side}.mixers.{number}.output.{leaf}": of("attention.output.dense"),
+            f"{side}.feed_forwards.{number}.input.{leaf}": of("intermediate.dense"),
+            f"{side}.feed_forwards.{number}.output.{leaf}": of("output.dense"),
+            f"{side}.connection.norms.{norms * number}.{leaf}": of("attention.output.LayerNorm"),
+            f"{side}.connection.norms.{norms * (number + 1) - 1}.{leaf}": of("output.LayerNorm"),
+        }
+
+
+def read_pretrained(folder: Path) -> PretrainedEncoder:
+    """Read a folder with an encoder; nothing in it is run.
+
+    Raises:
+        ModelError: A file is missing or damaged, or it is a model of another kind.
+    """
+    if not folder.is_dir():
+        raise ModelError(
+            f"{folder}: no such folder",
+            f"a pretrained encoder is a folder with {CONFIG}, {_WEIGHTS[0]} and {PIECES}",
+        )
+    record = read_json(folder / CONFIG)
+    kind, activation = str(record.get("model_type")), str(record.get("hidden_act"))
+    if kind not in _FIRST_POSITION or activation not in _ACTIVATIONS:
+        raise ModelError(
+            f"{folder / CONFIG}: model_type {kind} with hidden_act {activation} is not known",
+            f"known: {' and '.join(_FIRST_POSITION)}, with {' or '.join(_ACTIVATIONS)}",
+        )
+    if record.get("position_embedding_type", "absolute") != "absolute":
+        raise ModelError(f"{folder / CONFIG}: its positions are relative, which is not known here")
+    numbers = {key: _whole(folder, record, key) for key in _SIZES}
+    settings: dict[str, PlainValue] = {
+        **{ours: numbers[theirs] for theirs, ours in _SIZES.items() if ours},
+        "activation": activation,
+        "norm_eps": _eps(folder, record),
+        "bias.attention": True,
+        "bias.feed_forward": "both",
+        "embeddings.norm": True,
+        "embeddings.scale": False,
+        "mixer.type": "self_attention",
+        "mixer.relative": None,
+        "connection.type": "post_norm",
+        "connection.embedding_norm": False,
+        "connection.mixer_norm": True,
+        "positions.type": "learned",
+        "positions.first": _FIRST_POSITION[kind],
+    }
+    vocabulary = _vocabulary(folder, numbers["vocab_size"])
+    layers = numbers["num_hidden_layers"]
+    return PretrainedEncoder(folder, settings, layers, vocabulary, _tensors(folder, numbers))
+
+
+def _vocabulary(folder: Path, rows: int) -> Vocabulary:
+    """The pieces; the embedding has at least as many rows."""
+    path = folder / PIECES
+    try:
+        model = path.read_bytes()
+    except OSError as error:
+        raise ModelError(
+            f"{path}: cannot read: {error.strerror}", "the vocabulary belongs to the encoder"
+        ) from None
+    vocabulary = UnigramVocabulary(renumbered(model, str(path)), str(path))
+    if vocabulary.size > rows:
+        raise ModelError(
+            f"{path}: has {vocabulary.size} pieces, but the encoder knows {rows}",
+            "the two files are not of one model",
+        )
+    return vocabulary
+
+
+def _whole(folder: Path, record: Mapping[str, object], key: str) -> int:
+    value = record.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ModelError(f"{folder / CONFIG}: {key} is not a number of at least 1: {value!r}")
+    return value
+
+
+def _eps(folder: Path, record: Mapping[str, object]) -> float:
+    value = record.get("layer_norm_eps", 1e-12)
+    if not isinstance(value, float) or not 0 < value < 0.1:
+        raise ModelError(f"{folder / CONFIG}: layer_norm_eps is not a small number: {value!r}")
+    return value
+
+
+def _tensors(folder: Path, numbers: Mapping[str, int]) -> dict[str, Tensor]:
+    """The parameters of embeddings and layers, checked for names and shapes."""
+    path = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[0])
+    found = read_foreign(path).tensors
+    prefix = next((name.removesuffix(_WORDS) for name in found if name.endswith(_WORDS)), "")
+    tensors = {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
+    expected = _expected(numbers)
+    wrong = [f"{name} is missing" for name in expected if name not in tensors]
+    wrong += [
+        f"{name} is {list(tensors[name].shape)}, not {list(shape)}"
+        for name, shape in expected.items()
+        if name in tensors and tensors[name].shape != shape
+    ]
+    layers = [int(match[1]) for match in map(_LAYER.fullmatch, tensors) if match]
+    if layers and max(layers) >= numbers["num_hidden_layers"]:
+        wrong.append(f"it has {max(layers) + 1} layers")
+    if wrong:
+        more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
+        raise ModelError(
+            f"{path}: is not the encoder that {CONFIG} describes: {'; '.join(wrong[:_SHOWN])}{more}"
+        )
+    return {name: tensors[name] for name in expected}
+
+
+def _expected(numbers: Mapping[str, int]) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of what is used."""
+    dim, inner = numbers["hidden_size"], numbers["intermediate_size"]
+    shapes: dict[str, tuple[int, ...]] = {
+        _WORDS: (numbers["vocab_size"], dim),
+        _POSITIONS: (numbers["max_position_embeddings"], dim),
+        _TEXTS: (numbers["type_vocab_size"], dim),
+    }
+    maps = {
+        "attention.self.query": (dim, dim),
+        "attention.self.key": (dim, dim),
+        "attention.self.value": (dim, dim),
+        "attention.output.dense": (dim, dim),
+        "intermediate.dense": (inner, dim),
+        "output.dense": (dim, inner),
+    }
+    norms = ["embeddings.LayerNorm"]
+    for layer in range(numbers["num_hidden_layers"]):
+        of = f"encoder.layer.{layer}."
+        norms += [f"{of}attention.output.LayerNorm", f"{of}output.LayerNorm"]
+        for name, shape in maps.items():
+            shapes |= {f"{of}{name}.weight": shape, f"{of}{name}.bias": shape[:1]}
+    return shapes | {f"{norm}.{leaf}": (dim,) for norm in norms for leaf in ("weight", "bias")}
