@@ -33,9 +33,9 @@ def test_paths_start_from_the_file_they_are_written_in(here: Path) -> None:
     data = load_run_file(path).config.data
     assert data.train[0].prefix == here / "shared/text/train"
     assert data.valid is not None
-    assert data.valid.tsv == here / "val.tsv"
+    assert data.valid[0].tsv == here / "val.tsv"
     assert data.test is not None
-    assert data.test.jsonl == Path("-")
+    assert data.test[0].jsonl == Path("-")
     assert data.prepared == here / "experiments/prepared"
 
 

@@ -35,6 +35,18 @@ class RunFile(Section):
     recipe: RecipeNote | None = Field(default=None, description="what a recipe says about itself")
 
     @model_validator(mode="after")
+    def _says_what_to_translate_into(self) -> RunFile:
+        languages = self.data.languages
+        if languages is None or languages.tag != "none" or self.model.languages.used:
+            return self
+        if len(languages.targets) > 1:
+            raise ValueError(
+                f"data.tag: none, and model.languages has nothing either: nothing tells the model which of "
+                f"{', '.join(languages.targets)} to translate into"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _has_the_groups_to_decode_with(self) -> RunFile:
         if self.decoding.group_range is not None:
             import torch

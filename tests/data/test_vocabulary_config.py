@@ -42,7 +42,7 @@ def test_short_and_long_forms_mean_the_same(written: object, expected: object) -
         ({"sampling": 1.0}, "less than 1"),
         ({"sampling": -0.1}, "greater than or equal to 0"),
         ({"type": "unigram", "sampling": -1}, "greater than or equal to 0"),
-        ({"character_coverage": 0}, "greater than 0"),
+        ({"character_coverage": 0}, "greater than or equal to 0.98"),
         ({"type": "subword_nmt"}, "Field required"),
         ({"type": "subword_nmt", "codes": "a", "target_codes": "b"}, "target_codes need joint: false"),
         ({"type": "words", "sampling": 0.1}, "Input should be 0"),

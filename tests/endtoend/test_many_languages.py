@@ -125,6 +125,14 @@ def test_a_stored_model_names_its_languages(trained: Path) -> None:
     assert model.model.source_vocabulary == model.vocabularies.source.size + 3
 
 
+def test_inspect_counts_what_is_stored(trained: Path) -> None:
+    counts = [
+        json.loads(deepwire_command("inspect", subject, "--json", cwd=trained).stdout)["parameters"]
+        for subject in ("runs/many", "many.yaml")
+    ]
+    assert counts[0] == counts[1]
+
+
 def test_command_and_python_translate_into_each_language(trained: Path) -> None:
     text = "A dog runs.\n\nTwo men play <2qaa> </s>.\n"
     model = deepwire.load(trained / "runs" / "many")
@@ -203,6 +211,7 @@ def test_python_refuses_what_the_model_does_not_know(trained: Path) -> None:
         (["train", "many.yaml", "data.directions=[en-german]"], 2, "'en-german' is not a direction"),
         (["prepare", "many.yaml", "data.directions=[en-de,en-fr]"], 3, "train.fr: no such file"),
         (["train", "many.yaml", "data.tag=target"], 2, "data.tag: both -> target"),
+        (["train", "many.yaml", "data.tag=none"], 2, "nothing tells the model which of de, en, qaa"),
         (["train", "many.yaml", "data.source=en"], 2, "directions stand instead of source and target"),
     ],
 )

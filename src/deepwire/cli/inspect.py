@@ -112,7 +112,10 @@ def _from_run_file(
             f"{name}: the size of its vocabulary is not known before it is prepared",
             "give --vocabulary-size N, or run 'deepwire prepare' first",
         )
-    return _Subject(name, kind, config.model, size, size, "data.vocabulary.size", number)
+    told = "data.vocabulary.size"
+    if listed is not None and listed.tags:
+        size, told = size + listed.tags, f"{told} and {listed.tags} tags"
+    return _Subject(name, kind, config.model, size, size, told, number)
 
 
 def _configured_size(data: DataConfig) -> int | None:

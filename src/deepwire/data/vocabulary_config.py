@@ -22,7 +22,7 @@ class SentencePieceConfig(Section):
     )
     joint: bool = Field(default=True, description="one vocabulary learned from both sides; else one for each")
     character_coverage: float = Field(
-        default=0.9995, gt=0, le=1, description="share of the characters that get an entry of their own"
+        default=0.9995, ge=0.98, le=1, description="share of the characters that get an entry of their own"
     )
     byte_fallback: bool = Field(
         default=True,
