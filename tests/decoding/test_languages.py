@@ -75,6 +75,7 @@ def test_mixed_batches_give_what_batches_of_one_language_give(toys, multilingual
     alone = {to: list(tool.translations(TEXTS, to=to)) for to in INDEX}
     for row, (to, answer) in enumerate(zip(INTO, mixed, strict=True)):
         assert answer.candidates == alone[to][row].candidates
+    assert tool.translate(TEXTS, to=INTO) == [answer.text for answer in mixed]
     assert len({alone[to][0].text for to in INDEX}) > 1, "the language must make a difference"
     # Sampling draws by line, so only searches can be put in another order.
     if "sampling" not in settings:
@@ -134,6 +135,15 @@ def test_text_that_looks_like_a_tag_stays_text(toys, multilingual):
         [chr(ord("a") + PIECES - 4)], to="de"
     )  # the letter whose number is a tag
     assert model.encoded == [[PIECES, 3, EOS]]
+
+
+def test_a_language_for_each_line_can_go_with_prefixes(toys, multilingual):
+    tool = translator(toys, multilingual())
+    found = tool.translate(["ab", "cd"], ["a", "b"], to=["fr", "de"])
+    assert [text[0] for text in found] == ["a", "b"]
+    assert found[1] == tool.translate(["cd"], ["b"], to="de")[0]
+    with pytest.raises(ValueError, match="shorter"):
+        tool.translate(["ab", "cd"], to=["fr"])
 
 
 def test_what_the_model_cannot_do_is_refused_by_name(toys, multilingual):

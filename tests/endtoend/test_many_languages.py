@@ -182,6 +182,23 @@ def test_scores_depend_on_the_language(trained: Path) -> None:
     assert sum(scores["de"]) > sum(scores["qaa"]), "German is likelier under the tag of German"
 
 
+def test_models_of_the_same_languages_translate_together(trained: Path) -> None:
+    runs = trained / "runs" / "many"
+    model = deepwire.load([f"{runs}@last", f"{runs}@avg2"])
+    assert len(model.translate(["A dog.", "Two men."], to=["de", "qaa"])) == 2
+
+
+def test_parameters_of_the_languages_own_work_with_tags_and_without(trained: Path) -> None:
+    for tag, own in (("none", "{norm: true, transform: identity}"), ("target", "{embedding: both}")):
+        settings = (f"data.tag={tag}", f"model.languages={own}", "run=runs/own", "training.max_updates=4")
+        result = deepwire_command("train", "many.yaml", "--fresh", *settings, cwd=trained)
+        assert result.returncode == 0, result.stderr
+        model = deepwire.load(trained / "runs" / "own")
+        mixed = model.translate(["A dog.", "Two men.", "A dog."], to=["de", "qaa", "qaa"])
+        assert mixed[0] == model.translate(["A dog."], to="de")[0]
+        assert mixed[1:] == model.translate(["Two men.", "A dog."], to="qaa")
+
+
 def test_an_interrupted_run_goes_on_exactly(trained: Path) -> None:
     short = deepwire_command("train", "many.yaml", "run=runs/cut", "training.max_updates=40", cwd=trained)
     assert short.returncode == 0, short.stderr

@@ -180,11 +180,14 @@ def _translate(loaded: LoadedRunFile) -> TranslateTexts:
 def _score(
     metric: TextMetric, translations: Sequence[str], references: Sequence[str], /, *, language: str = ""
 ) -> float:
-    from deepwire.evaluation.metrics import MetricOptions, corpus_score
+    from deepwire.evaluation.metrics import corpus_score
 
-    # Words of Chinese and Japanese text have no spaces between them.
-    tokenize = {"zh": "zh", "ja": "char"}.get(language[:2], "13a")
-    return corpus_score(metric, translations, references, MetricOptions(tokenize)).value
+    if not language:
+        return corpus_score(metric, translations, references).value
+    from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
+
+    (own,) = LanguageMetrics((metric,)).of(language)
+    return corpus_score(own, translations, references).value
 
 
 def _first_text(data: DataConfig) -> str:

@@ -80,7 +80,7 @@ class Translator(Generic[StateT]):
         lines: Iterable[str],
         prefixes: Iterable[str] | None = None,
         *,
-        to: str | None = None,
+        to: str | Iterable[str] | None = None,
         from_: str | None = None,
     ) -> list[str]:
         """The best translation of each line; as many as there are lines, in their order.
@@ -88,17 +88,24 @@ class Translator(Generic[StateT]):
         Args:
             lines: Raw text.
             prefixes: Text that each translation must begin with, one for each line; empty = free.
-            to: The language to translate into, such as `fr`; for models of several directions.
+            to: The language to translate into, such as `fr`, or one for each line; for models of several
+                directions.
             from_: The language of the lines. It changes nothing but a warning where the model was not trained
                 in this direction.
 
         Raises:
-            ValueError: There are more lines than prefixes or the other way round.
+            ValueError: There are more lines than prefixes or languages, or the other way round.
             UsageError: The model does not know the language, or needs one, or has only one direction.
         """
         requests: Iterable[str | Request] = lines
         if prefixes is not None:
             requests = (Request(line, prefix) for line, prefix in zip(lines, prefixes, strict=True))
+        if to is not None and not isinstance(to, str):
+            requests = (
+                Request(line, to=one) if isinstance(line, str) else replace(line, to=one)
+                for line, one in zip(requests, to, strict=True)
+            )
+            to = None
         return [translation.text for translation in self.translations(requests, to=to, from_=from_)]
 
     def translations(

@@ -268,6 +268,10 @@ def _introduce(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
     )
     for line in share_lines(job.prepared.mix, job.prepared.temperature) if job.prepared.mix else ():
         say(line)
+    if job.prepared.languages is not None and valid is not None:
+        scored = directions_in(valid, job.prepared.languages)
+        if missing := [name for one in job.prepared.languages.directions if (name := str(one)) not in scored]:
+            say(f"no validation text for {', '.join(missing)}")
     if checkpoint is not None:
         epoch = trainer.state.epochs
         say(f"continued from {checkpoint.path.name}, update {trainer.state.update} (epoch {epoch:.2f})")
