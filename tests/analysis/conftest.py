@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from deepwire.analysis.figures import Axis, Bars, HeatMap, Lines, Series
 from deepwire.analysis.finding import Finding, ModelSource, provenance
 from deepwire.analysis.records import Column, Table
 from deepwire.checkpoint.store import save_model
+from deepwire.cli.main import main
 from deepwire.data.corpus import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
@@ -117,3 +119,56 @@ def finding() -> Finding:
         notes=("A note.",),
         provenance=provenance([ModelSource(name="runs/a", folder="runs/a/x", digest="0" * 32, update=7)]),
     )
+
+
+RUN_FILE = """
+data:
+  source: de
+  target: en
+  train: train
+  valid: test
+  test: test
+  vocabulary: {type: bpe, size: 400, joint: true}
+model:
+  d_model: 16
+  heads: 2
+  feed_forward: 32
+  dropout: 0.0
+  encoder: {layers: 2, connection: depth_lstm}
+  decoder: {layers: 2, connection: depth_lstm, fusion: {type: groups, size: 1}}
+training:
+  max_updates: 20
+  batch_tokens: 400
+  device: cpu
+  precision: fp32
+  schedule: {type: constant, peak: 0.01, warmup: 5}
+  validation: {every: 20}
+  log_every: 10
+decoding: {beam: 2, max_length_ratio: 1, max_length_extra: 4}
+"""
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with 200 + 16 lines of Multi30k and a run file, `small.yaml`, on them."""
+    folder = tmp_path_factory.mktemp("corpus")
+    examples = Path(__file__).parents[2] / "examples" / "multi30k"
+    for language in ("de", "en"):
+        text = gzip.decompress((examples / f"train.{language}.gz").read_bytes()).decode("utf-8")
+        lines = text.split("\n")
+        for name, part in (("train", lines[:200]), ("test", lines[200:216])):
+            (folder / f"{name}.{language}").write_text("\n".join(part) + "\n", encoding="utf-8")
+    (folder / "small.yaml").write_text(RUN_FILE)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def run(corpus: Path) -> str:
+    """A run directory: a depth-wise LSTM with two decoder groups, trained for a moment."""
+    folder = corpus / "runs" / "small"
+    settings = [f"run={folder}", f"data.prepared={corpus / 'prepared'}"]
+    precision = torch.get_float32_matmul_precision()
+    assert main(["train", str(corpus / "small.yaml"), *settings, "--quiet"]) == 0
+    torch.set_float32_matmul_precision(precision)
+    torch.set_flush_denormal(False)
+    return str(folder)

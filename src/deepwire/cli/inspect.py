@@ -24,7 +24,7 @@ _UPDATE_TOKENS = 4096
 
 
 @dataclass(frozen=True)
-class _Subject:
+class Subject:
     """What is inspected: the architecture, the vocabulary sizes, and where those come from."""
 
     name: str
@@ -79,6 +79,22 @@ def inspect(
         sys.stdout.write(f"\n{_cost_text(costs['cost'])}\n")
 
 
+def find_subject(name: str, vocabulary_size: int | None = None) -> Subject:
+    """What a run file, recipe or model is made of; nothing is loaded or prepared.
+
+    Args:
+        name: Run file, recipe, run directory or model.
+        vocabulary_size: Entries of each side, for a run file that does not say it.
+
+    Raises:
+        UsageError: There is no such thing, or the size of its vocabulary is not known.
+        ModelError: The model is damaged.
+    """
+    if _is_run_file(name):
+        return _from_run_file(name, [], vocabulary_size, None)
+    return _from_model(name)
+
+
 def _is_run_file(name: str) -> bool:
     from deepwire import recipes
 
@@ -93,7 +109,7 @@ def _is_run_file(name: str) -> bool:
 
 def _from_run_file(
     name: str, overrides: list[str], vocabulary_size: int | None, languages: int | None
-) -> _Subject:
+) -> Subject:
     from deepwire import recipes
     from deepwire.runfile import load_run_file
 
@@ -105,7 +121,7 @@ def _from_run_file(
         raise UsageError(f"{name}: the number of its target languages is not known", "give it: --languages N")
     if vocabulary_size is not None:
         both, told = (vocabulary_size, vocabulary_size), "--vocabulary-size"
-        return _Subject(name, kind, config.model, *both, told, number)
+        return Subject(name, kind, config.model, *both, told, number)
     size = _configured_size(config.data)
     if size is None:
         raise UsageError(
@@ -115,7 +131,7 @@ def _from_run_file(
     told = "data.vocabulary.size"
     if listed is not None and listed.tags:
         size, told = size + listed.tags, f"{told} and {listed.tags} tags"
-    return _Subject(name, kind, config.model, size, size, told, number)
+    return Subject(name, kind, config.model, size, size, told, number)
 
 
 def _configured_size(data: DataConfig) -> int | None:
@@ -124,7 +140,7 @@ def _configured_size(data: DataConfig) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def _from_model(name: str) -> _Subject:
+def _from_model(name: str) -> Subject:
     from pydantic import ValidationError
 
     from deepwire.checkpoint.locate import resolve
@@ -143,10 +159,10 @@ def _from_model(name: str) -> _Subject:
     if source is None or target is None:
         raise ModelError(f"{folder / CONFIG}: names no vocabulary sizes")
     languages = recorded_languages(record)
-    return _Subject(str(folder), "model", model, source, target, "the model", languages)
+    return Subject(str(folder), "model", model, source, target, "the model", languages)
 
 
-def _empty_model(subject: _Subject) -> TranslationModel:
+def _empty_model(subject: Subject) -> TranslationModel:
     """The model without memory for its values."""
     from deepwire.model.cost import empty_model
 
@@ -190,7 +206,7 @@ def _cost_text(cost: dict[str, float]) -> str:
 
 
 def _record(
-    subject: _Subject, total: int, groups: dict[str, int], settings: dict[str, PlainValue]
+    subject: Subject, total: int, groups: dict[str, int], settings: dict[str, PlainValue]
 ) -> dict[str, object]:
     return {
         "name": subject.name,
@@ -207,7 +223,7 @@ def _record(
     }
 
 
-def _print(subject: _Subject, total: int, groups: dict[str, int], settings: dict[str, PlainValue]) -> None:
+def _print(subject: Subject, total: int, groups: dict[str, int], settings: dict[str, PlainValue]) -> None:
     sizes = f"{subject.source_vocabulary:,} source, {subject.target_vocabulary:,} target"
     rows = [("parameters", f"{total:,}", "")]
     rows += [(name, f"{count:,}", f"{count / max(total, 1):6.1%}") for name, count in groups.items()]

@@ -61,6 +61,9 @@ VERBS = {
     "inspect": Verb(
         "deepwire.cli.inspect:inspect", "Parameters and settings of a run file, recipe or model."
     ),
+    "results": Verb(
+        "deepwire.cli.results:results", "Train, score and time many systems by a plan; one page of results."
+    ),
     "analyze": Verb(
         "deepwire.cli.analyze:app", "What a model does inside: connection weights, gates, gradients, reports."
     ),

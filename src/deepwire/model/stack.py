@@ -65,13 +65,27 @@ class Stack(nn.Module):
         Raises:
             ValueError: See `Fusion.restrict`.
         """
+        return self.with_parts(fusion=self.fusion.restrict(first, last))
+
+    def with_parts(
+        self,
+        *,
+        connection: Connection | None = None,
+        fusion: Fusion | None = None,
+        feed_forwards: Sequence[nn.Module] | None = None,
+    ) -> Stack:
+        """The stack with some of its parts exchanged; the others, and their parameters, are shared.
+
+        As `feed_forwards` any maps of `[B, T, d]` will do.
+        """
+        others = self.feed_forwards if feed_forwards is None else feed_forwards
         return Stack(
-            self.connection,
+            connection or self.connection,
             self.aggregation,
-            self.fusion.restrict(first, last),
+            fusion or self.fusion,
             cast("Sequence[TokenMixer]", self.mixers),
             cast("Sequence[CrossAttention]", self.crosses),
-            cast("Sequence[FeedForward]", self.feed_forwards),
+            cast("Sequence[FeedForward]", others),
             self.languages,
         )
 

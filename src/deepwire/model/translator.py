@@ -202,15 +202,18 @@ class TranslationModel(nn.Module):
         Raises:
             ValueError: The decoder does not predict with a mixture of groups, or has not so many.
         """
-        decoder = self.decoder.restrict(first, last)
-        head = self.head.with_fusion(decoder.fusion)
+        return self.with_stacks(decoder=self.decoder.restrict(first, last))
+
+    def with_stacks(self, *, encoder: Stack | None = None, decoder: Stack | None = None) -> TranslationModel:
+        """The model with another encoder or decoder; everything else, with its parameters, is shared."""
+        decoder = decoder or self.decoder
         model = TranslationModel(
             self.config,
             self.source_embedding,
-            self.encoder,
+            encoder or self.encoder,
             self.target_embedding,
             decoder,
-            head,
+            self.head.with_fusion(decoder.fusion),
             self._targets,
             self.transform,
         )

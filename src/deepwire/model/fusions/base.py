@@ -55,6 +55,14 @@ class Fusion(nn.Module, ABC):
         """
         raise ValueError("the decoder does not predict with a mixture of groups")
 
+    def lowest(self, layers: int) -> Fusion:
+        """The fusion of a stack that ends after its lowest `layers` layers; parameters are shared.
+
+        Raises:
+            ValueError: It needs them all.
+        """
+        raise ValueError(f"fusion {type(self).__name__} needs all layers")
+
 
 class FusionSection(Section, ABC):
     """Base of a fusion's settings."""

@@ -105,6 +105,15 @@ class _Groups(Fusion):
         title = "Gates of layers in the representation of their group"
         return (single("layer-gates", title, self.layer_gates.sigmoid(), names, "layer"),)
 
+    def lowest(self, layers: int) -> Fusion:
+        """The groups up to layer `layers`; the last of them may be cut, and is what is left of it then."""
+        lower = copy(self)
+        lower.groups = [
+            range(group.start, min(group.stop, layers + 1)) for group in self.groups if group.start <= layers
+        ]
+        lower.use(range(len(lower.groups)))
+        return lower
+
 
 class AveragedGroups(_Groups):
     """LN((1/M) sum_m sigma(w_m) h_m), one result (Eq. 2; the norm is the encoder's)."""
@@ -117,7 +126,8 @@ class AveragedGroups(_Groups):
     def forward(self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
         """One result, `[B, T, d]`."""
         groups = [normalise(group) for group in self.represent(kept)]
-        average = gated_sum(groups, self.gates.sigmoid().to(groups[0].dtype)) / len(groups)
+        gates = self.gates[: len(groups)].sigmoid().to(groups[0].dtype)
+        average = gated_sum(groups, gates) / len(groups)
         return (average if self.norm is None else self.norm(average),)
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Literal
 
 from torch import Tensor
@@ -31,3 +32,9 @@ class Top(Fusion):
     def forward(self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
         """One result, `[B, T, d]`."""
         return (normalise(kept[-1]),)
+
+    def lowest(self, layers: int) -> Fusion:
+        """Another layer is the top."""
+        lower = copy(self)
+        lower.keeps = frozenset({layers})
+        return lower

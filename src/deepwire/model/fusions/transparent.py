@@ -6,6 +6,7 @@ Bapna et al. 2018 (Training Deeper Neural Machine Translation Models with Transp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import ClassVar, Literal
 
 import torch
@@ -67,7 +68,7 @@ class Transparent(Fusion):
 
     def shares(self) -> Tensor:
         """The shares s `[encoder layers + 1, decoder layers]`; each column sums to 1."""
-        logits: Tensor = self.dropout(self.weights)
+        logits: Tensor = self.dropout(self.weights[: len(self.keeps)])
         return logits.softmax(0)
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
@@ -84,3 +85,9 @@ class Transparent(Fusion):
                 column_axis="output of encoder layer; 0 is the embedding",
             ),
         )
+
+    def lowest(self, layers: int) -> Fusion:
+        """The mixtures of the embedding and the lowest layers; their shares are scaled to sum to 1."""
+        lower = copy(self)
+        lower.keeps = frozenset(range(layers + 1))
+        return lower

@@ -1,0 +1,89 @@
+"""BLEU against depth over a set of trained runs (Wang et al. 2019, DLCL, Fig. 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from deepwire.model.config import ModelConfig, StackConfig
+from deepwire.model.context import Side
+
+SOCKETS = ("mixer", "connection", "aggregation", "fusion")
+
+
+@dataclass(frozen=True)
+class DepthOfRun:
+    """One run: what its layers are made of, how many it has, and its BLEU."""
+
+    model: str
+    kind: str
+    encoder: int
+    decoder: int
+    bleu: float
+
+    def layers(self, side: Side) -> int:
+        """Layers of one stack."""
+        return self.encoder if side == "encoder" else self.decoder
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Runs that differ in the depth of one stack; several runs of one depth (seeds) are one point.
+
+    Attributes:
+        name: What the layers are made of, and the depth of the other stack.
+        layers: Depths, ascending.
+        mean, low, high: BLEU at each: mean, least and greatest of its runs.
+    """
+
+    name: str
+    layers: tuple[int, ...]
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+def kind_of(config: ModelConfig) -> str:
+    """What the layers of a model are made of, in few words: `pre_norm dlcl`, `post_norm | mhplstm post_norm`.
+
+    The ordinary choices self_attention, last and top go without saying; encoder and decoder are told apart
+    where they differ.
+    """
+    sides = [_sockets(config.encoder), _sockets(config.decoder)]
+    return sides[0] if sides[0] == sides[1] else " | ".join(sides)
+
+
+def curves(runs: Iterable[DepthOfRun], side: Side) -> list[Curve]:
+    """The runs as curves over the depth of one stack."""
+    other: Side = "decoder" if side == "encoder" else "encoder"
+    found: dict[tuple[str, int], dict[int, list[float]]] = {}
+    for run in runs:
+        points = found.setdefault((run.kind, run.layers(other)), {})
+        points.setdefault(run.layers(side), []).append(run.bleu)
+    return [
+        _curve(f"{kind}, {layers} {other} layers", points) for (kind, layers), points in sorted(found.items())
+    ]
+
+
+def varying_side(runs: Sequence[DepthOfRun]) -> Side:
+    """The stack whose depth differs between the runs; the encoder where both do or none does."""
+    encoders, decoders = {run.encoder for run in runs}, {run.decoder for run in runs}
+    return "decoder" if len(decoders) > 1 and len(encoders) == 1 else "encoder"
+
+
+def _curve(name: str, points: dict[int, list[float]]) -> Curve:
+    depths = sorted(points)
+    scores = [points[depth] for depth in depths]
+    return Curve(
+        name,
+        tuple(depths),
+        tuple(sum(each) / len(each) for each in scores),
+        tuple(map(min, scores)),
+        tuple(map(max, scores)),
+    )
+
+
+def _sockets(stack: StackConfig) -> str:
+    usual = {"self_attention", "last", "top"}
+    types = [str(getattr(stack, socket).type) for socket in SOCKETS]
+    return " ".join(each for each in types if each not in usual)

@@ -1,0 +1,129 @@
+"""BLEU and decoding speed by length of the source (MHPLSTM, Figs. 4 and 5; GTrans, Fig. 12)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from deepwire.analysis.scored import WARM_UP, Scorer
+from deepwire.errors import UsageError
+from deepwire.evaluation.metrics import make_metric
+from deepwire.evaluation.significance import Interval, interval, resampled_scores
+
+SAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Sentences whose source has `low` to `high` words; no upper end where `high` is None.
+
+    Attributes:
+        rows: Their lines, from 0.
+        words: Source words of all of them.
+    """
+
+    low: int
+    high: int | None
+    rows: tuple[int, ...]
+    words: int
+
+    @property
+    def name(self) -> str:
+        """`8-11`, or `31+` without an upper end."""
+        if self.high is None:
+            return f"{self.low}+"
+        return str(self.low) if self.low == self.high else f"{self.low}-{self.high}"
+
+
+@dataclass(frozen=True)
+class LengthScore:
+    """One model on one bucket.
+
+    Attributes:
+        bleu: BLEU of the bucket by itself, with the 95 % interval of bootstrap resamples.
+        sentences_per_second, words_per_second: Translated sentences and output words; the best of the rounds.
+        output_ratio: Output words over reference words.
+    """
+
+    bucket: Bucket
+    bleu: float
+    range: Interval
+    sentences_per_second: float
+    words_per_second: float
+    output_ratio: float
+
+
+def lengths_in_words(lines: Sequence[str]) -> list[int]:
+    """White-space words of each line."""
+    return [len(line.split()) for line in lines]
+
+
+def equal_bounds(lengths: Sequence[int], buckets: int) -> list[int]:
+    """Upper ends that cut a text into about equally many sentences; fewer where lengths coincide.
+
+    The last bucket has no upper end, so there is one bound less than buckets.
+    """
+    ordered = sorted(lengths)
+    ends = [ordered[len(ordered) * number // buckets - 1] for number in range(1, buckets)]
+    return sorted({end for end in ends if 0 < end < ordered[-1]})
+
+
+def cut(lengths: Sequence[int], bounds: Sequence[int]) -> list[Bucket]:
+    """The lines by length: up to the first bound, from there to the second, ..., above the last.
+
+    Empty lines are in no bucket, and empty buckets are left out.
+
+    Raises:
+        UsageError: The bounds do not ascend, or are not positive.
+    """
+    if any(bound < 1 for bound in bounds) or any(high <= low for low, high in pairwise(bounds)):
+        raise UsageError(
+            f"bounds of lengths must ascend from 1, not {list(bounds)}", "give them like 15,30,45"
+        )
+    found = []
+    for low, high in zip([1, *(bound + 1 for bound in bounds)], [*bounds, None], strict=True):
+        rows = tuple(
+            row for row, length in enumerate(lengths) if low <= length and (high is None or length <= high)
+        )
+        if rows:
+            found.append(Bucket(low, high, rows, sum(lengths[row] for row in rows)))
+    return found
+
+
+def length_scores(
+    scorer: Scorer, buckets: Sequence[Bucket], rounds: int, tell: Callable[[str], None]
+) -> list[LengthScore]:
+    """Translate each bucket by itself `rounds` times, and score it.
+
+    Rounds go over all buckets in turn, so that a busy moment of the machine does not hit one bucket alone.
+    """
+    sources, references = scorer.pairs.source.lines, scorer.pairs.reference.lines
+    scorer.translate(scorer.model, sources[:WARM_UP])
+    seconds = [float("inf")] * len(buckets)
+    outputs: list[list[str]] = [[] for _ in buckets]
+    for number in range(rounds):
+        for place, bucket in enumerate(buckets):
+            done = scorer.translate(scorer.model, [sources[row] for row in bucket.rows])
+            seconds[place], outputs[place] = min(seconds[place], done.seconds), done.lines
+        tell(f"{scorer.name}: round {number + 1} of {rounds}")
+    return [
+        _score(bucket, lines, [references[row] for row in bucket.rows], took)
+        for bucket, lines, took in zip(buckets, outputs, seconds, strict=True)
+    ]
+
+
+def _score(bucket: Bucket, lines: Sequence[str], references: Sequence[str], seconds: float) -> LengthScore:
+    metric = make_metric("bleu")
+    statistics = metric.statistics(lines, references)
+    words = sum(lengths_in_words(lines))
+    return LengthScore(
+        bucket,
+        bleu=float(metric.values(np.sum(statistics, axis=0))),
+        range=interval(resampled_scores(metric, (statistics,), samples=SAMPLES)[0]),
+        sentences_per_second=len(lines) / seconds,
+        words_per_second=words / seconds,
+        output_ratio=words / max(1, sum(lengths_in_words(references))),
+    )

@@ -1,0 +1,131 @@
+"""BLEU and decoding speed by source length as a finding, several models beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from deepwire.analysis.figures import Axis, Bars, Series
+from deepwire.analysis.finding import Finding, provenance
+from deepwire.analysis.length import SAMPLES, Bucket, LengthScore, length_scores
+from deepwire.analysis.records import Column, Number, Table
+from deepwire.analysis.scored import WARM_UP, Scorer
+
+
+def finding(
+    scorers: Sequence[Scorer], buckets: Sequence[Bucket], rounds: int, tell: Callable[[str], None]
+) -> Finding:
+    """Measure and show.
+
+    Args:
+        scorers: Models on the same text.
+        buckets: Of its lines, from `cut`.
+        rounds: How often each bucket is translated; the fastest counts.
+        tell: Hears how far it is.
+    """
+    found = [(scorer.name, length_scores(scorer, buckets, rounds, tell)) for scorer in scorers]
+    return Finding(
+        analysis="length",
+        title="BLEU and decoding speed by length of the source",
+        measured=(
+            "The text is cut by the number of source words, and each part translated and scored alone. "
+            f"Speed is that of the fastest of {rounds} translations of a part, after {WARM_UP} sentences to "
+            "warm up and without loading the model; the parts of a model take turns. Ranges of BLEU "
+            f"hold 95 % of {SAMPLES} bootstrap resamples of the part."
+        ),
+        tables=(_buckets_table(buckets), _scores_table(found)),
+        figures=(
+            _bars("bleu", "BLEU by source length", Axis(label="BLEU"), buckets, found, _bleu),
+            _bars(
+                "speed",
+                "Decoding speed by source length",
+                Axis(label="speed", unit="sentences/s"),
+                buckets,
+                found,
+                _speed,
+            ),
+        ),
+        notes=(
+            "BLEU of a part is corpus BLEU of that part; parts with few sentences vary much, as their ranges "
+            "show, and the BLEU of the whole text is not their mean.",
+        ),
+        provenance=provenance(
+            [scorer.source for scorer in scorers], (scorers[0].pairs.description,), scorers[0].settings
+        ),
+    )
+
+
+def _buckets_table(buckets: Sequence[Bucket]) -> Table:
+    return Table(
+        title="The parts of the text",
+        columns=(
+            Column(name="source words"),
+            Column(name="sentences"),
+            Column(name="mean length", unit="words", digits=1),
+        ),
+        rows=tuple((one.name, len(one.rows), one.words / len(one.rows)) for one in buckets),
+    )
+
+
+def _scores_table(found: Sequence[tuple[str, Sequence[LengthScore]]]) -> Table:
+    return Table(
+        title="Each model on each part",
+        columns=(
+            Column(name="model"),
+            Column(name="source words"),
+            Column(name="BLEU", digits=2),
+            Column(name="from", digits=2),
+            Column(name="to", digits=2),
+            Column(name="speed", unit="sentences/s", digits=1),
+            Column(name="output", unit="words/s", digits=0),
+            Column(name="output over reference", digits=3),
+        ),
+        rows=tuple(
+            (
+                name,
+                one.bucket.name,
+                one.bleu,
+                one.range.low,
+                one.range.high,
+                one.sentences_per_second,
+                one.words_per_second,
+                one.output_ratio,
+            )
+            for name, scores in found
+            for one in scores
+        ),
+    )
+
+
+Values = Callable[[LengthScore], tuple[float, Number, Number]]
+
+
+def _bleu(score: LengthScore) -> tuple[float, Number, Number]:
+    # Resamples of very few sentences may all lie on one side of the score.
+    return score.bleu, min(score.bleu, score.range.low), max(score.bleu, score.range.high)
+
+
+def _speed(score: LengthScore) -> tuple[float, Number, Number]:
+    return score.sentences_per_second, None, None
+
+
+def _bars(
+    name: str,
+    title: str,
+    y: Axis,
+    buckets: Sequence[Bucket],
+    found: Sequence[tuple[str, Sequence[LengthScore]]],
+    values: Values,
+) -> Bars:
+    series = []
+    for model, scores in found:
+        middle, low, high = zip(*map(values, scores), strict=True)
+        ranged = None not in (*low, *high)
+        series.append(Series(name=model, y=middle, low=low if ranged else (), high=high if ranged else ()))
+    return Bars(
+        name=name,
+        title=title,
+        x=Axis(label="length of the source", unit="words"),
+        y=y,
+        categories=tuple(bucket.name for bucket in buckets),
+        series=tuple(series),
+    )

@@ -1,0 +1,212 @@
+"""Layer by layer: what a model loses when a layer becomes a linear map (2020 preprint, Tables 6 and 7)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+from torch import nn
+
+from deepwire.analysis.linearisation_fit import Fit, match, train_on_translation
+from deepwire.analysis.linearisation_model import Cell, linearised
+from deepwire.analysis.measured import Measured
+from deepwire.analysis.scored import Scorer
+from deepwire.analysis.training_text import TrainingText
+from deepwire.analysis.variants import SIDES, check_layer, part
+from deepwire.model.context import Side
+from deepwire.training.feed import DeviceUpdate
+
+Reading = Literal["match", "translation"]
+READINGS: tuple[Reading, Reading] = ("match", "translation")
+
+
+@dataclass(frozen=True)
+class LinearisationSettings:
+    """What is measured, and how long is trained.
+
+    Attributes:
+        readings: Of the preprint's "trained to distil": fit the layer's output, or train by the loss.
+        cell: What happens to a cell that passes between layers: goes past the layer, or is mapped too.
+        updates: Updates of training text that are read: for the fit, and by the training.
+        batch_tokens: Target tokens of an update.
+        rate: First learning rate of the training.
+        seed: Of the order of the text.
+        sides: Encoder, decoder or both.
+        layers: Layers of each side, from 1; None for all.
+    """
+
+    readings: tuple[Reading, ...] = READINGS
+    cell: Cell = "carry"
+    updates: int = 200
+    batch_tokens: int = 4096
+    rate: float = 1e-3
+    seed: int = 1
+    sides: tuple[Side, ...] = SIDES
+    layers: tuple[int, ...] | None = None
+
+    @property
+    def shown(self) -> dict[str, str]:
+        """What decides the numbers of a layer, by name."""
+        values = asdict(self)
+        return {name: str(values[name]) for name in ("cell", "updates", "batch_tokens", "rate", "seed")}
+
+    def layers_of(self, scorer: Scorer, side: Side) -> list[int]:
+        """The layers to replace, one at a time.
+
+        Raises:
+            UsageError: The stack has no such layer.
+        """
+        stack = part(scorer.model, side)
+        for layer in self.layers or ():
+            check_layer(stack, side, layer)
+        return list(self.layers or range(1, stack.depth + 1))
+
+
+@dataclass(frozen=True)
+class LayerScore:
+    """BLEU with one layer linear.
+
+    Attributes:
+        explained: Share of the variance of the layer's output that the least-squares map explains.
+        loss: Smoothed loss a target token at the end of the training, nats; nan for `match`.
+    """
+
+    side: Side
+    layer: int
+    reading: Reading
+    bleu: float
+    explained: float
+    loss: float
+
+    def change(self, whole: float) -> float:
+        """Relative change of BLEU, in percent of that of the whole model."""
+        return 100 * (self.bleu - whole) / whole if whole else math.nan
+
+
+def layer_scores(
+    scorer: Scorer,
+    text: TrainingText,
+    settings: LinearisationSettings,
+    folder: Path,
+    tell: Callable[[str], None],
+) -> tuple[float, list[LayerScore]]:
+    """BLEU of the whole model, and with each layer linear.
+
+    What is done lies in `folder`; a call with the same model, text and settings goes on from there.
+
+    Raises:
+        UsageError: There is no such layer, or no cell to map.
+    """
+    done = Measured(folder, _decisive(scorer, settings))
+    whole = _remembered(done, "whole", lambda: {"bleu": scorer.bleu(scorer.model)})["bleu"]
+    tell(f"whole model: BLEU {whole:.2f}")
+    found: dict[tuple[Side, int, Reading], LayerScore] = {}
+    for side in settings.sides:
+        layers = settings.layers_of(scorer, side)
+        wanted = [(layer, reading) for layer in layers for reading in settings.readings]
+        for layer, reading in wanted:
+            record = done.get(_name(side, layer, reading))
+            if record is not None:
+                found[side, layer, reading] = _from_record(side, layer, reading, record)
+        missing = [each for each in wanted if (side, *each) not in found]
+        for score in _measure(scorer, text, settings, side, missing, tell):
+            numbers = {"bleu": score.bleu, "explained": score.explained, "loss": score.loss}
+            done.put(_name(side, score.layer, score.reading), _without_nan(numbers))
+            found[side, score.layer, score.reading] = score
+            change = score.change(whole)
+            tell(f"{side} layer {score.layer}, {score.reading}: BLEU {score.bleu:.2f} ({change:+.2f} %)")
+    return whole, [found[key] for key in sorted(found, key=lambda key: (SIDES.index(key[0]), key[1], key[2]))]
+
+
+def _measure(
+    scorer: Scorer,
+    text: TrainingText,
+    settings: LinearisationSettings,
+    side: Side,
+    wanted: Sequence[tuple[int, Reading]],
+    tell: Callable[[str], None],
+) -> Iterator[LayerScore]:
+    """The missing scores of one side, as they are found."""
+    if not wanted:
+        return
+    layers = sorted({layer for layer, _ in wanted})
+    tell(f"{side}: fitting {len(layers)} maps on {settings.updates} updates")
+    fits = match(scorer.model, side, layers, _updates(scorer, text, settings), settings.cell)
+    for layer, reading in wanted:
+        yield _layer(scorer, text, settings, side, layer, reading, fits[layer])
+
+
+def _layer(
+    scorer: Scorer,
+    text: TrainingText,
+    settings: LinearisationSettings,
+    side: Side,
+    layer: int,
+    reading: Reading,
+    fit: Fit,
+) -> LayerScore:
+    linear, loss = _copy(fit.linear), math.nan
+    if reading == "translation":
+        training = text.config.training
+        losses = train_on_translation(
+            scorer.model,
+            side,
+            layer,
+            linear,
+            _updates(scorer, text, settings),
+            count=settings.updates,
+            rate=settings.rate,
+            smoothing=(training.label_smoothing, training.label_smoothing_form),
+            cell=settings.cell,
+        )
+        tail = losses[-max(1, len(losses) // 10) :]
+        loss = sum(tail) / len(tail)
+    changed = linearised(scorer.model, side, layer, linear, settings.cell).eval()
+    return LayerScore(side, layer, reading, scorer.bleu(changed), fit.explained, loss)
+
+
+def _updates(scorer: Scorer, text: TrainingText, settings: LinearisationSettings) -> Iterator[DeviceUpdate]:
+    stream = text.updates(scorer.loaded.device, batch_tokens=settings.batch_tokens, seed=settings.seed)
+    return islice(stream, settings.updates)
+
+
+def _copy(linear: nn.Linear) -> nn.Linear:
+    copied = nn.Linear(linear.in_features, linear.out_features, device=linear.weight.device)
+    copied.load_state_dict(linear.state_dict())
+    return copied
+
+
+def _decisive(scorer: Scorer, settings: LinearisationSettings) -> dict[str, str]:
+    """Everything that decides a layer's numbers; which layers are looked at does not."""
+    return {
+        "model": scorer.source.digest,
+        **scorer.settings,
+        **settings.shown,
+    }
+
+
+def _remembered(done: Measured, name: str, work: Callable[[], dict[str, float]]) -> dict[str, float]:
+    record = done.get(name)
+    if record is None:
+        found = work()
+        done.put(name, found)
+        return found
+    return {key: float(value) for key, value in record.items() if isinstance(value, int | float)}
+
+
+def _name(side: Side, layer: int, reading: Reading) -> str:
+    return f"{side}-{layer}-{reading}"
+
+
+def _from_record(side: Side, layer: int, reading: Reading, record: dict[str, object]) -> LayerScore:
+    values = {name: record.get(name) for name in ("bleu", "explained", "loss")}
+    numbers = [float(value) if isinstance(value, int | float) else math.nan for value in values.values()]
+    return LayerScore(side, layer, reading, *numbers)
+
+
+def _without_nan(record: dict[str, float]) -> dict[str, object]:
+    return {name: None if math.isnan(value) else value for name, value in record.items()}

@@ -1,0 +1,111 @@
+"""A model, a text to translate and its reference: what analyses that count BLEU share."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from deepwire.analysis.finding import ModelSource
+from deepwire.analysis.models import Pairs, Subject, run_of
+from deepwire.decoding.loading import LoadedModels, load_models
+from deepwire.decoding.translator import Translator
+from deepwire.evaluation.from_model import SearchSettings
+from deepwire.evaluation.metrics import make_metric
+from deepwire.model.state import DecoderState
+from deepwire.model.translator import TranslationModel
+
+WARM_UP = 32
+
+
+@dataclass(frozen=True)
+class Translated:
+    """A translation and how long it took, without loading the model."""
+
+    lines: list[str]
+    seconds: float
+
+
+def digest_of(pairs: Pairs) -> str:
+    """Sixteen characters that differ for texts that differ."""
+    digest = hashlib.blake2b(digest_size=8)
+    for line in (*pairs.source.lines, *pairs.reference.lines):
+        digest.update(line.encode() + b"\n")
+    return digest.hexdigest()
+
+
+class Scorer:
+    """Translates a text with variants of one loaded model, and counts BLEU.
+
+    Args:
+        name: The MODEL.
+        pairs: What to translate, and the reference.
+        search: Decoding settings that replace the model's own, device, precision.
+        warn: Receives warnings, one line each.
+
+    Raises:
+        ModelError: There is no such model.
+        UsageError: A setting is impossible.
+    """
+
+    def __init__(self, name: str, pairs: Pairs, search: SearchSettings, warn: Callable[[str], None]) -> None:
+        self.name, self.pairs = name, pairs
+        self.loaded: LoadedModels = load_models([name], search.device, search.precision, search.decoding)
+        self._metric, self._warn = make_metric("bleu"), warn
+
+    @property
+    def model(self) -> TranslationModel:
+        """The model as it is."""
+        return self.loaded.parts[0].model
+
+    @property
+    def source(self) -> ModelSource:
+        """The model, for the provenance of a finding."""
+        return Subject(self.name, self.loaded.parts[0], run_of(self.name)).source
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What decides BLEU besides model and text, for the provenance of a finding."""
+        config = self.loaded.config
+        return {
+            "beam": str(config.beam),
+            "length penalty": f"{config.length_penalty} ({config.length_penalty_form})",
+            "batch tokens": str(config.batch_tokens),
+            "device": str(self.loaded.device),
+            "precision": str(next(self.model.parameters()).dtype).removeprefix("torch."),
+            "BLEU": self._metric.signature(1),
+            "text digest": digest_of(self.pairs),
+        }
+
+    def bleu(self, model: TranslationModel, groups: str | None = None) -> float:
+        """BLEU of the translation by `model`, which has this model's vocabularies.
+
+        Args:
+            model: This model, or a variant of it.
+            groups: Predict with some groups of the decoder alone: `4` or `3:6`.
+        """
+        return self.score(self.translate(model, groups=groups).lines)
+
+    def score(self, lines: Sequence[str]) -> float:
+        """BLEU of a translation of the whole text."""
+        return self._metric.score(lines, self.pairs.reference.lines).value
+
+    def translate(
+        self, model: TranslationModel, lines: Sequence[str] | None = None, groups: str | None = None
+    ) -> Translated:
+        """Translate the text, or `lines` of it, and take the time."""
+        config = self.loaded.config
+        if groups is not None:
+            config = config.model_copy(update={"groups": groups})
+        translator: Translator[DecoderState] = Translator(
+            [model],
+            self.loaded.parts[0].vocabularies,
+            config,
+            device=self.loaded.device,
+            source_bos=self.loaded.source_bos,
+            warn=self._warn,
+        )
+        begun = time.perf_counter()
+        found = translator.translate(self.pairs.source.lines if lines is None else lines)
+        return Translated(found, time.perf_counter() - begun)

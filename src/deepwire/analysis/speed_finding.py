@@ -1,0 +1,141 @@
+"""Speed and memory as a finding: a table of everything, and two curves for each axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+
+import torch
+
+from deepwire.analysis.figures import Axis as FigureAxis
+from deepwire.analysis.figures import Lines, Series
+from deepwire.analysis.finding import Finding, ModelSource, provenance
+from deepwire.analysis.records import Column, Number, Table
+from deepwire.analysis.speed import Architecture, Axis, Mode, Speed, Workload, axes_of, sweep
+from deepwire.errors import UsageError
+
+_LABELS: Mapping[Axis, FigureAxis] = {
+    "batch": FigureAxis(label="batch", unit="sentences", log=True),
+    "beam": FigureAxis(label="beam", unit="hypotheses"),
+    "length": FigureAxis(label="length", unit="subwords"),
+    "depth": FigureAxis(label="depth of both stacks", unit="layers"),
+}
+_MIB = 2**20
+
+
+def finding(
+    subjects: Sequence[Architecture],
+    sources: Sequence[ModelSource],
+    values: Mapping[Axis, Sequence[int]],
+    modes: Sequence[Mode],
+    base: Workload,
+    *,
+    rounds: int,
+    device: torch.device,
+    tell: Callable[[str], None],
+) -> Finding:
+    """Measure and show.
+
+    Args:
+        subjects: Architectures to measure.
+        sources: Those of them that are trained models.
+        values: What each axis goes through; axes without values are left out.
+        modes: Training, decoding or both.
+        base: Where the other axes stand meanwhile.
+        rounds: How often each is done; the fastest counts.
+        device: Where.
+        tell: Hears how far it is.
+
+    Raises:
+        UsageError: There is nothing to measure, or a value is impossible.
+    """
+    sweeps = [
+        (mode, axis, sweep(subjects, mode, axis, values[axis], base, rounds=rounds, device=device, tell=tell))
+        for mode, axis in axes_of(values, modes)
+    ]
+    if not sweeps:
+        raise UsageError("no axis to measure", "give values such as --batch 1,8,64")
+    known = all(one.memory is not None for _, _, speeds in sweeps for one in speeds)
+    settings = {name: str(value) for name, value in asdict(base).items() if value is not None}
+    settings |= {"rounds": str(rounds), "device": _device(device), "threads": str(torch.get_num_threads())}
+    return Finding(
+        analysis="speed",
+        title="Speed and memory of training and decoding",
+        measured=(
+            "One axis at a time moves, the others stay at "
+            f"batch {base.batch}, beam {base.beam}, length {base.length} and the own depth. Sentences "
+            "are random words of one length and translations have as many words as their source, so models "
+            "with random weights do the same work as trained ones. Training is forward and backward pass, "
+            f"clipping and Adam; decoding is beam search. The fastest of {rounds} rounds counts, models in "
+            "turn. Memory is the peak on top of weights and optimizer."
+        ),
+        tables=tuple(_table(mode, axis, speeds) for mode, axis, speeds in sweeps),
+        figures=tuple(figure for mode, axis, speeds in sweeps for figure in _figures(mode, axis, speeds)),
+        notes=() if known else ("This system does not tell the peak memory of a process.",),
+        provenance=provenance(sources, (), settings),
+    )
+
+
+def _table(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Table:
+    label = _LABELS[axis]
+    return Table(
+        title=f"{mode.capitalize()} against {axis}",
+        columns=(
+            Column(name="model"),
+            Column(name=label.label, unit=label.unit),
+            Column(name="speed", unit="sentences/s", digits=1),
+            Column(name="target", unit="tokens/s", digits=0),
+            Column(name="one batch", unit="ms", digits=1),
+            Column(name="memory", unit="MiB", digits=1),
+        ),
+        rows=tuple(
+            (
+                one.subject,
+                _value(one, axis),
+                one.sentences_per_second,
+                one.tokens_per_second,
+                1000 * one.seconds,
+                _mib(one),
+            )
+            for one in speeds
+        ),
+    )
+
+
+def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> list[Lines]:
+    shown: list[tuple[str, FigureAxis, Callable[[Speed], Number]]] = [
+        ("speed", FigureAxis(label="speed", unit="target tokens/s"), lambda one: one.tokens_per_second)
+    ]
+    if all(one.memory is not None for one in speeds):
+        shown.append(("memory", FigureAxis(label="peak memory", unit="MiB"), _mib))
+    names = list(dict.fromkeys(one.subject for one in speeds))
+    return [
+        Lines(
+            name=f"{mode}-{axis}-{name}",
+            title=f"{mode.capitalize()}: {name} against {axis}",
+            x=_LABELS[axis],
+            y=y,
+            series=tuple(
+                Series(
+                    name=subject,
+                    x=tuple(float(_value(one, axis)) for one in speeds if one.subject == subject),
+                    y=tuple(value(one) for one in speeds if one.subject == subject),
+                )
+                for subject in names
+            ),
+        )
+        for name, y, value in shown
+    ]
+
+
+def _value(speed: Speed, axis: Axis) -> int:
+    value = getattr(speed.workload, axis)
+    return value if isinstance(value, int) else 0
+
+
+def _mib(speed: Speed) -> Number:
+    return None if speed.memory is None else speed.memory / _MIB
+
+
+def _device(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

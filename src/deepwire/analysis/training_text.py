@@ -1,0 +1,73 @@
+"""The training text of a run, for analyses that train something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from pydantic import ValidationError
+
+from deepwire.analysis.models import run_of
+from deepwire.checkpoint.files import read_json
+from deepwire.checkpoint.store import LoadedModel
+from deepwire.data.batching import BatchSettings, StreamPosition, UpdateStream
+from deepwire.data.prepared import Prepared, prepare
+from deepwire.errors import ModelError, UsageError
+from deepwire.runfile import RunFile
+from deepwire.training.feed import DeviceUpdate, feed
+
+
+@dataclass(frozen=True)
+class TrainingText:
+    """Prepared text and the settings of a run.
+
+    Attributes:
+        config: The run file.
+        prepared: Its text.
+    """
+
+    config: RunFile
+    prepared: Prepared
+
+    def updates(self, device: torch.device, *, batch_tokens: int, seed: int) -> Iterator[DeviceUpdate]:
+        """Updates without end, in an order that only the seed decides; without random segmentation."""
+        settings = BatchSettings(
+            batch_tokens=batch_tokens,
+            micro_batch_tokens=self.config.training.micro_batch_tokens or batch_tokens,
+            source_bos=self.config.data.source_bos,
+        )
+        return feed(UpdateStream(self.prepared.train, settings, seed=seed), StreamPosition(), device)
+
+
+def training_text(name: str, loaded: LoadedModel) -> TrainingText:
+    """The text that the run of a MODEL name was trained on; prepared again where it is no longer there.
+
+    Raises:
+        UsageError: The name belongs to no run directory.
+        DataError: The text is gone or damaged.
+        ModelError: The stored settings are damaged, or the text gives another vocabulary now.
+    """
+    run = run_of(name)
+    if run is None:
+        raise UsageError(
+            f"{name} is not a run directory, so its training text is not known",
+            "this analysis trains a part of the model; give RUN or RUN@checkpoint",
+        )
+    stored = read_json(run.resolved_config)
+    stored.pop("recipe", None)
+    try:
+        config = RunFile.model_validate(stored)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ModelError(f"{run.resolved_config}: {where}: {first['msg']}") from error
+    if config.data.languages is not None:
+        raise UsageError(f"{name} translates in several directions", "this analysis is for one direction")
+    prepared = prepare(config.data, seed=config.seed)
+    if prepared.vocabularies.digest != loaded.vocabularies.digest:
+        raise ModelError(
+            f"{name}: its training text gives another vocabulary now",
+            "the text has changed since the run was trained; restore it",
+        )
+    return TrainingText(config, prepared)

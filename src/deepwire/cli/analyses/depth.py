@@ -1,0 +1,92 @@
+"""``deepwire analyze depth``: layers and groups left out of one model, or several runs over their depth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deepwire.cli.analyses.options import (
+    Html,
+    Json,
+    Output,
+    Outputs,
+    Plots,
+    Reference,
+    Runs,
+    Sentences,
+    Source,
+)
+from deepwire.cli.analyses.scoring import open_scorers, tell
+from deepwire.cli.decoding_options import BatchTokens, Beam, Device, Precision, Threads
+
+if TYPE_CHECKING:
+    from deepwire.analysis.finding import Finding
+    from deepwire.analysis.models import Pairs
+
+Side = Annotated[str, typer.Option(metavar="encoder|decoder|both", help="Whose layers are left out.")]
+OverRuns = Annotated[
+    bool, typer.Option("--runs", help="Plot BLEU of the runs over their depth instead of leaving layers out.")
+]
+
+
+def depth(
+    models: Runs,
+    over_runs: OverRuns = False,
+    side: Side = "both",
+    source: Source = None,
+    reference: Reference = None,
+    sentences: Sentences = None,
+    beam: Beam = None,
+    batch_tokens: BatchTokens = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    threads: Threads = None,
+    as_json: Json = False,
+    html: Html = None,
+    plots: Plots = None,
+    output: Output = None,
+) -> None:
+    """BLEU of trained models without their top layers, and with single groups and ranges of groups.
+
+    deepwire analyze depth runs/gtrans --plots plots
+
+    deepwire analyze depth --runs runs/deep-6 runs/deep-12 runs/dlcl-6 runs/dlcl-12
+    """
+    from deepwire.analysis.depth_finding import of_model
+    from deepwire.analysis.models import read_pairs
+    from deepwire.analysis.variants import SIDES
+    from deepwire.cli.analyses.choices import one_or_all
+    from deepwire.cli.line_by_line import use_threads
+
+    outputs = Outputs(as_json, html, plots, output)
+    sides = one_or_all(side, SIDES, "--side")
+    use_threads(threads)
+    pairs = read_pairs(models[0], source, reference, sentences)
+    changes: dict[str, object] = {"beam": beam, "batch_tokens": batch_tokens}
+    if over_runs:
+        outputs.write([_over_runs(models, pairs, changes, device, precision)])
+        return
+    findings = []
+    for name in models:  # one after the other: only one has to fit into memory
+        scorer = open_scorers([name], pairs, changes, device, precision)[0]
+        findings.append(of_model(scorer, sides, tell))
+    outputs.write(findings)
+
+
+def _over_runs(
+    models: list[str], pairs: Pairs, changes: dict[str, object], device: str, precision: str
+) -> Finding:
+    from deepwire.analysis.depth_finding import of_runs
+    from deepwire.analysis.depth_of_runs import DepthOfRun, kind_of
+
+    runs, sources, settings = [], [], {}
+    for name in models:
+        scorer = open_scorers([name], pairs, changes, device, precision)[0]
+        config = scorer.model.config
+        bleu = scorer.bleu(scorer.model)
+        runs.append(DepthOfRun(name, kind_of(config), config.encoder.layers, config.decoder.layers, bleu))
+        sources.append(scorer.source)
+        settings = scorer.settings
+        tell(f"{name}: BLEU {bleu:.2f}")
+    return of_runs(runs, sources, pairs.description, settings)

@@ -1,0 +1,129 @@
+"""``deepwire analyze linearise``: one layer at a time replaced by a trained linear map."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deepwire.cli.analyses.options import (
+    Html,
+    Json,
+    Model,
+    Output,
+    Outputs,
+    Plots,
+    Reference,
+    Sentences,
+    Source,
+)
+from deepwire.cli.analyses.scoring import numbers, open_scorers, tell
+from deepwire.cli.decoding_options import BatchTokens, Beam, Device, Threads
+
+if TYPE_CHECKING:
+    from deepwire.analysis.linearisation import LinearisationSettings
+
+Reading = Annotated[
+    str,
+    typer.Option(
+        metavar="match|translation|both",
+        help="Fit the map to the layer's output, train it by the translation loss, or both.",
+    ),
+]
+Cell = Annotated[
+    str,
+    typer.Option(
+        metavar="carry|map",
+        help="A depth-wise LSTM's cell goes past the linear layer unchanged, or the map gives it too.",
+    ),
+]
+Side = Annotated[str, typer.Option(metavar="encoder|decoder|both", help="Whose layers.")]
+Layers = Annotated[str | None, typer.Option(metavar="1,2,...", help="Only these layers, from 1.")]
+Updates = Annotated[int, typer.Option(min=1, help="Updates of training text that each map sees.")]
+UpdateTokens = Annotated[int, typer.Option(min=1, help="Target tokens of an update.")]
+Rate = Annotated[float, typer.Option(min=0.0, help="First learning rate of the translation reading.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the order of the training text.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option(help="Where finished layers are kept. Default: analysis/linearise in the run directory."),
+]
+
+
+def linearise(
+    model: Model,
+    reading: Reading = "both",
+    cell: Cell = "carry",
+    side: Side = "both",
+    layers: Layers = None,
+    updates: Updates = 200,
+    update_tokens: UpdateTokens = 4096,
+    rate: Rate = 1e-3,
+    seed: Seed = 1,
+    source: Source = None,
+    reference: Reference = None,
+    sentences: Sentences = None,
+    beam: Beam = None,
+    batch_tokens: BatchTokens = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    folder: Folder = None,
+    as_json: Json = False,
+    html: Html = None,
+    plots: Plots = None,
+    output: Output = None,
+) -> None:
+    """BLEU with one layer at a time replaced by a linear map, everything else frozen.
+
+    The map is trained on the run's training text (2020 preprint of the depth-wise LSTM paper, section 4).
+    Finished layers are kept; the same command goes on after an interruption.
+
+    deepwire analyze linearise runs/demo --updates 100 --html linear.html
+    """
+    from deepwire.analysis.linearisation import layer_scores
+    from deepwire.analysis.linearisation_finding import finding
+    from deepwire.analysis.models import read_pairs, run_of
+    from deepwire.analysis.training_text import training_text
+    from deepwire.cli.line_by_line import use_threads
+
+    outputs = Outputs(as_json, html, plots, output)
+    settings = _settings(reading, cell, side, layers, updates, update_tokens, rate, seed)
+    use_threads(threads)
+    pairs = read_pairs(model, source, reference, sentences)
+    changes: dict[str, object] = {"beam": beam, "batch_tokens": batch_tokens}
+    scorer = open_scorers([model], pairs, changes, device, "fp32")[0]
+    text = training_text(model, scorer.loaded.parts[0])
+    run = run_of(model)
+    if folder is None and run is not None:
+        folder = run.path / "analysis" / "linearise"
+    whole, scores = layer_scores(scorer, text, settings, folder or Path("linearise"), tell)
+    outputs.write([finding(scorer, settings, whole, scores)])
+
+
+def _settings(
+    reading: str,
+    cell: str,
+    side: str,
+    layers: str | None,
+    updates: int,
+    update_tokens: int,
+    rate: float,
+    seed: int,
+) -> LinearisationSettings:
+    from typing import get_args
+
+    from deepwire.analysis.linearisation import READINGS, LinearisationSettings
+    from deepwire.analysis.linearisation_model import Cell
+    from deepwire.analysis.variants import SIDES
+    from deepwire.cli.analyses.choices import one_of, one_or_all
+
+    return LinearisationSettings(
+        readings=one_or_all(reading, READINGS, "--reading"),
+        cell=one_of(cell, get_args(Cell), "--cell"),
+        sides=one_or_all(side, SIDES, "--side"),
+        layers=None if layers is None else tuple(numbers(layers, "--layers")),
+        updates=updates,
+        batch_tokens=update_tokens,
+        rate=rate,
+        seed=seed,
+    )

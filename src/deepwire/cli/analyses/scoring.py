@@ -1,0 +1,49 @@
+"""What analyses that translate and score share: models, and lines on stderr about how far they are."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from deepwire.analysis.models import Pairs
+    from deepwire.analysis.scored import Scorer
+
+
+def open_scorers(
+    models: Sequence[str], pairs: Pairs, settings: dict[str, object], device: str, precision: str
+) -> list[Scorer]:
+    """Load models to translate and score one text.
+
+    Args:
+        models: MODEL names.
+        pairs: The text.
+        settings: Decoding settings that replace the models' own; None leaves one as it is.
+        device, precision: See ``deepwire translate``.
+    """
+    from deepwire.analysis.scored import Scorer
+    from deepwire.cli.line_by_line import given, warn
+    from deepwire.evaluation.from_model import SearchSettings
+
+    search = SearchSettings(given(settings), device, precision)
+    return [Scorer(name, pairs, search, warn) for name in models]
+
+
+def tell(text: str) -> None:
+    """Say on stderr how far the work is."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def numbers(text: str, option: str) -> list[int]:
+    """Whole numbers from ``1,2,4``.
+
+    Raises:
+        UsageError: The text is something else.
+    """
+    from deepwire.errors import UsageError
+
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"{option}: {text!r} is no list of whole numbers", f"write {option} 1,2,4") from None

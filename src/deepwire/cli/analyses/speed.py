@@ -1,0 +1,103 @@
+"""``deepwire analyze speed``: speed and memory of training and decoding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deepwire.cli.analyses.options import Html, Json, Output, Outputs, Plots
+from deepwire.cli.analyses.scoring import numbers, tell
+from deepwire.cli.decoding_options import Device, Threads
+
+if TYPE_CHECKING:
+    from deepwire.analysis.finding import ModelSource
+    from deepwire.analysis.speed import Architecture, Workload
+
+Subjects = Annotated[
+    list[str], typer.Argument(metavar="RUNFILE|RECIPE|MODEL...", help="What to measure; untrained will do.")
+]
+Mode = Annotated[str, typer.Option(metavar="training|decoding|both", help="What is measured.")]
+Batch = Annotated[str, typer.Option(metavar="1,8,64", help="Sentences at once.")]
+Beam = Annotated[str, typer.Option(metavar="1,4,8", help="Hypotheses per sentence.")]
+Length = Annotated[str, typer.Option(metavar="10,20,40", help="Subwords of every sentence.")]
+Depth = Annotated[
+    str, typer.Option(metavar="2,4,8", help="Layers of both stacks, with random weights; none: --depth ''.")
+]
+Base = Annotated[
+    str, typer.Option(metavar="32,4,20", help="Batch, beam and length while another axis moves.")
+]
+Rounds = Annotated[int, typer.Option(min=1, help="Times that each is done; the fastest counts.")]
+Size = Annotated[
+    int | None, typer.Option(min=5, help="Entries of the vocabulary, where a run file does not say it.")
+]
+
+
+def speed(
+    subjects: Subjects,
+    mode: Mode = "both",
+    batch: Batch = "1,8,32,128",
+    beam: Beam = "1,2,4,8",
+    length: Length = "10,20,40,80",
+    depth: Depth = "1,2,4,8",
+    base: Base = "32,4,20",
+    rounds: Rounds = 3,
+    vocabulary_size: Size = None,
+    device: Device = "auto",
+    threads: Threads = None,
+    as_json: Json = False,
+    html: Html = None,
+    plots: Plots = None,
+    output: Output = None,
+) -> None:
+    """Sentences and tokens a second, and memory, against batch, beam, length and depth.
+
+    deepwire analyze speed multi30k/transformer-tiny multi30k/mhplstm-tiny --mode decoding --plots plots
+    """
+    from deepwire.analysis.speed import AXES, Axis
+    from deepwire.analysis.speed_finding import finding
+    from deepwire.cli.analyses.choices import one_or_all
+    from deepwire.cli.line_by_line import use_threads
+    from deepwire.decoding.loading import pick_device
+
+    outputs = Outputs(as_json, html, plots, output)
+    modes = one_or_all(mode, tuple(AXES), "--mode")
+    written: dict[Axis, str] = {"batch": batch, "beam": beam, "length": length, "depth": depth}
+    values = {axis: numbers(text, f"--{axis}") for axis, text in written.items() if text}
+    use_threads(threads)
+    found = [_architecture(name, vocabulary_size) for name in subjects]
+    outputs.write(
+        [
+            finding(
+                [architecture for architecture, _ in found],
+                [source for _, source in found if source is not None],
+                values,
+                modes,
+                _base(base),
+                rounds=rounds,
+                device=pick_device(device),
+                tell=tell,
+            )
+        ]
+    )
+
+
+def _base(text: str) -> Workload:
+    from deepwire.analysis.speed import Workload
+    from deepwire.errors import UsageError
+
+    given = numbers(text, "--base")
+    if len(given) != 3 or min(given) < 1:
+        raise UsageError(f"--base: {text!r} is not batch, beam and length", "write --base 32,4,20")
+    return Workload(*given)
+
+
+def _architecture(name: str, vocabulary_size: int | None) -> tuple[Architecture, ModelSource | None]:
+    """The architecture of a run file, recipe or model; with its fingerprint where it is a model."""
+    from deepwire.analysis.models import open_model
+    from deepwire.analysis.speed import Architecture
+    from deepwire.cli.inspect import find_subject
+
+    subject = find_subject(name, vocabulary_size)
+    made = Architecture(name, subject.model, subject.source_vocabulary, subject.target_vocabulary)
+    return made, open_model(name).source if subject.kind == "model" else None

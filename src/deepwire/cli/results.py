@@ -1,0 +1,100 @@
+"""``deepwire results``: many systems trained, scored and timed by one plan, on one page."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from deepwire.results.conduct import Conductor
+
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN.yaml", help="Systems, directions and seeds.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the plan, such as seeds=[1].")
+]
+Folder = Annotated[
+    Path, typer.Option(help="Where runs, measurements and pages are kept; the same folder goes on.")
+]
+Only = Annotated[
+    list[str] | None, typer.Option("--only", help="Train and measure only this system; repeatable.")
+]
+Retry = Annotated[bool, typer.Option("--retry", help="Try runs that failed before once more.")]
+ReportOnly = Annotated[bool, typer.Option("--report-only", help="Train nothing; write the pages anew.")]
+Markdown = Annotated[
+    Path | None,
+    typer.Option(help="Also write the Markdown there (docs/results.md), where runs were measured."),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the tables at the end.")]
+
+
+def results(
+    plan: PlanFile,
+    overrides: Overrides = None,
+    folder: Folder = Path("runs/results"),
+    only: Only = None,
+    retry: Retry = False,
+    report_only: ReportOnly = False,
+    markdown: Markdown = None,
+    quiet: Quiet = False,
+) -> None:
+    """Train, score and time many systems, and write one page with a league table and the papers' claims.
+
+    Whatever is done is kept in the folder: after an interruption the same command goes on. A run that fails
+    is shown as failed, and the others follow. Writes results.json, results.md and results.html (the last
+    with matplotlib).
+
+    deepwire results examples/results/multi30k.yaml --folder runs/results
+
+    deepwire results examples/results/multi30k.yaml seeds=[1] --only pre-norm --only gtrans
+    """
+    from deepwire.analysis.text import as_text
+    from deepwire.errors import UsageError
+    from deepwire.results.conduct import Conductor
+    from deepwire.results.pages import write_pages
+    from deepwire.results.plan import load_plan
+    from deepwire.results.training import Stopped
+
+    loaded = load_plan(plan, folder, overrides or ())
+    for name in only or ():
+        if name not in loaded.plan.systems:
+            raise UsageError(
+                f"--only: {name!r} is no system of {plan}", f"it has {', '.join(loaded.plan.systems)}"
+            )
+    html = _can_plot()
+    conductor = Conductor(loaded, folder, _tell)
+    if not report_only:
+        try:
+            conductor.carry_out(only or (), retry=retry, after=lambda: _write(conductor, html=html))
+        except Stopped as stopped:
+            _tell(f"stopped by {stopped.number.name}; the same command goes on from here")
+            raise typer.Exit(128 + stopped.number) from None
+    findings = write_pages(conductor, markdown, html=html)
+    if not quiet:
+        sys.stdout.write(as_text(findings))
+    _tell(f"written: {folder / 'results.html' if html else folder / 'results.md'}")
+
+
+def _write(conductor: Conductor, *, html: bool) -> None:
+    from deepwire.results.pages import write_pages
+
+    write_pages(conductor, html=html)
+
+
+def _can_plot() -> bool:
+    """Whether matplotlib is there; without it there is no page, but everything else."""
+    from deepwire.analysis.plots import require_matplotlib
+    from deepwire.errors import UsageError
+
+    try:
+        require_matplotlib()
+    except UsageError as error:
+        _tell(f"no results.html: {error}")
+        return False
+    return True
+
+
+def _tell(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -1,0 +1,1 @@
+"""The results page: many systems trained, scored and timed by one plan, beside the claims of the papers."""

@@ -1,0 +1,104 @@
+"""What the papers say about pairs of systems, and what was measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from deepwire.config.base import Section
+from deepwire.config.reader import read_settings
+from deepwire.runfile import locate
+
+Measure = Literal["bleu", "training_speed", "decoding_speed"]
+# Speeds that are nearer to each other are called equal.
+_SAME = 0.03
+SIGNIFICANT = 0.05
+
+
+class Claim(Section):
+    """In a paper, one system has more of something than another."""
+
+    paper: str = Field(description="authors and year")
+    where: str = Field(description="table, figure or section")
+    task: str = Field(default="", description="training and test text")
+    measure: Measure = Field(default="bleu", description="what is compared")
+    higher: str = Field(description="the system with more of it, as the plan calls it")
+    lower: str = Field(description="the other one")
+    numbers: tuple[float, float] | None = Field(
+        default=None, description="of the higher and of the lower; null where the text at hand has lost them"
+    )
+    remark: str = Field(default="", description="how the paper's pair differs from this one")
+
+
+class Claims(Section):
+    """A file of claims."""
+
+    claims: tuple[Claim, ...] = Field(description="one entry for each comparison")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim and what was found here, in one direction.
+
+    Attributes:
+        here: The numbers here, of the higher and the lower system of the paper; None where one is missing.
+        p_value: Of the difference in BLEU; None for speeds.
+        outcome: In words.
+    """
+
+    claim: Claim
+    direction: str
+    here: tuple[float, float] | None
+    p_value: float | None
+    outcome: str
+
+
+def read_claims(path: Path) -> tuple[Claim, ...]:
+    """Read a file of claims.
+
+    Raises:
+        UsageError: It is missing, or anything in it is wrong.
+    """
+    return read_settings(Claims, str(path), locate=locate).section.claims
+
+
+def judge(
+    claim: Claim, direction: str, values: Mapping[str, float], p_value: float | None, failed: frozenset[str]
+) -> Verdict:
+    """Hold a claim against what was measured.
+
+    Args:
+        claim: The paper's.
+        direction: The translation direction measured here.
+        values: What was measured, by system.
+        p_value: Of the difference, where BLEU is compared and both systems are there.
+        failed: Systems that could not be trained.
+    """
+    first, second = values.get(claim.higher), values.get(claim.lower)
+    if first is None or second is None:
+        gone = [name for name in (claim.higher, claim.lower) if name not in values]
+        how = [f"{name} {'failed' if name in failed else 'not measured'}" for name in gone]
+        return Verdict(claim, direction, None, None, ", ".join(how))
+    if claim.measure == "bleu":
+        outcome = _by_test(first - second, p_value)
+    else:
+        outcome = _by_ratio(first, second)
+    return Verdict(claim, direction, (first, second), p_value if claim.measure == "bleu" else None, outcome)
+
+
+def _by_test(difference: float, p_value: float | None) -> str:
+    if difference == 0:
+        return "equal"
+    way = "as in the paper" if difference > 0 else "the other way round"
+    sure = p_value is not None and p_value < SIGNIFICANT
+    return way if sure else f"{way}, not significant"
+
+
+def _by_ratio(first: float, second: float) -> str:
+    if abs(first - second) <= _SAME * max(first, second):
+        return "equal within 3 %"
+    return "as in the paper" if first > second else "the other way round"

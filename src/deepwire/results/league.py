@@ -1,0 +1,101 @@
+"""From single runs to systems: means and spreads over seeds, ranks, and tests against the baseline."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deepwire.evaluation.base import Floats
+from deepwire.evaluation.metrics import make_metric
+from deepwire.evaluation.significance import Comparison, paired_bootstrap
+from deepwire.results.measuring import RunResult
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean of some numbers, their standard deviation (nan of a single one), least and greatest."""
+
+    mean: float
+    deviation: float
+    low: float
+    high: float
+    count: int
+
+    @classmethod
+    def of(cls, numbers: Sequence[float]) -> Spread:
+        """Of at least one number."""
+        deviation = statistics.stdev(numbers) if len(numbers) > 1 else math.nan
+        return cls(statistics.fmean(numbers), deviation, min(numbers), max(numbers), len(numbers))
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One system in one direction, over its seeds.
+
+    Attributes:
+        results: The runs.
+        comparison: With the baseline, None for the baseline itself or where they share no seed.
+    """
+
+    system: str
+    results: tuple[RunResult, ...]
+    comparison: Comparison | None
+
+    @property
+    def bleu(self) -> Spread:
+        """Over seeds."""
+        return Spread.of([one.bleu for one in self.results])
+
+    def mean(self, name: str) -> float:
+        """Mean of a number of the runs: ``training_speed``."""
+        return statistics.fmean(float(getattr(one, name)) for one in self.results)
+
+
+class Outputs:
+    """The translations of all runs of one direction, as statistics for tests.
+
+    Args:
+        references: The reference, line by line.
+        translations: Lines by system and seed.
+    """
+
+    def __init__(
+        self, references: Sequence[str], translations: Mapping[tuple[str, int], Sequence[str]]
+    ) -> None:
+        self._metric = make_metric("bleu")
+        self._statistics: dict[tuple[str, int], Floats] = {
+            key: self._metric.statistics(lines, references) for key, lines in translations.items()
+        }
+
+    def compare(self, baseline: str, system: str, samples: int) -> Comparison | None:
+        """Paired bootstrap over sentences, the outputs of all seeds that both have taken together.
+
+        A sentence is drawn with its outputs of all seeds, so seeds do not count as more sentences. None where
+        the two share no seed.
+        """
+        seeds = [seed for name, seed in self._statistics if name == system]
+        shared = [seed for seed in seeds if (baseline, seed) in self._statistics]
+        if not shared:
+            return None
+        first, second = (
+            np.sum([self._statistics[name, seed] for seed in shared], axis=0) for name in (baseline, system)
+        )
+        return paired_bootstrap(self._metric, first, second, samples=samples)
+
+
+def standings(results: Sequence[RunResult], outputs: Outputs, baseline: str, samples: int) -> list[Standing]:
+    """The systems of one direction, the highest mean BLEU first."""
+    by_system: dict[str, list[RunResult]] = {}
+    for result in results:
+        by_system.setdefault(result.system, []).append(result)
+    found = [
+        Standing(
+            system, tuple(own), None if system == baseline else outputs.compare(baseline, system, samples)
+        )
+        for system, own in by_system.items()
+    ]
+    return sorted(found, key=lambda standing: -standing.bleu.mean)

@@ -1,0 +1,113 @@
+"""What is measured of one trained run: quality, size, and the speed of training and decoding."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable
+from pathlib import Path
+
+from deepwire.analysis.models import Pairs, read_pairs
+from deepwire.analysis.records import Record
+from deepwire.analysis.scored import WARM_UP, Scorer
+from deepwire.checkpoint.files import disk_errors, write_text
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.errors import ModelError
+from deepwire.evaluation.from_model import SearchSettings
+from deepwire.evaluation.metrics import make_metric
+from deepwire.results.plan import RunPlan
+
+
+class RunResult(Record):
+    """One run, measured.
+
+    Attributes:
+        direction, system, seed: Which run.
+        bleu, chrf: On the test set, of the best checkpoint.
+        parameters: Of the model.
+        updates, target_tokens: Trained for.
+        training_seconds: Time in training, as the run counted it.
+        training_speed: Median target tokens a second over the lines of its log.
+        decoding_speed: Sentences a second, the fastest round, without loading.
+        valid_loss: Negative log-likelihood a token on the validation set at the end, nats; None without one.
+        memory: Bytes in use at most, as training logged it.
+        model: Digest of the checkpoint.
+        settings: Decoding settings, device, precision, signature of BLEU.
+    """
+
+    direction: str
+    system: str
+    seed: int
+    bleu: float
+    chrf: float
+    parameters: int
+    updates: int
+    target_tokens: int
+    training_seconds: float
+    training_speed: float
+    decoding_speed: float
+    valid_loss: float | None
+    memory: int
+    model: str
+    settings: dict[str, str]
+
+
+def pairs_of(run: RunPlan) -> Pairs:
+    """The test set of a run that has been trained."""
+    return read_pairs(str(run.folder))
+
+
+def measure_run(run: RunPlan, translations: Path, rounds: int, warn: Callable[[str], None]) -> RunResult:
+    """Translate, score and time a trained run; its translation is written to `translations`.
+
+    Raises:
+        ModelError: It has no sound checkpoint, or its log holds nothing.
+    """
+    pairs = pairs_of(run)
+    scorer = Scorer(str(run.folder), pairs, SearchSettings({}), warn)
+    scorer.translate(scorer.model, pairs.source.lines[:WARM_UP])
+    done = [scorer.translate(scorer.model) for _ in range(rounds)]
+    lines = done[0].lines
+    with disk_errors(translations):
+        translations.parent.mkdir(parents=True, exist_ok=True)
+    write_text(translations, "".join(f"{line}\n" for line in lines))
+    log = _log(RunDirectory(run.folder).metrics)
+    trained = [record for record in log if record.get("kind") == "train"]
+    valid = [record for record in log if record.get("kind") == "valid"]
+    if not trained:
+        raise ModelError(f"{run.folder}: its metrics.jsonl holds no update")
+    # The first update is logged by itself, and includes all that happens once.
+    speeds = [_number(record, "tokens_per_second") for record in trained[1:] or trained]
+    return RunResult(
+        direction=run.direction,
+        system=run.system,
+        seed=run.seed,
+        bleu=scorer.score(lines),
+        chrf=make_metric("chrf").score(lines, pairs.reference.lines).value,
+        parameters=sum(parameter.numel() for parameter in scorer.model.parameters()),
+        updates=int(_number(trained[-1], "update")),
+        target_tokens=int(_number(trained[-1], "target_tokens")),
+        training_seconds=_number(trained[-1], "seconds"),
+        training_speed=statistics.median(speeds),
+        decoding_speed=len(lines) / min(each.seconds for each in done),
+        valid_loss=_number(valid[-1], "nll") if valid else None,
+        memory=int(max(_number(record, "memory") for record in trained)),
+        model=scorer.source.digest,
+        settings=scorer.settings,
+    )
+
+
+def _log(path: Path) -> list[dict[str, object]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        found = [json.loads(line) for line in lines]
+    except (OSError, ValueError) as error:
+        raise ModelError(f"{path}: cannot be read: {error}") from error
+    return [record for record in found if isinstance(record, dict)]
+
+
+def _number(record: dict[str, object], name: str) -> float:
+    value = record.get(name)
+    if not isinstance(value, int | float):
+        raise ModelError(f"metrics.jsonl: update {record.get('update')} has no {name}")
+    return float(value)

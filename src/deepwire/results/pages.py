@@ -1,0 +1,56 @@
+"""The files of a results page: JSON, Markdown and one HTML page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from deepwire.analysis.files import save_html, save_json
+from deepwire.analysis.finding import Finding
+from deepwire.analysis.markdown import as_markdown
+from deepwire.checkpoint.files import disk_errors, write_json, write_text
+from deepwire.results.conduct import Conductor
+from deepwire.results.report import build
+
+JSON, FINDINGS, MARKDOWN, HTML = "results.json", "findings.json", "results.md", "results.html"
+
+
+def write_pages(conductor: Conductor, markdown: Path | None = None, *, html: bool = True) -> list[Finding]:
+    """Write what there is so far into the folder of the results.
+
+    Args:
+        conductor: The plan and its folder.
+        markdown: Write the Markdown there too, where at least one run was measured.
+        html: Whether to write the page, which needs matplotlib.
+
+    Raises:
+        DataError: A translation or the test set is gone.
+        ResourceError: A file cannot be written.
+    """
+    folder, plan = conductor.folder, conductor.loaded.plan
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    findings = build(conductor)
+    gathered = conductor.gather()
+    record = {
+        "format": 1,
+        "plan": plan.model_dump(mode="json"),
+        "runs": [result.model_dump(mode="json") for result in gathered.results],
+        "failed": [
+            {"run": run.name, "exit_code": why.exit_code, "message": why.message}
+            for run, why in gathered.failures
+        ],
+        "missing": [run.name for run in gathered.missing],
+    }
+    write_json(folder / JSON, record)
+    save_json(findings, folder / FINDINGS)
+    text = as_markdown(findings, plan.title)
+    for path in _targets(folder / MARKDOWN, markdown if gathered.results else None):
+        write_text(path, text)
+    if html:
+        save_html(findings, folder / HTML, plan.title)
+    return findings
+
+
+def _targets(own: Path, other: Path | None) -> Sequence[Path]:
+    return [own] if other is None else [own, other]

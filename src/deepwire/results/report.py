@@ -1,0 +1,293 @@
+"""The results as findings: a league table for each direction, the papers' claims, and every single run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from deepwire.analysis.figures import Axis, Bars, Series
+from deepwire.analysis.finding import Finding, Provenance, provenance
+from deepwire.analysis.records import Column, Table
+from deepwire.results.claims import SIGNIFICANT, Claim, Verdict, judge
+from deepwire.results.conduct import Conductor, Gathered
+from deepwire.results.league import Outputs, Standing, standings
+from deepwire.results.plan import Plan
+
+_MILLION = 10**6
+_MINUTE = 60
+
+
+def build(conductor: Conductor) -> list[Finding]:
+    """Everything that there is so far: leagues, claims, runs.
+
+    Raises:
+        DataError: A translation or the test set is gone.
+    """
+    plan, gathered = conductor.loaded.plan, conductor.gather()
+    findings, verdicts = [], list[Verdict]()
+    for direction in plan.directions:
+        outputs = _outputs(conductor, direction)
+        if outputs is None:
+            continue
+        own = [result for result in gathered.results if result.direction == direction]
+        ranks = standings(own, outputs, plan.baseline, plan.samples)
+        findings.append(_league(plan, direction, ranks, gathered))
+        verdicts += _verdicts(conductor.loaded.claims, plan, direction, ranks, outputs, gathered)
+    if verdicts:
+        findings.append(_claims(plan, verdicts))
+    findings.append(_runs(plan, gathered))
+    return findings
+
+
+def _outputs(conductor: Conductor, direction: str) -> Outputs | None:
+    """The translations of a direction; None where nothing is measured."""
+    runs = [run for run in conductor.loaded.runs if run.direction == direction]
+    done = [run for run in runs if conductor.result(run) is not None]
+    if not done:
+        return None
+    lines = {(run.system, run.seed): conductor.lines(run) for run in done}
+    return Outputs(conductor.references(done[0]), lines)
+
+
+def _league(plan: Plan, direction: str, ranks: Sequence[Standing], gathered: Gathered) -> Finding:
+    failed = [(run, why) for run, why in gathered.failures if run.direction == direction]
+    missing = [run.name for run in gathered.missing if run.direction == direction]
+    notes = [f"Failed: {run.system}, seed {run.seed}: {why.message}" for run, why in failed]
+    if missing:
+        notes.append(f"Not run yet: {', '.join(missing)}.")
+    return Finding(
+        analysis=f"league-{direction}",
+        title=f"{plan.title}: {direction}",
+        measured=(
+            "Systems by mean BLEU over their seeds, on the test set, each run with its best checkpoint. "
+            "Deviation is that between seeds. Difference and p are against "
+            f"{plan.baseline}: paired bootstrap over {plan.samples} resamples of the sentences, one-sided, "
+            "the outputs of all common seeds of a sentence drawn together; it knows the chance in the choice "
+            "of sentences, and that between seeds only as far as there are seeds. Speeds are those of the "
+            "machine that trained, one run after the other: target tokens a second, sentences a second."
+        ),
+        tables=(_league_table(plan, ranks),),
+        figures=(_league_figure(plan, ranks),),
+        notes=tuple(notes),
+        provenance=_provenance(ranks),
+    )
+
+
+def _league_table(plan: Plan, ranks: Sequence[Standing]) -> Table:
+    columns = (
+        Column(name="rank"),
+        Column(name="system"),
+        Column(name="BLEU", digits=2),
+        Column(name="deviation", digits=2),
+        Column(name="least", digits=2),
+        Column(name="greatest", digits=2),
+        Column(name="seeds"),
+        Column(name="difference", digits=2),
+        Column(name="p", digits=3),
+        Column(name="chrF", digits=2),
+        Column(name="parameters", unit="M", digits=3),
+        Column(name="training", unit="tokens/s", digits=0),
+        Column(name="decoding", unit="sentences/s", digits=1),
+    )
+    rows = []
+    for rank, one in enumerate(ranks, 1):
+        bleu, test = one.bleu, one.comparison
+        rows.append(
+            (
+                rank,
+                f"{one.system} (baseline)" if one.system == plan.baseline else one.system,
+                bleu.mean,
+                bleu.deviation,
+                bleu.low,
+                bleu.high,
+                bleu.count,
+                None if test is None else test.difference,
+                None if test is None else test.p_value,
+                one.mean("chrf"),
+                one.mean("parameters") / _MILLION,
+                one.mean("training_speed"),
+                one.mean("decoding_speed"),
+            )
+        )
+    return Table(title="League table", columns=columns, rows=tuple(rows))
+
+
+def _league_figure(plan: Plan, ranks: Sequence[Standing]) -> Bars:
+    return Bars(
+        name="bleu",
+        title="BLEU of all systems",
+        caption=f"Means over seeds, with least and greatest; {plan.baseline} is the baseline.",
+        x=Axis(label="system"),
+        y=Axis(label="BLEU"),
+        categories=tuple(one.system for one in ranks),
+        series=(
+            Series(
+                name="BLEU",
+                y=tuple(one.bleu.mean for one in ranks),
+                low=tuple(one.bleu.low for one in ranks),
+                high=tuple(one.bleu.high for one in ranks),
+            ),
+        ),
+    )
+
+
+def _verdicts(
+    claims: Sequence[Claim],
+    plan: Plan,
+    direction: str,
+    ranks: Sequence[Standing],
+    outputs: Outputs,
+    gathered: Gathered,
+) -> list[Verdict]:
+    values: Mapping[str, Mapping[str, float]] = {
+        "bleu": {one.system: one.bleu.mean for one in ranks},
+        "training_speed": {one.system: one.mean("training_speed") for one in ranks},
+        "decoding_speed": {one.system: one.mean("decoding_speed") for one in ranks},
+    }
+    failed = frozenset(run.system for run, _ in gathered.failures if run.direction == direction)
+    found = []
+    for claim in claims:
+        measured = values[claim.measure]
+        p_value = None
+        if claim.measure == "bleu" and {claim.higher, claim.lower} <= measured.keys():
+            test = outputs.compare(claim.lower, claim.higher, plan.samples)
+            p_value = None if test is None else test.p_value
+        found.append(judge(claim, direction, measured, p_value, failed))
+    return found
+
+
+def _claims(plan: Plan, verdicts: Sequence[Verdict]) -> Finding:
+    counts = Counter((one.direction, one.outcome if one.here else "not measured") for one in verdicts)
+    outcomes = sorted({outcome for _, outcome in counts})
+    summary = Table(
+        title="How many claims went which way",
+        columns=(Column(name="outcome here"), *(Column(name=name) for name in plan.directions)),
+        rows=tuple(
+            (outcome, *(counts[direction, outcome] for direction in plan.directions)) for outcome in outcomes
+        ),
+    )
+    table = Table(
+        title="Claim by claim",
+        columns=(
+            Column(name="claim"),
+            Column(name="paper"),
+            Column(name="where"),
+            Column(name="there"),
+            Column(name="direction"),
+            Column(name="here"),
+            Column(name="p", digits=3),
+            Column(name="outcome"),
+            Column(name="remark"),
+        ),
+        rows=tuple(_claim_row(one) for one in verdicts),
+    )
+    return Finding(
+        analysis="claims",
+        title=f"{plan.title}: what the papers say, and what was found here",
+        measured=(
+            "In each claim a paper has one system above another. Here the same pair is compared, in small "
+            "models on a small text, so the numbers are not comparable with the papers', only the direction "
+            f"is. A difference in BLEU with p below {SIGNIFICANT} counts as settled on this test set. Claims "
+            "that do not hold here say little about the papers' own, much larger settings."
+        ),
+        tables=(summary, table),
+        provenance=provenance(),
+    )
+
+
+def _claim_row(one: Verdict) -> tuple[str | float | None, ...]:
+    claim = one.claim
+    measure = claim.measure.replace("_", " ").replace("bleu", "BLEU")
+    there = "lost in the text at hand" if claim.numbers is None else _pair(claim.numbers)
+    return (
+        f"{claim.higher} above {claim.lower} ({measure})",
+        claim.paper,
+        f"{claim.where}{f', {claim.task}' if claim.task else ''}",
+        there,
+        one.direction,
+        "" if one.here is None else _pair(one.here),
+        one.p_value,
+        one.outcome,
+        claim.remark,
+    )
+
+
+def _pair(numbers: tuple[float, float]) -> str:
+    return " / ".join(f"{number:.2f}" if number < 100 else f"{number:,.0f}" for number in numbers)
+
+
+def _runs(plan: Plan, gathered: Gathered) -> Finding:
+    table = Table(
+        title="Every run",
+        columns=(
+            Column(name="direction"),
+            Column(name="system"),
+            Column(name="seed"),
+            Column(name="BLEU", digits=2),
+            Column(name="chrF", digits=2),
+            Column(name="validation loss", unit="nats/token", digits=3),
+            Column(name="updates"),
+            Column(name="target tokens", unit="M", digits=2),
+            Column(name="training", unit="min", digits=1),
+            Column(name="memory", unit="MiB", digits=0),
+        ),
+        rows=tuple(
+            (
+                one.direction,
+                one.system,
+                one.seed,
+                one.bleu,
+                one.chrf,
+                one.valid_loss,
+                one.updates,
+                one.target_tokens / _MILLION,
+                one.training_seconds / _MINUTE,
+                one.memory / 2**20,
+            )
+            for one in gathered.results
+        ),
+    )
+    tables = [table, _systems(plan)]
+    if gathered.failures:
+        tables.append(
+            Table(
+                title="Runs that failed",
+                columns=(Column(name="run"), Column(name="exit code"), Column(name="message")),
+                rows=tuple((run.name, why.exit_code, why.message) for run, why in gathered.failures),
+            )
+        )
+    missing = [run.name for run in gathered.missing]
+    return Finding(
+        analysis="runs",
+        title=f"{plan.title}: the runs",
+        measured=f"{len(gathered.results)} runs measured, {len(gathered.failures)} failed, {len(missing)} "
+        f"not run yet. All start from {plan.base} with {' '.join(plan.settings) or 'no other settings'}.",
+        tables=tuple(tables),
+        notes=(f"Not run yet: {', '.join(missing)}.",) if missing else (),
+        provenance=provenance(),
+    )
+
+
+def _systems(plan: Plan) -> Table:
+    return Table(
+        title="The systems",
+        columns=(Column(name="system"), Column(name="what it is"), Column(name="settings")),
+        rows=tuple(
+            (
+                name,
+                system.description,
+                " ".join(
+                    [
+                        *([f"base {system.base}"] if system.base else []),
+                        *(f"{setting} (both stacks)" for setting in system.both),
+                        *system.settings,
+                    ]
+                ),
+            )
+            for name, system in plan.systems.items()
+        ),
+    )
+
+
+def _provenance(ranks: Sequence[Standing]) -> Provenance:
+    return provenance(settings=dict(ranks[0].results[0].settings) if ranks else None)

@@ -1,0 +1,265 @@
+"""The results page: plans, what is kept, what fails, how claims are judged."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from deepwire.cli.main import main
+from deepwire.errors import UsageError
+from deepwire.evaluation.metrics import corpus_score, make_metric
+from deepwire.evaluation.significance import paired_bootstrap
+from deepwire.results import conduct, training
+from deepwire.results.claims import Claim, judge
+from deepwire.results.conduct import Conductor
+from deepwire.results.league import Outputs, Spread
+from deepwire.results.plan import RunPlan, load_plan
+from deepwire.results.training import Failure, Stopped, train_run
+
+PLAN = """
+title: Two small systems
+base: small.yaml
+settings: [training.max_updates=4, training.log_every=2]
+directions:
+  de-en: []
+seeds: [1]
+rounds: 1
+samples: 100
+baseline: lstm
+claims: claims.yaml
+systems:
+  lstm: {description: the base}
+  broken:
+    settings:
+      - "training.schedule={type: constant, peak: 1e30, warmup: 0}"
+      - training.clip_norm=null
+      - training.max_updates=20
+  plain:
+    both: [connection=pre_norm]
+"""
+CLAIMS = """
+claims:
+  - {paper: A 2024, where: Table 1, task: WMT, higher: lstm, lower: plain, numbers: [28.5, 27.5]}
+  - {paper: A 2024, where: Table 1, measure: decoding_speed, higher: plain, lower: lstm}
+  - {paper: A 2024, where: Table 2, higher: lstm, lower: broken}
+  - {paper: A 2024, where: Table 2, higher: lstm, lower: unknown}
+"""
+
+
+@pytest.fixture(scope="module")
+def plan(corpus: Path) -> Path:
+    (corpus / "plan.yaml").write_text(PLAN)
+    (corpus / "claims.yaml").write_text(CLAIMS)
+    return corpus / "plan.yaml"
+
+
+def in_this_process(run: RunPlan) -> Failure | None:
+    """What `train_run` does, without the seconds that a process of its own takes to start."""
+    errors = io.StringIO()
+    with contextlib.redirect_stderr(errors):
+        code = main(["train", run.base, *run.overrides, "--quiet"])
+    torch.set_flush_denormal(False)
+    return Failure(code, errors.getvalue().strip()) if code else None
+
+
+def rows(record: dict[str, object], analysis: str, table: int = 0) -> list[list[object]]:
+    finding = next(each for each in record["findings"] if each["analysis"] == analysis)
+    return finding["tables"][table]["rows"]
+
+
+def test_a_plan_is_carried_out_once_with_its_failures_shown(
+    plan: Path, tmp_path: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.setattr(conduct, "train_run", in_this_process)
+    folder = tmp_path / "results"
+    page = tmp_path / "page.md"
+    command = ["results", str(plan), "--folder", str(folder), "--markdown", str(page), "--quiet"]
+    assert main(command) == 0
+    said = capsys.readouterr().err
+    assert "broken seed 1: FAILED with exit code 5" in said
+
+    record = json.loads((folder / "results.json").read_text())
+    assert {one["system"] for one in record["runs"]} == {"lstm", "plain"}
+    assert [one["run"] for one in record["failed"]] == ["de-en.broken.1"]
+    findings = json.loads((folder / "findings.json").read_text())
+    league = rows(findings, "league-de-en")
+    assert {row[1] for row in league} == {"lstm (baseline)", "plain"}
+    assert [row[2] for row in league] == sorted((row[2] for row in league), reverse=True)
+    reference = (plan.parent / "test.en").read_text().splitlines()
+    for one in record["runs"]:
+        lines = (folder / "translations" / f"de-en.{one['system']}.1.txt").read_text().splitlines()
+        assert one["bleu"] == pytest.approx(corpus_score("bleu", lines, reference).value)
+        assert one["updates"] == 4
+    outcomes = {row[0]: row[7] for row in rows(findings, "claims", 1)}
+    assert outcomes["lstm above broken (BLEU)"] == "broken failed"
+    assert outcomes["lstm above unknown (BLEU)"] == "unknown not measured"
+    text = page.read_text()
+    assert "de-en.broken.1" in text
+    assert (folder / "results.html").read_text().count("<h2") == 3
+
+    def never(run: object) -> Failure | None:
+        raise AssertionError(f"{run} was trained again")
+
+    monkeypatch.setattr(conduct, "train_run", never)
+    assert main(command) == 0
+    assert "broken seed 1: failed before" in capsys.readouterr().err
+    assert page.read_text().count("\n") == text.count("\n")
+    # Other settings are another run.
+    with pytest.raises(AssertionError, match="trained again"):
+        Conductor(load_plan(plan, folder, ["rounds=1", "seeds=[2]"]), folder, print).carry_out(["plain"])
+
+
+def test_a_signal_stops_it_and_the_same_command_goes_on(plan: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "results"
+    command = [sys.executable, "-m", "deepwire", "results", str(plan), "--folder", str(folder)]
+    command += ["--only", "plain", "settings=[training.max_updates=100k]"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    metrics = folder / "runs" / "de-en" / "plain" / "seed-1" / "metrics.jsonl"
+    deadline = time.monotonic() + 300
+    try:
+        while not (metrics.exists() and metrics.read_text().count("train")):
+            assert process.poll() is None, process.communicate()[1]
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        process.terminate()
+        _, said = process.communicate(timeout=300)
+    assert process.returncode == 143
+    assert "the same command goes on" in said
+    run = folder / "runs" / "de-en" / "plain" / "seed-1"
+    saved = sorted(path.name for path in (run / "checkpoints").glob("update-*"))
+    assert len(saved) == 1
+    assert not (run / "DONE").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [(0, None), (5, "loss not finite"), (2, UsageError), (130, Stopped), (143, Stopped)],
+)
+def test_how_a_training_process_ended_decides_what_follows(
+    plan: Path, tmp_path: Path, monkeypatch, code: int, outcome: object
+) -> None:
+    program = tmp_path / "program"
+    program.write_text(f"#!/bin/sh\necho 'error: loss not finite' >&2\nexit {code}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(training.sys, "executable", str(program))
+    run = load_plan(plan, tmp_path).runs[0]
+    if isinstance(outcome, type):
+        with pytest.raises(outcome):
+            train_run(run)
+        return
+    failure = train_run(run)
+    assert failure == (None if outcome is None else Failure(code, f"error: {outcome}"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("baseline=nobody", "is no system of this plan"),
+        ("seeds=[1,1]", "a seed is given twice"),
+        ("systems.plain.both=[connection=magic]", "system plain"),
+        ("directions={De En: []}", "directions"),
+        ("base=nowhere.yaml", "no such file"),
+    ],
+)
+def test_mistakes_are_found_before_anything_is_trained(
+    plan: Path, tmp_path: Path, capsys, change: str, message: str
+) -> None:
+    folder = tmp_path / "results"
+    assert main(["results", str(plan), change, "--folder", str(folder)]) == 2
+    assert message in capsys.readouterr().err
+    assert not folder.exists()
+
+
+def test_an_unknown_system_is_named(plan: Path, tmp_path: Path, capsys) -> None:
+    assert main(["results", str(plan), "--only", "x", "--folder", str(tmp_path / "r")]) == 2
+    assert "'x' is no system" in capsys.readouterr().err
+
+
+def test_without_a_run_no_page_is_written(plan: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    folder = tmp_path / "results"
+    assert (
+        main(["results", str(plan), "--report-only", "--folder", str(folder), "--markdown", str(page), "-q"])
+        == 0
+    )
+    assert not page.exists()
+    assert len(json.loads((folder / "results.json").read_text())["missing"]) == 3
+
+
+def test_the_plan_of_the_repository_builds_every_system(tmp_path: Path, monkeypatch) -> None:
+    root = Path(__file__).parents[2]
+    monkeypatch.chdir(root)
+    loaded = load_plan(root / "examples" / "results" / "multi30k.yaml", tmp_path, ["seeds=[1]"])
+    assert len(loaded.plan.systems) >= 14
+    names = set(loaded.plan.systems)
+    for claim in loaded.claims:
+        assert {claim.higher, claim.lower} <= names
+        assert claim.numbers is None or claim.numbers[0] > claim.numbers[1]
+    settings = {json.dumps(run.loaded.resolved["model"], sort_keys=True) for run in loaded.runs}
+    assert len(settings) == len(names), "two systems are the same model"
+
+
+def claim(measure: str = "bleu") -> Claim:
+    return Claim.model_validate(
+        {"paper": "P", "where": "T", "measure": measure, "higher": "a", "lower": "b", "numbers": [2, 1]}
+    )
+
+
+@pytest.mark.parametrize(
+    ("measure", "values", "p_value", "outcome"),
+    [
+        ("bleu", {"a": 30.0, "b": 28.0}, 0.01, "as in the paper"),
+        ("bleu", {"a": 30.0, "b": 28.0}, 0.2, "as in the paper, not significant"),
+        ("bleu", {"a": 28.0, "b": 30.0}, 0.01, "the other way round"),
+        ("bleu", {"a": 28.0, "b": 28.0}, 1.0, "equal"),
+        ("bleu", {"a": 28.0}, None, "b not measured"),
+        ("bleu", {"b": 28.0}, None, "a failed"),
+        ("decoding_speed", {"a": 100.0, "b": 98.0}, None, "equal within 3 %"),
+        ("decoding_speed", {"a": 100.0, "b": 50.0}, None, "as in the paper"),
+        ("training_speed", {"a": 50.0, "b": 100.0}, None, "the other way round"),
+    ],
+)
+def test_claims_are_judged_by_direction_and_test(measure, values, p_value, outcome) -> None:
+    assert judge(claim(measure), "de-en", values, p_value, frozenset({"a"})).outcome == outcome
+
+
+def test_spread_over_seeds() -> None:
+    spread = Spread.of([30.0, 32.0, 34.0])
+    assert (spread.mean, spread.deviation, spread.low, spread.high, spread.count) == (32, 2, 30, 34, 3)
+    assert math.isnan(Spread.of([30.0]).deviation)
+
+
+def test_seeds_are_compared_together_and_do_not_count_as_more_sentences() -> None:
+    references = [f"there are {number} birds on the old roof and a cat" for number in range(40)]
+    good = [line.replace("old", "new") for line in references]
+    bad = [line.replace("birds on", "cats at") for line in references]
+    one = Outputs(references, {("base", 1): bad, ("new", 1): good})
+    same = Outputs(references, {("base", s): bad for s in (1, 2)} | {("new", s): good for s in (1, 2)})
+    first, second = one.compare("base", "new", 200), same.compare("base", "new", 200)
+    assert first is not None
+    assert second is not None
+    assert first.difference == pytest.approx(second.difference)
+    assert first.p_value == second.p_value
+    metric = make_metric("bleu")
+    wanted = paired_bootstrap(
+        metric, metric.statistics(bad, references), metric.statistics(good, references), samples=200
+    )
+    assert first.p_value == wanted.p_value
+    assert np.isfinite(first.difference)
+    assert one.compare("base", "nobody", 200) is None
+
+
+def test_a_plan_is_a_yaml_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="a plan is a"):
+        load_plan(tmp_path / "plan", tmp_path)

@@ -1,0 +1,130 @@
+"""Speed and memory: the work that is measured is the work that is said, and every axis comes out."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+import torch
+
+from deepwire.analysis import speed
+from deepwire.analysis.speed import Architecture, Workload, sweep
+from deepwire.analysis.speed_memory import extra_memory
+from deepwire.cli.main import main
+from deepwire.decoding.search import search
+from deepwire.errors import UsageError
+from deepwire.model.config import ModelConfig
+
+CPU = torch.device("cpu")
+TINY = Architecture(
+    "tiny",
+    ModelConfig.model_validate(
+        {
+            "d_model": 16,
+            "heads": 2,
+            "feed_forward": 32,
+            "encoder": {"layers": 1, "connection": "depth_lstm"},
+            "decoder": {"layers": 1, "mixer": "average_attention"},
+        }
+    ),
+    40,
+    40,
+)
+
+
+def quiet(_text: str) -> None: ...
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_every_translation_has_exactly_the_length_asked_for(monkeypatch, beam: int) -> None:
+    found = []
+
+    def watched(*arguments):
+        found.extend(search(*arguments))
+        return found
+
+    monkeypatch.setattr(speed, "search", watched)
+    base = Workload(batch=3, beam=beam, length=7)
+    sweep([TINY], "decoding", "length", [5, 9], base, rounds=1, device=CPU, tell=quiet)
+    lengths = [len(hypotheses[0].ids) for hypotheses in found]
+    assert lengths == [5] * 6 + [9] * 6  # one pass for the memory, one round
+
+
+def test_numbers_follow_from_the_time(monkeypatch) -> None:
+    monkeypatch.setattr(speed, "_timed", lambda work, device: 0.5)
+    base = Workload(batch=4, beam=2, length=10)
+    (one,) = sweep([TINY], "training", "batch", [8], base, rounds=2, device=CPU, tell=quiet)
+    assert one.sentences_per_second == 16.0
+    assert one.tokens_per_second == 8 * 11 / 0.5
+    assert one.workload == Workload(batch=8, beam=2, length=10)
+
+
+def test_depth_is_that_of_both_stacks() -> None:
+    model = TINY.build(3, CPU)
+    assert (model.encoder.depth, model.decoder.depth) == (3, 3)
+    assert TINY.build(None, CPU).encoder.depth == 1
+
+
+def test_a_depth_that_a_model_cannot_have_is_one_line() -> None:
+    groups = TINY.config.model_dump()
+    groups["decoder"]["fusion"] = {"type": "groups", "size": 1}
+    groups["encoder"]["fusion"] = {"type": "groups", "size": 1}
+    groups["encoder"]["layers"] = groups["decoder"]["layers"] = 2
+    groups["encoder"]["fusion"]["size"] = 2
+    made = Architecture("groups", ModelConfig.model_validate(groups), 40, 40)
+    with pytest.raises(UsageError, match="groups cannot have 1 layers"):
+        made.build(1, CPU)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the peak of a process")
+def test_memory_is_what_the_work_takes_at_its_peak() -> None:
+    def work() -> None:
+        block = torch.ones(16 << 20)  # 64 MiB
+        del block
+
+    found = extra_memory(work, CPU)
+    if found is None:
+        pytest.skip("this system does not let a process reset its peak")
+    assert 60 << 20 < found < 80 << 20
+    again = extra_memory(lambda: torch.ones(4 << 20).sum(), CPU)
+    assert again is not None
+    assert again < 30 << 20
+
+
+def test_command_on_a_recipe_and_a_run(run: str, capsys) -> None:
+    axes = ["--batch", "1,2", "--beam", "1,2", "--length", "3", "--depth", "1"]
+    options = ["--base", "2,2,4", "--rounds", "1", "--device", "cpu", "--json"]
+    assert main(["analyze", "speed", run, "multi30k/aan-tiny", *axes, *options]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"][0]
+    titles = {table["title"]: table["rows"] for table in found["tables"]}
+    assert list(titles) == [
+        "Training against batch",
+        "Training against length",
+        "Training against depth",
+        "Decoding against batch",
+        "Decoding against beam",
+        "Decoding against length",
+        "Decoding against depth",
+    ]
+    assert [row[:2] for row in titles["Decoding against beam"]] == [
+        [run, 1],
+        ["multi30k/aan-tiny", 1],
+        [run, 2],
+        ["multi30k/aan-tiny", 2],
+    ]
+    assert len(found["provenance"]["models"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--batch", "0"], "batch must be at least 1"),
+        (["--base", "1,2"], "is not batch, beam and length"),
+        (["--mode", "sleeping"], "--mode: unknown choice"),
+        (["--batch", "", "--beam", "", "--length", "", "--depth", ""], "no axis to measure"),
+    ],
+)
+def test_wrong_options_are_one_line(capsys, options, message) -> None:
+    assert main(["analyze", "speed", "multi30k/aan-tiny", "--device", "cpu", *options]) == 2
+    assert message in capsys.readouterr().err
