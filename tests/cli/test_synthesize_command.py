@@ -189,6 +189,25 @@ def test_mistakes_are_one_line(
     assert [path.name for path in folder.iterdir()] == ["text"]
 
 
+def test_a_model_of_several_languages_is_told_which(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = " ".join(WORDS)
+    vocabularies = Vocabularies.learn(WordsConfig(joint=True), [Pair(1, words, words, 0)])
+    size = vocabularies.source.size + 3
+    torch.manual_seed(1)
+    built = build_model(ModelConfig.model_validate(SHAPE), size, size)
+    languages = {"languages": ["de", "en", "fr"], "directions": ["de-en", "en-fr", "fr-en"], "tag": "source"}
+    limits = {"max_length_ratio": 1, "max_length_extra": 2}
+    save_model(folder / "many", built, vocabularies, {**languages, "decoding": {**limits, "beam": 1}})
+    command = ["distill", "many", "-i", "text", "-o", "made", "-q"]
+    assert main([*command, "--from", "en", "--to", "fr"]) == 0
+    assert main(["translate", "many", "-i", "text", "--to", "fr", "-q"]) == 0
+    assert (folder / "made.fr").read_text() == capsys.readouterr().out
+    assert main([*command, "--from", "en"]) == 2
+    assert "--from de --to en" in capsys.readouterr().err
+    assert main([*command[:-2], "other", "-q", "--from", "en", "--to", "xx"]) == 2
+    assert "does not know the language 'xx'" in capsys.readouterr().err
+
+
 def test_other_endings(model: str, folder: Path) -> None:
     assert main(["distill", model, "-i", "text", "-o", "made", "--languages", "src-trg", "-q"]) == 0
     assert (folder / "made.src").exists()

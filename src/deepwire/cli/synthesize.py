@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -21,7 +22,7 @@ from deepwire.cli.decoding_options import (
     Quiet,
     Threads,
 )
-from deepwire.cli.translate import Sample, Seed, Temperature, TopK, TopP
+from deepwire.cli.translate import From, Sample, Seed, Temperature, To, TopK, TopP
 
 if TYPE_CHECKING:
     from deepwire.decoding.synthesis import LineCounts, SyntheticCorpus
@@ -67,6 +68,8 @@ def distill(
     output: OutputPrefix,
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
+    from_: From = None,
+    to: To = None,
     languages: Languages = None,
     part: PartLines = None,
     batch_tokens: BatchTokens = None,
@@ -85,7 +88,18 @@ def distill(
     torchrun --nproc-per-node 4 -m deepwire distill runs/teacher --source train.de --output distilled
     """
     settings = {"beam": beam, "length_penalty": length_penalty, "batch_tokens": batch_tokens, "window": part}
-    work = _Work("distill", models, source, output, settings, "", languages, device, precision)
+    work = _Work(
+        "distill",
+        models,
+        text=source,
+        output=output,
+        settings=settings,
+        tag="",
+        direction=(from_ or "", to or ""),
+        endings=languages,
+        device=device,
+        precision=precision,
+    )
     _run(work, threads, quiet)
 
 
@@ -101,6 +115,8 @@ def back_translate(
     tag: Tag = "",
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
+    from_: From = None,
+    to: To = None,
     languages: Languages = None,
     part: PartLines = None,
     batch_tokens: BatchTokens = None,
@@ -133,7 +149,16 @@ def back_translate(
         "sampling": drawing if sample else None,
     }
     work = _Work(
-        "back-translate", models, input_, output, settings, tag.strip(), languages, device, precision
+        "back-translate",
+        models,
+        text=input_,
+        output=output,
+        settings=settings,
+        tag=tag.strip(),
+        direction=(from_ or "", to or ""),
+        endings=languages,
+        device=device,
+        precision=precision,
     )
     _run(work, threads, quiet)
 
@@ -148,7 +173,8 @@ class _Work:
     output: Path
     settings: Mapping[str, object]
     tag: str
-    languages: str | None
+    direction: tuple[str, str]
+    endings: str | None
     device: str
     precision: str
 
@@ -168,11 +194,17 @@ class _Work:
         metadata = read_config(folder).get("metadata")
         stored = metadata if isinstance(metadata, dict) else {}
         names = [str(stored.get(side, "")) for side in ("source", "target")]
-        if self.languages is not None:
-            names = self.languages.split("-")
-        if len(names) != 2 or not all(name.isalnum() for name in names) or names[0] == names[1]:
-            known = "the model does not say its languages" if self.languages is None else repr(self.languages)
-            raise UsageError(f"--languages: {known}", "give the endings of both files: --languages de-en")
+        # A model of several languages needs both, also to know what it translates.
+        names = [given or name for given, name in zip(self.direction, names, strict=True)]
+        if self.endings is not None:
+            names = self.endings.split("-")
+        plain = all(re.fullmatch(r"\w[\w-]*", name) for name in names)
+        if len(names) != 2 or not plain or names[0] == names[1]:
+            known = "the model does not say its languages" if self.endings is None else repr(self.endings)
+            raise UsageError(
+                f"--languages: {known}",
+                "give the endings of both files: --languages de-en; of a model of several: --from de --to en",
+            )
         return SyntheticCorpus.of(self.output, *names)
 
     def describe(self, config: Mapping[str, object], precision: str) -> dict[str, object]:
@@ -190,6 +222,7 @@ class _Work:
             "decoding": dict(config),
             "precision": precision,
             "tag": self.tag,
+            "direction": self.direction,
         }
 
 
@@ -233,7 +266,13 @@ def _synthesize(work: _Work, processes: Processes, *, quiet: bool) -> None:
             warn(warning)
 
     counts = synthesize(
-        translator, corpus, lambda: read_text(work.text, tell), job, workers=processes, tag=work.tag
+        translator,
+        corpus,
+        lambda: read_text(work.text, tell),
+        job,
+        workers=processes,
+        tag=work.tag,
+        direction=work.direction,
     )
     if counts is not None and not quiet:
         print(f"{_said(counts)}, in {time.monotonic() - begun:.1f} s", file=sys.stderr)

@@ -118,6 +118,7 @@ def synthesize(
     *,
     workers: Workers,
     tag: str = "",
+    direction: tuple[str, str] = ("", ""),
 ) -> LineCounts | None:
     """Translate a text and write it beside its translations; what an interrupted call has done stays done.
 
@@ -129,6 +130,7 @@ def synthesize(
             count only if it is the same.
         workers: The processes that share the work, each of which calls this.
         tag: A word that each translation begins with; an empty one stays empty.
+        direction: Languages to translate from and into, for models of several.
 
     Returns:
         What was counted; None in other processes than the main one.
@@ -141,7 +143,9 @@ def synthesize(
     folder = PartsFolder.of(corpus.made)
 
     def answers(first: int, lines: list[str]) -> Iterator[str]:
-        found = translator.translations(lines, window=len(lines), first=first)
+        found = translator.translations(
+            lines, window=len(lines), first=first, to=direction[1], from_=direction[0]
+        )
         return (f"{tag} {one.text}" if tag and one.text else one.text for one in found)
 
     with folder.held(job) if workers.main else nullcontext():

@@ -202,9 +202,10 @@ def make_trainer(
 
 def _begin_with_another(job: Job, model: TranslationModel, recorder: Recorder) -> None:
     """Fill the model from the one that the run is to begin with, if any."""
-    config, words = job.config, job.prepared.vocabularies
+    config, words, languages = job.config, job.prepared.vocabularies, job.prepared.languages
     if config.start_from is not None:
-        recorder.started_from(start_from(config.start_from, model, words, source_bos=job.source_bos))
+        report = start_from(config.start_from, model, words, source_bos=job.source_bos, languages=languages)
+        recorder.started_from(report)
     elif config.pretrained is not None:
         recorder.started_from(start_pretrained(config.pretrained, model, words))
 

@@ -11,13 +11,14 @@ from torch import Tensor
 from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.manifest import fingerprint
 from deepwire.checkpoint.store import LoadedModel, load_model
+from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
 from deepwire.model.translator import TranslationModel
 from deepwire.training.patterns import matches
 from deepwire.training.resume import flat
 from deepwire.training.start_from_config import StartFromSection
-from deepwire.training.vocabulary_transfer import RowMap, map_rows
+from deepwire.training.vocabulary_transfer import RowMap, map_rows, with_tags
 
 # What may differ freely: it changes no function, or shows in the names and shapes of parameters.
 _FREE = (
@@ -82,7 +83,12 @@ class StartReport:
 
 
 def start_from(
-    config: StartFromSection, model: TranslationModel, vocabularies: Vocabularies, *, source_bos: bool
+    config: StartFromSection,
+    model: TranslationModel,
+    vocabularies: Vocabularies,
+    *,
+    source_bos: bool,
+    languages: Languages | None = None,
 ) -> StartReport:
     """Fill an untrained model from a trained one.
 
@@ -91,14 +97,16 @@ def start_from(
         model: What is filled; what finds no value stays as it is.
         vocabularies: Those of the new run.
         source_bos: Whether sources of the new run begin with BOS.
+        languages: Those of the new run; None with one direction.
 
     Raises:
         ModelError: There is no such model, it is damaged, or it differs in what is not allowed to.
     """
     folder = resolve(config.model)
     loaded = load_model(folder)
-    changed = _changes(loaded, model, source_bos)
-    values, maps = _values(loaded, vocabularies)
+    before = Languages.from_metadata(loaded.metadata)
+    changed = _changes(loaded, model, source_bos) | _changes_of_languages(before, languages, model)
+    values, maps = _values(loaded, vocabularies, before, languages)
     own = dict(model.named_parameters())
     found = {name: values[name] for name in own if name in values}
     reshaped = [name for name, value in found.items() if value.shape != own[name].shape]
@@ -122,13 +130,18 @@ def start_from(
     return report
 
 
-def _values(loaded: LoadedModel, new: Vocabularies) -> tuple[dict[str, Tensor], dict[str, RowMap]]:
-    """The parameters of a model under all their names, with the rows of another vocabulary."""
+def _values(
+    loaded: LoadedModel, new: Vocabularies, before: Languages | None, languages: Languages | None
+) -> tuple[dict[str, Tensor], dict[str, RowMap]]:
+    """The parameters of a model under all their names, with the rows of another vocabulary or other tags."""
     values = {name: one.detach() for name, one in loaded.model.named_parameters(remove_duplicate=False)}
     old = loaded.vocabularies
-    if old.digest == new.digest:
+    if old.digest == new.digest and before == languages:
         return values, {}
-    source, target = map_rows(old.source, new.source), map_rows(old.target, new.target)
+    source, target = (
+        with_tags(map_rows(one, other), one.size, before, languages)
+        for one, other in ((old.source, new.source), (old.target, new.target))
+    )
     tables = {"source_embedding.table.": source, "target_embedding.table.": target, "head.": target}
     for name, value in values.items():
         for part, rows in tables.items():
@@ -149,6 +162,19 @@ def _changes(
     changed = {f"model.{key}": (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
     before = loaded.metadata.get("source_bos") is True
     return changed | ({"data.source_bos": (before, source_bos)} if before != source_bos else {})
+
+
+def _changes_of_languages(
+    old: Languages | None, new: Languages | None, model: TranslationModel
+) -> dict[str, tuple[object, object]]:
+    """What tells a model its language must be the same, and so must the languages that have parameters."""
+    if old is None or new is None:
+        return {}
+    own = model.config.languages.used and old.names != new.names
+    names = (", ".join(old.names), ", ".join(new.names))
+    return ({"data.tag": (old.tag, new.tag)} if old.tag != new.tag else {}) | (
+        {"data.directions": names} if own else {}
+    )
 
 
 def _unused(model: TranslationModel, used: Collection[str]) -> list[str]:

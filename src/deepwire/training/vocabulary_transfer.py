@@ -8,11 +8,12 @@ as the mean of all its ordinary rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from deepwire.data.languages import Languages
 from deepwire.data.subwords.base import SPECIAL_PIECES, UNK, Vocabulary
 from deepwire.errors import ModelError
 
@@ -47,7 +48,7 @@ class RowMap:
 
 
 def map_rows(old: Vocabulary, new: Vocabulary) -> RowMap:
-    """Compare two vocabularies of one side by the strings of their pieces.
+    """Where the rows of one side come from: the same string, or the strings that it is cut into.
 
     Raises:
         ModelError: They have no ordinary piece in common.
@@ -66,6 +67,21 @@ def map_rows(old: Vocabulary, new: Vocabulary) -> RowMap:
             "choose a vocabulary of the same type (data.vocabulary), or begin untrained",
         )
     return RowMap(origins, taken, len(pieces) - taken, len(numbers) - taken)
+
+
+def with_tags(rows: RowMap, pieces: int, old: Languages | None, new: Languages | None) -> RowMap:
+    """The rows of a vocabulary, then those of the tags of languages, which move by the languages' names.
+
+    Args:
+        rows: Those of the pieces.
+        pieces: Entries of the old vocabulary, behind which its tags stand.
+        old, new: The languages of both models; None in a model of one direction.
+    """
+    before = {} if old is None or old.tags == 0 else {name: pieces + i for i, name in enumerate(old.names)}
+    wanted = new.names if new is not None and new.tags else ()
+    # A language that is new begins as the mean of the tags that there are.
+    tags = [[before[name]] if name in before else list(before.values()) for name in wanted]
+    return replace(rows, origins=[*rows.origins, *tags])
 
 
 def _pieces(vocabulary: Vocabulary) -> list[str]:
