@@ -55,13 +55,13 @@ def run(capsys, *arguments: str, code: int = 0) -> tuple[str, str]:
 def test_two_folders_make_the_table(capsys):
     out, err = run(capsys, "good", "bad", "--test", "test", "--samples", "50", "--json")
     found = json.loads(out)
-    assert [block["title"] for block in found["blocks"]] == ["Out of en", "Into en"]
-    first = found["blocks"][0]["directions"][0]
+    assert [block["title"] for block in found["blocks"]] == ["All trained directions", "Out of en", "Into en"]
+    first = found["blocks"][1]["directions"][0]
     expected = BLEU().corpus_score(damaged("de", 10), [TEXT["de"]]).score
     assert first["direction"] == "en-de"
     assert first["scores"][0]["score"] == pytest.approx(expected)
     assert first["comparisons"][0]["p_value"] == pytest.approx(1 / 51)
-    average = found["blocks"][0]["averages"][0]
+    average = found["blocks"][1]["averages"][0]
     assert average["win_ratio"] == 100
     assert average["significantly_better"] == average["better_after_holm"] == 2
     assert "en-de: 30 lines, BLEU" in err
@@ -83,7 +83,7 @@ def test_training_sizes_make_resource_groups(capsys):
     out, _ = run(
         capsys, "good", "--test", "test", "--sizes", "sizes.json", "--high", "500", "--low", "100", "--json"
     )
-    averages = json.loads(out)["blocks"][0]["averages"]
+    averages = json.loads(out)["blocks"][1]["averages"]
     assert {one["name"]: one["directions"] for one in averages} == {
         "all": ["en-de", "en-fr"],
         "high (from 500 pairs)": ["en-de"],
@@ -136,7 +136,7 @@ def test_a_prefix_may_name_the_pair(capsys):
     for language in ("de", "en"):
         write(f"sets/de-en/test.{language}", TEXT[language])
     out, _ = run(capsys, "good", "--test", "sets/{pair}/test", "--directions", "en-de,de-en", "--json")
-    assert len(json.loads(out)["blocks"]) == 2
+    assert len(json.loads(out)["blocks"]) == 3
 
 
 def test_the_page_is_written_beside_the_text(capsys):

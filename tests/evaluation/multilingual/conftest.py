@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from deepwire.data.languages import Direction
-from deepwire.evaluation.multilingual.table import Translated
+from deepwire.evaluation.multilingual.table import About
 from deepwire.evaluation.texts import Text
 
 REFERENCE = [f"The small dog number {number} sleeps on the old roof of the house." for number in range(40)]
@@ -20,12 +20,14 @@ def worse(lines: Sequence[str], every: int) -> list[str]:
 
 
 @pytest.fixture
-def translated() -> Callable[..., Translated]:
-    def make(direction: str, ours: int = 3, theirs: int | None = None, **more: object) -> Translated:
-        lines = worse(REFERENCE, ours)
+def translated() -> Callable[..., tuple[About, Text, Text, Text | None]]:
+    """A direction with texts that lose words in every so-many-th line: what ``Table.add`` takes."""
+
+    def make(
+        direction: str, ours: int = 3, theirs: int | None = None, **more: object
+    ) -> tuple[About, Text, Text, Text | None]:
         baseline = None if theirs is None else Text("base", worse(REFERENCE, theirs))
-        return Translated(
-            Direction.parse(direction), Text("ref", REFERENCE), Text("ours", lines), baseline, **more
-        )
+        about = About(Direction.parse(direction), **more)
+        return about, Text("ref", REFERENCE), Text("ours", worse(REFERENCE, ours)), baseline
 
     return make

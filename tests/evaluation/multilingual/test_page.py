@@ -52,7 +52,7 @@ def report(translated) -> DirectionsReport:
         zero = name == "de-fr"
         share = 0.25 if zero else None
         table.add(
-            translated(
+            *translated(
                 name, 2 + place, 4, zero_shot=zero, training_pairs=pairs, right_language=share,
                 baseline_right_language=share, reference_right_language=share and 1.0,
             )
@@ -98,7 +98,7 @@ def test_text_has_every_number_of_the_papers_table(report):
 
 def test_without_a_baseline_there_is_nothing_to_win(translated):
     table = Table(TableSettings(LanguageMetrics().of))
-    table.add(translated("en-de"))
+    table.add(*translated("en-de"))
     written = text.as_text(table.report("runs/six", None, "multi30k"))
     assert "win ratio" not in written
     assert "baseline" not in written
@@ -107,13 +107,13 @@ def test_without_a_baseline_there_is_nothing_to_win(translated):
 
 def test_json_holds_the_numbers_unrounded(report):
     found = json.loads(json.dumps(record.as_json(report)))
-    out = found["blocks"][0]
+    out = found["blocks"][1]
     assert out["averages"][0]["win_ratio"] == pytest.approx(100 / 3)
     assert out["averages"][0]["directions"] == ["en-de", "en-fr", "en-zh"]
     first = out["directions"][0]
-    assert first["scores"][0]["score"] == report.blocks[0].rows[0].scores[0].value
-    assert first["comparisons"][0]["p_value"] == pytest.approx(report.blocks[0].rows[0].p_value)
-    assert found["blocks"][2]["directions"][0]["right_language"] == 0.25
+    assert first["scores"][0]["score"] == report.blocks[1].rows[0].scores[0].value
+    assert first["comparisons"][0]["p_value"] == pytest.approx(report.blocks[1].rows[0].p_value)
+    assert found["blocks"][3]["directions"][0]["right_language"] == 0.25
 
 
 def test_the_page_is_well_formed_and_asks_for_nothing(report):
@@ -146,7 +146,7 @@ def test_bars_are_as_long_as_the_scores(report):
     name = "{http://www.w3.org/2000/svg}"
     solid = [rect for rect in picture.iter(f"{name}rect") if rect.get("fill") == "#333"]
     widths = [float(rect.get("width") or 0) for rect in solid][:3]
-    values = [row.scores[0].value for row in report.blocks[0].rows]
+    values = [row.scores[0].value for row in report.blocks[1].rows]
     assert [width / widths[0] for width in widths] == pytest.approx(
         [value / values[0] for value in values], abs=0.001
     )

@@ -12,7 +12,7 @@ from deepwire.evaluation.base import Score
 from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.metrics import corpus_score
 from deepwire.evaluation.multilingual.groups import Group, parse_group, resource_groups
-from deepwire.evaluation.multilingual.table import Average, Row, Table, TableSettings, Translated
+from deepwire.evaluation.multilingual.table import About, Average, Row, Table, TableSettings
 from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
 from deepwire.evaluation.significance import Comparison
 from deepwire.evaluation.texts import Text
@@ -25,31 +25,35 @@ def table(*groups: Group, paired: PairedTest | None = None) -> Table:
 
 
 def row(direction: str, ours: float, theirs: float, p: float | None = None) -> Row:
-    text = Text("t", ["a"])
-    given = Translated(Direction.parse(direction), text, text, text)
     tests = () if p is None else (Comparison("bootstrap", "BLEU", theirs, ours, ours - theirs, p, 1000, 1),)
-    return Row(given, (Score("BLEU", ours, "s"),), (Score("BLEU", theirs, "s"),), tests)
+    about = About(Direction.parse(direction))
+    return Row(about, 1, (Score("BLEU", ours, "s"),), (Score("BLEU", theirs, "s"),), tests)
 
 
 def test_directions_are_averaged_by_kind_and_zero_shot_ones_apart(translated):
     made = table()
+    expected = {}
     for name, every in (("en-de", 2), ("en-fr", 3), ("de-en", 4), ("de-fr", 5)):
-        made.add(translated(name, every, zero_shot=name == "de-fr"))
+        given = translated(name, every, zero_shot=name == "de-fr")
+        made.add(*given)
+        expected[name] = corpus_score("bleu", given[2].lines, given[1].lines).value
     report = made.report("ours", None, "test")
     assert [block.title for block in report.blocks] == [
+        "All trained directions",
         "Out of en",
         "Into en",
         "Zero-shot: directions that were not trained",
     ]
-    out = report.blocks[0]
-    expected = [
-        corpus_score("bleu", one.given.hypotheses.lines, one.given.reference.lines).value for one in out.rows
-    ]
+    everything, out, _, zero_shot = report.blocks
+    assert everything.rows == ()
+    assert everything.averages[0].values[0] == pytest.approx(
+        (expected["en-de"] + expected["en-fr"] + expected["de-en"]) / 3
+    )
     assert [str(one.direction) for one in out.rows] == ["en-de", "en-fr"]
-    assert out.averages[0].values[0] == pytest.approx(sum(expected) / 2)
-    assert expected[0] != expected[1]
+    assert out.averages[0].values[0] == pytest.approx((expected["en-de"] + expected["en-fr"]) / 2)
+    assert len(set(expected.values())) == 4
     assert report.metrics == ("BLEU", "chrF2")
-    assert [str(one.direction) for one in report.blocks[2].rows] == ["de-fr"]
+    assert [str(one.direction) for one in zero_shot.rows] == ["de-fr"]
     assert out.averages[0].win_ratio is None
 
 
@@ -70,9 +74,8 @@ def test_the_win_ratio_of_the_paper_is_93_of_94():
 
 
 def test_lower_is_better_for_error_rates():
-    text = Text("t", ["a"])
     scores = [(Score("TER", value, "s", higher_is_better=False),) for value in (40.0, 50.0)]
-    assert Row(Translated(DE, text, text, text), *scores).gain == 10
+    assert Row(About(DE), 1, *scores).gain == 10
 
 
 def test_significance_is_counted_by_sign_and_corrected_for_the_number_of_directions():
@@ -96,8 +99,8 @@ def test_significance_is_counted_by_sign_and_corrected_for_the_number_of_directi
 
 def test_the_test_runs_for_every_metric_of_every_direction(translated):
     made = table(paired=PairedTest("bootstrap", samples=50))
-    better = made.add(translated("en-de", 8, 2))
-    same = made.add(translated("en-fr", 3, 3))
+    better = made.add(*translated("en-de", 8, 2))
+    same = made.add(*translated("en-fr", 3, 3))
     assert [one.metric for one in better.comparisons] == ["BLEU", "chrF2"]
     assert better.gain > 0
     assert better.p_value == pytest.approx(1 / 51)
@@ -110,7 +113,7 @@ def test_the_groups_of_the_papers(translated):
     groups = [parse_group("de,br"), *resource_groups(sizes, "en")]
     made = table(*groups)
     for name in ("en-de", "en-br", "en-yo"):
-        made.add(translated(name))
+        made.add(*translated(name))
     averages = made.report("ours", None, "test").blocks[0].averages
     found = {one.name: [str(each.direction) for each in one.rows] for one in averages}
     assert found == {
@@ -125,7 +128,7 @@ def test_the_groups_of_the_papers(translated):
 def test_signatures_name_the_languages_they_stand_for(translated):
     made = table()
     for name in ("en-de", "en-zh", "zh-en"):
-        made.add(translated(name))
+        made.add(*translated(name))
     signatures = made.report("ours", None, "test").signatures
     bleu = {name: languages for name, languages in signatures.items() if name.startswith("BLEU|")}
     assert {languages for name, languages in bleu.items() if "tok:zh" in name} == {("zh",)}
@@ -133,9 +136,8 @@ def test_signatures_name_the_languages_they_stand_for(translated):
 
 
 def test_texts_of_different_length_are_refused():
-    short = Translated(DE, Text("ref.de", ["a", "b"]), Text("hyp.de", ["a"]))
-    with pytest.raises(DataError, match="line counts differ"):
-        table().add(short)
+    with pytest.raises(DataError, match=r"line counts differ: hyp\.de 1, ref\.de 2"):
+        table().add(About(DE), Text("ref.de", ["a", "b"]), Text("hyp.de", ["a"]))
 
 
 @settings(max_examples=50, deadline=None)

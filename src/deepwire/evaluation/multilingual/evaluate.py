@@ -17,7 +17,7 @@ from deepwire.evaluation.multilingual.identification import LanguageIdentifier, 
 from deepwire.evaluation.multilingual.sets import texts_at, texts_of_run
 from deepwire.evaluation.multilingual.stored import StoredTranslations, fingerprint, store_in
 from deepwire.evaluation.multilingual.systems import open_system
-from deepwire.evaluation.multilingual.table import DirectionsReport, Table, TableSettings, Translated
+from deepwire.evaluation.multilingual.table import About, DirectionsReport, Table, TableSettings
 from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
 from deepwire.evaluation.texts import Text
 
@@ -115,7 +115,8 @@ class _Evaluation:
             source, reference = self.tests.read(direction)
             hypotheses = self._translation(direction, source)
             baseline = self.baseline.translate(direction, source) if self.baseline else None
-            row = self.table.add(self._translated(direction, reference, hypotheses, baseline))
+            about = self._about(direction, reference, hypotheses, baseline)
+            row = self.table.add(about, reference, hypotheses, baseline)
             scores = ", ".join(f"{score.name} {score.value:.2f}" for score in row.scores)
             progress(f"{direction}: {len(reference.lines):,} lines, {scores}")
         return self.table.report(
@@ -189,14 +190,9 @@ class _Evaluation:
         self.store.keep(direction, found.lines, mark)
         return found
 
-    def _translated(
-        self, direction: Direction, reference: Text, hypotheses: Text, baseline: Text | None
-    ) -> Translated:
-        return Translated(
+    def _about(self, direction: Direction, reference: Text, hypotheses: Text, baseline: Text | None) -> About:
+        return About(
             direction=direction,
-            reference=reference,
-            hypotheses=hypotheses,
-            baseline=baseline,
             zero_shot=self._zero_shot(direction),
             training_pairs=self.pairs.get(direction),
             right_language=self._right(hypotheses, direction.target),

@@ -55,13 +55,16 @@ def _block(report: DirectionsReport, block: Block) -> Iterator[str]:
     yield _table("Averages", [text.average_head(report), *text.average_rows(report, block)])
     if report.baseline:
         yield f"<p>{escape(text.verdict(block.averages[0], tested=report.paired is not None))}.</p>"
+    if not block.rows:
+        yield "</section>"
+        return
     yield f"<figure>{bars(report, block)}<figcaption>{escape(_caption(report, block))}</figcaption></figure>"
     yield _table("Directions", [text.row_head(report, block), *text.rows_of(report, block)])
     yield "</section>"
 
 
 def _caption(report: DirectionsReport, block: Block) -> str:
-    order = ", the largest training text first" if any(row.given.training_pairs for row in block.rows) else ""
+    order = ", the largest training text first" if any(row.about.training_pairs for row in block.rows) else ""
     if not report.baseline:
         return f"{report.metrics[0]} of each direction{order}."
     star = "; * marks a difference with p < 0.05" if report.paired else ""

@@ -51,20 +51,20 @@ def _average(average: Average) -> JsonValue:
 
 
 def _row(row: Row) -> JsonValue:
-    given = row.given
+    about = row.about
     return {
         "direction": str(row.direction),
         "source": row.direction.source,
         "target": row.direction.target,
-        "lines": len(given.reference.lines),
-        "zero_shot": given.zero_shot,
-        "training_pairs": given.training_pairs,
+        "lines": row.lines,
+        "zero_shot": about.zero_shot,
+        "training_pairs": about.training_pairs,
         "scores": _scores(row.scores),
         "baseline": _scores(row.baseline),
         "comparisons": [plain(asdict(comparison)) for comparison in row.comparisons],
-        "right_language": given.right_language,
-        "baseline_right_language": given.baseline_right_language,
-        "reference_right_language": given.reference_right_language,
+        "right_language": about.right_language,
+        "baseline_right_language": about.baseline_right_language,
+        "reference_right_language": about.reference_right_language,
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deepwire.data.languages import Direction
@@ -16,14 +16,11 @@ SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
-class Translated:
-    """One direction, translated: what there is to score.
+class About:
+    """What is known of a direction besides its scores.
 
     Attributes:
         direction: From where, into what.
-        reference: The reference.
-        hypotheses: Lines of the system.
-        baseline: Lines of the baseline, if there is one.
         zero_shot: The system was not trained on this direction.
         training_pairs: Pairs of the direction in the training text, if known.
         right_language: Share (0 to 1) of hypotheses in the target language, if somebody looked.
@@ -32,9 +29,6 @@ class Translated:
     """
 
     direction: Direction
-    reference: Text
-    hypotheses: Text
-    baseline: Text | None = None
     zero_shot: bool = False
     training_pairs: int | None = None
     right_language: float | None = None
@@ -44,9 +38,10 @@ class Translated:
 
 @dataclass(frozen=True)
 class Row:
-    """Scores of one direction, one for each metric; ``comparisons`` tests the system against the baseline."""
+    """One direction: a score of system and baseline, and a test of their difference, for each metric."""
 
-    given: Translated
+    about: About
+    lines: int
     scores: tuple[Score, ...]
     baseline: tuple[Score, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
@@ -54,7 +49,7 @@ class Row:
     @property
     def direction(self) -> Direction:
         """From where, into what."""
-        return self.given.direction
+        return self.about.direction
 
     @property
     def gain(self) -> float:
@@ -126,7 +121,7 @@ class Block:
     Attributes:
         title: Which kind.
         averages: Over all of them first, then over groups.
-        rows: The directions.
+        rows: The directions; none where other blocks show them.
     """
 
     title: str
@@ -184,29 +179,27 @@ class Table:
     rows: list[Row] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    def add(self, given: Translated) -> Row:
+    def add(self, about: About, reference: Text, hypotheses: Text, baseline: Text | None = None) -> Row:
         """Score one direction.
 
         Raises:
             DataError: The texts differ in their number of lines.
         """
-        metrics = self.settings.metrics(given.direction.target)
-        texts = [text for text in (given.hypotheses, given.baseline, given.reference) if text is not None]
+        metrics = self.settings.metrics(about.direction.target)
+        texts = [text for text in (hypotheses, baseline, reference) if text is not None]
         check_line_counts([(text.name, text.lines) for text in texts])
         self.warnings += text_warnings(texts, metrics)
-        ours = [metric.statistics(given.hypotheses.lines, given.reference.lines) for metric in metrics]
-        theirs = (
-            [metric.statistics(given.baseline.lines, given.reference.lines) for metric in metrics]
-            if given.baseline
-            else []
+        ours, theirs = (
+            [] if text is None else [metric.statistics(text.lines, reference.lines) for metric in metrics]
+            for text in (hypotheses, baseline)
         )
+        paired = self.settings.paired if theirs else None
         row = Row(
-            given,
+            about,
+            len(reference.lines),
             tuple(metric.score_of(counts, 1) for metric, counts in zip(metrics, ours, strict=True)),
             tuple(metric.score_of(counts, 1) for metric, counts in zip(metrics, theirs, strict=False)),
-            paired_comparison(metrics, theirs, ours, self.settings.paired)
-            if theirs and self.settings.paired
-            else (),
+            paired_comparison(metrics, theirs, ours, paired) if paired else (),
         )
         self.rows.append(row)
         return row
@@ -226,21 +219,23 @@ class Table:
             paired=self.settings.paired if baseline else None,
         )
 
-    def _blocks(self) -> Iterable[Block]:
+    def _blocks(self) -> Iterator[Block]:
         centre = self.settings.centre
-        trained = [row for row in self.rows if not row.given.zero_shot]
+        rows = sorted(self.rows, key=_largest_first)
+        trained = [row for row in rows if not row.about.zero_shot]
         kinds = {
             f"Out of {centre}": [row for row in trained if row.direction.source == centre],
             f"Into {centre}": [row for row in trained if row.direction.target == centre],
             f"Without {centre}": [row for row in trained if centre not in row.direction],
-            "Zero-shot: directions that were not trained": [row for row in self.rows if row.given.zero_shot],
         }
-        for title, rows in kinds.items():
-            if rows:
-                ordered = tuple(sorted(rows, key=_largest_first))
-                yield Block(title, tuple(self._averages(ordered)), ordered)
+        if sum(map(bool, kinds.values())) > 1:
+            yield Block("All trained directions", tuple(self._averages(tuple(trained))), ())
+        kinds["Zero-shot: directions that were not trained"] = [row for row in rows if row.about.zero_shot]
+        for title, members in kinds.items():
+            if members:
+                yield Block(title, tuple(self._averages(tuple(members))), tuple(members))
 
-    def _averages(self, rows: tuple[Row, ...]) -> Iterable[Average]:
+    def _averages(self, rows: tuple[Row, ...]) -> Iterator[Average]:
         yield Average("all", rows)
         for group in self.settings.groups:
             members = tuple(row for row in rows if group.has(row.direction, self.settings.centre))
@@ -249,7 +244,7 @@ class Table:
 
 
 def _largest_first(row: Row) -> tuple[int, str]:
-    return (-(row.given.training_pairs or 0), str(row.direction))
+    return (-(row.about.training_pairs or 0), str(row.direction))
 
 
 def _means(scores: Sequence[tuple[Score, ...]]) -> tuple[float, ...]:

@@ -15,7 +15,8 @@ def as_text(report: DirectionsReport) -> str:
         parts.append(
             f"{block.title}\n{aligned([average_head(report), *average_rows(report, block)], names=1)}"
         )
-        parts.append(aligned([row_head(report, block), *rows_of(report, block)], names=1))
+        if block.rows:
+            parts.append(aligned([row_head(report, block), *rows_of(report, block)], names=1))
     if report.baseline:
         parts.append("\n".join(verdicts(report)))
     parts.append("\n".join(signature_lines(report)))
@@ -66,9 +67,9 @@ def row_head(report: DirectionsReport, block: Block) -> list[str]:
 def rows_of(report: DirectionsReport, block: Block) -> Iterator[list[str]]:
     """One row for each direction of a block."""
     for row in block.rows:
-        cells = [str(row.direction), f"{len(row.given.reference.lines):,}"]
+        cells = [str(row.direction), f"{row.lines:,}"]
         if _has_sizes(block):
-            size = row.given.training_pairs
+            size = row.about.training_pairs
             cells.append("" if size is None else f"{size:,}")
         cells += [f"{score.value:.2f}" for score in row.scores]
         if report.baseline:
@@ -77,9 +78,9 @@ def rows_of(report: DirectionsReport, block: Block) -> Iterator[list[str]]:
             cells += [_interval(row)] if _has_intervals(block) else []
             cells += [p_value(row)] if report.paired else []
         if _has_languages(block):
-            given = row.given
-            shares = [given.right_language, *([given.baseline_right_language] if report.baseline else [])]
-            cells += [percent(share) for share in (*shares, given.reference_right_language)]
+            about = row.about
+            shares = [about.right_language, *([about.baseline_right_language] if report.baseline else [])]
+            cells += [percent(share) for share in (*shares, about.reference_right_language)]
         yield cells
 
 
@@ -93,7 +94,7 @@ def verdicts(report: DirectionsReport) -> Iterator[str]:
 
 def which_test(report: DirectionsReport) -> str:
     """Which test was run on which metric."""
-    title = title_of_test(report.blocks[0].rows[0].comparisons[0])
+    title = title_of_test(report.blocks[0].averages[0].rows[0].comparisons[0])
     return f"{title}; p of the difference of {report.metrics[0]}"
 
 
@@ -134,7 +135,7 @@ def _interval(row: Row) -> str:
 
 
 def _has_sizes(block: Block) -> bool:
-    return any(row.given.training_pairs is not None for row in block.rows)
+    return any(row.about.training_pairs is not None for row in block.rows)
 
 
 def _has_intervals(block: Block) -> bool:
@@ -142,4 +143,4 @@ def _has_intervals(block: Block) -> bool:
 
 
 def _has_languages(block: Block) -> bool:
-    return any(row.given.right_language is not None for row in block.rows)
+    return any(row.about.right_language is not None for row in block.rows)
