@@ -65,11 +65,13 @@ class Watched:
 
     Attributes:
         seconds: Until it ended.
+        cpu: Seconds of all cores together that it took; other programs on the machine do not lengthen them.
         first: Until a file that was waited for had a line; NaN if it never had.
         anonymous, mapped: The largest sums that were seen, in bytes.
     """
 
     seconds: float
+    cpu: float
     first: float
     anonymous: int
     mapped: int
@@ -81,6 +83,7 @@ class Preparation:
 
     cores: int
     seconds: float
+    cpu: float
     pairs_per_second: float
     anonymous: int
     mapped: int
@@ -106,13 +109,13 @@ def main() -> None:
             result = measure(Path(folder), pairs, options.cores, options.updates)
         results.append(result)
         print(as_lines(result), flush=True)
+        if options.json is not None:
+            record = {"machine": machine(), "sizes": [asdict(one) for one in results]}
+            options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
     text = as_table(results)
     print(f"\n{text}")
     if options.markdown is not None:
         options.markdown.write_text(text + "\n", encoding="utf-8")
-    if options.json is not None:
-        record = {"machine": machine(), "sizes": [asdict(one) for one in results]}
-        options.json.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
 def arguments() -> argparse.Namespace:
@@ -186,7 +189,8 @@ def chosen(pairs: int, many: int) -> Iterator[tuple[int, int]]:
 def prepare(folder: Path, pairs: int, cores: int) -> Preparation:
     shutil.rmtree(folder / "prepared", ignore_errors=True)
     found = watched(["prepare", str(folder / "run.yaml")], cores=cores)
-    return Preparation(cores, found.seconds, pairs / found.seconds, found.anonymous, found.mapped)
+    rate = pairs / found.seconds
+    return Preparation(cores, found.seconds, found.cpu, rate, found.anonymous, found.mapped)
 
 
 def train(folder: Path, updates: int) -> Watched:
@@ -207,17 +211,20 @@ def watched(arguments: Sequence[str], *, cores: int, log: Path | None = None) ->
     )
     anonymous = mapped = 0
     first = float("nan")
-    while process.poll() is None:
+    ended, status = 0, 0
+    while not ended:
         own, files = resident(process.pid)
         anonymous, mapped = max(anonymous, own), max(mapped, files)
         if first != first and lines_of(log) > lines_before:
             first = time.monotonic() - begun
         time.sleep(0.05)
+        ended, status, usage = os.wait4(process.pid, os.WNOHANG)
     seconds = time.monotonic() - begun
+    process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         assert process.stdout is not None
         sys.exit(process.stdout.read().decode())
-    return Watched(seconds, first, anonymous, mapped)
+    return Watched(seconds, usage.ru_utime + usage.ru_stime, first, anonymous, mapped)
 
 
 def lines_of(log: Path | None) -> int:
@@ -266,22 +273,28 @@ def mb(count: int) -> str:
 def as_table(sizes: Sequence[Size]) -> str:
     """A row for each size and number of cores, in Markdown."""
     lines = [
-        "| pairs | text MB | cores | prepare s | pairs/s | prepare MB own + mapped "
+        "| pairs | text MB | prepared MB | cores | prepare s | CPU s | pairs/s | prepare MB own + mapped "
         "| first update s | continued s | train MB own + mapped |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for size in sizes:
         for one in size.preparations:
-            last = one is size.preparations[-1]
             trained = (
                 f"{size.start.first:.1f} | {size.continuation.first:.1f} | "
                 f"{mb(size.start.anonymous)} + {mb(size.start.mapped)}"
             )
-            lines.append(
-                f"| {size.pairs:,} | {mb(size.text_bytes)} | {one.cores} | {one.seconds:.1f} "
-                f"| {one.pairs_per_second:,.0f} | {mb(one.anonymous)} + {mb(one.mapped)} "
-                f"| {trained if last else '| |'} |"
-            )
+            cells = [
+                f"{size.pairs:,}",
+                mb(size.text_bytes),
+                mb(size.prepared_bytes),
+                str(one.cores),
+                f"{one.seconds:.1f}",
+                f"{one.cpu:.1f}",
+                f"{one.pairs_per_second:,.0f}",
+                f"{mb(one.anonymous)} + {mb(one.mapped)}",
+                trained if one is size.preparations[-1] else "| |",
+            ]
+            lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

@@ -179,6 +179,29 @@ def test_several_corpora_are_parts_with_weights(folder: Path) -> None:
     assert again.train.parts[0].weight == 7.0
 
 
+def test_every_pair_knows_its_line(folder: Path) -> None:
+    write(folder / "train.de", ["", *GERMAN[:100], GERMAN[0], "kurz"])
+    write(folder / "train.en", ["x", *ENGLISH[:100], ENGLISH[0], "short"])
+    write(folder / "more.tsv", ["\tnichts", "eins\tone", "zwei\ttwo"])
+    train = [str(folder / "train"), {"tsv": str(folder / "more.tsv"), "name": "more"}]
+    made = prepare_now(folder, train=train)
+    lines = {
+        "train": (folder / "train.de").read_text().split("\n"),
+        "more": [line.partition("\t")[0] for line in (folder / "more.tsv").read_text().split("\n")],
+    }
+    assert len(made.train) == 103
+    for pair in range(103):
+        name, _, line = made.place(pair).rpartition(":")
+        assert lines[Path(name).name][int(line) - 1] == made.train.source_text(pair)
+    numbers = made.folder / "train.lines"
+    numbers.write_bytes(numbers.read_bytes()[:-8])
+    assert not prepare_now(folder, train=train).reused
+    numbers.unlink()  # as early versions left it
+    early = prepare_now(folder, train=train)
+    assert early.reused
+    assert early.place(4) == f"pair 5 of {made.folder.name}"
+
+
 def test_what_is_dropped_is_reported(folder: Path) -> None:
     write(folder / "train.de", ["", *GERMAN[:100], GERMAN[0], "lang " * 40, "kurz"])
     write(folder / "train.en", ["x", *ENGLISH[:100], ENGLISH[0], "long " * 40, "short"])
