@@ -211,6 +211,7 @@ class RunRecorder:
         metric = self._job.config.validation.metric
         self._display.valid_line(state.update, found.scores, f"best {metric} so far" if best else "")
         for name, scores in directions.items():
+            self._events.write(f"valid {name}", state.update, scores)
             self._display.valid_line(state.update, scores, "", direction=name)
 
     def among_best(self, state: TrainingState) -> bool:
