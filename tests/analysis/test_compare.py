@@ -13,6 +13,7 @@ import pytest
 
 from deepwire.analysis.compare import ComparisonRequest, compare_runs, short_names
 from deepwire.analysis.compare_runs import flat, read_run
+from deepwire.analysis.compare_settings import differing
 from deepwire.analysis.compare_translations import Translation, example_table
 from deepwire.analysis.figures import Bars, Lines
 from deepwire.analysis.finding import Finding
@@ -97,6 +98,14 @@ def test_what_the_runs_recorded_stands_side_by_side(run: RunMaker) -> None:
     }
 
 
+def test_a_part_of_another_type_is_one_row() -> None:
+    first = flat({"a": {"type": "x", "size": 1, "none": None}, "b": {"type": "y", "size": 1}, "c": 1})
+    second = flat({"a": {"type": "z", "deep": {"er": 2}}, "b": {"type": "y", "size": 2}, "c": 1})
+    assert differing([first, second]) == {"a": ["x (size 1)", "z (deep.er 2)"], "b.size": ["1", "2"]}
+    assert differing([first, first]) == {}
+    assert differing([{}, first])["b"] == [None, "y (size 1)"]
+
+
 def test_learning_curves_are_the_points_of_the_record(run: RunMaker) -> None:
     finding = compared([run("a", [3.0, 2.0]), run("b", [3.5])])
     training, validation, by_time = finding.figures
@@ -141,7 +150,9 @@ def test_examples_are_the_lines_that_differ_most() -> None:
     ours = ["a small dog sleeps", "two cats play", "the beginning"]
     theirs = ["a small dog sleep", "seven birds", "the beginning"]
     pairs = Pairs(Text("s", ["eins", "zwei", "drei"]), Text("r", reference))
-    translations = [Translation(Text(name, lines), 1.0, 9) for name, lines in (("a", ours), ("b", theirs))]
+    translations = [
+        Translation(Text(name, lines), 1.0, 1.0, 9) for name, lines in (("a", ours), ("b", theirs))
+    ]
     rows = example_table(translations, pairs, 1).rows
     assert [row[:2] for row in rows] == [(2, "source"), (2, "reference"), (2, "a"), (2, "b")]
     assert [row[3] for row in rows] == ["zwei", "two cats play", "two cats play", "seven birds"]

@@ -9,20 +9,26 @@ from pathlib import Path
 
 from deepwire.analysis.compare_curves import learning_curves
 from deepwire.analysis.compare_runs import ComparedRun, read_run
+from deepwire.analysis.compare_settings import differing
 from deepwire.analysis.compare_translations import (
     Translation,
+    Where,
     example_table,
     score_all,
     score_table,
     translate_all,
     verdicts,
+    waiting,
 )
 from deepwire.analysis.figures import Axis, Bars, Figure, Series
 from deepwire.analysis.finding import Finding, provenance
 from deepwire.analysis.models import Pairs, read_pairs
 from deepwire.analysis.records import Cell, Column, Table
+from deepwire.data.languages import Direction
 from deepwire.errors import UsageError
 from deepwire.evaluation.comparison import PairedTest, Report
+from deepwire.evaluation.multilingual.sets import texts_of_run
+from deepwire.evaluation.texts import Text
 
 _IGNORED = ("run", "recipe.", "data.prepared")
 _HOUR = 3600.0
@@ -36,6 +42,7 @@ class ComparisonRequest:
         models: Runs or models; the first is the baseline.
         source, reference: A test set; that of the first run when None.
         sentences: Only so many of its pairs from the beginning.
+        direction: Where the runs have several: which one.
         paired: The test of the scores against the first.
         examples: How many sentences to show.
         translate: Translate at all; False shows settings, curves and sizes only.
@@ -46,6 +53,7 @@ class ComparisonRequest:
     source: Path | None = None
     reference: Path | None = None
     sentences: int | None = None
+    direction: Direction | None = None
     paired: PairedTest = field(default_factory=lambda: PairedTest("bootstrap"))
     examples: int = 10
     translate: bool = True
@@ -75,12 +83,15 @@ def compare_runs(request: ComparisonRequest, tell: Callable[[str], None]) -> Fin
     notes = _notes(runs, names)
     translations: list[Translation] = []
     if pairs is not None:
-        translations = translate_all(request.models, names, pairs, request.device, request.precision, tell)
+        to = request.direction.target if request.direction else None
+        where = Where(request.device, request.precision, to)
+        translations = translate_all(request.models, names, pairs, where, tell)
         report = score_all(translations, pairs, request.paired)
         tables = [score_table(report), *tables]
         figures = [_scores(report), *figures]
         notes = [
             *verdicts(report),
+            *waiting(translations),
             *(f"{score.name}|{score.signature}" for score in report.systems[0].scores),
             *report.warnings,
             *notes,
@@ -114,22 +125,25 @@ def _numbered(names: Sequence[str]) -> list[str]:
 
 
 def _pairs(request: ComparisonRequest) -> Pairs:
-    return read_pairs(request.models[0], request.source, request.reference, request.sentences)
+    """The test set: files, else that of the first run, in a direction where that has several."""
+    first, direction = request.models[0], request.direction
+    if direction is None or request.source is not None or request.reference is not None:
+        return read_pairs(first, request.source, request.reference, request.sentences)
+    texts = texts_of_run(first, "test").read(direction)
+    return Pairs(*(Text(text.name, text.lines[: request.sentences]) for text in texts))
 
 
 def _differences(runs: Sequence[ComparedRun], names: Sequence[str]) -> Table:
     """The settings that differ, one a row; empty where a run does not have the setting."""
-    keys = sorted({key for run in runs for key in run.settings})
-    different = [
-        key
-        for key in keys
-        if not key.startswith(_IGNORED) and len({run.settings.get(key) for run in runs}) > 1
+    rows = [
+        (key, *values)
+        for key, values in differing([run.settings for run in runs]).items()
+        if not key.startswith(_IGNORED)
     ]
-    rows = tuple((key, *(_plain(run.settings.get(key)) for run in runs)) for key in different)
     return Table(
         title="Settings that differ",
         columns=(Column(name="setting"), *(Column(name=name) for name in names)),
-        rows=rows,
+        rows=tuple(rows),
     )
 
 
@@ -209,10 +223,6 @@ def _notes(runs: Sequence[ComparedRun], names: Sequence[str]) -> list[str]:
     if without:
         notes.append(f"No record of training for {', '.join(without)}: no learning curve.")
     return notes
-
-
-def _plain(text: str | None) -> str | None:
-    return None if text is None else text.strip('"')
 
 
 def _scaled(value: float | None, unit: float) -> float | None:

@@ -18,6 +18,7 @@ from deepwire.evaluation.texts import Text
 
 METRICS = ("bleu", "chrf")
 _SIGNIFICANT = 0.05
+_OWN_PROCESSOR = 0.7
 
 
 @dataclass(frozen=True)
@@ -27,20 +28,35 @@ class Translation:
     Attributes:
         text: Its lines.
         seconds: Wall time of translation, loading not counted.
+        busy: Processor time of that, in seconds, over all threads; the wall time where a GPU did the work.
         words: White-space words that came out.
     """
 
     text: Text
     seconds: float
+    busy: float
     words: int
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where models translate, and into what.
+
+    Attributes:
+        device, precision: As in ``deepwire translate``.
+        to: The target language for models of several directions.
+    """
+
+    device: str = "auto"
+    precision: str = "auto"
+    to: str | None = None
 
 
 def translate_all(
     models: Sequence[str],
     names: Sequence[str],
     pairs: Pairs,
-    device: str,
-    precision: str,
+    where: Where,
     tell: Callable[[str], None],
 ) -> list[Translation]:
     """Translate the test set with each model, one after the other.
@@ -50,12 +66,15 @@ def translate_all(
     """
     found = []
     for model, name in zip(models, names, strict=True):
-        translator = load(model, device, precision, warn=tell)
-        begun = time.perf_counter()
-        lines = translator.translate(pairs.source.lines)
-        seconds = time.perf_counter() - begun
+        translator = load(model, where.device, where.precision, warn=tell)
+        to = where.to if translator.languages else None
+        begun, before = time.perf_counter(), time.process_time()
+        lines = translator.translate(pairs.source.lines, to=to)
+        seconds, busy = time.perf_counter() - begun, time.process_time() - before
+        busy = busy if translator.device.type == "cpu" else seconds
         tell(f"{name}: {len(lines):,} lines in {seconds:.1f} s")
-        found.append(Translation(Text(name, lines), seconds, sum(len(line.split()) for line in lines)))
+        words = sum(len(line.split()) for line in lines)
+        found.append(Translation(Text(name, lines), seconds, busy, words))
     return found
 
 
@@ -107,6 +126,16 @@ def verdicts(report: Report) -> Iterator[str]:
             sure = "" if test.p_value < _SIGNIFICANT else "not significantly "
             difference = f"{test.difference:+.2f}, p {test.p_value:.4f}"
             yield f"{system.name} is {sure}{way} {first} in {test.metric}: {difference}."
+
+
+def waiting(translations: Sequence[Translation]) -> Iterator[str]:
+    """A note if the processor was shared, so that speeds say little."""
+    share = min(one.busy / max(one.seconds, 1e-9) for one in translations)
+    if share < _OWN_PROCESSOR:
+        yield (
+            f"While translating, this process had as little as {share:.0%} of a processor: others were at "
+            "work, and speeds of translation say little."
+        )
 
 
 def example_table(translations: Sequence[Translation], pairs: Pairs, count: int) -> Table:

@@ -19,6 +19,10 @@ from deepwire.cli.analyses.options import (
 )
 from deepwire.cli.decoding_options import Device, Precision
 
+DirectionName = Annotated[
+    str | None,
+    typer.Option("--direction", metavar="en-de", help="For runs of several directions: which one."),
+]
 Paired = Annotated[
     str, typer.Option(help="Test of the differences to the first: bootstrap or randomization.")
 ]
@@ -37,6 +41,7 @@ def compare(
     source: Source = None,
     reference: Reference = None,
     sentences: Sentences = None,
+    direction: DirectionName = None,
     paired: Paired = "bootstrap",
     samples: Samples = None,
     seed: Seed = 12345,
@@ -54,8 +59,8 @@ def compare(
     deepwire analyze compare runs/a runs/b runs/c@avg5 --html compare.html
     """
     from deepwire.analysis.compare import ComparisonRequest, compare_runs
-    from deepwire.cli.line_by_line import warn
     from deepwire.evaluation.comparison import PairedTest
+    from deepwire.evaluation.multilingual.direction import parse_direction
 
     outputs = Outputs(as_json, html, plots, output)
     request = ComparisonRequest(
@@ -63,10 +68,17 @@ def compare(
         source=source,
         reference=reference,
         sentences=sentences,
+        direction=parse_direction(direction) if direction else None,
         paired=PairedTest(paired, 0, samples, seed),
         examples=examples,
         translate=not no_translation,
         device=device,
         precision=precision,
     )
-    outputs.write([compare_runs(request, warn)])
+    outputs.write([compare_runs(request, _say)])
+
+
+def _say(line: str) -> None:
+    import sys
+
+    print(line, file=sys.stderr)
