@@ -9,6 +9,8 @@ import math
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -77,46 +79,70 @@ def rows(record: dict[str, object], analysis: str, table: int = 0) -> list[list[
     return finding["tables"][table]["rows"]
 
 
-def test_a_plan_is_carried_out_once_with_its_failures_shown(
-    plan: Path, tmp_path: Path, capsys, monkeypatch
-) -> None:
-    monkeypatch.setattr(conduct, "train_run", in_this_process)
-    folder = tmp_path / "results"
-    page = tmp_path / "page.md"
-    command = ["results", str(plan), "--folder", str(folder), "--markdown", str(page), "--quiet"]
-    assert main(command) == 0
-    said = capsys.readouterr().err
-    assert "broken seed 1: FAILED with exit code 5" in said
+@dataclass(frozen=True)
+class Done:
+    """The plan, carried out."""
 
-    record = json.loads((folder / "results.json").read_text())
+    folder: Path
+    markdown: Path
+    command: list[str]
+    said: str
+
+
+@pytest.fixture(scope="module")
+def done(plan: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    top = tmp_path_factory.mktemp("carried-out")
+    folder, page = top / "results", top / "page.md"
+    command = ["results", str(plan), "--folder", str(folder), "--markdown", str(page), "--quiet"]
+    said = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said):
+        patch.setattr(conduct, "train_run", in_this_process)
+        assert main(command) == 0
+    return Done(folder, page, command, said.getvalue())
+
+
+def test_what_was_measured_is_shown_and_so_is_what_failed(done: Done, plan: Path) -> None:
+    assert "broken seed 1: FAILED with exit code 5" in done.said
+    record = json.loads((done.folder / "results.json").read_text())
     assert {one["system"] for one in record["runs"]} == {"lstm", "plain"}
     assert [one["run"] for one in record["failed"]] == ["de-en.broken.1"]
-    findings = json.loads((folder / "findings.json").read_text())
+    findings = json.loads((done.folder / "findings.json").read_text())
     league = rows(findings, "league-de-en")
     assert {row[1] for row in league} == {"lstm (baseline)", "plain"}
     assert [row[2] for row in league] == sorted((row[2] for row in league), reverse=True)
     reference = (plan.parent / "test.en").read_text().splitlines()
     for one in record["runs"]:
-        lines = (folder / "translations" / f"de-en.{one['system']}.1.txt").read_text().splitlines()
+        lines = (done.folder / "translations" / f"de-en.{one['system']}.1.txt").read_text().splitlines()
         assert one["bleu"] == pytest.approx(corpus_score("bleu", lines, reference).value)
         assert one["updates"] == 4
     outcomes = {row[0]: row[7] for row in rows(findings, "claims", 1)}
     assert outcomes["lstm above broken (BLEU)"] == "broken failed"
     assert outcomes["lstm above unknown (BLEU)"] == "unknown not measured"
-    text = page.read_text()
-    assert "de-en.broken.1" in text
-    assert (folder / "results.html").read_text().count("<h2") == 3
+    assert "de-en.broken.1" in done.markdown.read_text()
 
-    def never(run: object) -> Failure | None:
-        raise AssertionError(f"{run} was trained again")
+
+def test_what_is_done_is_not_done_again(done: Done, plan: Path, capsys, monkeypatch) -> None:
+    def never(run: RunPlan) -> Failure | None:
+        raise AssertionError(f"{run.name} was trained again")
 
     monkeypatch.setattr(conduct, "train_run", never)
-    assert main(command) == 0
+    text = done.markdown.read_text()
+    assert main(done.command) == 0
     assert "broken seed 1: failed before" in capsys.readouterr().err
-    assert page.read_text().count("\n") == text.count("\n")
+    assert done.markdown.read_text().count("\n") == text.count("\n")
+    with pytest.raises(AssertionError, match=r"broken\.1 was trained again"):
+        Conductor(load_plan(plan, done.folder), done.folder, print).carry_out(retry=True)
     # Other settings are another run.
-    with pytest.raises(AssertionError, match="trained again"):
-        Conductor(load_plan(plan, folder, ["rounds=1", "seeds=[2]"]), folder, print).carry_out(["plain"])
+    other = load_plan(plan, done.folder, ["seeds=[2]"])
+    with pytest.raises(AssertionError, match=r"plain\.2 was trained again"):
+        Conductor(other, done.folder, print).carry_out(["plain"])
+
+
+def test_a_browser_opens_the_page(done: Done, open_in_browser: Callable[[Path], str]) -> None:
+    pytest.importorskip("matplotlib")
+    page = open_in_browser(done.folder / "results.html")
+    assert page.count("<h2") == 3
+    assert "lstm (baseline)" in page
 
 
 def test_a_signal_stops_it_and_the_same_command_goes_on(plan: Path, tmp_path: Path) -> None:

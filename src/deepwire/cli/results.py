@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ import typer
 if TYPE_CHECKING:
     from deepwire.results.conduct import Conductor
 
+_SHARE = 20
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN.yaml", help="Systems, directions and seeds.")]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the plan, such as seeds=[1].")
@@ -65,22 +67,37 @@ def results(
             )
     html = _can_plot()
     conductor = Conductor(loaded, folder, _tell)
+    ended: Stopped | None = None
     if not report_only:
+        pages = _Pages(conductor, html=html)
         try:
-            conductor.carry_out(only or (), retry=retry, after=lambda: _write(conductor, html=html))
+            conductor.carry_out(only or (), retry=retry, after=pages.keep_up)
         except Stopped as stopped:
-            _tell(f"stopped by {stopped.number.name}; the same command goes on from here")
-            raise typer.Exit(128 + stopped.number) from None
+            ended = stopped
     findings = write_pages(conductor, markdown, html=html)
+    if ended is not None:
+        _tell(f"stopped by {ended.number.name}; the same command goes on from here")
+        raise typer.Exit(128 + ended.number)
     if not quiet:
         sys.stdout.write(as_text(findings))
     _tell(f"written: {folder / 'results.html' if html else folder / 'results.md'}")
 
 
-def _write(conductor: Conductor, *, html: bool) -> None:
-    from deepwire.results.pages import write_pages
+class _Pages:
+    """Keeps the pages up to date while runs go on, in at most a twentieth of the time."""
 
-    write_pages(conductor, html=html)
+    def __init__(self, conductor: Conductor, *, html: bool) -> None:
+        self._conductor, self._html, self._due = conductor, html, 0.0
+
+    def keep_up(self) -> None:
+        """Write the pages, unless that was done not long ago."""
+        from deepwire.results.pages import write_pages
+
+        begun = time.monotonic()
+        if begun >= self._due:
+            write_pages(self._conductor, html=self._html)
+            ended = time.monotonic()
+            self._due = ended + _SHARE * (ended - begun)
 
 
 def _can_plot() -> bool:
