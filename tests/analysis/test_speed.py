@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -92,10 +93,11 @@ def test_memory_is_what_the_work_takes_at_its_peak() -> None:
     assert again < 30 << 20
 
 
-def test_command_on_a_recipe_and_a_run(run: str, capsys) -> None:
-    axes = ["--batch", "1,2", "--beam", "1,2", "--length", "3", "--depth", "1"]
+def test_command_on_a_run_file_and_a_run(run: str, corpus: Path, capsys) -> None:
+    file = str(corpus / "small.yaml")
+    axes = ["--batch", "2", "--beam", "1,2", "--length", "3", "--depth", "2"]
     options = ["--base", "2,2,4", "--rounds", "1", "--device", "cpu", "--json"]
-    assert main(["analyze", "speed", run, "multi30k/aan-tiny", *axes, *options]) == 0
+    assert main(["analyze", "speed", run, file, *axes, *options]) == 0
     found = json.loads(capsys.readouterr().out)["findings"][0]
     titles = {table["title"]: table["rows"] for table in found["tables"]}
     assert list(titles) == [
@@ -109,9 +111,9 @@ def test_command_on_a_recipe_and_a_run(run: str, capsys) -> None:
     ]
     assert [row[:2] for row in titles["Decoding against beam"]] == [
         [run, 1],
-        ["multi30k/aan-tiny", 1],
+        [file, 1],
         [run, 2],
-        ["multi30k/aan-tiny", 2],
+        [file, 2],
     ]
     assert len(found["provenance"]["models"]) == 1
 

@@ -94,24 +94,28 @@ def cut(lengths: Sequence[int], bounds: Sequence[int]) -> list[Bucket]:
 
 
 def length_scores(
-    scorer: Scorer, buckets: Sequence[Bucket], rounds: int, tell: Callable[[str], None]
-) -> list[LengthScore]:
-    """Translate each bucket by itself `rounds` times, and score it.
+    scorers: Sequence[Scorer], buckets: Sequence[Bucket], rounds: int, tell: Callable[[str], None]
+) -> list[list[LengthScore]]:
+    """Each model on each bucket, translated by itself `rounds` times.
 
-    Rounds go over all buckets in turn, so that a busy moment of the machine does not hit one bucket alone.
+    Rounds go over models and buckets in turn, so that a busy moment of the machine does not hit one alone.
     """
-    sources, references = scorer.pairs.source.lines, scorer.pairs.reference.lines
-    scorer.translate(scorer.model, sources[:WARM_UP])
-    seconds = [float("inf")] * len(buckets)
-    outputs: list[list[str]] = [[] for _ in buckets]
+    sources, references = scorers[0].pairs.source.lines, scorers[0].pairs.reference.lines
+    seconds = [[float("inf")] * len(buckets) for _ in scorers]
+    outputs: list[list[list[str]]] = [[[] for _ in buckets] for _ in scorers]
+    for scorer in scorers:
+        scorer.translate(scorer.model, sources[:WARM_UP])
     for number in range(rounds):
-        for place, bucket in enumerate(buckets):
-            done = scorer.translate(scorer.model, [sources[row] for row in bucket.rows])
-            seconds[place], outputs[place] = min(seconds[place], done.seconds), done.lines
-        tell(f"{scorer.name}: round {number + 1} of {rounds}")
+        for one, scorer in enumerate(scorers):
+            for place, bucket in enumerate(buckets):
+                done = scorer.translate(scorer.model, [sources[row] for row in bucket.rows])
+                seconds[one][place] = min(seconds[one][place], done.seconds)
+                outputs[one][place] = done.lines
+            tell(f"{scorer.name}: round {number + 1} of {rounds}")
+    answers = [[references[row] for row in bucket.rows] for bucket in buckets]
     return [
-        _score(bucket, lines, [references[row] for row in bucket.rows], took)
-        for bucket, lines, took in zip(buckets, outputs, seconds, strict=True)
+        [_score(*each) for each in zip(buckets, lines, answers, took, strict=True)]
+        for lines, took in zip(outputs, seconds, strict=True)
     ]
 
 

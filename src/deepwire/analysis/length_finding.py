@@ -22,14 +22,15 @@ def finding(
         rounds: How often each bucket is translated; the fastest counts.
         tell: Hears how far it is.
     """
-    found = [(scorer.name, length_scores(scorer, buckets, rounds, tell)) for scorer in scorers]
+    names = [scorer.name for scorer in scorers]
+    found = list(zip(names, length_scores(scorers, buckets, rounds, tell), strict=True))
     return Finding(
         analysis="length",
         title="BLEU and decoding speed by length of the source",
         measured=(
             "The text is cut by the number of source words, and each part translated and scored alone. "
             f"Speed is that of the fastest of {rounds} translations of a part, after {WARM_UP} sentences to "
-            "warm up and without loading the model; the parts of a model take turns. Ranges of BLEU "
+            "warm up and without loading the model; models and parts take turns. Ranges of BLEU "
             f"hold 95 % of {SAMPLES} bootstrap resamples of the part."
         ),
         tables=(_buckets_table(buckets), _scores_table(found)),
