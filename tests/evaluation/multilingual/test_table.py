@@ -12,7 +12,7 @@ from deepwire.evaluation.base import Score
 from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.metrics import corpus_score
 from deepwire.evaluation.multilingual.groups import Group, parse_group, resource_groups
-from deepwire.evaluation.multilingual.table import About, Average, Row, Table, TableSettings
+from deepwire.evaluation.multilingual.table import About, Average, Row, Table, TableSettings, samples_for
 from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
 from deepwire.evaluation.significance import Comparison
 from deepwire.evaluation.texts import Text
@@ -95,6 +95,13 @@ def test_significance_is_counted_by_sign_and_corrected_for_the_number_of_directi
         "all", (row("en-de", 21, 20, 0.02), row("en-fr", 21, 20, 0.03), row("en-cs", 21, 20, 0.04))
     )
     assert (stricter.significant(1), stricter.corrected(1)) == (3, 0)
+
+
+def test_a_correction_that_nothing_could_pass_is_not_made():
+    # The smallest p-value of 1000 samples is 1 / 1001; 0.05 / 51 is below it.
+    assert Average("all", tuple(row("en-de", 21, 20, 0.0009) for _ in range(50))).correctable
+    assert not Average("all", tuple(row("en-de", 21, 20, 0.0009) for _ in range(51))).correctable
+    assert samples_for(50) == 1000
 
 
 def test_the_test_runs_for_every_metric_of_every_direction(translated):

@@ -10,7 +10,8 @@ from deepwire.evaluation.multilingual.table import SIGNIFICANT, Block, Direction
 
 _WIDTH, _LEFT, _RIGHT = 900, 110, 130
 _BAR, _GAP = 13, 10
-_TOP, _BOTTOM = 34, 48
+_TOP, _BOTTOM = 50, 48
+_SCREEN = 500
 _TICKS = 6
 
 
@@ -52,10 +53,12 @@ def _tick(most: float) -> float:
 
 def _axis(report: DirectionsReport, height: int, tick: float, most: float, scale: float) -> Iterator[str]:
     bottom = height - _BOTTOM
+    tall = bottom - _TOP > _SCREEN  # the numbers below are out of sight from above
     for number in range(round(most / tick) + 1):
         x = _LEFT + number * tick * scale
         yield f'<path d="M{x:.1f} {_TOP - 4}V{bottom}" stroke="#ccc"/>'
-        yield f'<text x="{x:.1f}" y="{bottom + 16}" text-anchor="middle">{number * tick:g}</text>'
+        for y in (bottom + 16, *([_TOP - 8] if tall else [])):
+            yield f'<text x="{x:.1f}" y="{y}" text-anchor="middle">{number * tick:g}</text>'
     middle = _LEFT + (_WIDTH - _LEFT - _RIGHT) / 2
     yield f'<text x="{middle}" y="{bottom + 36}" text-anchor="middle">{escape(report.metrics[0])} [%]</text>'
     yield f'<path d="M{_LEFT} {_TOP - 4}V{bottom}H{_WIDTH - _RIGHT}" fill="none" stroke="#1a1a1a"/>'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
 
@@ -17,8 +17,9 @@ from deepwire.evaluation.multilingual.identification import LanguageIdentifier, 
 from deepwire.evaluation.multilingual.sets import texts_at, texts_of_run
 from deepwire.evaluation.multilingual.stored import StoredTranslations, fingerprint, store_in
 from deepwire.evaluation.multilingual.systems import open_system
-from deepwire.evaluation.multilingual.table import About, DirectionsReport, Table, TableSettings
+from deepwire.evaluation.multilingual.table import About, DirectionsReport, Table, TableSettings, samples_for
 from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
+from deepwire.evaluation.significance import DEFAULT_SAMPLES
 from deepwire.evaluation.texts import Text
 
 Say = Callable[[str], None]
@@ -151,6 +152,9 @@ class _Evaluation:
         paired = request.paired if self.baseline else None
         if paired is not None:
             paired.check(2)
+            if paired.samples is None:  # with the usual number no p-value may pass Holm's correction
+                usual = DEFAULT_SAMPLES[paired.test]
+                paired = replace(paired, samples=max(usual, 2 * samples_for(len(self.directions))))
         by_size = resource_groups(self.pairs, request.centre, high=request.high, low=request.low)
         groups = [*request.groups, *by_size]
         return Table(TableSettings(self.metrics.of, request.centre, groups, paired))

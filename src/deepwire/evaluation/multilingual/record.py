@@ -44,8 +44,8 @@ def _average(average: Average) -> JsonValue:
             "win_ratio": average.win_ratio,
             "significantly_better": average.significant(1),
             "significantly_worse": average.significant(-1),
-            "better_after_holm": average.corrected(1),
-            "worse_after_holm": average.corrected(-1),
+            "better_after_holm": average.corrected(1) if average.correctable else None,
+            "worse_after_holm": average.corrected(-1) if average.correctable else None,
         }
     return record
 

@@ -101,8 +101,14 @@ class Average:
             row.p_value is not None and row.p_value < SIGNIFICANT and sign * row.gain > 0 for row in self.rows
         )
 
+    @property
+    def correctable(self) -> bool:
+        """Whether the test had so many samples that a p-value can pass Holm's correction."""
+        tests = [row.comparisons[0] for row in self.rows if row.comparisons]
+        return all(samples_for(len(tests)) <= test.samples for test in tests)
+
     def corrected(self, sign: int) -> int:
-        """The same after Holm's correction for the number of directions of this average."""
+        """Those of ``significant`` that Holm's correction for the number of directions leaves."""
         tested = sorted(
             (row for row in self.rows if row.p_value is not None), key=lambda row: row.p_value or 0
         )
@@ -112,6 +118,11 @@ class Average:
                 break
             found += sign * row.gain > 0
         return found
+
+
+def samples_for(directions: int) -> int:
+    """The fewest samples with which a p-value, 1 / (samples + 1) at least, can pass Holm's correction."""
+    return int(directions / SIGNIFICANT)
 
 
 @dataclass(frozen=True)

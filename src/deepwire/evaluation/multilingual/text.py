@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from deepwire.evaluation.multilingual.table import SIGNIFICANT, Average, Block, DirectionsReport, Row
+from deepwire.evaluation.multilingual.table import (
+    SIGNIFICANT,
+    Average,
+    Block,
+    DirectionsReport,
+    Row,
+    samples_for,
+)
 from deepwire.evaluation.report import aligned, title_of_test
 
 
@@ -106,9 +113,15 @@ def verdict(average: Average, *, tested: bool) -> str:
         return text
     return (
         f"{text}; with p < {SIGNIFICANT} better in {average.significant(1)}, "
-        f"worse in {average.significant(-1)}; "
-        f"after Holm's correction {average.corrected(1)} and {average.corrected(-1)}"
+        f"worse in {average.significant(-1)}; {holm(average)}"
     )
+
+
+def holm(average: Average) -> str:
+    """What Holm's correction leaves of the significant differences."""
+    if not average.correctable:
+        return f"Holm's correction needs --samples {samples_for(len(average.rows))} or more"
+    return f"after Holm's correction {average.corrected(1)} and {average.corrected(-1)}"
 
 
 def signature_lines(report: DirectionsReport) -> Iterator[str]:
