@@ -209,7 +209,7 @@ class UpdateStream:
                 self._drawn(side, words[number], lines, (epoch, number, first))
                 for number, side in enumerate(sides)
             ]
-        lengths = [one.lengths for one in drawn] or [side.take_lengths(lines) for side in sides]
+        lengths = [one.lengths for one in drawn] or _lengths(sides, lines)
         # Not numpy's generators: their streams may change from one release to the next.
         ties = Permutation(len(lines), mix(self._seed, epoch, window, 0)).all()
         sources = lengths[0].astype(np.int64) + 1 + self._framing.before_source
@@ -226,6 +226,7 @@ class UpdateStream:
         places = np.arange(len(lines))
         if not drawn:
             rows = np.concatenate([places[:0], *(rows for update in own for rows in update)])
+            rows = rows[np.argsort(lines[rows])]
             places[rows] = np.arange(len(rows))
             drawn = [side.take(lines[rows]) for side in sides]
         source, target = drawn
@@ -244,7 +245,7 @@ class UpdateStream:
         """Random segmentations of some lines. A line that comes twice in an epoch gets two."""
         epoch, number, first = where
         rows: list[Sequence[int]] = [()] * len(lines)
-        for done, place in enumerate(np.argsort(lines, kind="stable").tolist(), 1):
+        for done, place in enumerate(np.argsort(lines).tolist(), 1):
             line = int(lines[place])
             seed = mix(self._seed, epoch, number, first + place)
             tokens = vocabulary.sample(side.text(line), seed, self._settings.sampling)
@@ -254,6 +255,13 @@ class UpdateStream:
                 side.release()
         side.release()
         return Sentences.of(rows)
+
+
+def _lengths(sides: Sequence[StoreSide], lines: Indices) -> list[Integers]:
+    """Of each side the lengths of some lines, read in the order of the store."""
+    order, back = np.argsort(lines), np.empty(len(lines), np.int64)
+    back[order] = np.arange(len(lines))
+    return [side.take_lengths(lines[order])[back] for side in sides]
 
 
 def validation_batches(

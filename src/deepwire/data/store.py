@@ -30,7 +30,7 @@ _FILES = ("tokens", "lengths", "offsets", "text", "text_offsets")
 _SMALL = 1 << 16
 """Vocabularies up to this size fit 16-bit numbers."""
 DIRECTIONS = ("pair", "directions")
-_AT_ONCE, _LENGTHS_AT_ONCE = 512, 8192
+_AT_ONCE, _LENGTHS_AT_ONCE = 2048, 16384
 """Sentences that are copied between two times of giving pages back."""
 _REBUILD = "delete the folder: the next run prepares it again"
 
@@ -205,33 +205,29 @@ class StoreSide(Sentences):
     """Tokens of the longest sentence."""
 
     def take_lengths(self, lines: Integers) -> Integers:
-        """Copy the lengths of some sentences, read as `take` does."""
-        order = np.argsort(lines, kind="stable")
+        """Copy the lengths of some sentences; see `take`."""
         lengths = np.empty(len(lines), self.lengths.dtype)
         for first in range(0, len(lines), _LENGTHS_AT_ONCE):
-            rows = order[first : first + _LENGTHS_AT_ONCE]
-            lengths[rows] = self.lengths[lines[rows]]
+            stretch = slice(first, first + _LENGTHS_AT_ONCE)
+            lengths[stretch] = self.lengths[lines[stretch]]
             self.release()
         return lengths
 
     def take(self, lines: Integers) -> Sentences:
         """Copy some sentences into memory: number i of the result is sentence `lines[i]`.
 
-        The files are read in their own order, which disks like, and what was mapped of them is given back on
-        the way: so what is resident does not grow with the store.
+        What was mapped of the files is given back on the way, so what is resident does not grow with the
+        store. Ascending lines are read fastest: the files are gone through once.
         """
-        order = np.argsort(lines, kind="stable")
-        copied = [self.tokens[:0]]
-        lengths = np.empty(len(lines), self.lengths.dtype)
+        tokens, lengths = [self.tokens[:0]], [self.lengths[:0]]
         for first in range(0, len(lines), _AT_ONCE):
-            rows = order[first : first + _AT_ONCE]
-            tokens, lengths[rows] = self.gather(lines[rows])
-            copied.append(tokens.astype(self.tokens.dtype))
+            found, sizes = self.gather(lines[first : first + _AT_ONCE])
+            tokens.append(found.astype(self.tokens.dtype))
+            lengths.append(sizes.astype(self.lengths.dtype))
             self.release()
-        offsets = np.empty(len(lines), np.int64)
-        ends = np.cumsum(lengths[order], dtype=np.int64)
-        offsets[order] = ends - lengths[order]
-        return Sentences(np.concatenate(copied), lengths, offsets)
+        joined = np.concatenate(lengths)
+        offsets = np.cumsum(joined, dtype=np.int64) - joined
+        return Sentences(np.concatenate(tokens), joined, offsets)
 
     def release(self) -> None:
         """Give back the pages that were read; they stay in the system's cache as long as it has room."""
