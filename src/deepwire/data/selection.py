@@ -73,7 +73,9 @@ class Selection:
 
     def add(self, pair: Pair, reason: str | None) -> None:
         """Count a pair that was kept (`reason` is None) or dropped."""
-        self._of(pair.corpus).add(pair._replace(corpus=self._places[pair.corpus]), reason)
+        place = self._places[pair.corpus]
+        own = pair if place == pair.corpus else pair._replace(corpus=place)
+        self._of(pair.corpus).add(own, reason)
 
     def add_seen(self, pair: Pair) -> None:
         """Count a pair that is also in the training text."""
