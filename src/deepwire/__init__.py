@@ -22,17 +22,23 @@ __all__ = ["__version__", "build", "load"]
 
 
 def build(
-    config: ModelConfig | Mapping[str, object] | str | PathLike[str], vocabulary_size: int | tuple[int, int]
+    config: ModelConfig | Mapping[str, object] | str | PathLike[str],
+    vocabulary_size: int | tuple[int, int],
+    *,
+    languages: int = 0,
 ) -> TranslationModel:
     """An untrained model, initialised as its configuration says.
 
     Args:
         config: The model section: an object, a mapping with the keys of a run file's ``model``, or the name
             of a recipe or run file whose model section to take.
-        vocabulary_size: Entries of the vocabulary, or of the source and the target vocabulary.
+        vocabulary_size: Entries of the vocabulary, or of the source and the target vocabulary, tags of
+            languages included.
+        languages: How many languages there are, for models with parameters of each; default: those that the
+            run file lists.
 
     Raises:
-        UsageError: If the run file or recipe is wrong.
+        UsageError: If the run file or recipe is wrong, or the number of languages is needed and not known.
         pydantic.ValidationError: If the mapping is wrong.
     """
     from deepwire.model.build import build_model
@@ -40,11 +46,13 @@ def build(
     from deepwire.runfile import load_run_file
 
     if isinstance(config, str | PathLike):
-        config = load_run_file(str(config)).config.model
+        run = load_run_file(str(config)).config
+        config, listed = run.model, run.data.languages
+        languages = languages or (0 if listed is None else len(listed.names))
     elif not isinstance(config, ModelConfig):
         config = ModelConfig.model_validate(config)
     source, target = (vocabulary_size,) * 2 if isinstance(vocabulary_size, int) else vocabulary_size
-    return build_model(config, source, target)
+    return build_model(config, source, target, languages=languages)
 
 
 def __getattr__(name: str) -> object:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import deepwire
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.vocabulary import BOS, EOS, PAD
 from deepwire.decoding.config import DecodingConfig
@@ -20,6 +21,13 @@ from deepwire.errors import DataError, UsageError
 
 PIECES = 12
 DIRECTIONS = tuple(map(Direction.parse, ["en-de", "de-en", "en-fr", "fr-en"]))
+SMALL = {
+    "d_model": 16,
+    "heads": 2,
+    "feed_forward": 16,
+    "encoder": {"layers": 1},
+    "decoder": {"layers": 1},
+}
 INDEX = {"de": 0, "en": 1, "fr": 2}
 TEXTS = ["abc", "hgfe", "", "aa", "cdefgh", "b", "bcd"]
 INTO = ["fr", "de", "de", "en", "fr", "fr", "en"]
@@ -228,3 +236,19 @@ def test_with_one_direction_the_fields_of_json_lines_mean_nothing(tmp_path: Path
     (answer,) = tool.translations(json_requests(path, print))
     assert answer.text == tool.translate(["ab"])[0]
     assert json.loads(as_json(answer))["to"] == json.loads(to)
+
+
+def test_an_untrained_model_of_several_languages_from_python(tmp_path: Path):
+    model = deepwire.build({**SMALL, "languages": {"norm": True}}, 30, languages=3)
+    assert model.languages == 3
+    (tmp_path / "run.yaml").write_text(
+        json.dumps(
+            {
+                "data": {"directions": ["en-de", "en-fr"], "train": "t"},
+                "model": {**SMALL, "languages": {"norm": True}},
+            }
+        )
+    )
+    assert deepwire.build(tmp_path / "run.yaml", 30).languages == 3
+    with pytest.raises(UsageError, match="no languages are named"):
+        deepwire.build({**SMALL, "languages": {"norm": True}}, 30)
