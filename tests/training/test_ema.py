@@ -80,29 +80,29 @@ def test_decay_zero_and_one_are_refused() -> None:
 def test_training_is_the_same_with_and_without_averages(
     make_job: JobMaker, read_records: ReadRecords, model: str
 ) -> None:
-    plain = make_job("plain", max_updates=40)
+    plain = make_job("plain", max_updates=20)
     start(plain, quiet=True)
-    job = make_job("averaged", max_updates=40, ema={"decay": 0.9, "model": model})
+    job = make_job("averaged", max_updates=20, ema={"decay": 0.9, "model": model})
     start(job, quiet=True)
     assert read_records(job.run, "train") == read_records(plain.run, "train")
-    weights = load_file(plain.run.checkpoint_path(40) / "model.safetensors")
-    shown = load_file(job.run.checkpoint_path(40) / "model.safetensors")
-    beside = load_file(job.run.checkpoint_path(40) / "optimizer.safetensors")
+    weights = load_file(plain.run.checkpoint_path(20) / "model.safetensors")
+    shown = load_file(job.run.checkpoint_path(20) / "model.safetensors")
+    beside = load_file(job.run.checkpoint_path(20) / "optimizer.safetensors")
     other = "weights" if model == "average" else "average"
     kept = {name.partition(".")[2]: one for name, one in beside.items() if name.startswith(f"{other}.")}
     raw, mean = (kept, shown) if model == "average" else (shown, kept)
     assert all(torch.equal(raw[name], weights[name]) for name in weights)
     assert not any(torch.equal(mean[name], weights[name]) for name in weights)
-    record = json.loads((job.run.checkpoint_path(40) / "config.json").read_text())
+    record = json.loads((job.run.checkpoint_path(20) / "config.json").read_text())
     assert record["metadata"]["ema"]["model"] == model
     same = read_records(job.run, "valid") == read_records(plain.run, "valid")
     assert same == (model == "weights")
 
 
 def test_validation_scores_what_the_checkpoint_holds(make_job: JobMaker, read_records: ReadRecords) -> None:
-    job = make_job(max_updates=40, ema={"decay": 0.9})
+    job = make_job(max_updates=20, ema={"decay": 0.9})
     start(job, quiet=True)
-    loaded = load_model(job.run.checkpoint_path(40))
+    loaded = load_model(job.run.checkpoint_path(20))
     validator = Validator(
         job.prepared.valid,
         job.config.validation,
@@ -114,7 +114,7 @@ def test_validation_scores_what_the_checkpoint_holds(make_job: JobMaker, read_re
         processes=Processes(),
     )
     numerics = Numerics.choose("fp32", torch.device("cpu"))
-    found = validator.run(loaded.model, numerics, 40, lambda: False)
+    found = validator.run(loaded.model, numerics, 20, lambda: False)
     assert found is not None
     assert found.scores["loss"] == pytest.approx(read_records(job.run, "valid")[-1]["loss"], rel=1e-6)
 
@@ -124,15 +124,15 @@ def test_a_continued_run_is_the_uninterrupted_one(
     make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest, model: str
 ) -> None:
     settings: dict[str, object] = {
-        "ema": {"decay": 0.9, "start": 10, "model": model},
-        "checkpoint": {"every": 20},
+        "ema": {"decay": 0.9, "start": 7, "model": model},
+        "validation": {"every": 10},
     }
-    straight = make_job("straight", **settings)
+    straight = make_job("straight", max_updates=30, **settings)
     start(straight, quiet=True)
-    for limit in (20, 40, 60):
+    for limit in (10, 20, 30):
         halved = make_job("halved", max_updates=limit, **settings)
         start(halved, quiet=True)
-    assert weights_digest(halved.run, 60) == weights_digest(straight.run, 60)
+    assert weights_digest(halved.run, 30) == weights_digest(straight.run, 30)
     assert read_records(halved.run) == read_records(straight.run)
 
 

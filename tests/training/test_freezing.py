@@ -76,15 +76,15 @@ def test_frozen_parameters_stay_and_have_no_moments(make_job: JobMaker) -> None:
 
 
 def test_a_frozen_run_goes_on_exactly(make_job: JobMaker, weights_digest: Digest) -> None:
-    settings: dict[str, object] = {"freeze": "decoder.*", "checkpoint": {"every": 20}}
-    straight = make_job("straight", max_updates=40, **settings)
+    settings: dict[str, object] = {"freeze": "decoder.*", "validation": {"every": 10}}
+    straight = make_job("straight", max_updates=20, **settings)
     start(straight, quiet=True)
-    start(make_job("halved", max_updates=20, **settings), quiet=True)
-    halved = make_job("halved", max_updates=40, **settings)
+    start(make_job("halved", max_updates=10, **settings), quiet=True)
+    halved = make_job("halved", max_updates=20, **settings)
     start(halved, quiet=True)
-    assert weights_digest(halved.run, 40) == weights_digest(straight.run, 40)
+    assert weights_digest(halved.run, 20) == weights_digest(straight.run, 20)
     with pytest.raises(UsageError, match=r"training\.freeze"):
-        start(make_job("halved", max_updates=60, freeze=["encoder.*"]), quiet=True)
+        start(make_job("halved", max_updates=30, freeze=["encoder.*"]), quiet=True)
 
 
 @pytest.mark.parametrize("mixer", ["self_attention", "mhplstm", "atr", "gru", "average_attention"])

@@ -52,7 +52,7 @@ def test_two_passes_of_one_batch_differ_by_their_dropout() -> None:
     divergence = 0.5 * ((first.exp() - second.exp()) * (first - second)).sum()
     at_target = log_probs.gather(2, target.flatten().expand(2, -1).unsqueeze(2)).sum()
     smoothed = -(0.9 * at_target + 0.1 / 12 * log_probs.sum())
-    assert float(divergence) > 0.1
+    assert float(divergence.detach()) > 0.1
     torch.testing.assert_close(sums.divergence, divergence.detach())
     torch.testing.assert_close(sums.smoothed, (smoothed + 4.0 * divergence) / 2)
     torch.testing.assert_close(sums.nll, -at_target.detach() / 2)
@@ -61,22 +61,25 @@ def test_two_passes_of_one_batch_differ_by_their_dropout() -> None:
 def test_its_numbers_are_logged_and_a_run_goes_on_exactly(
     make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest
 ) -> None:
-    settings: dict[str, object] = {"r_drop": 3.0, "checkpoint": {"every": 3}, "log_every": 5}
-    straight = make_job("straight", max_updates=40, **settings)
+    settings: dict[str, object] = {"r_drop": 3.0, "validation": {"every": 10}}
+    straight = make_job("straight", max_updates=20, **settings)
     start(straight, quiet=True)
     train = read_records(straight.run, "train")
     assert all(record["r_drop"] > 0 for record in train)
     assert all(record["loss"] > record["nll"] for record in train[:2])
     assert " kl 0." in straight.run.log.read_text()
-    start(make_job("halved", max_updates=20, **settings), quiet=True)
-    halved = make_job("halved", max_updates=40, **settings)
+    start(make_job("halved", max_updates=10, **settings), quiet=True)
+    halved = make_job("halved", max_updates=20, **settings)
     start(halved, quiet=True)
     assert read_records(halved.run) == read_records(straight.run)
-    assert weights_digest(halved.run, 40) == weights_digest(straight.run, 40)
+    assert weights_digest(halved.run, 20) == weights_digest(straight.run, 20)
 
 
 def test_it_brings_the_two_passes_together(make_job: JobMaker, read_records: ReadRecords) -> None:
-    far, near = (make_job(f"alpha{alpha}", r_drop=alpha, model={"dropout": 0.3}) for alpha in (1e-9, 5.0))
+    far, near = (
+        make_job(f"alpha{alpha}", max_updates=30, r_drop=alpha, model={"dropout": 0.3})
+        for alpha in (1e-9, 5.0)
+    )
     last = []
     for job in (far, near):
         start(job, quiet=True)

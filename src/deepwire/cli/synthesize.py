@@ -231,12 +231,14 @@ def _run(work: _Work, threads: int | None, quiet: bool) -> None:
     from deepwire.errors import DataError, UsageError
     from deepwire.training.processes import joined
 
-    if not work.text.is_file():
-        raise DataError(f"{work.text}: no such file", "give a file of text, one sentence a line")
-    if not work.output.parent.is_dir():
-        raise UsageError(f"{work.output}: the folder {work.output.parent} does not exist", "create it first")
     use_threads(threads)
     with joined() as processes:
+        if not work.text.is_file():
+            raise DataError(f"{work.text}: no such file", "give a file of text, one sentence a line")
+        if not work.output.parent.is_dir():
+            raise UsageError(
+                f"{work.output}: the folder {work.output.parent} does not exist", "create it first"
+            )
         _synthesize(work, processes, quiet=quiet or not processes.main)
 
 

@@ -63,7 +63,7 @@ class MovingAverage:
         """Continue from what `state` gave; the model has been filled from the checkpoint before.
 
         Args:
-            tensors: Those and others; None where another process has them, or there are none yet.
+            tensors: Those and others; None where another process has them.
 
         Raises:
             ModelError: If a tensor is missing or has another shape.
@@ -75,7 +75,6 @@ class MovingAverage:
         ):
             raise ModelError("the averages in the checkpoint do not fit the model")
         self._layout.load(own, kept)
-        # Without a checkpoint both are the same.
         if self.config.model == "average":
             self._swap()
 

@@ -43,6 +43,7 @@ from deepwire.training.saving import load_moments, newest_state
 from deepwire.training.schedule import build_schedule
 from deepwire.training.signals import Signals
 from deepwire.training.start_from import start_from
+from deepwire.training.state import TrainingState
 from deepwire.training.trainer import Trainer
 from deepwire.training.validation import Validator
 
@@ -165,7 +166,7 @@ def make_trainer(
     optimizer = Optimizer(learning.items(), config.optimizer, config.clip_norm, layout)
     average = MovingAverage(learning, config.ema, layout) if config.ema is not None else None
     kept = load_moments(begun.checkpoint.path) if begun.checkpoint is not None else None
-    _restore(optimizer, average, kept, state.steps)
+    _restore(optimizer, average, kept, state)
     for pattern, size in frozen.items():
         recorder.say(f"frozen by {pattern}: {short(size)} parameters")
     settings = BatchSettings(
@@ -211,15 +212,19 @@ def _begin_with_another(job: Job, model: TranslationModel, recorder: Recorder) -
 
 
 def _restore(
-    optimizer: Optimizer, average: MovingAverage | None, kept: Mapping[str, Tensor] | None, steps: int
+    optimizer: Optimizer,
+    average: MovingAverage | None,
+    kept: Mapping[str, Tensor] | None,
+    state: TrainingState,
 ) -> None:
     """Fill optimizer and averages with what a checkpoint has kept; None where this process has none."""
     if average is None:
-        optimizer.load_state(kept, steps)
+        optimizer.load_state(kept, state.steps)
         return
     moments = kept and {name: one for name, one in kept.items() if not average.owns(name)}
-    optimizer.load_state(moments, steps)
-    average.load_state(kept)
+    optimizer.load_state(moments, state.steps)
+    if state.update > 0:  # all processes know that, and only the main one has what was kept
+        average.load_state(kept)
 
 
 def _layout(job: Job, model: TranslationModel, processes: Processes) -> Layout:

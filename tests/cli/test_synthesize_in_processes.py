@@ -1,0 +1,76 @@
+"""``deepwire distill`` in several processes writes what one process writes, also after an interruption."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from deepwire.decoding.translator import Translator
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
+from job_of_processes import Launcher
+
+LINES = 23
+
+
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
+    launcher = Launcher(tmp_path_factory.mktemp("distilling"))
+    short = ("decoding.max_length_ratio=0", "decoding.max_length_extra=4")
+    assert launcher.train("model", 1, "training.max_updates=2", *short) == [0], launcher.text()
+    lines = (launcher.folder / "train.src").read_text().split("\n")[:LINES]
+    lines[3] = ""
+    (launcher.folder / "text").write_text("".join(f"{line}\n" for line in lines))
+    return launcher
+
+
+def arguments(launcher: Launcher, output: str) -> list[str]:
+    folder = launcher.folder
+    files = ["--source", str(folder / "text"), "--output", str(folder / f"{output}.gz")]
+    return ["distill", str(folder / "model"), *files, "--part", "5", "--precision", "fp32"]
+
+
+def files(launcher: Launcher, output: str) -> list[bytes]:
+    return [(launcher.folder / f"{output}.{ending}.gz").read_bytes() for ending in ("src", "trg")]
+
+
+def die_in_part(number: int) -> object:
+    """Makes each process kill itself in the n-th part that it translates."""
+
+    def patch(_rank: int) -> None:
+        translations, calls = Translator.translations, [0]
+
+        def wrapped(*given: object, **options: object) -> object:
+            calls[0] += 1
+            if calls[0] == number:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return translations(*given, **options)
+
+        Translator.translations = wrapped
+
+    return patch
+
+
+def test_two_processes_killed_and_called_again_write_what_one_writes(launcher: Launcher) -> None:
+    assert launcher.command(1, *arguments(launcher, "alone")).wait() == [0], launcher.text()
+    job = launcher.command(2, *arguments(launcher, "pair"), patch=die_in_part(2))
+    assert job.wait() == [-signal.SIGKILL] * 2
+    assert len(list((launcher.folder / "pair.trg.gz.parts").glob("0*-*"))) == 2
+    assert launcher.command(2, *arguments(launcher, "pair")).wait() == [0, 0], launcher.text()
+    assert launcher.text().count("23 lines, 1 empty") == 1
+    assert files(launcher, "pair") == files(launcher, "alone")
+    records = [json.loads((launcher.folder / f"{name}.json").read_text()) for name in ("pair", "alone")]
+    assert records[0] == records[1]
+    assert launcher.command(2, *arguments(launcher, "pair")).wait() == [0, 0]
+    assert launcher.text().count("nothing to do") == 1
+
+
+def test_a_mistake_is_one_line_once(launcher: Launcher) -> None:
+    assert launcher.command(2, *arguments(launcher, "no/folder")).wait() == [2, 2]
+    assert launcher.text().count("error: ") == 1
+    assert "no does not exist" in launcher.text()
