@@ -73,6 +73,7 @@ class Lines(_Figure):
     """Curves over a common axis.
 
     Attributes:
+        legend: What the names of the series are; empty where they say it themselves.
         ordered: Whether the series have an order of their own, such as layers: their shades then follow it.
     """
 
@@ -80,6 +81,7 @@ class Lines(_Figure):
     x: Axis
     y: Axis
     series: tuple[Series, ...] = Field(min_length=1)
+    legend: str = ""
     ordered: bool = False
 
     @model_validator(mode="after")
@@ -174,9 +176,10 @@ class HeatMap(_Figure):
     def table(self) -> Table:
         """The matrix, with a column for the names of the rows."""
         return Table(
-            title=f"{self.title}: {self.value.text}",
+            title=f"{self.title}: {self.value.text} (rows: {self.row_axis.text}; columns: "
+            f"{self.column_axis.text})",
             columns=(
-                Column(name=f"{self.row_axis.label} \\ {self.column_axis.label}"),
+                Column(name=""),
                 *(Column(name=name, digits=3) for name in self.columns),
             ),
             rows=tuple((name, *row) for name, row in zip(self.rows, self.values, strict=True)),

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from deepwire.analysis.figures import Axis, Bars, Figure, Lines, Series
+from deepwire.analysis.figures import Axis, Bars, Figure, HeatMap, Lines, Series
 from deepwire.analysis.finding import Finding, ModelSource, provenance
 from deepwire.analysis.models import NotApplicableError, run_of
 from deepwire.analysis.run_records import read_records
@@ -13,6 +14,8 @@ from deepwire.checkpoint.manifest import fingerprint
 from deepwire.errors import DataError, ModelError
 
 _UNIT = "nats/token per unit of the parameters"
+_FEW_LAYERS = 12
+_MOST_COLUMNS = 50
 
 
 def analyse_gradients(run: str) -> Finding:
@@ -44,7 +47,7 @@ def analyse_gradients(run: str) -> Finding:
             for key in layers
         ]
         if series:
-            figures.append(_curves(side, series))
+            figures.append(_curves(side, series) if len(series) <= _FEW_LAYERS else _field(side, series))
             medians[side] = {one.name: _median(one.y) for one in series}
     figures.append(_by_layer(medians))
     newest = place.checkpoints()
@@ -76,6 +79,24 @@ def _curves(side: str, series: Sequence[Series]) -> Lines:
         y=Axis(label="gradient", unit=_UNIT, log=True),
         series=tuple(series),
         ordered=True,
+    )
+
+
+def _field(side: str, series: Sequence[Series]) -> HeatMap:
+    """Layers over updates in shades, where there are too many layers for lines."""
+    updates = series[0].x
+    size = math.ceil(len(updates) / _MOST_COLUMNS)
+    begins = range(0, len(updates), size)
+    return HeatMap(
+        name=f"{side}-gradients",
+        title=f"{side.capitalize()}: length of the gradient of each layer",
+        caption=f"Each column is the median of {size} records." if size > 1 else "",
+        row_axis=Axis(label="layer"),
+        column_axis=Axis(label="update" if size == 1 else "updates from"),
+        value=Axis(label="gradient", unit=_UNIT, log=True),
+        rows=tuple(one.name.removeprefix("layer ") for one in series),
+        columns=tuple(f"{updates[begin]:.0f}" for begin in begins),
+        values=tuple(tuple(_median(one.y[begin : begin + size]) for begin in begins) for one in series),
     )
 
 

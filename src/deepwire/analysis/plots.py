@@ -118,7 +118,7 @@ def _size(figure: Figure) -> tuple[float, float]:
     if isinstance(figure, HeatMap):
         rows, columns = len(figure.rows), len(figure.columns)
         field = 0.55 if rows * columns <= _WITH_NUMBERS else 0.25
-        return max(4.0, min(14.0, 1.8 + field * columns)), max(2.2, min(14.0, 1.0 + 0.75 * field * rows))
+        return max(4.0, min(14.0, 1.8 + field * columns)), max(2.6, min(9.0, 1.0 + 0.75 * field * rows))
     if isinstance(figure, Bars):
         return max(5.5, min(14.0, 1.5 + 0.22 * len(figure.categories) * (len(figure.series) + 0.7))), 3.6
     return 6.5, 3.8
@@ -126,7 +126,7 @@ def _size(figure: Figure) -> tuple[float, float]:
 
 def _name_axes(axes: Axes, x: Axis, y: Axis) -> None:
     axes.set_xlabel(x.text)
-    axes.set_ylabel(y.text)
+    axes.set_ylabel("\n".join(textwrap.wrap(y.text, 36)))
     if x.log:
         axes.set_xscale("log")
     if y.log and axes.dataLim.y1 > 0:  # there is a positive number
@@ -138,17 +138,18 @@ def _draw_lines(axes: Axes, figure: Lines) -> None:
 
     count = len(figure.series)
     shades = _shades(count, ordered=figure.ordered)
+    crowded = count > _FEW and figure.ordered  # dashes of many lines would only be noise
     for number, one in enumerate(figure.series):
         axes.plot(
             one.x,
             _plotted(one.y),
             label=one.name,
             color=shades[number],
-            linestyle=_DASHES[number % len(_DASHES)],
+            linestyle="-" if crowded else _DASHES[number % len(_DASHES)],
             marker=_MARKERS[number % len(_MARKERS)] if count <= _FEW else None,
             markersize=4,
             markevery=(0, max(1, len(one.x) // _MARKS)),
-            linewidth=1.4,
+            linewidth=0.9 if crowded else 1.4,
         )
         if one.low:
             axes.fill_between(
@@ -156,14 +157,19 @@ def _draw_lines(axes: Axes, figure: Lines) -> None:
             )
     _name_axes(axes, figure.x, figure.y)
     if all(place.is_integer() for one in figure.series for place in one.x) and not figure.x.log:
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     if count > _FEW:
-        _name_lines_at_their_ends(axes, figure, shades)
+        _name_lines_at_their_ends(axes, figure)
     elif count > 1:
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), handlelength=3.5)
+        axes.legend(
+            loc="center left",
+            bbox_to_anchor=(1.0, 0.5),
+            handlelength=3.5,
+            title="\n".join(textwrap.wrap(figure.legend, 20)) or None,
+        )
 
 
-def _name_lines_at_their_ends(axes: Axes, figure: Lines, shades: Sequence[str]) -> None:
+def _name_lines_at_their_ends(axes: Axes, figure: Lines) -> None:
     """Names beside the ends of the lines, spread so that none covers another; all of them up to 30."""
     bottom, top = axes.get_ylim()
     log = axes.get_yscale() == "log"
@@ -200,7 +206,6 @@ def _name_lines_at_their_ends(axes: Axes, figure: Lines, shades: Sequence[str]) 
             place,
             f"{figure.series[number].name}",
             transform=axes.transAxes,
-            color=shades[number],
             fontsize=7,
             va="center",
         )
@@ -208,7 +213,7 @@ def _name_lines_at_their_ends(axes: Axes, figure: Lines, shades: Sequence[str]) 
 
 def _draw_bars(axes: Axes, figure: Bars) -> None:
     count = len(figure.series)
-    shades = _shades(count, ordered=True)
+    shades = _shades(count, ordered=True, lightest=0.95, darkest=0.35)
     width = 0.8 / count
     for number, one in enumerate(figure.series):
         places = [category - 0.4 + (number + 0.5) * width for category in range(len(figure.categories))]
@@ -222,7 +227,7 @@ def _draw_bars(axes: Axes, figure: Bars) -> None:
             linewidth=0.6,
             hatch=_HATCHES[number % len(_HATCHES)],
             yerr=_errors(one),
-            capsize=2,
+            capsize=3,
         )
     _name_axes(axes, figure.x, figure.y)
     axes.grid(visible=False, axis="x")
@@ -256,7 +261,7 @@ def _draw_heat_map(canvas: Canvas, axes: Axes, figure: HeatMap) -> None:
     image = axes.imshow(size, cmap=_ramp(), norm=norm, aspect="auto", interpolation="nearest")
     negative = bool((values < 0).any())
     label = f"absolute {figure.value.text}; − marks negative" if negative else figure.value.text
-    canvas.colorbar(image, ax=axes, label="\n".join(textwrap.wrap(label, 40)), fraction=0.046, pad=0.03)
+    canvas.colorbar(image, ax=axes, label="\n".join(textwrap.wrap(label, 24)), fraction=0.046, pad=0.03)
     axes.grid(visible=False)
     _name_axes(axes, figure.column_axis, figure.row_axis)
     _name_fields(axes, figure)
@@ -276,7 +281,8 @@ def _name_fields(axes: Axes, figure: HeatMap) -> None:
     every = (math.ceil(len(figure.columns) / 40), math.ceil(len(figure.rows) / 40))
     columns = range(0, len(figure.columns), every[0])
     rows = range(0, len(figure.rows), every[1])
-    long = max(map(len, figure.columns)) > 4
+    wide = len(figure.columns) * len(figure.rows) <= _WITH_NUMBERS
+    long = max(map(len, figure.columns)) > (9 if wide else 2)
     axes.set_xticks(columns, [figure.columns[column] for column in columns], rotation=90 if long else 0)
     axes.set_yticks(rows, [figure.rows[row] for row in rows])
     axes.tick_params(length=0, labelsize=8)
@@ -292,13 +298,13 @@ def _ramp() -> Colormap:
     return ramp.with_extremes(bad="white")
 
 
-def _shades(count: int, *, ordered: bool) -> list[str]:
+def _shades(count: int, *, ordered: bool, darkest: float = 0.0, lightest: float = 0.85) -> list[str]:
     """Colours whose lightness differs; neighbours in a list without an order differ most."""
     import matplotlib
     from matplotlib.colors import to_hex
 
     ramp = matplotlib.colormaps["viridis"]
-    steps = [0.85 * number / max(1, count - 1) for number in range(count)]
+    steps = [darkest + (lightest - darkest) * number / max(1, count - 1) for number in range(count)]
     if not ordered and count > 3:
         half = (count + 1) // 2
         steps = [steps[number // 2 + (half if number % 2 else 0)] for number in range(count)]

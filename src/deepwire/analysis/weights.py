@@ -70,7 +70,7 @@ def analyse_weights(model: str, layer: int | None = None) -> Finding:
         figures += _figures(one, layer)
     over_training, origin = _over_training(subject, shown)
     notes = [_THINNED] if any(one.weights.thinned for one in shown) else []
-    if any(one.weights.values.dim() > 2 for one in shown):
+    if any(one.weights.values.shape[2:].numel() > 1 for one in shown):
         notes.append("A pair of depths has several weights (one a feature, or some); their mean is shown.")
     return Finding(
         analysis="weights",
@@ -85,7 +85,8 @@ def analyse_weights(model: str, layer: int | None = None) -> Finding:
 
 _THINNED = (
     f"As in Wang et al. 2019, Fig. 5, the heat map leaves a field blank where the absolute weight is below "
-    f"{SMALLEST} or below {SMALLEST_SHARE:.0%} of the largest of its row; the table has all weights."
+    f"{SMALLEST} or below {SMALLEST_SHARE:.0%} of the largest of its row; the table has all weights. The "
+    "last row is what leaves the stack."
 )
 
 
@@ -209,5 +210,6 @@ def _curves(one: _Shown, records: Sequence[Mapping[str, object]]) -> Figure | No
             )
             for number, column in enumerate(weights.columns)
         ),
+        legend=weights.column_axis,
         ordered=True,
     )

@@ -133,8 +133,8 @@ class DLCL(Aggregation):
                 values=self.weights().detach().masked_fill(apart.unsqueeze(-1), float("nan")),
                 rows=tuple(f"x{layer}" for layer in range(1, size + 1)),
                 columns=tuple(f"y{layer}" for layer in range(size)),
-                row_axis="input of layer; the last row is the stack's output",
-                column_axis="output of layer; y0 is the embedding",
+                row_axis="input of layer",
+                column_axis="output of layer; y0: embedding",
                 thinned=True,
             ),
         )

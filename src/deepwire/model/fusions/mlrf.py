@@ -152,7 +152,7 @@ class AttentionFusion(LayerFusion):
 
 def _weights(title: str, values: Tensor) -> DepthWeights:
     names = layer_names(len(values) - 1, embedding=True)
-    return single("mlrf", title, values, names, "output of layer; 0 is the embedding")
+    return single("mlrf", title, values, names, "output of layer; 0: embedding")
 
 
 _FORMS: Mapping[Form, type[LayerFusion]] = {

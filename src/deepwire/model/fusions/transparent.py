@@ -82,7 +82,7 @@ class Transparent(Fusion):
                 rows=layer_names(decoder),
                 columns=layer_names(encoder - 1, embedding=True),
                 row_axis="decoder layer",
-                column_axis="output of encoder layer; 0 is the embedding",
+                column_axis="output of encoder layer; 0: embedding",
             ),
         )
 
