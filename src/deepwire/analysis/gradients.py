@@ -13,7 +13,7 @@ from deepwire.analysis.run_records import read_records
 from deepwire.checkpoint.manifest import fingerprint
 from deepwire.errors import DataError, ModelError
 
-_UNIT = "nats/token per unit of the parameters"
+_UNIT = "nats/token"  # of the loss; parameters have no unit
 _FEW_LAYERS = 12
 _MOST_COLUMNS = 50
 

@@ -25,7 +25,7 @@ nav li { margin: .15rem 0; }
 p { max-width: 46rem; }
 .wide { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; margin: .25rem 0; }
-caption { text-align: left; font-weight: 600; padding-bottom: .25rem; }
+caption { text-align: left; font-weight: 600; padding-bottom: .25rem; width: max-content; max-width: 46rem; }
 th, td { padding: .15rem .6rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; }
 thead th { border-bottom: 1.5px solid #1a1a1a; white-space: nowrap; }
 .number { text-align: right; }
@@ -99,9 +99,9 @@ def _section(finding: Finding, key: str) -> Iterator[str]:
 def _figure(figure: Figure, key: str) -> Iterator[str]:
     table = figure.table()
     unique = figure.model_copy(update={"name": f"{key}-{figure.name}"})
-    caption = f"{figure.title}. {figure.caption}".strip()
     picture = svg(unique).replace("<svg", f'<svg role="img" aria-label="{escape(figure.title)}"', 1)
-    yield f"<figure>{picture}<figcaption>{escape(caption)}</figcaption>"
+    caption = f"<figcaption>{escape(figure.caption)}</figcaption>" if figure.caption else ""
+    yield f"<figure>{picture}{caption}"
     yield f"<details{'' if len(table.rows) > _LONG else ' open'}><summary>The numbers</summary>"
     yield f"{_table(table)}</details></figure>"
 
