@@ -27,8 +27,8 @@ def poisoned(model: TranslationModel, bad: Callable[[int], bool]) -> Callable[..
     """``model.loss``, not a number in the calls that ``bad`` names (counted from 1)."""
     loss, calls = model.loss, [0]
 
-    def wrapped(*inputs: Tensor) -> LossSums:
-        sums = loss(*inputs)
+    def wrapped(*inputs: Tensor, **named: Tensor | None) -> LossSums:
+        sums = loss(*inputs, **named)
         if model.training:
             calls[0] += 1
             if bad(calls[0]):

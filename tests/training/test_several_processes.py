@@ -213,8 +213,8 @@ def losses(rank: int, change: Callable[[int, Tensor, LossSums], LossSums]) -> Pa
     def patch(own: int) -> None:
         loss, calls = TranslationModel.loss, [0]
 
-        def wrapped(self: TranslationModel, source: Tensor, *rest: object) -> LossSums:
-            sums = loss(self, source, *rest)  # type: ignore[arg-type]
+        def wrapped(self: TranslationModel, source: Tensor, *rest: object, **named: object) -> LossSums:
+            sums = loss(self, source, *rest, **named)  # type: ignore[arg-type]
             if own != rank or not self.training:
                 return sums
             calls[0] += 1
