@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 import torch
@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from socket_checks import LANGUAGES, SIZE, batch, check_model, language_tables, small_model
+from torch import Tensor
 from torch.nn import functional
 
 from deepwire.errors import UsageError
@@ -28,10 +29,8 @@ SPOKEN = torch.tensor([2, 0, 1])
 # A stack with each of the places where a norm may stand.
 STACKS: Mapping[str, tuple[Mapping[str, object], Mapping[str, object]]] = {
     "residual": ({"connection": "post_norm"}, {"connection": "pre_norm"}),
-    "depth_lstm": (
-        {"connection": "depth_lstm"},
-        {"connection": {"type": "depth_lstm", "gate_norm": "joint"}},
-    ),
+    "depth_lstm": ({"connection": "depth_lstm"}, {"connection": {"type": "depth_lstm", "share": "none"}}),
+    "joint": ({}, {"connection": {"type": "depth_lstm", "gate_norm": "joint"}}),
     "model_gates": ({"connection": {"type": "depth_lstm", "gate_scope": "model"}},) * 2,
     "mhplstm": ({"mixer": {"type": "mhplstm", "norms": "joint"}}, {"mixer": "mhplstm"}),
     "recurrent": ({}, {"mixer": "gru"}),
@@ -125,6 +124,24 @@ def test_how_the_transform_begins(initial: str) -> None:
     assert torch.allclose(found[1], x[1] @ transform.weight[3].t(), atol=1e-6)
 
 
+def test_the_compiled_transform_is_the_other_one() -> None:
+    """Products by language and products by sentence: the same values and gradients."""
+    languages = TargetLanguages(4)
+    transform = LanguageTransform(languages, 8, "released")
+    x = torch.randn(5, 3, 8)
+
+    def gradient(run: Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]]) -> tuple[Tensor, Tensor]:
+        transform.zero_grad()
+        with languages.of(torch.tensor([2, 0, 2, 3, 0])):
+            (found,) = run((x,))
+        (found**2).sum().backward()
+        assert transform.weight.grad is not None
+        return found.detach(), transform.weight.grad.clone()
+
+    compiled = torch.compile(transform, backend="eager", fullgraph=True)
+    torch.testing.assert_close(gradient(compiled), gradient(transform))
+
+
 def test_language_embeddings_join_before_the_scale() -> None:
     """(E[w] + L[t]) * sqrt(d) + position, and one table for both sides where they share their matrix."""
     built = model(languages={"embedding": "both"})
@@ -204,6 +221,37 @@ def test_languages_must_be_told_and_fit() -> None:
         plain.log_probs(source, target_input, languages=SPOKEN), plain.log_probs(source, target_input)
     )
     assert plain.start(source, 5, languages=SPOKEN).languages is None
+
+
+@pytest.mark.parametrize(
+    "stacks", ["residual", "depth_lstm", "joint", "mhplstm", "recurrent", "collaboration"]
+)
+def test_one_language_may_stand_for_all_rows(stacks: str) -> None:
+    """`[1]` is that language in every row: probabilities, loss, and search, which notices by itself."""
+    built = model(stacks)
+    source, target_input, target_output = batch()
+    one, each = torch.tensor([2]), torch.tensor([2, 2, 2])
+    with torch.no_grad():
+        found = built.log_probs(source, target_input, languages=one)
+        expected = built.log_probs(source, target_input, languages=each)
+        losses = [
+            built.loss(source, target_input, target_output, 0.1, r_drop=weight, languages=spoken).smoothed
+            for weight in (0.0, 1.0)
+            for spoken in (one, each)
+        ]
+        state = built.start(source, 6, languages=each)
+        assert state.languages is not None
+        assert state.languages.tolist() == [2]
+        state = state.expand(2)
+        for position in range(2):
+            step, state = built.step(target_input[:, position].repeat_interleave(2), state)
+            assert torch.allclose(step[::2], expected[:, position], atol=2e-5)
+        state = state.take(torch.tensor([1, 0, 3, 2, 5, 4])).keep(torch.tensor([2, 0]))
+        step, _ = built.step(target_input[[2, 0], 2].repeat_interleave(2), state)
+    assert torch.allclose(found, expected, atol=2e-5)
+    assert torch.allclose(step[::2], expected[[2, 0], 2], atol=2e-5)
+    assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-5)
+    assert losses[2].item() == pytest.approx(losses[3].item(), rel=1e-5)
 
 
 def test_settings_that_do_not_fit() -> None:

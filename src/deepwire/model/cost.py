@@ -111,16 +111,13 @@ def training_cost(
     model.train()
     forward, head, backward = OperationCounter(), OperationCounter(), OperationCounter()
     with forward, saved_tensors_hooks(keep, lambda tensor: tensor):
-        results = model.decode(
-            _words(sentences, source_length),
-            _words(sentences, target_length),
-            languages=_languages(model, sentences),
-        )
+        words = _words(sentences, source_length), _words(sentences, target_length)
+        results = model.decode(*words, languages=_language(model))
     # The loss of the package never holds all logits, and looks at values to leave padding out, of which there
     # are none here; the products are the same.
     ends = [result.detach().requires_grad_() for result in results]
     with head:
-        torch.autograd.backward(model.head.log_probs(ends, _languages(model, sentences)).sum())
+        torch.autograd.backward(model.head.log_probs(ends, _language(model)).sum())
     with backward:
         torch.autograd.backward(results, [end.grad for end in ends])
     model.zero_grad()
@@ -139,7 +136,7 @@ def encoding_operations(model: TranslationModel, source_length: int) -> int:
     model.eval()
     counter = OperationCounter()
     with torch.no_grad(), counter:
-        model.start(_words(1, source_length), source_length, languages=_languages(model, 1))
+        model.start(_words(1, source_length), source_length, languages=_language(model))
     return counter.operations
 
 
@@ -158,7 +155,7 @@ def step_cost(
     model.eval()
     tokens = torch.full((sentences * beam,), _WORD, device="meta")
     with torch.no_grad():
-        languages = _languages(model, sentences)
+        languages = _language(model)
         state = model.start(_words(sentences, source_length), position + 1, languages=languages).expand(beam)
         for _ in range(position):
             _, state = model.step(tokens, state)
@@ -178,9 +175,9 @@ def _words(sentences: int, length: int) -> Tensor:
     return torch.full((sentences, length), _WORD, device="meta")
 
 
-def _languages(model: TranslationModel, sentences: int) -> Tensor | None:
-    """A target language for each sentence, where the model wants one."""
-    return torch.zeros(sentences, dtype=torch.int64, device="meta") if model.languages else None
+def _language(model: TranslationModel) -> Tensor | None:
+    """One target language for all sentences, where the model wants it."""
+    return torch.tensor([0], device="meta") if model.languages else None
 
 
 def _products() -> Mapping[OpOverloadPacket, Callable[..., int]]:

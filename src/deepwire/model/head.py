@@ -153,7 +153,7 @@ class OutputHead(nn.Module):
         if self.bias is None or self.bias.dim() == 1 or languages is None:
             return result
         chosen = functional.one_hot(languages, self.bias.size(0)).to(result.dtype).unsqueeze(1)
-        return torch.cat((result, chosen.expand(-1, result.size(1), -1)), -1)
+        return torch.cat((result, chosen.expand(*result.shape[:-1], -1)), -1)
 
     def _logits(self, result: Tensor, languages: Tensor | None) -> Tensor:
         """Of every token, `[B, ..., V]`."""

@@ -9,6 +9,7 @@ from typing import Literal
 import torch
 from pydantic import Field
 from torch import Tensor, nn
+from torch.nn import functional
 
 from deepwire.config.base import Section
 
@@ -47,7 +48,7 @@ class TargetLanguages(threading.local):
 
     Attributes:
         count: How many languages there are, L.
-        rows: `[B]` int64, from 0; None between passes.
+        rows: `[B]` int64, from 0, or `[1]` where all rows have one language; None between passes.
     """
 
     def __init__(self, count: int) -> None:
@@ -59,14 +60,18 @@ class TargetLanguages(threading.local):
         return TargetLanguages, (self.count,)
 
     def of(self, rows: Tensor) -> RowLanguages:
-        """A context in which the rows `[B]` have these languages."""
+        """A context in which the rows have these languages, `[B]` or `[1]`."""
         return RowLanguages(self, rows)
 
-    def pick(self, table: Tensor) -> Tensor:
-        """The entry of each row, `[B, ...]`, of a table `[L, ...]`."""
+    def rows_now(self) -> Tensor:
+        """The languages of the rows that are being computed, `[B]` or `[1]`."""
         if self.rows is None:
             raise RuntimeError("a part of the model that depends on the target language was called by itself")
-        return table.index_select(0, self.rows)
+        return self.rows
+
+    def pick(self, table: Tensor) -> Tensor:
+        """The entry of each row, `[B or 1, ...]`, of a table `[L, ...]`."""
+        return table.index_select(0, self.rows_now())
 
 
 class RowLanguages:
@@ -95,7 +100,7 @@ class LanguageEmbedding(nn.Module):
         self.table = nn.Parameter(torch.empty(languages.count, dim))
 
     def forward(self) -> Tensor:
-        """The vectors of the rows that are computed, `[B, 1, d]`."""
+        """The vectors of the rows that are computed, `[B or 1, 1, d]`."""
         return self._languages.pick(self.table).unsqueeze(1)
 
 
@@ -120,6 +125,28 @@ class LanguageTransform(nn.Module):
 
     def forward(self, results: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Map the encoder's results, each `[N, S, d]`."""
-        # The results are not joined to one product: there is one of them as a rule.
-        maps = self._languages.pick(self.weight).transpose(1, 2)
+        rows = self._languages.rows_now()
+        if rows.size(0) == 1:
+            (weight,) = self._languages.pick(self.weight)
+            return tuple(functional.linear(result, weight) for result in results)
+        if self.weight.device.type == "cpu" and not torch.compiler.is_compiling():
+            return tuple(self._by_language(result, rows) for result in results)
+        # Elsewhere finding out which languages there are would wait for the device.
+        maps = self.weight.index_select(0, rows).transpose(1, 2)
         return tuple(torch.bmm(result, maps.to(result.dtype)) for result in results)
+
+    def _by_language(self, result: Tensor, rows: Tensor) -> Tensor:
+        """One product for all sentences of a language, and no copy of its matrix for each sentence."""
+        order = rows.argsort()
+        counts = rows.bincount(minlength=self._languages.count).tolist()
+        parts = torch.split(result.index_select(0, order), counts)
+        maps = zip(self.weight.unbind(), parts, strict=True)
+        mapped = [functional.linear(part, weight) for weight, part in maps if part.size(0)]
+        return torch.cat(mapped).index_select(0, order.argsort())
+
+
+def common(languages: Tensor) -> Tensor:
+    """The languages of rows `[B]` as `[1]` where they are all the same, which is cheaper to compute with."""
+    if languages.size(0) < 2 or not bool((languages == languages[0]).all()):
+        return languages
+    return languages[:1]

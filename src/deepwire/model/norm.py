@@ -29,20 +29,33 @@ class LanguageNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise `[B, ..., d]`."""
-        normal = functional.layer_norm(x, (self.dim,), None, None, self.eps)
-        return scale_rows(normal, self.weight, self.bias, self._languages)
+        return norm_by_language(x, (self.dim,), self.weight, self.bias, self.eps, self._languages)
 
     def extra_repr(self) -> str:
         """Show the measures when printed."""
         return f"languages={self._languages.count}, dim={self.dim}"
 
 
-def scale_rows(normal: Tensor, weight: Tensor, bias: Tensor, languages: TargetLanguages) -> Tensor:
-    """normal * gain + bias by the language of each row: `[B, ..., *parts]` with tables `[L, *parts]`."""
-    gain, shift = (languages.pick(table).to(normal.dtype) for table in (weight, bias))
-    between = (1,) * (normal.dim() - gain.dim())
-    shape = (gain.size(0), *between, *gain.shape[1:])
-    return torch.addcmul(shift.view(shape), normal, gain.view(shape))
+def norm_by_language(
+    x: Tensor,
+    over: tuple[int, ...],
+    weight: Tensor,
+    bias: Tensor,
+    eps: float,
+    languages: TargetLanguages,
+) -> Tensor:
+    """Normalise `[B, ..., *parts]` over its last axes, with gain and bias of each row's language.
+
+    `weight` and `bias` are `[L, *parts]`; `over` are the sizes of the last axes, all of `parts` or fewer.
+    """
+    gain, shift = languages.pick(weight), languages.pick(bias)
+    if gain.size(0) == 1 and gain.shape[1:] == over:
+        return functional.layer_norm(x, over, gain[0], shift[0], eps)
+    # A fused kernel has one gain for all rows, so those of the languages are applied after it.
+    normal = functional.layer_norm(x, over, None, None, eps)
+    shape = (gain.size(0), *(1,) * (normal.dim() - gain.dim()), *gain.shape[1:])
+    gain, shift = (each.to(normal.dtype).view(shape) for each in (gain, shift))
+    return torch.addcmul(shift, normal, gain)
 
 
 class PartsNorm(nn.Module):
@@ -74,8 +87,7 @@ class PartsNorm(nn.Module):
         x = x.view(*x.shape[:-1], self.parts, self.dim)
         if self._languages is not None:
             over = (self.parts, self.dim) if self.joint else (self.dim,)
-            normal = functional.layer_norm(x, over, None, None, self.eps)
-            return scale_rows(normal, self.weight, self.bias, self._languages)
+            return norm_by_language(x, over, self.weight, self.bias, self.eps, self._languages)
         if self.joint:
             return functional.layer_norm(x, (self.parts, self.dim), self.weight, self.bias, self.eps)
         # A fused kernel has one gain for all rows, so the gains of the parts are applied after it.

@@ -20,7 +20,7 @@ class DecoderState:
         memory: One for each layer; first axis: sentences.
         states: One for each mixer call; first axis of every leaf: rows, or the groups of `past` in `Slots`.
         past: Where the decoder stands, and what its rows see of the slots.
-        languages: Target language of each row, `[rows]`, where the model depends on it.
+        languages: Target language of each row, `[rows]`, or of all, `[1]`, where the model depends on it.
     """
 
     memory: tuple[Memory, ...]
@@ -46,7 +46,7 @@ class DecoderState:
             return leaf.repeat_interleave(width, 0)
 
         kept = next((state.store for state in self.states if isinstance(state, Slots)), None)
-        languages = None if self.languages is None else repeat(self.languages)
+        languages = _of_rows(self.languages, repeat)
         if kept is None or self.past.used == 0:
             # Rows that have nothing in common yet are groups of their own: they may never share anything.
             past, groups = replace(self.past, groups=self.past.groups * width), repeat
@@ -82,7 +82,7 @@ class DecoderState:
             ),
             past=self.past.keep(groups),
             sentences=sentences.size(0),
-            languages=None if self.languages is None else self.languages.index_select(0, rows),
+            languages=_of_rows(self.languages, lambda leaf: leaf.index_select(0, rows)),
         )
 
     def begun(self) -> DecoderState:
@@ -99,6 +99,11 @@ class DecoderState:
 
 
 Change = Callable[[Tensor], Tensor]
+
+
+def _of_rows(languages: Tensor | None, change: Change) -> Tensor | None:
+    """Languages `[rows]` changed; one for all rows stays as it is."""
+    return languages if languages is None or languages.size(0) == 1 else change(languages)
 
 
 def _changed(states: tuple[State, ...], rows: Change, groups: Change | None) -> tuple[State, ...]:

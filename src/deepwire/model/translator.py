@@ -10,7 +10,7 @@ from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
 from deepwire.model.embedding import Embedding
 from deepwire.model.head import LossSums, OutputHead
-from deepwire.model.languages import LanguageTransform, TargetLanguages
+from deepwire.model.languages import LanguageTransform, TargetLanguages, common
 from deepwire.model.past import Past
 from deepwire.model.stack import Stack
 from deepwire.model.state import DecoderState
@@ -25,9 +25,9 @@ class TranslationModel(nn.Module):
     Sequences are int64 ids, padded on the right with `pad_id`. Vaswani et al. 2017 with the stacks' four
     sockets filled as the configuration says.
 
-    In a model of several languages `languages` are the target languages of the rows, `[B]` int64 from 0. Only
-    a model with parameters of each language wants them; others, which see the target language in their
-    input, take them and do nothing with them.
+    In a model of several languages `languages` are the target languages of the rows, `[B]` int64 from 0, or
+    `[1]` for all rows. Only a model with parameters of each language wants them; others, which see the target
+    language in their input, take them and do nothing with them.
 
     Attributes:
         config: What it was built from.
@@ -85,24 +85,31 @@ class TranslationModel(nn.Module):
         return results if self.transform is None else self.transform(results), bias
 
     def _into(self, languages: Tensor | None, rows: Tensor) -> AbstractContextManager[None]:
-        """Set the target languages of a pass over so many rows, where anything depends on them.
+        """Set the target languages of a pass over so many rows, where anything depends on them."""
+        languages = self._checked(languages, rows)
+        if self._targets is None or languages is None:
+            return nullcontext()
+        return self._targets.of(languages)
+
+    def _checked(self, languages: Tensor | None, rows: Tensor) -> Tensor | None:
+        """The target languages of so many rows; None where nothing depends on them.
 
         Raises:
             UsageError: They are missing, or are not one for each row.
         """
         if self._targets is None:
-            return nullcontext()
+            return None
         if languages is None:
             raise UsageError(
                 "the model has parameters of each target language, and was not told the target languages",
                 "give languages=, the number of the target language of each row",
             )
-        if languages.shape != rows.shape[:1]:
+        if languages.shape not in (rows.shape[:1], (1,)):
             raise UsageError(
                 f"target languages of shape {list(languages.shape)} for {rows.size(0)} rows",
                 "give one number for each row",
             )
-        return self._targets.of(languages)
+        return languages
 
     def decode(
         self, source: Tensor, target_input: Tensor, *, languages: Tensor | None = None
@@ -138,7 +145,7 @@ class TranslationModel(nn.Module):
             languages: Target language of each row, `[B]`.
         """
         if r_drop:
-            twice = None if languages is None else languages.repeat(2)
+            twice = languages if languages is None or languages.size(0) == 1 else languages.repeat(2)
             results = self.decode(source.repeat(2, 1), target_input.repeat(2, 1), languages=twice)
             return self.head.pair_loss(results, target_output, label_smoothing, form, r_drop, twice)
         results = self.decode(source, target_input, languages=languages)
@@ -168,6 +175,9 @@ class TranslationModel(nn.Module):
 
         `max_length` is the number of steps that may follow; states grow as needed, so it is only a promise.
         """
+        languages = self._checked(languages, source)
+        if languages is not None:
+            languages = common(languages)
         with self._into(languages, source):
             results, bias = self._encode(source)
             memory = self.decoder.bind(results, bias)
@@ -175,9 +185,7 @@ class TranslationModel(nn.Module):
         # The encoder's results may have another width than the decoder's stream, of which mixers keep states.
         like = results[0].new_empty(sentences, 1, self.config.size("decoder")[0])
         states = self.decoder.init_states(sentences, like)
-        return DecoderState(
-            memory, states, Past(sentences), sentences, languages=None if self._targets is None else languages
-        )
+        return DecoderState(memory, states, Past(sentences), sentences, languages)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read one token per row, `[rows]`: log-probabilities `[rows, V]` of the next, and the next state.
