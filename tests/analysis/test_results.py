@@ -135,7 +135,25 @@ def test_what_is_done_is_not_done_again(done: Done, plan: Path, capsys, monkeypa
     # Other settings are another run.
     other = load_plan(plan, done.folder, ["seeds=[2]"])
     with pytest.raises(AssertionError, match=r"plain\.2 was trained again"):
-        Conductor(other, done.folder, print).carry_out(["plain"])
+        Conductor(other, done.folder, print).carry_out(["plain"], ["de-en"])
+
+
+def test_what_an_earlier_version_measured_still_counts(done: Done, plan: Path) -> None:
+    """A version that lacks a setting recorded none of it; the setting's default means what it always did."""
+    loaded = load_plan(plan, done.folder)
+    run = next(run for run in loaded.runs if run.system == "plain")
+    path = done.folder / "measured" / f"{run.name}.json"
+    kept = path.read_text()
+    record = json.loads(kept)
+    settings = record["record"]["settings"]
+    del settings["training"]["compile"]
+    settings["data"]["prepared"] = "elsewhere"
+    path.write_text(json.dumps(record))
+    assert Conductor(loaded, done.folder, print).result(run) is not None
+    settings["training"]["batch_tokens"] = 7
+    path.write_text(json.dumps(record))
+    assert Conductor(loaded, done.folder, print).result(run) is None
+    path.write_text(kept)
 
 
 def test_a_browser_opens_the_page(done: Done, open_in_browser: Callable[[Path], str]) -> None:
@@ -207,9 +225,10 @@ def test_mistakes_are_found_before_anything_is_trained(
     assert not folder.exists()
 
 
-def test_an_unknown_system_is_named(plan: Path, tmp_path: Path, capsys) -> None:
-    assert main(["results", str(plan), "--only", "x", "--folder", str(tmp_path / "r")]) == 2
-    assert "'x' is no system" in capsys.readouterr().err
+def test_an_unknown_system_or_direction_is_named(plan: Path, tmp_path: Path, capsys) -> None:
+    for option in ("--only", "--direction"):
+        assert main(["results", str(plan), option, "x", "--folder", str(tmp_path / "r")]) == 2
+        assert f"{option}: the plan has no 'x'" in capsys.readouterr().err
 
 
 def test_without_a_run_no_page_is_written(plan: Path, tmp_path: Path) -> None:

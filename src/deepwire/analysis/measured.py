@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -51,9 +49,3 @@ class Measured:
     def path(self, name: str) -> Path:
         """The file of a record."""
         return self.folder / f"{name}.json"
-
-
-def short_digest(settings: Settings) -> str:
-    """Eight characters that differ for settings that differ."""
-    text = json.dumps(dict(settings), sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()

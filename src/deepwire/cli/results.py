@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from deepwire.results.conduct import Conductor
 
 _SHARE = 20
@@ -22,6 +24,9 @@ Folder = Annotated[
 ]
 Only = Annotated[
     list[str] | None, typer.Option("--only", help="Train and measure only this system; repeatable.")
+]
+Direction = Annotated[
+    list[str] | None, typer.Option(help="Train and measure only in this direction; repeatable.")
 ]
 Retry = Annotated[bool, typer.Option("--retry", help="Try runs that failed before once more.")]
 ReportOnly = Annotated[bool, typer.Option("--report-only", help="Train nothing; write the pages anew.")]
@@ -37,6 +42,7 @@ def results(
     overrides: Overrides = None,
     folder: Folder = Path("runs/results"),
     only: Only = None,
+    direction: Direction = None,
     retry: Retry = False,
     report_only: ReportOnly = False,
     markdown: Markdown = None,
@@ -53,25 +59,21 @@ def results(
     deepwire results examples/results/multi30k.yaml seeds=[1] --only pre-norm --only gtrans
     """
     from deepwire.analysis.text import as_text
-    from deepwire.errors import UsageError
     from deepwire.results.conduct import Conductor
     from deepwire.results.pages import write_pages
     from deepwire.results.plan import load_plan
     from deepwire.results.training import Stopped
 
     loaded = load_plan(plan, folder, overrides or ())
-    for name in only or ():
-        if name not in loaded.plan.systems:
-            raise UsageError(
-                f"--only: {name!r} is no system of {plan}", f"it has {', '.join(loaded.plan.systems)}"
-            )
+    _check("--only", only or (), loaded.plan.systems)
+    _check("--direction", direction or (), loaded.plan.directions)
     html = _can_plot()
     conductor = Conductor(loaded, folder, _tell)
     ended: Stopped | None = None
     if not report_only:
         pages = _Pages(conductor, html=html)
         try:
-            conductor.carry_out(only or (), retry=retry, after=pages.keep_up)
+            conductor.carry_out(only or (), direction or (), retry=retry, after=pages.keep_up)
         except Stopped as stopped:
             ended = stopped
     findings = write_pages(conductor, markdown, html=html)
@@ -81,6 +83,15 @@ def results(
     if not quiet:
         sys.stdout.write(as_text(findings))
     _tell(f"written: {folder / 'results.html' if html else folder / 'results.md'}")
+
+
+def _check(option: str, given: Iterable[str], known: Iterable[str]) -> None:
+    from deepwire.errors import UsageError
+
+    names = list(known)
+    for name in given:
+        if name not in names:
+            raise UsageError(f"{option}: the plan has no {name!r}", f"it has {', '.join(names)}")
 
 
 class _Pages:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from deepwire.evaluation.texts import read_text
 from deepwire.results.measuring import RunResult, measure_run, pairs_of
 from deepwire.results.plan import LoadedPlan, RunPlan
 from deepwire.results.training import Failure, train_run
+from deepwire.runfile import completed
 
 Tell = Callable[[str], None]
 
@@ -48,12 +47,17 @@ class Conductor:
         self.loaded, self.folder, self._tell = loaded, folder, tell
 
     def carry_out(
-        self, systems: Sequence[str] = (), *, retry: bool = False, after: Callable[[], None] | None = None
+        self,
+        systems: Sequence[str] = (),
+        directions: Sequence[str] = (),
+        *,
+        retry: bool = False,
+        after: Callable[[], None] | None = None,
     ) -> None:
         """Train and measure, run by run; what failed is noted, and the next one follows.
 
         Args:
-            systems: Only these; all without any.
+            systems, directions: Only these; all without any.
             retry: Try runs that failed before once more.
             after: Called after each run that was trained or measured.
 
@@ -61,7 +65,11 @@ class Conductor:
             UsageError: A run is in use by another process, or was begun with other settings.
             Stopped: A signal asked to stop.
         """
-        wanted = [run for run in self.loaded.runs if not systems or run.system in systems]
+        wanted = [
+            run
+            for run in self.loaded.runs
+            if (not systems or run.system in systems) and (not directions or run.direction in directions)
+        ]
         for number, run in enumerate(wanted, 1):
             label = f"[{number}/{len(wanted)}] {run.direction} {run.system} seed {run.seed}"
             if self.result(run) is not None:
@@ -84,12 +92,12 @@ class Conductor:
             except DeepwireError as error:
                 failure = Failure(error.exit_code, f"trained, but not measured: {error}")
             else:
-                self._measured(run).put(run.name, result.model_dump(mode="json"))
+                self._keep("measured", run, result.model_dump(mode="json"))
                 self._tell(
                     f"{label}: BLEU {result.bleu:.2f}, {result.training_seconds / 60:.1f} min of training"
                 )
                 return
-        self._failed(run).put(run.name, {"exit_code": failure.exit_code, "message": failure.message})
+        self._keep("failed", run, {"exit_code": failure.exit_code, "message": failure.message})
         self._tell(f"{label}: FAILED with exit code {failure.exit_code}: {failure.message}")
 
     def gather(self) -> Gathered:
@@ -107,7 +115,7 @@ class Conductor:
 
     def result(self, run: RunPlan) -> RunResult | None:
         """What was measured of a run with its present settings."""
-        record = self._measured(run).get(run.name)
+        record = self._kept("measured", run)
         try:
             return None if record is None else RunResult.model_validate(record)
         except ValidationError:
@@ -115,7 +123,7 @@ class Conductor:
 
     def failure(self, run: RunPlan) -> Failure | None:
         """Why a run failed with its present settings; None where it did not."""
-        match self._failed(run).get(run.name):
+        match self._kept("failed", run):
             case {"exit_code": int(code), "message": str(message)}:
                 return Failure(code, message)
             case _:
@@ -137,15 +145,33 @@ class Conductor:
         """Where the translation of the test set is."""
         return self.folder / "translations" / f"{run.name}.txt"
 
-    def _measured(self, run: RunPlan) -> Measured:
-        return Measured(self.folder / "measured", {"settings": _digest(run)})
+    def _kept(self, kind: str, run: RunPlan) -> dict[str, object] | None:
+        """What was kept of a run, if its settings were those of the plan now."""
+        record = self._records(kind).get(run.name)
+        if record is None:
+            return None
+        settings, found = record.get("settings"), record.get("found")
+        if not isinstance(settings, dict) or not isinstance(found, dict):
+            return None
+        return found if _same(settings, run.loaded.resolved) else None
 
-    def _failed(self, run: RunPlan) -> Measured:
-        return Measured(self.folder / "failed", {"settings": _digest(run)})
+    def _keep(self, kind: str, run: RunPlan, found: Mapping[str, object]) -> None:
+        settings = dict(run.loaded.resolved)
+        self._records(kind).put(run.name, {"settings": settings, "found": dict(found)})
+
+    def _records(self, kind: str) -> Measured:
+        return Measured(self.folder / kind, {})
 
 
-def _digest(run: RunPlan) -> str:
-    """Differs for runs with different settings."""
-    resolved = {name: value for name, value in run.loaded.resolved.items() if name not in ("recipe", "run")}
-    text = json.dumps(resolved, sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+def _same(before: Mapping[str, object], now: Mapping[str, object]) -> bool:
+    """Whether two run files train the same; settings that an earlier version did not have are defaults."""
+    return _decisive(before) == _decisive(now) or _decisive(completed(before)) == _decisive(now)
+
+
+def _decisive(resolved: Mapping[str, object]) -> dict[str, object]:
+    """A run file without what does not change a run: where it and the prepared text are kept, notes."""
+    kept = {name: value for name, value in resolved.items() if name not in ("recipe", "run")}
+    data = kept.get("data")
+    if isinstance(data, dict):
+        kept["data"] = {name: value for name, value in data.items() if name != "prepared"}
+    return kept
