@@ -67,7 +67,8 @@ class PlainLinear(PackedLinear):
             y = torch.mm(self._weight, columns)
         else:
             y = torch.addmm(self._column, self._weight, columns)
-        return y.t().reshape(*x.shape[:-1], self.outputs)
+        # Whatever comes next wants rows that lie together.
+        return y.t().contiguous().view(*x.shape[:-1], self.outputs)
 
 
 class BlockedLinear(PackedLinear):
