@@ -115,6 +115,7 @@ def translate(
     from deepwire.decoding.requests import column_requests, json_requests, text_requests
     from deepwire.decoding.translator import load
     from deepwire.errors import UsageError
+    from deepwire.training.allocator import keep_memory
     from deepwire.training.processes import joined
 
     sampling = given({"top_k": top_k, "top_p": top_p, "temperature": temperature, "seed": seed})
@@ -143,6 +144,7 @@ def translate(
     if sample:
         settings["sampling"] = sampling
     use_threads(threads)
+    keep_memory()
 
     def read(warn: Warn) -> Iterator[Request]:
         if language_column is not None:

@@ -56,7 +56,8 @@ class PlainLinear(PackedLinear):
         super().__init__(weight, bias)
         self._weight = weight.detach().contiguous()
         self._column = None if self._bias is None else self._bias.unsqueeze(1)
-        self._few = _FEW * self.inputs if weight.device.type == "cpu" else 0
+        plain = weight.device.type == "cpu" and weight.dtype == torch.float32
+        self._few = _FEW * self.inputs if plain else 0
 
     def forward(self, x: Tensor) -> Tensor:
         """See the base class."""
