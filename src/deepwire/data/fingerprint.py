@@ -14,7 +14,8 @@ from deepwire.data.config import CorpusConfig, DataConfig, Role
 from deepwire.data.corpus import corpus_files
 from deepwire.data.directed import directed
 from deepwire.data.files import open_bytes
-from deepwire.data.vocabulary_config import SubwordNmtConfig
+from deepwire.data.vocabulary import existing
+from deepwire.data.vocabulary_config import ExistingConfig, SubwordNmtConfig
 from deepwire.errors import DataError
 
 VERSION = 1
@@ -114,6 +115,8 @@ def _describe_corpus(corpus: CorpusConfig, data: DataConfig, digests: FileDigest
 
 def _describe_vocabulary(data: DataConfig, digests: FileDigests) -> dict[str, object]:
     config = data.vocabulary
+    if isinstance(config, ExistingConfig):
+        return {"type": config.type, "digest": existing(config).digest}
     # Without directions nothing is balanced, and what earlier versions prepared is as good.
     unused = {"sampling"} if data.directions is not None else {"sampling", "balance_temperature"}
     described: dict[str, object] = config.model_dump(mode="json", exclude=unused)

@@ -8,18 +8,56 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from deepwire.data.corpus import Pair
 from deepwire.data.subwords import LOADERS, learner
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary
 from deepwire.data.subwords.sentencepiece_learner import train_model
-from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig, VocabularyConfig
-from deepwire.errors import ModelError
+from deepwire.data.vocabulary_config import BpeConfig, ExistingConfig, UnigramConfig, VocabularyConfig
+from deepwire.errors import DataError, ModelError
 
 __all__ = ["BOS", "EOS", "PAD", "UNK", "Vocabularies", "Vocabulary"]
 
 HEADER = "vocabulary.json"
 _FORMAT = 1
+
+
+class Existing(NamedTuple):
+    """A stored vocabulary: where it is, and its digest."""
+
+    folder: Path
+    digest: str
+
+
+def existing(config: ExistingConfig) -> Existing:
+    """Find the vocabulary of a run, of a model directory, or of a folder that holds one.
+
+    Raises:
+        DataError: there is none, or it is not what the configuration says.
+    """
+    # All checkpoints of a run have the same.
+    places = [config.folder, config.folder / "vocabulary"]
+    places += sorted(config.folder.glob("checkpoints/update-*/vocabulary"))[-1:]
+    folder = next((place for place in places if (place / HEADER).is_file()), None)
+    if folder is None:
+        raise DataError(
+            f"data.vocabulary.folder: {config.folder} has no vocabulary",
+            "name a run with a checkpoint, a model directory or its folder vocabulary",
+        )
+    try:
+        header = json.loads((folder / HEADER).read_bytes())
+        kind, joint, digest = str(header["type"]), bool(header["joint"]), str(header["digest"])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        raise DataError(f"{folder / HEADER}: damaged: not the header of a vocabulary") from None
+    if joint != config.joint:
+        raise DataError(
+            f"{folder}: the vocabulary is {'joint' if joint else 'one for each side'}",
+            f"set data.vocabulary.joint to {str(joint).lower()}",
+        )
+    if kind == "words" and config.sampling:
+        raise DataError(f"{folder}: words cannot be segmented at random", "set data.vocabulary.sampling to 0")
+    return Existing(folder, digest)
 
 
 @dataclass(frozen=True)
@@ -39,7 +77,12 @@ class Vocabularies:
 
         Raises:
             DataError: the text does not support what was asked for, or a file of codes is missing or damaged.
+            ModelError: a vocabulary that should be there already is damaged.
         """
+        if isinstance(config, ExistingConfig):
+            for _ in pairs:  # who gives them wants them taken
+                pass
+            return cls.load(existing(config).folder)
         learning = learner(config)
         for pair in pairs:
             learning.add(pair)

@@ -106,14 +106,33 @@ class WordsConfig(Section):
     sampling: Literal[0] = Field(default=0, description="segmented text cannot be segmented at random")
 
 
+class ExistingConfig(Section):
+    """A vocabulary that is there already, such as that of the model that fine-tuning begins with."""
+
+    type: Literal["existing"] = "existing"
+    folder: Path = Field(description="a run, a model directory, or a folder of a vocabulary")
+    joint: bool = Field(
+        default=True, description="whether it is one for both sides, as it must turn out to be"
+    )
+    sampling: float = Field(
+        default=0.0,
+        ge=0,
+        lt=1,
+        description="random segmentation during training, as its type knows it; 0 is none",
+    )
+
+
 def _with_type(value: object) -> object:
     if isinstance(value, str):
         return {"type": value}
     return {"type": "bpe", **value} if isinstance(value, dict) else value
 
 
+LearnedConfig = BpeConfig | UnigramConfig | SubwordNmtConfig | WordsConfig
+"""What is made for the training text."""
+
 VocabularyConfig = Annotated[
-    BpeConfig | UnigramConfig | SubwordNmtConfig | WordsConfig,
+    LearnedConfig | ExistingConfig,
     Field(discriminator="type"),
     BeforeValidator(_with_type),
 ]

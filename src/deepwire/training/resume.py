@@ -17,6 +17,7 @@ FREE = (
     "data.valid",
     "data.test",
     "data.prepared",
+    "data.vocabulary.folder",
     "training.max_updates",
     "training.stop_after",
     "training.precision",

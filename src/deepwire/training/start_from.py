@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 
 import torch
@@ -188,29 +188,29 @@ def _unused(model: TranslationModel, used: Collection[str]) -> list[str]:
 def _refuse_what_is_not_allowed(
     config: StartFromSection, report: StartReport, changed: Sequence[str]
 ) -> None:
-    absent: Mapping[str, Sequence[str]] = {
-        "missing there": report.missing,
-        "of another shape there": report.reshaped,
-    }
-    wrong = {
-        kind: [name for name in names if not matches(name, config.allow_missing)]
-        for kind, names in absent.items()
-    }
-    options = {"allow_missing": any(wrong.values())}
-    unexpected = [name for name in report.unexpected if not matches(name, config.allow_unexpected)]
-    wrong["unexpected there"], options["allow_unexpected"] = unexpected, bool(unexpected)
-    differs = [
-        line
-        for key, line in zip(changed, report.changed, strict=True)
-        if not matches(key, config.allow_changed)
+    """Name what differs without being allowed to; `changed` are the settings that `report.changed` tells of."""
+    kinds: list[tuple[str, str, Sequence[str], Sequence[str], Sequence[str]]] = [
+        ("missing there", "allow_missing", config.allow_missing, report.missing, report.missing),
+        ("of another shape there", "allow_missing", config.allow_missing, report.reshaped, report.reshaped),
+        (
+            "unexpected there",
+            "allow_unexpected",
+            config.allow_unexpected,
+            report.unexpected,
+            report.unexpected,
+        ),
+        ("changed", "allow_changed", config.allow_changed, changed, report.changed),
     ]
-    wrong["changed"], options["allow_changed"] = differs, bool(differs)
-    if any(wrong.values()):
+    wrong, options = [], {}
+    for kind, option, patterns, names, texts in kinds:
+        refused = [text for name, text in zip(names, texts, strict=True) if not matches(name, patterns)]
+        if refused:
+            wrong.append(f"{len(refused)} {kind}: {_few(refused)}")
+            options[f"training.start_from.{option}"] = True
+    if wrong:
         raise ModelError(
-            f"training.start_from {config.model}: the model does not fit this run: "
-            + "; ".join(f"{len(names)} {kind}: {_few(names)}" for kind, names in wrong.items() if names),
-            "change the model section, or allow it by name: "
-            + ", ".join(f"training.start_from.{name}" for name, wanted in options.items() if wanted),
+            f"training.start_from {config.model}: the model does not fit this run: {'; '.join(wrong)}",
+            f"change the model section, or allow it by name: {', '.join(options)}",
         )
 
 

@@ -13,9 +13,9 @@ from deepwire.data.subwords.subword_nmt import SubwordNmtLearner, SubwordNmtVoca
 from deepwire.data.subwords.words import WordLearner, WordVocabulary
 from deepwire.data.vocabulary_config import (
     BpeConfig,
+    LearnedConfig,
     SubwordNmtConfig,
     UnigramConfig,
-    VocabularyConfig,
     WordsConfig,
 )
 
@@ -28,7 +28,7 @@ LOADERS: dict[str, Callable[[Path, str], Vocabulary]] = {
 """How each type of vocabulary is read from the files `NAME.*` of a folder."""
 
 
-def learner(config: VocabularyConfig) -> Learner:
+def learner(config: LearnedConfig) -> Learner:
     """What learns the type of vocabulary that `config` asks for."""
     match config:
         case BpeConfig() | UnigramConfig():
