@@ -188,7 +188,7 @@ def _unused(model: TranslationModel, used: Collection[str]) -> list[str]:
 def _refuse_what_is_not_allowed(
     config: StartFromSection, report: StartReport, changed: Sequence[str]
 ) -> None:
-    """Name what differs without being allowed to; `changed` are the settings that `report.changed` tells of."""
+    """Name what differs without being allowed to; `changed` are the keys of `report.changed`."""
     kinds: list[tuple[str, str, Sequence[str], Sequence[str], Sequence[str]]] = [
         ("missing there", "allow_missing", config.allow_missing, report.missing, report.missing),
         ("of another shape there", "allow_missing", config.allow_missing, report.reshaped, report.reshaped),
