@@ -7,6 +7,8 @@ import statistics
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from deepwire.analysis.models import Pairs, read_pairs
 from deepwire.analysis.records import Record
 from deepwire.analysis.scored import WARM_UP, Scorer
@@ -16,6 +18,7 @@ from deepwire.errors import ModelError
 from deepwire.evaluation.from_model import SearchSettings
 from deepwire.evaluation.metrics import make_metric
 from deepwire.results.plan import RunPlan
+from deepwire.training.device import describe
 
 
 class RunResult(Record):
@@ -93,7 +96,11 @@ def measure_run(run: RunPlan, translations: Path, rounds: int, warn: Callable[[s
         valid_loss=_number(valid[-1], "nll") if valid else None,
         memory=int(max(_number(record, "memory") for record in trained)),
         model=scorer.source.digest,
-        settings=scorer.settings,
+        settings=scorer.settings
+        | {
+            "processor": str(describe(scorer.loaded.device)["device"]),
+            "threads of decoding": str(torch.get_num_threads()),
+        },
     )
 
 

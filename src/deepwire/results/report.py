@@ -60,7 +60,7 @@ def _league(plan: Plan, direction: str, ranks: Sequence[Standing], gathered: Gat
         title=f"{plan.title}: {direction}",
         measured=(
             "Systems by mean BLEU over their seeds, on the test set, each run with its best checkpoint. "
-            "Deviation is that between seeds. Difference and p are against "
+            "Deviation and range are those between seeds. Difference and p are against "
             f"{plan.baseline}: paired bootstrap over {plan.samples} resamples of the sentences, one-sided, "
             "the outputs of all common seeds of a sentence drawn together; it knows the chance in the choice "
             "of sentences, and that between seeds only as far as there are seeds. Speeds are those of the "
@@ -79,8 +79,7 @@ def _league_table(plan: Plan, ranks: Sequence[Standing]) -> Table:
         Column(name="system"),
         Column(name="BLEU", digits=2),
         Column(name="deviation", digits=2),
-        Column(name="least", digits=2),
-        Column(name="greatest", digits=2),
+        Column(name="range"),
         Column(name="seeds"),
         Column(name="difference", digits=2),
         Column(name="p", digits=3),
@@ -98,8 +97,7 @@ def _league_table(plan: Plan, ranks: Sequence[Standing]) -> Table:
                 f"{one.system} (baseline)" if one.system == plan.baseline else one.system,
                 bleu.mean,
                 bleu.deviation,
-                bleu.low,
-                bleu.high,
+                f"{bleu.low:.2f} to {bleu.high:.2f}" if bleu.count > 1 else "",
                 bleu.count,
                 None if test is None else test.difference,
                 None if test is None else test.p_value,
