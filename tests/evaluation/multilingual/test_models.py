@@ -130,6 +130,13 @@ def test_one_model_for_each_direction_is_a_baseline(run: Run, model: str) -> Non
         assert rows(swapped)[name]["scores"] == row["baseline"]
 
 
+def test_trained_directions_without_a_test_set_are_left_out_and_named(run: Run, model: str) -> None:
+    Path("test.qaa").unlink()
+    found = run(model)
+    assert set(rows(found)) == {"en-de", "de-en"}
+    assert "there is no test set for en-qaa, qaa-en: left out" in found["notes"]
+
+
 @pytest.mark.parametrize(
     ("directions", "message"),
     [

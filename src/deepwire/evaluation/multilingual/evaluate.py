@@ -96,6 +96,7 @@ class _Evaluation:
         self.system = open_system(request.system, request.search, warn)
         self.baseline = open_system(request.baseline, request.search, warn) if request.baseline else None
         self.tests = texts_at(request.test, "test") if request.test else texts_of_run(request.system, "test")
+        self.notes: list[str] = []
         self.directions = self._choose()
         self.trained = self.system.trained if request.trained is None else tuple(request.trained)
         self.pairs = (
@@ -105,7 +106,6 @@ class _Evaluation:
         )
         self.metrics = LanguageMetrics(request.metrics, request.tokenize, lowercase=request.lowercase)
         self.table = self._table()
-        self.notes: list[str] = []
         self.identifier = self._identifier()
         self.store: StoredTranslations | None = None
 
@@ -137,13 +137,22 @@ class _Evaluation:
                 raise UsageError(f"the languages of {name} are not known", "name directions: --directions")
             pairs = (Direction(*pair) for pair in permutations(self.system.languages, 2))
             chosen += [pair for pair in pairs if pair not in chosen and self.tests.has(pair)]
+        chosen = self._with_tests(chosen)
         for direction in chosen:
-            if not self.tests.has(direction):
-                self.tests.read(direction)  # says what is missing
-                raise DataError(f"{self.tests.name}: no test set for {direction}")
             for system in filter(None, (self.system, self.baseline)):
                 system.check(direction)
         return chosen
+
+    def _with_tests(self, chosen: list[Direction]) -> list[Direction]:
+        """Those that can be scored; a direction that was asked for by name must be one of them."""
+        found = [direction for direction in chosen if self.tests.has(direction)]
+        missing = [direction for direction in chosen if direction not in found]
+        if missing and (self.request.directions or not found):
+            self.tests.read(missing[0])  # says what is missing
+            raise DataError(f"{self.tests.name}: no test set for {missing[0]}")
+        if missing:
+            self.notes.append(f"there is no test set for {', '.join(map(str, missing))}: left out")
+        return found
 
     def _table(self) -> Table:
         request = self.request

@@ -79,7 +79,12 @@ class DirectedTexts:
 
     def _corpora(self, direction: Direction) -> list[tuple[DataConfig, CorpusConfig]]:
         """The corpora that have the direction, each as read in it, with the settings to read it."""
-        served = [corpus for corpus in self.corpora if serves(corpus, direction)]
+        served = [
+            # The other languages of a text are not in this direction, and are not to be asked for.
+            corpus.model_copy(update={"languages": None})
+            for corpus in self.corpora
+            if serves(corpus, direction)
+        ]
         if not served:
             return []
         roles: dict[str, object] = {"train": served, self.role: served}
@@ -101,7 +106,7 @@ def texts_of_run(model: str, role: Role) -> DirectedTexts:
     data = data_section(model)
     corpora = data.corpora().get(role)
     if corpora is None:
-        raise UsageError(f"{model}: the run file names no data.{role}", f"name the texts with --{role}")
+        raise UsageError(f"{model}: the run file names no data.{role}", "name the texts with --test")
     if data.languages is None:  # one direction: say which, so that the text can be read the other way, too
         parse_direction(f"{data.source}-{data.target}")
         corpora = [
