@@ -148,3 +148,22 @@ def test_another_model_of_neutron() -> None:
     """A decoder without self-attention is not the standard model."""
     with pytest.raises(ModelError, match="no standard Transformer of Neutron"):
         FAMILY.architecture(Foreign(Path("x.pt"), parameters("nmt_rnmt"), {}))
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
+def test_parameters_of_each_language(order: tuple[int, ...], vocabularies: Vocabularies) -> None:
+    """MuLang: what each language has of its own comes from names and shapes, in the order asked for."""
+    foreign = Foreign(Path("x.pt"), parameters("nmt_mulang"), {})
+    assert FAMILY.languages(foreign) == 3
+    known = FAMILY.architecture(foreign).known
+    expected = {"norm": True, "transform": "released", "embedding": "both", "output_bias": True}
+    assert known["model.languages"] == expected
+    vectors = golden("nmt_mulang")
+    (theirs,) = vectors["grad/param/dec.task_emb.weight"].abs().amax(1).nonzero().flatten().tolist()
+    model = model_of(FAMILY.in_order(foreign, order), vocabularies)
+    languages = torch.tensor([order.index(theirs)])
+    real = vectors["in/tgt_out"] != 0
+    with torch.no_grad():
+        found = model.log_probs(vectors["in/src"], vectors["in/tgt_in"], languages=languages)
+    assert (found - vectors["out/logp"])[real].abs().max() < 1e-5
+    assert FAMILY.languages(Foreign(Path("x.pt"), parameters("nmt_std_v2"), {})) == 0

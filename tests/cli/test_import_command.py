@@ -109,6 +109,40 @@ def test_neutron_to_translation(command: Command, tmp_path: Path) -> None:
     assert len(translated(command, tmp_path, model)) == 3
 
 
+def test_neutron_with_several_languages(command: Command, tmp_path: Path) -> None:
+    """A MuLang asks for the names of its languages, and then translates into each of them."""
+    path, model = tmp_path / "mulang.safetensors", tmp_path / "model"
+    save_file(parameters("nmt_mulang"), path)
+    save_file(parameters("nmt_std_v2"), tmp_path / "std.safetensors")
+    write_neutron_vocabulary(tmp_path / "common.vcb", 36)
+    options = ("--vocabulary", tmp_path / "common.vcb", "-o", model, "model.heads=4")
+    for checkpoint, names, text in (
+        (path, (), "has parameters of 3 languages, and --languages names 0"),
+        (path, ("--languages", "fr,de"), "has parameters of 3 languages, and --languages names 2"),
+        (
+            path,
+            ("--languages", "fr,de,en", "data.directions=[en-de]"),
+            "data.directions has the languages de, en",
+        ),
+        (tmp_path / "std.safetensors", ("--languages", "de,en"), "is of one language pair"),
+    ):
+        code, _, err = command("import", "neutron", checkpoint, *options, *names)
+        assert code == 2
+        assert text in err
+    limits = ("decoding.max_length_extra=3", "decoding.beam=2")
+    code, _, err = command("import", "neutron", path, *options, "--languages", "fr,de,en", *limits)
+    assert code == 0, err
+    loaded = load_model(model)
+    assert loaded.languages == ("de", "en", "fr")
+    theirs = parameters("nmt_mulang")["enc.transo.weight"]
+    assert loaded.model.transform is not None
+    assert torch.equal(loaded.model.transform.weight, theirs[[1, 2, 0]])
+    (tmp_path / "input.txt").write_text("p1 p2 p3\n")
+    for language in ("de", "fr"):
+        code, out, err = command("translate", model, "--to", language, "--input", tmp_path / "input.txt")
+        assert (code, len(out.splitlines())) == (0, 1), err
+
+
 def test_architecture_from_a_run_file(command: Command, dictionary: Path, tmp_path: Path) -> None:
     """A run file gives architecture, languages and decoding; a bare file of tensors needs no more."""
     (tmp_path / "run.yaml").write_text(RUN)

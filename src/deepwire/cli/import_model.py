@@ -14,6 +14,7 @@ from deepwire.errors import ModelError, UsageError
 if TYPE_CHECKING:
     from deepwire.checkpoint.importers import Architecture, Family, Foreign, VocabularyFiles
     from deepwire.config.tree import PlainValue
+    from deepwire.data.languages import Languages
     from deepwire.model.translator import TranslationModel
     from deepwire.runfile import RunFile
 
@@ -36,6 +37,14 @@ Run = Annotated[
 ]
 Codes = Annotated[Path | None, typer.Option(help="Merges of subword-nmt; without them text comes segmented.")]
 TargetCodes = Annotated[Path | None, typer.Option(help="Merges of the target side, where they differ.")]
+LanguageNames = Annotated[
+    str | None,
+    typer.Option(
+        "--languages",
+        metavar="de,fr,...",
+        help="Neutron's MuLang: its languages in the order of their numbers there.",
+    ),
+]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the new model.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No notes on stderr.")]
 
@@ -55,6 +64,7 @@ def import_model(
     target_vocabulary: TargetVocabulary = None,
     codes: Codes = None,
     target_codes: TargetCodes = None,
+    languages: LanguageNames = None,
     quiet: Quiet = False,
 ) -> None:
     """Make a model of a checkpoint of fairseq (Transformer, DLCL, GTrans) or Neutron; no code of it is run.
@@ -62,6 +72,8 @@ def import_model(
     deepwire import fairseq checkpoint_best.pt --vocabulary data-bin --codes bpe.codes --output wmt-en-de
 
     deepwire import neutron model.pt --vocabulary common.vcb --output base model.heads=8
+
+    deepwire import neutron mulang.pt --vocabulary common.vcb --languages fr,de,en --output many model.heads=8
     """
     from deepwire.checkpoint.importers import FAMILIES, convert, read_foreign, read_vocabularies
     from deepwire.checkpoint.manifest import digest
@@ -75,19 +87,25 @@ def import_model(
     if target_codes is not None and codes is None:
         raise UsageError("--target-codes needs --codes", "give the merges of the source side, too")
     foreign = read_foreign(checkpoint)
+    names = _names(languages, kind, foreign)
     if run is None:
-        config, notes = _from_checkpoint(kind, foreign, overrides or [])
+        config, notes = _from_checkpoint(kind, foreign, overrides or [], names)
         source_bos = config.data.source_bos
     else:
         config, source_bos = _from_run(kind, foreign, run, overrides or [])
         notes = []
     data = config.data
+    if names:
+        foreign = kind.in_order(foreign, _order(names, data.languages))
     files = _files(kind, vocabulary, target_vocabulary, codes, target_codes, (data.source, data.target))
     vocabularies = read_vocabularies(kind, files)
     model = convert(kind, foreign, config.model, vocabularies)
     metadata: dict[str, object] = {
-        "source": data.source,
-        "target": data.target,
+        **(
+            {"source": data.source, "target": data.target}
+            if data.languages is None
+            else data.languages.to_metadata()
+        ),
         "source_bos": source_bos,
         "decoding": config.decoding.model_dump(mode="json"),
         "imported": {"family": kind.name, "checkpoint": checkpoint.name, "blake2b": digest(checkpoint)},
@@ -96,6 +114,32 @@ def import_model(
     if not quiet:
         _tell(kind, model, config, notes)
     print(output)
+
+
+def _names(written: str | None, kind: Family, foreign: Foreign) -> list[str]:
+    """The languages of a checkpoint with parameters of each, in its order; none for one language pair."""
+    count = kind.languages(foreign)
+    names = [] if written is None else [name.strip() for name in written.split(",")]
+    if len(set(names)) != count or len(names) != count:
+        raise UsageError(
+            f"{foreign.path}: has parameters of {count} languages, and --languages names {len(set(names))}"
+            if count
+            else f"{foreign.path}: is of one language pair, and has no use for --languages",
+            "name them in the order of their numbers: --languages de,fr,..." if count else "leave it out",
+        )
+    return names
+
+
+def _order(names: list[str], languages: Languages | None) -> list[int]:
+    """For each language of the model its number in the checkpoint."""
+    known = () if languages is None else languages.names
+    if set(known) != set(names):
+        raise UsageError(
+            f"data.directions has the languages {', '.join(known) or 'of one pair'}, and --languages names "
+            f"{', '.join(names)}",
+            "give data.directions with the languages of the checkpoint",
+        )
+    return [names.index(name) for name in known]
 
 
 def _files(
@@ -114,7 +158,9 @@ def _files(
     return VocabularyFiles(source, target or other, codes, target_codes)
 
 
-def _from_checkpoint(kind: Family, foreign: Foreign, overrides: list[str]) -> tuple[RunFile, list[str]]:
+def _from_checkpoint(
+    kind: Family, foreign: Foreign, overrides: list[str], names: list[str]
+) -> tuple[RunFile, list[str]]:
     """The run file that the checkpoint amounts to, with overrides; and the assumptions in it."""
     import tempfile
 
@@ -130,6 +176,8 @@ def _from_checkpoint(kind: Family, foreign: Foreign, overrides: list[str]) -> tu
     data = tree.setdefault("data", {})
     if isinstance(data, dict):
         data["train"] = foreign.path.name  # a run file names its training text; nothing reads it here
+        if names:
+            data |= {"directions": [{"between": list(names)}], "tag": "none"}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "checkpoint.yaml"
         path.write_text(json.dumps(tree), encoding="utf-8")  # JSON is YAML
