@@ -24,9 +24,10 @@ TESTS = HERE.parent
 
 @dataclass(frozen=True)
 class Row:
-    """A fault, and the tests (`file::test`, all of its cases) that show what happens."""
+    """A fault, what deepwire does then, and the tests (`file::test`, all of its cases) that show it."""
 
     fault: str
+    does: str
     tests: tuple[str, ...]
 
 
@@ -35,6 +36,7 @@ DAMAGE, TEXT, PLACES = "faults/test_damage.py", "faults/test_text_faults.py", "f
 ROWS: Mapping[int, Row] = {
     1: Row(
         "`kill -9` at random moments",
+        "the same command ends the run with the same bits, each update once",
         (
             f"{ONE}::test_killed_at_random_moments_gives_the_same_run",
             f"{TWO}::test_killed_at_random_moments_gives_the_same_run",
@@ -42,6 +44,7 @@ ROWS: Mapping[int, Row] = {
     ),
     2: Row(
         "`kill -9` inside a checkpoint write",
+        "goes on from the last whole checkpoint; what was left is removed",
         (
             f"{ONE}::test_killed_inside_checkpoint_writes_gives_the_same_run",
             "checkpoint/test_files.py::test_a_crash_at_any_moment_leaves_the_old_or_the_new_folder",
@@ -49,10 +52,12 @@ ROWS: Mapping[int, Row] = {
     ),
     3: Row(
         "`kill -9` at the end of an epoch: 2 processes, accumulation, dropout, random subwords",
+        "as 1",
         ("faults/test_exact_continuation.py::test_killed_at_the_end_of_an_epoch",),
     ),
     4: Row(
         "SIGTERM, SIGINT, SIGUSR1",
+        "finishes the update, saves, exit 143 or 130; USR1 goes on; a second Ctrl-C stops at once",
         (
             f"{ONE}::test_a_signal_saves_and_stops",
             f"{ONE}::test_a_wish_to_save_does_not_stop_or_change_the_run",
@@ -63,6 +68,7 @@ ROWS: Mapping[int, Row] = {
     ),
     5: Row(
         "disk full",
+        "exit 6 with what is needed and free; earlier checkpoints are intact; the same command goes on",
         (
             f"{ONE}::test_a_disk_that_fills_up_costs_nothing_but_the_end_of_the_run",
             f"{ONE}::test_too_little_space_is_seen_before_a_checkpoint_is_written",
@@ -71,6 +77,7 @@ ROWS: Mapping[int, Row] = {
     ),
     6: Row(
         "damaged checkpoint",
+        "named, moved aside, the one before is used; asked for by name: exit 4",
         (
             f"{DAMAGE}::test_a_damaged_checkpoint_is_named_and_the_one_before_is_used",
             f"{DAMAGE}::test_where_all_are_damaged_nothing_is_lost",
@@ -81,14 +88,20 @@ ROWS: Mapping[int, Row] = {
     ),
     7: Row(
         "pickle offered as a model",
+        "exit 4, never opened",
         (
             f"{DAMAGE}::test_pickle_is_never_opened",
             "checkpoint/test_store.py::test_pickle_is_refused_and_never_executed",
         ),
     ),
-    8: Row("hostile model: `../`, links, absurd sizes", (f"{DAMAGE}::test_hostile_models_are_refused",)),
+    8: Row(
+        "hostile model: `../`, links, absurd sizes",
+        "exit 4 before memory is taken",
+        (f"{DAMAGE}::test_hostile_models_are_refused",),
+    ),
     9: Row(
         "other text, vocabulary, architecture at continuation",
+        "exit 2 with every change, old -> new; nothing is touched",
         (
             f"{DAMAGE}::test_other_text_settings_and_vocabulary_are_refused_with_a_list",
             "cli/test_train_command.py::test_settings_that_would_make_another_run_are_refused",
@@ -96,6 +109,7 @@ ROWS: Mapping[int, Row] = {
     ),
     10: Row(
         "loss or gradient not finite",
+        "skipped in all processes before it touches the weights; after ten in a row exit 5 with the lines",
         (
             "training/test_bad_updates.py",
             f"{TWO}::test_an_update_that_is_not_finite_in_one_process_is_skipped_in_all",
@@ -103,6 +117,7 @@ ROWS: Mapping[int, Row] = {
     ),
     11: Row(
         "out of memory in one process of two",
+        "all halve their micro-batches and make the update again; exit 6 if one pair does not fit",
         (
             f"{TWO}::test_out_of_memory_in_one_process_cuts_the_batches_of_all",
             f"{TWO}::test_no_memory_for_a_single_pair_is_an_error",
@@ -110,6 +125,7 @@ ROWS: Mapping[int, Row] = {
     ),
     12: Row(
         "one process dies, or raises an error",
+        "all end within 30 s; the first error is shown once, its traceback first",
         (
             f"{TWO}::test_a_process_that_is_killed_ends_all",
             f"{TWO}::test_an_error_in_one_process_ends_all_and_is_shown_first",
@@ -117,6 +133,7 @@ ROWS: Mapping[int, Row] = {
     ),
     13: Row(
         "1000 source and 999 target lines",
+        "exit 3 with both counts, before training",
         (
             f"{TEXT}::test_sides_of_different_lengths",
             "cli/test_prepare_command.py::test_unequal_line_counts_say_both",
@@ -124,6 +141,7 @@ ROWS: Mapping[int, Row] = {
     ),
     14: Row(
         "bytes that are not UTF-8",
+        "exit 3 with file, line, byte; or skipped or replaced and counted; decoding keeps the line",
         (
             f"{TEXT}::test_bytes_that_are_no_utf8",
             "data/test_files.py::test_bad_utf8_says_file_line_and_byte",
@@ -132,6 +150,7 @@ ROWS: Mapping[int, Row] = {
     ),
     15: Row(
         "NUL, BOM, CRLF, U+2028, U+0085, lone CR, RTL, ZWJ",
+        "N lines in are N lines out; BOM and CR are removed and counted",
         (
             f"{TEXT}::test_every_line_in_is_a_line_out",
             "data/test_files.py::test_small_texts",
@@ -140,6 +159,7 @@ ROWS: Mapping[int, Row] = {
     ),
     16: Row(
         "empty lines",
+        "dropped and counted in training; an empty translation; score 0",
         (
             f"{TEXT}::test_empty_lines_in_training_are_dropped",
             "decoding/test_translator.py::test_empty_lines_never_reach_the_model",
@@ -147,6 +167,7 @@ ROWS: Mapping[int, Row] = {
     ),
     17: Row(
         "a line of 10^6 characters",
+        "dropped and counted in training; cut with a warning in decoding",
         (
             f"{TEXT}::test_a_line_of_a_million_characters_in_training_is_dropped",
             "cli/test_translate_command.py::test_a_very_long_line",
@@ -154,6 +175,7 @@ ROWS: Mapping[int, Row] = {
     ),
     18: Row(
         "special words in the text",
+        "text like any other; cannot end or steer decoding",
         (
             f"{TEXT}::test_special_words_are_text",
             "data/test_vocabulary.py::test_text_that_looks_special_is_text",
@@ -161,6 +183,7 @@ ROWS: Mapping[int, Row] = {
     ),
     19: Row(
         "no final newline, empty file, folder, pipe, missing file",
+        "works, or one line and exit 2 or 3",
         (
             f"{TEXT}::test_places_without_text",
             f"{TEXT}::test_the_last_line_needs_no_end",
@@ -170,6 +193,7 @@ ROWS: Mapping[int, Row] = {
     ),
     20: Row(
         "`deepwire translate ... \\| head -1`",
+        "ends silently with 141",
         (
             "cli/test_translate_command.py::test_a_reader_that_goes_away_is_no_error",
             "cli/test_main.py::test_a_closed_pipe_ends_quietly",
@@ -177,26 +201,39 @@ ROWS: Mapping[int, Row] = {
     ),
     21: Row(
         "slow writer on stdin, `--stream`",
+        "each line is answered as it comes",
         ("cli/test_translate_command.py::test_a_stream_is_answered_line_by_line",),
     ),
     22: Row(
         "batch sizes, beams, order of lines",
+        "the same bytes for each line (float32)",
         (
             "cli/test_translate_command.py::test_batches_and_order_change_nothing",
             "decoding/test_beam.py::test_a_translation_does_not_depend_on_its_batch",
         ),
     ),
-    23: Row("mistakes in the run file, YAML that would run code", ("config/test_reader.py",)),
+    23: Row(
+        "mistakes in the run file, YAML that would run code",
+        "exit 2 with file, line, suggestion; YAML never runs code",
+        ("config/test_reader.py",),
+    ),
     24: Row(
         "two trainers in one run directory",
+        "the second: exit 2 with process and host; the lock goes with its holder",
         (
             f"{ONE}::test_a_second_trainer_is_refused_and_the_first_goes_on",
             f"{TWO}::test_a_directory_in_use_and_a_finished_run",
             "checkpoint/test_run_directory.py::test_a_lock_dies_with_its_holder",
         ),
     ),
-    25: Row("read-only folder, clock, no HOME, locale C, no GPU", (PLACES,)),
-    35: Row("models of earlier releases", ("checkpoint/test_stored_models.py",)),
+    25: Row(
+        "read-only folder, clock, no HOME, locale C, no GPU", "works, or one line; output is UTF-8", (PLACES,)
+    ),
+    35: Row(
+        "models of earlier releases",
+        "load, and say what they said then",
+        ("checkpoint/test_stored_models.py",),
+    ),
 }
 
 
@@ -216,18 +253,17 @@ def main() -> int:
     options = arguments()
     rows = {number: ROWS[number] for number in options.rows}
     results = run(sorted({test for row in rows.values() for test in row.tests}))
-    lines = ["| row | fault | tests | passed | s | figure |", "|---|---|---|---|---|---|"]
+    lines = ["| row | fault | what happens | tests | passed | s | figure |", "|---|---|---|---|---|---|---|"]
     sound = True
     for number, row in rows.items():
         found = of_row(row, results)
         sound = sound and found.passed > 0 and not found.failed
-        names = ", ".join(f"`{test.rpartition('/')[2]}`" for test in row.tests)
+        names = ", ".join(f"`{test.rpartition('/')[2].rpartition('::')[2]}`" for test in row.tests)
         passed = f"{found.passed} of {found.passed + found.failed}"
         passed += f", {found.skipped} skipped" if found.skipped else ""
         figures = "; ".join(dict.fromkeys(found.figures))
-        lines.append(
-            f"| {number} | {row.fault} | {names} | {passed} | {found.seconds:.1f} | {figures or '-'} |"
-        )
+        cells = [str(number), row.fault, row.does, names, passed, f"{found.seconds:.1f}", figures or "-"]
+        lines.append(f"| {' | '.join(cells)} |")
     text = "\n".join(lines)
     print(text)
     if options.output is not None:
