@@ -15,6 +15,7 @@ from deepwire.analysis.records import Column, Table
 from deepwire.checkpoint.store import save_model
 from deepwire.cli.main import main
 from deepwire.data.corpus import Pair
+from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.model.build import build_model
@@ -27,8 +28,10 @@ VOCABULARIES = Vocabularies.learn(
 ModelMaker = Callable[..., TranslationModel]
 
 
-def tiny(encoder: dict[str, object], decoder: dict[str, object] | None = None) -> TranslationModel:
-    """A model of width 16 with these sockets, drawn from a fixed seed."""
+def tiny(
+    encoder: dict[str, object], decoder: dict[str, object] | None = None, languages: Languages | None = None
+) -> TranslationModel:
+    """A model of width 16 with these sockets, drawn from a fixed seed; with languages, norms for each."""
     config = ModelConfig.model_validate(
         {
             "d_model": 16,
@@ -37,10 +40,13 @@ def tiny(encoder: dict[str, object], decoder: dict[str, object] | None = None) -
             "dropout": 0.0,
             "encoder": {"layers": 3, **encoder},
             "decoder": {"layers": 2, **(decoder or {})},
+            "languages": {"norm": languages is not None},
         }
     )
     torch.manual_seed(5)
-    return build_model(config, VOCABULARIES.source.size, VOCABULARIES.target.size)
+    tags, names = (languages.tags, languages.names) if languages else (0, ())
+    sizes = VOCABULARIES.source.size + tags, VOCABULARIES.target.size + tags
+    return build_model(config, *sizes, languages=len(names))
 
 
 @pytest.fixture

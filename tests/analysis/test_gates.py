@@ -12,6 +12,7 @@ from deepwire.analysis.finding import Finding
 from deepwire.analysis.gate_statistics import observe
 from deepwire.analysis.gates import analyse_gates
 from deepwire.analysis.models import Batch, NotApplicableError, batches, open_model, read_pairs
+from deepwire.data.languages import Direction, Languages
 from deepwire.errors import DataError, UsageError
 from deepwire.model.translator import TranslationModel
 
@@ -183,6 +184,26 @@ def test_the_model_is_not_changed_by_being_watched(make_model: ModelMaker, store
     after = subject.loaded.model.decode(read[0].source, read[0].target_input)[0]
     assert torch.equal(before, after)
     assert not any(module._forward_hooks for module in subject.loaded.model.modules())
+
+
+def test_gates_of_each_language(make_model: ModelMaker, store: Store, text: Text) -> None:
+    languages = Languages((Direction("de", "en"), Direction("en", "de")), tag="both")
+    model = make_model({"connection": "depth_lstm"}, languages=languages)
+    gates = model.encoder.connection.gates[0]
+    with torch.no_grad():
+        gates.norm.weight.zero_()
+        for language, share in enumerate((0.25, 0.75)):
+            gates.norm.bias[language] = logit(share)
+    name = store(model, **languages.to_metadata())
+    for language, share in (("de", 0.25), ("en", 0.75)):
+        found = analyse_gates(name, *text, to=language)
+        assert rows(found)["2", "forget"][0] == pytest.approx(share)
+    subject = open_model(name)
+    batch = next(batches(subject, read_pairs(name, *text), to="en"))
+    tag = subject.loaded.vocabularies.source.size + 1
+    assert batch.source[:, 0].tolist() == batch.target_input[:, 0].tolist() == [tag] * 3
+    with pytest.raises(UsageError, match="which language"):
+        analyse_gates(name, *text)
 
 
 def test_what_is_missing_is_said(make_model: ModelMaker, store: Store, text: Text, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from deepwire.analysis.models import NotApplicableError
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.data.config import DataConfig
 from deepwire.data.prepared import Prepared, prepare
-from deepwire.errors import DataError, ModelError
+from deepwire.errors import DataError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.training.config import TrainingConfig
@@ -223,7 +223,7 @@ def test_many_layers_are_shown_in_shades(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_said(train: Trainer, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no such run"):
+    with pytest.raises(NotApplicableError, match="no such run"):
         analyse_gradients(str(tmp_path / "nowhere"))
     run = train(max_updates=2)
     with pytest.raises(NotApplicableError, match="recorded no gradients") as caught:

@@ -101,33 +101,31 @@ def test_options_reach_the_analysis(analyze: Command, tmp_path: Path) -> None:
 
 @needs_matplotlib
 def test_a_report_holds_all_of_a_run_and_what_was_measured_before(
-    analyze: Command, tmp_path: Path, folder: Path
+    analyze: Command, tmp_path: Path, open_in_browser: Callable[[Path], str]
 ) -> None:
-    (tmp_path / "before.json").write_text(analyze("weights", "run", "--json")[1])
+    (tmp_path / "before.json").write_text(analyze("weights", "run@update-3", "--json")[1])
     page = tmp_path / "page.html"
-    plots_folder = tmp_path / "plots"
-    code, text, errors = analyze(
-        "report", "run", str(tmp_path / "before.json"), "--html", str(page), "--plots", str(plots_folder)
-    )
+    code, text, errors = analyze("report", "run", str(tmp_path / "before.json"), "--html", str(page))
     assert (code, errors) == (0, "")
     titles = re.findall(r"<h2[^>]*>(.*?)</h2>", page.read_text())
     assert titles == [
         "Connection weights of run",
         "Gates of run",
         "Gradients by layer of run",
-        "Connection weights of run",
+        "Connection weights of run@update-3",
     ]
     assert all(title in text for title in titles)
-    names = {path.name for path in plots_folder.iterdir()}
-    assert {"gates-encoder-depth-wise-lstm-reach.svg", "gradients-encoder-gradients.png"} <= names
+    assert "Gradients by layer of run" in open_in_browser(page)
 
 
 @needs_matplotlib
-def test_a_browser_opens_the_report(
-    analyze: Command, tmp_path: Path, open_in_browser: Callable[[Path], str]
-) -> None:
-    analyze("report", "run", "--html", str(tmp_path / "page.html"))
-    assert "Gradients by layer of run" in open_in_browser(tmp_path / "page.html")
+def test_plots_are_drawn(analyze: Command, tmp_path: Path) -> None:
+    assert analyze("gradients", "run", "--plots", str(tmp_path / "plots"))[0] == 0
+    assert sorted(path.name for path in (tmp_path / "plots").glob("*.png")) == [
+        "gradients-decoder-gradients.png",
+        "gradients-encoder-gradients.png",
+        "gradients-gradients-by-layer.png",
+    ]
 
 
 def test_without_matplotlib_only_plots_are_refused(
@@ -139,6 +137,16 @@ def test_without_matplotlib_only_plots_are_refused(
     assert (code, text) == (2, "")
     assert errors.count("\n") == 2
     assert "pip install 'deepwire[analysis]'" in errors
+
+
+def test_what_a_report_leaves_out_is_said(analyze: Command, folder: Path) -> None:
+    model = folder / "run" / "checkpoints" / "update-000006"
+    code, text, errors = analyze("report", str(model))
+    assert code == 0
+    assert "Connection weights" in text
+    lines = errors.splitlines()
+    assert [line.split(" of ")[0] for line in lines] == ["left out: gates", "left out: gradients"]
+    assert "--source" in lines[0]
 
 
 def test_mistakes_are_one_line(analyze: Command, tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def observe(model: TranslationModel, batches: Iterable[Batch]) -> list[FamilySta
     with _watched(model) as seen:
         for batch in batches:
             seen.clear()
-            model.decode(batch.source, batch.target_input)
+            model.decode(batch.source, batch.target_input, languages=batch.languages)
             words = {"encoder": batch.source != model.pad_id, "decoder": batch.target_input != model.pad_id}
             for side, probe, place, gates in seen:
                 family = found.setdefault((side, probe.family), FamilyStatistics(side, probe))

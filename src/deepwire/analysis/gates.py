@@ -21,6 +21,7 @@ def analyse_gates(
     reference: Path | None = None,
     sentences: int | None = SENTENCES,
     device: str = "cpu",
+    to: str = "",
 ) -> Finding:
     """How open the gates of a model are over real text, place by place in depth.
 
@@ -29,6 +30,7 @@ def analyse_gates(
         source, reference: Text to read; default: the test set of the run.
         sentences: Only so many pairs from the beginning; None: all.
         device: Where the model reads.
+        to: The language of the references, for a model of several directions.
 
     Raises:
         NotApplicableError: The model has no gates over depth.
@@ -43,7 +45,7 @@ def analyse_gates(
             "for weights see 'deepwire analyze weights'",
         )
     pairs = read_pairs(model, source, reference, sentences)
-    found = observe(inside, batches(subject, pairs))
+    found = observe(inside, batches(subject, pairs, to=to))
     figures = [figure for family in found for figure in _figures(family)]
     return Finding(
         analysis="gates",

@@ -11,7 +11,7 @@ from deepwire.analysis.finding import Finding, ModelSource, provenance
 from deepwire.analysis.models import NotApplicableError, run_of
 from deepwire.analysis.run_records import read_records
 from deepwire.checkpoint.manifest import fingerprint
-from deepwire.errors import DataError, ModelError
+from deepwire.errors import DataError
 
 _UNIT = "nats/token"  # of the loss; parameters have no unit
 _FEW_LAYERS = 12
@@ -25,13 +25,14 @@ def analyse_gradients(run: str) -> Finding:
         run: A run directory that was trained with ``training.record.gradients``.
 
     Raises:
-        ModelError: There is no such run.
-        NotApplicableError: It recorded no gradients.
+        NotApplicableError: There is no such run, or it recorded no gradients.
         DataError: The records are damaged.
     """
     place = run_of(run)
     if place is None:
-        raise ModelError(f"{run}: no such run directory", "gradients are recorded in the folder of a run")
+        raise NotApplicableError(
+            f"{run}: no such run directory", "gradients are recorded in the folder of a run"
+        )
     records = read_records(place.gradients)
     if not records:
         raise NotApplicableError(

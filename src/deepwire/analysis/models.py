@@ -15,7 +15,8 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import LoadedModel, load_model, read_config, require_model
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.batching import batches_by_length, padded
-from deepwire.decoding.loading import pick_device
+from deepwire.decoding.loading import languages_of, pick_device
+from deepwire.decoding.targets import Targets, language_rows
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.from_model import test_set
 from deepwire.evaluation.texts import Text, read_text
@@ -136,18 +137,22 @@ class Batch:
 
     Attributes:
         source: ``[B, S]``, ending in EOS.
-        target_input: ``[B, T]``, beginning with BOS.
+        target_input: ``[B, T]``, beginning with BOS or the tag of the language.
         target_output: ``[B, T]``, ending in EOS.
         rows: Which pairs these are, counted from 0.
+        languages: Target language of each row, ``[B]``, in a model of several directions.
     """
 
     source: Tensor
     target_input: Tensor
     target_output: Tensor
     rows: tuple[int, ...]
+    languages: Tensor | None = None
 
 
-def batches(subject: Subject, pairs: Pairs, tokens: int = 1024, longest: int = 256) -> Iterator[Batch]:
+def batches(
+    subject: Subject, pairs: Pairs, tokens: int = 1024, longest: int = 256, *, to: str = ""
+) -> Iterator[Batch]:
     """The pairs as the model reads them in training, longest first; pairs with an empty side are left out.
 
     Args:
@@ -155,12 +160,18 @@ def batches(subject: Subject, pairs: Pairs, tokens: int = 1024, longest: int = 2
         pairs: Raw text.
         tokens: Padded target subwords of a batch.
         longest: Subwords after which a side is cut.
+        to: The language of the references, for a model of several directions.
 
     Raises:
+        UsageError: The model has several directions and does not know to which, or does not know `to`.
         DataError: No pair has words on both sides.
     """
     vocabularies = subject.loaded.vocabularies
     head = [BOS] if subject.loaded.metadata.get("source_bos") is True else []
+    first = BOS
+    into = Targets(languages_of(subject.loaded), vocabularies, _say_nothing).choose(to)
+    if into is not None:
+        head, first = [*head, *([] if into.source_tag is None else [into.source_tag])], into.first
     sources = [ids[:longest] for ids in vocabularies.source.encode_lines(pairs.source.lines)]
     targets = [ids[:longest] for ids in vocabularies.target.encode_lines(pairs.reference.lines)]
     full = [row for row in range(len(sources)) if sources[row] and targets[row]]
@@ -172,10 +183,15 @@ def batches(subject: Subject, pairs: Pairs, tokens: int = 1024, longest: int = 2
         rows = tuple(full[index] for index in batch)
         yield Batch(
             padded([[*head, *sources[row], EOS] for row in rows], device),
-            padded([[BOS, *targets[row]] for row in rows], device),
+            padded([[first, *targets[row]] for row in rows], device),
             padded([[*targets[row], EOS] for row in rows], device),
             rows,
+            None if into is None else language_rows([into] * len(rows), device),
         )
+
+
+def _say_nothing(_text: str) -> None:
+    """Take no note of a direction that the model was not trained in: it is what was asked for."""
 
 
 def _source(name: str, folder: Path, metadata: Mapping[str, object]) -> ModelSource:

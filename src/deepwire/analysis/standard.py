@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import cast
 
 from deepwire.analysis.finding import Finding
-from deepwire.analysis.models import NotApplicableError
+from deepwire.errors import UsageError
 
 # By the name of the analysis: a function of a MODEL name.
 STANDARD = {
@@ -22,16 +22,16 @@ def analyse_all(models: Sequence[str], skipped: Callable[[str], None]) -> Iterat
 
     Args:
         models: MODEL names.
-        skipped: Receives one line for each analysis that does not apply.
+        skipped: Receives one line for each analysis that does not apply, or that needs to be told more.
 
     Raises:
         DeepwireError: An analysis fails for another reason.
     """
     for model in models:
-        for place in STANDARD.values():
+        for what, place in STANDARD.items():
             module, _, name = place.partition(":")
             analyse = cast("Callable[[str], Finding]", getattr(import_module(module), name))
             try:
                 yield analyse(model)
-            except NotApplicableError as error:
-                skipped(error.message)
+            except UsageError as error:
+                skipped(f"{what} of {model}: {error}")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from deepwire.cli.analyses.options import (
     Html,
     Json,
@@ -15,12 +19,15 @@ from deepwire.cli.analyses.options import (
 )
 from deepwire.cli.decoding_options import Device
 
+To = Annotated[str, typer.Option(help="Language of the references, for models of several directions.")]
+
 
 def gates(
     model: Model,
     source: Source = None,
     reference: Reference = None,
     sentences: Sentences = None,
+    to: To = "",
     device: Device = "auto",
     as_json: Json = False,
     html: Html = None,
@@ -34,4 +41,4 @@ def gates(
     from deepwire.analysis.gates import SENTENCES, analyse_gates
 
     outputs = Outputs(as_json, html, plots, output)
-    outputs.write([analyse_gates(model, source, reference, sentences or SENTENCES, device)])
+    outputs.write([analyse_gates(model, source, reference, sentences or SENTENCES, device, to)])
