@@ -25,6 +25,7 @@ from deepwire.decoding.synthesis import SyntheticCorpus, finished, synthesize
 from deepwire.errors import DataError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.ops import precision
 
 WORDS = [f"w{number}" for number in range(40)]
 SHAPE = {"d_model": 16, "heads": 2, "feed_forward": 32, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
@@ -179,6 +180,20 @@ def test_parts_of_another_job_are_not_used(
     for changed in ([*command, "--beam", "3"], ["back-translate", *command[1:]]):
         assert main(changed) == 2
         assert "exists already" in capsys.readouterr().err
+
+
+def test_what_timing_chooses_is_chosen_once(
+    model: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["distill", model, "-i", "text", "-o", "made"]
+    before = torch.get_float32_matmul_precision()
+    for faster in (True, False):
+        monkeypatch.setattr(precision, "_medium_is_true_and_faster", lambda answer=faster: answer)
+        assert main(command) == 0
+    torch.set_float32_matmul_precision(before)
+    assert "nothing to do" in capsys.readouterr().err
+    formats = json.loads((folder / "made.json").read_text())["job"]["formats"]
+    assert formats == {"precision": "fp32", "products": "medium"}
 
 
 def test_it_never_writes_over_a_text(model: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

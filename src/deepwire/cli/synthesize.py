@@ -26,6 +26,8 @@ from deepwire.cli.translate import From, Sample, Seed, Temperature, To, TopK, To
 
 if TYPE_CHECKING:
     from deepwire.decoding.synthesis import LineCounts, SyntheticCorpus
+    from deepwire.decoding.translator import Translator
+    from deepwire.model.state import DecoderState
     from deepwire.training.processes import Processes
 
 SourceText = Annotated[
@@ -207,7 +209,7 @@ class _Work:
             )
         return SyntheticCorpus.of(self.output, *names)
 
-    def describe(self, config: Mapping[str, object], precision: str) -> dict[str, object]:
+    def describe(self, config: Mapping[str, object], formats: Mapping[str, str]) -> dict[str, object]:
         """All that the result depends on, and where it came from."""
         from deepwire import __version__
         from deepwire.checkpoint.locate import resolve
@@ -220,7 +222,7 @@ class _Work:
             "models": {name: fingerprint(resolve(name)) for name in self.models},
             "text": {"path": str(self.text.resolve()), "bytes": state.st_size, "changed": state.st_mtime_ns},
             "decoding": dict(config),
-            "precision": precision,
+            "formats": dict(formats),
             "tag": self.tag,
             "direction": self.direction,
         }
@@ -243,17 +245,14 @@ def _run(work: _Work, threads: int | None, quiet: bool) -> None:
 
 
 def _synthesize(work: _Work, processes: Processes, *, quiet: bool) -> None:
-    from deepwire.cli.line_by_line import given, warn
-    from deepwire.cli.parts import load_alike
+    from deepwire.cli.line_by_line import warn
     from deepwire.decoding.requests import read_text
     from deepwire.decoding.synthesis import finished, synthesize
 
     begun = time.monotonic()
-    translator, precision = load_alike(
-        work.models, given(work.settings), work.device, work.precision, processes
-    )
     corpus = processes.main_first(work.corpus)
-    job = work.describe(translator.config.model_dump(mode="json"), precision)
+    translator, formats = _load(work, corpus, processes)
+    job = work.describe(translator.config.model_dump(mode="json"), formats)
     counts = finished(corpus, job) if processes.main else None
     if processes.from_main(counts is not None):
         if counts is not None and not quiet:
@@ -279,6 +278,28 @@ def _synthesize(work: _Work, processes: Processes, *, quiet: bool) -> None:
     if counts is not None and not quiet:
         print(f"{_said(counts)}, in {time.monotonic() - begun:.1f} s", file=sys.stderr)
         print(f"next: data.train={corpus.prefix} in a run file; how it was made: {corpus.provenance}")
+
+
+def _load(
+    work: _Work, corpus: SyntheticCorpus, processes: Processes
+) -> tuple[Translator[DecoderState], dict[str, str]]:
+    """The translator and its number formats, which timing may choose: those of an earlier call, if any."""
+    import torch
+
+    from deepwire.cli.line_by_line import given
+    from deepwire.cli.parts import load_alike
+    from deepwire.decoding.synthesis import recorded
+    from deepwire.ops.precision import set_fp32_matmul
+
+    earlier = processes.from_main(recorded(corpus).get("formats") if processes.main else None)
+    formats = earlier if isinstance(earlier, dict) else {}
+    precision = work.precision
+    if precision == "auto":
+        precision = str(formats.get("precision", precision))
+    translator, precision = load_alike(work.models, given(work.settings), work.device, precision, processes)
+    products = formats.get("products", torch.get_float32_matmul_precision())
+    products = set_fp32_matmul("medium" if products == "medium" else "highest")
+    return translator, {"precision": precision, "products": products}
 
 
 def _said(counts: LineCounts) -> str:

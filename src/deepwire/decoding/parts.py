@@ -24,7 +24,7 @@ from deepwire.errors import DeepwireError, UsageError
 Line = TypeVar("Line")
 
 _PART = re.compile(r"(\d+)-(\d+)")
-_JOB, _LOCK = "job.json", "lock"
+JOB, _LOCK = "job.json", "lock"
 
 
 class Workers(Protocol):
@@ -103,7 +103,7 @@ class PartsFolder:
             yield
 
     def _require_same(self, job: Mapping[str, object]) -> None:
-        path = self.path / _JOB
+        path = self.path / JOB
         if not path.exists():
             write_json(path, job)
             return

@@ -17,7 +17,7 @@ from pathlib import Path
 from deepwire.checkpoint.files import read_json, write_json
 from deepwire.decoding.contract import StateT
 from deepwire.decoding.output import COMPRESSED, open_output
-from deepwire.decoding.parts import PartsFolder, Workers, make_parts
+from deepwire.decoding.parts import JOB, PartsFolder, Workers, make_parts
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError, UsageError
 
@@ -84,6 +84,19 @@ class LineCounts:
         self.empty += not given.strip()
         self.untranslated += bool(given.strip()) and not made.strip()
         self.copied += bool(given.strip()) and made == given
+
+
+def recorded(corpus: SyntheticCorpus) -> dict[str, object]:
+    """The job of an earlier call for the same files, finished or not; empty without one.
+
+    Raises:
+        ModelError: If its record is damaged.
+    """
+    parts = PartsFolder.of(corpus.made).path / JOB
+    if parts.exists():
+        return read_json(parts)
+    job = read_json(corpus.provenance).get("job") if corpus.provenance.exists() else None
+    return job if isinstance(job, dict) else {}
 
 
 def finished(corpus: SyntheticCorpus, job: Mapping[str, object]) -> LineCounts | None:
