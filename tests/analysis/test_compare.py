@@ -13,7 +13,7 @@ import pytest
 
 from deepwire.analysis.compare import ComparisonRequest, compare_runs, short_names
 from deepwire.analysis.compare_runs import flat, read_run
-from deepwire.analysis.compare_settings import differing
+from deepwire.analysis.compare_settings import Part, differing, parts
 from deepwire.analysis.compare_translations import Translation, example_table
 from deepwire.analysis.figures import Bars, Lines
 from deepwire.analysis.finding import Finding
@@ -101,9 +101,14 @@ def test_what_the_runs_recorded_stands_side_by_side(run: RunMaker) -> None:
 def test_a_part_of_another_type_is_one_row() -> None:
     first = flat({"a": {"type": "x", "size": 1, "none": None}, "b": {"type": "y", "size": 1}, "c": 1})
     second = flat({"a": {"type": "z", "deep": {"er": 2}}, "b": {"type": "y", "size": 2}, "c": 1})
-    assert differing([first, second]) == {"a": ["x (size 1)", "z (deep.er 2)"], "b.size": ["1", "2"]}
+    assert differing([first, second]) == {"a": ["x", "z"], "b.size": ["1", "2"]}
+    assert list(parts([first, second, first])) == [
+        Part("a", "x", "size 1", (0, 2)),
+        Part("a", "z", "deep.er 2", (1,)),
+    ]
     assert differing([first, first]) == {}
-    assert differing([{}, first])["b"] == [None, "y (size 1)"]
+    assert list(parts([first, first])) == []
+    assert differing([{}, first])["b"] == [None, "y"]
 
 
 def test_learning_curves_are_the_points_of_the_record(run: RunMaker) -> None:

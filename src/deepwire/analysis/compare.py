@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from deepwire.analysis.compare_curves import learning_curves
 from deepwire.analysis.compare_runs import ComparedRun, read_run
-from deepwire.analysis.compare_settings import differing
+from deepwire.analysis.compare_settings import differing, parts
 from deepwire.analysis.compare_translations import (
     Translation,
     Where,
@@ -78,7 +78,7 @@ def compare_runs(request: ComparisonRequest, tell: Callable[[str], None]) -> Fin
     runs = [read_run(name) for name in request.models]
     names = short_names(request.models)
     pairs = _pairs(request) if request.translate else None
-    tables = [_differences(runs, names)]
+    tables = list(_differences(runs, names))
     figures = list(learning_curves(runs, names))
     notes = _notes(runs, names)
     translations: list[Translation] = []
@@ -133,18 +133,27 @@ def _pairs(request: ComparisonRequest) -> Pairs:
     return Pairs(*(Text(text.name, text.lines[: request.sentences]) for text in texts))
 
 
-def _differences(runs: Sequence[ComparedRun], names: Sequence[str]) -> Table:
+def _differences(runs: Sequence[ComparedRun], names: Sequence[str]) -> Iterator[Table]:
     """The settings that differ, one a row; empty where a run does not have the setting."""
-    rows = [
-        (key, *values)
-        for key, values in differing([run.settings for run in runs]).items()
-        if not key.startswith(_IGNORED)
+    settings = [
+        {key: value for key, value in run.settings.items() if not key.startswith(_IGNORED)} for run in runs
     ]
-    return Table(
+    yield Table(
         title="Settings that differ",
         columns=(Column(name="setting"), *(Column(name=name) for name in names)),
-        rows=tuple(rows),
+        rows=tuple((key, *values) for key, values in differing(settings).items()),
     )
+    rows = tuple(
+        (part.name, part.type, ", ".join(names[place] for place in part.runs), part.settings)
+        for part in parts(settings)
+    )
+    if rows:
+        heads = ("part", "type", "in", "settings")
+        yield Table(
+            title="Settings of the parts that differ",
+            columns=tuple(Column(name=head) for head in heads),
+            rows=rows,
+        )
 
 
 def _overview(runs: Sequence[ComparedRun], names: Sequence[str]) -> Table:
