@@ -15,10 +15,10 @@ import pytest
 def open_in_browser(tmp_path: Path) -> Callable[[Path], str]:
     """The page as a real browser has it after loading, and nothing said about errors while it loaded."""
     program = os.environ.get("CHROME") or shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("no chromium on the PATH and CHROME is not set")
 
     def load(page: Path) -> str:
+        if program is None:  # here, so that what was checked before this call counts
+            pytest.skip("no chromium on the PATH and CHROME is not set")
         done = subprocess.run(
             [
                 program,

@@ -11,7 +11,6 @@ from deepwire.analysis.gate_statistics import CLOSED, OPEN, FamilyStatistics, ob
 from deepwire.analysis.models import NotApplicableError, batches, open_model, read_pairs
 from deepwire.analysis.records import Column, Table
 
-SENTENCES = 500
 _MOST_BARS = 12
 
 
@@ -19,7 +18,7 @@ def analyse_gates(
     model: str,
     source: Path | None = None,
     reference: Path | None = None,
-    sentences: int | None = SENTENCES,
+    sentences: int | None = 500,
     device: str = "cpu",
     to: str = "",
 ) -> Finding:

@@ -26,7 +26,7 @@ def gates(
     model: Model,
     source: Source = None,
     reference: Reference = None,
-    sentences: Sentences = None,
+    sentences: Sentences = 500,
     to: To = "",
     device: Device = "auto",
     as_json: Json = False,
@@ -38,7 +38,7 @@ def gates(
 
     For depth-wise LSTMs, Runge-Kutta gates, self-dependency units, collaboration, attention over layers.
     """
-    from deepwire.analysis.gates import SENTENCES, analyse_gates
+    from deepwire.analysis.gates import analyse_gates
 
     outputs = Outputs(as_json, html, plots, output)
-    outputs.write([analyse_gates(model, source, reference, sentences or SENTENCES, device, to)])
+    outputs.write([analyse_gates(model, source, reference, sentences, device, to)])
