@@ -40,6 +40,23 @@ def test_without_dropout_it_is_plain_training(fusion: object) -> None:
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
+def test_each_row_keeps_its_language_in_both_passes() -> None:
+    torch.manual_seed(1)
+    own = {"norm": True, "embedding": "both", "output_bias": True}
+    shape = ModelConfig.model_validate({**SHAPE, "dropout": 0, "languages": own})
+    model = build_model(shape, 12, 12, languages=3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    source, target = torch.randint(3, 12, (3, 6)), torch.randint(3, 12, (3, 5))
+    plain, twice = (
+        model.loss(source, target, target, 0.1, "uniform", alpha, languages=torch.tensor([2, 0, 1]))
+        for alpha in (0.0, 5.0)
+    )
+    torch.testing.assert_close(twice[:3], plain[:3])
+    assert float(twice.divergence) == pytest.approx(0, abs=1e-4)
+
+
 def test_two_passes_of_one_batch_differ_by_their_dropout() -> None:
     torch.manual_seed(1)
     model = build_model(ModelConfig.model_validate({**SHAPE, "dropout": 0.3}), 12, 12).train()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 import torch
 
@@ -48,7 +47,7 @@ class DryRun:
         loss: Smoothed loss per target token of the first update, nats.
         seconds: Time of an update.
         tokens_per_second: Target tokens.
-        padding: Share of the places in batches that hold no token, of this process.
+        padding: Share of the places in batches that hold no token.
         memory: Peak, in bytes.
         checkpoint: Bytes of a checkpoint on disk.
         updates_in_epoch: Expected; from the lengths in the prepared text.
@@ -134,8 +133,9 @@ class _Measured:
 
 def _measured(trainer: Trainer, updates: Iterator[DeviceUpdate]) -> Iterator[_Measured]:
     begun = time.perf_counter()
-    for update in islice(updates, _WARM_UP + _TIMED):
+    for _ in range(_WARM_UP + _TIMED):
         started = time.perf_counter()
+        update = next(updates)
         sums = make_gradient(trainer, update)
         step = trainer.optimizer.step(trainer.schedule(update.number), sums[0])
         if trainer.average is not None:
@@ -143,9 +143,10 @@ def _measured(trainer: Trainer, updates: Iterator[DeviceUpdate]) -> Iterator[_Me
         loss = float(sums[0]) / update.target_tokens  # waits for the device
         if not bool(step.finite):
             trainer.recorder.say(f"u {update.number}: loss or gradient is not finite")
+        seconds = time.perf_counter() - started
         places = sum(_sizes(batch)[0] for batch in update.batches)
         tokens = sum(_sizes(batch)[1] for batch in update.batches)
-        yield _Measured(time.perf_counter() - started, loss, update.target_tokens, places, tokens)
+        yield _Measured(seconds, loss, update.target_tokens, places, tokens)
         slow = time.perf_counter() - begun > _ENOUGH_SECONDS and update.number > _WARM_UP
         if trainer.processes.total([slow])[0]:
             break
