@@ -17,7 +17,7 @@ def learning_curves(runs: Sequence[ComparedRun], names: Sequence[str]) -> Iterat
         runs: At least one.
         names: What legends call them.
     """
-    nats = Axis(label="negative log-likelihood", unit="nats a subword")
+    nats = Axis(label="negative log-likelihood", unit="nats/subword")
     updates = Axis(label="updates")
     yield from _lines("training", "Training loss", updates, nats, _training(runs, names, "nll"))
     yield from _lines("validation", "Validation loss", updates, nats, _validation(runs, names, "nll"))
