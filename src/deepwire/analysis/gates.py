@@ -125,7 +125,7 @@ def _reach(family: FamilyStatistics, name: str) -> HeatMap:
         name=f"{name}-reach",
         title=f"{family.side.capitalize()}, {family.probe.family}: how far back a cell reaches",
         caption="Share of what the cell held after the layer of the column that is still in it after that "
-        f"of the row: the product of the {family.probe.keeps} gates up to there, mean over words, features.",
+        f"of the row: the product of the {family.probe.keeps} gates in between, as a mean.",
         row_axis=Axis(label="cell after layer"),
         column_axis=Axis(label="what the cell held after layer"),
         value=Axis(label="share that is left"),

@@ -23,7 +23,7 @@ h2 { font-size: 1.3rem; margin: 3rem 0 .5rem; padding-top: .75rem; border-top: 2
 h3 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
 nav li { margin: .15rem 0; }
 p { max-width: 46rem; }
-.wide { overflow-x: auto; }
+.wide { overflow-x: auto; margin: .25rem 0 1rem; }
 table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; margin: .25rem 0; }
 caption { text-align: left; font-weight: 600; padding-bottom: .25rem; width: max-content; max-width: 46rem; }
 th, td { padding: .15rem .6rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; }
