@@ -26,9 +26,9 @@ _WIDE = 4096
 # Weights from which on kernels for fewer bits are faster: each call takes five times as long to begin.
 _LARGE: Mapping[str, int] = {"fp16": 2**19, "int8": 2**18}
 _LARGEST_HALF = 65504.0
-# Seven bits with zero in the middle: kernels for CPUs without units for bytes add two products in 16 bits,
-# which the eighth bit would overflow.
-_LEVELS, _ZERO = 63, 64
+# Inputs in eight bits with zero in the middle, weights in seven: kernels for CPUs without units for bytes add
+# two products in 16 bits, which eight bits of both would overflow. Weights need them less.
+_LEVELS, _ZERO, _WEIGHT_LEVELS = 127, 128, 63
 _LEAST = 1e-30
 
 
@@ -105,7 +105,7 @@ class HalfLinear(PackedLinear):
 
 
 class ByteLinear(PackedLinear):
-    """Weights in 8 bits, inputs in 7 bits, sums in 32 bits.
+    """Weights in 7 bits of a byte, inputs in 8 bits, sums in 32 bits.
 
     Each output has its own scale of weights, and each row its own scale of inputs, so that a row's result
     does not depend on the rows beside it.
@@ -113,7 +113,7 @@ class ByteLinear(PackedLinear):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
-        scale = weight.abs().amax(1).clamp(min=_LEAST) / 127
+        scale = weight.abs().amax(1).clamp(min=_LEAST) / _WEIGHT_LEVELS
         zero = torch.zeros(self.outputs, dtype=torch.int64)
         with warnings.catch_warnings():
             # torch means to give up tensors of this kind one day; the kernels take no other.
