@@ -141,7 +141,9 @@ def sweep(
     for value in values:
         workload = base.at(axis, value)
         works = [_work(subject, mode, workload, device) for subject in subjects]
-        memory = [extra_memory(work, device) for work in works]  # also warms up
+        for work in works:
+            work()  # what happens once does not count
+        memory = [extra_memory(work, device) for work in works]
         seconds = [float("inf")] * len(works)
         for _ in range(rounds):
             for place, work in enumerate(works):

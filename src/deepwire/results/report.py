@@ -60,7 +60,7 @@ def _league(plan: Plan, direction: str, ranks: Sequence[Standing], gathered: Gat
         title=f"{plan.title}: {direction}",
         measured=(
             "Systems by mean BLEU over their seeds, on the test set, each run with its best checkpoint. "
-            "Deviation and range are those between seeds. Difference and p are against "
+            "Standard deviation (sd) and range are those between seeds. Difference (delta) and p are against "
             f"{plan.baseline}: paired bootstrap over {plan.samples} resamples of the sentences, one-sided, "
             "the outputs of all common seeds of a sentence drawn together; it knows the chance in the choice "
             "of sentences, and that between seeds only as far as there are seeds. Speeds are those of the "
@@ -78,15 +78,15 @@ def _league_table(plan: Plan, ranks: Sequence[Standing]) -> Table:
         Column(name="rank"),
         Column(name="system"),
         Column(name="BLEU", digits=2),
-        Column(name="deviation", digits=2),
+        Column(name="sd", digits=2),
         Column(name="range"),
         Column(name="seeds"),
-        Column(name="difference", digits=2),
+        Column(name="delta", digits=2),
         Column(name="p", digits=3),
         Column(name="chrF", digits=2),
         Column(name="parameters", unit="M", digits=3),
-        Column(name="training", unit="tokens/s", digits=0),
-        Column(name="decoding", unit="sentences/s", digits=1),
+        Column(name="training", unit="tok/s", digits=0),
+        Column(name="decoding", unit="sent/s", digits=1),
     )
     rows = []
     for rank, one in enumerate(ranks, 1):
