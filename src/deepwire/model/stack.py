@@ -133,7 +133,8 @@ class Stack(nn.Module):
         history, x = self.aggregation.start(x)
         depth = connection.start(x, padding)
         kept = [connection.result(depth)] if 0 in fusion.keeps else []
-        old, new = iter(states), list[State]()
+        old = iter(states)
+        new: list[State] = []  # written so that torch.compile can follow
         recomputes = self.recomputes and self.training and torch.is_grad_enabled()
         rows = None if self.languages is None else self.languages.rows
         for layer in self._layers:
