@@ -114,8 +114,10 @@ def write_results(best: Mapping[str, Sequence[float]], options: argparse.Namespa
     lines = [
         f"# Decoding by length, {figures['date']}",
         "",
-        f"{options.recipe}, {options.vocabulary_size} words, batch {options.batch}, beam {options.beam}: "
-        "milliseconds of CPU time of a step at this position, and sentences of this length by second.",
+        " ".join((options.recipe, *options.set))
+        + f"; {options.vocabulary_size} words, batch {options.batch}, "
+        f"beam {options.beam}, {options.threads} threads: milliseconds of CPU time of a step here, "
+        "and sentences of this length by second.",
         "",
         "| subwords |" + "".join(f" {name}: a step | sentences/s |" for name in best),
         "|---|" + "---|---|" * len(best),
