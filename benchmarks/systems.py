@@ -5,7 +5,7 @@
 Each system is the demo recipe (Multi30k, German to English, 3 + 3 layers of width 128) with another
 connection, mixer, aggregation or fusion, trained, timed and scored through the command line as a user would.
 An interrupted run goes on where it stopped. BLEU is sacrebleu's on test_2016_flickr; decoding speed is that
-of translating this file with the beam of the recipe, loading left out.
+of translating this file with the beam of the recipe, loading left out: the median of rounds in turns.
 """
 
 from __future__ import annotations
@@ -54,10 +54,14 @@ SYSTEMS: Mapping[str, Sequence[str]] = {
 def main() -> None:
     options = arguments()
     options.runs.mkdir(parents=True, exist_ok=True)
+    names = options.only or list(SYSTEMS)
     rows = []
-    for name in options.only or SYSTEMS:
+    for name in names:
         rows.append(measure(name, options))
         print(json.dumps(rows[-1]), flush=True)
+    for row, speeds in zip(rows, decoded(names, options), strict=True):
+        row["decoding_sentences_per_second"] = statistics.median(speeds)
+        row["decoding_rounds"] = speeds
     print(table(rows))
     if options.json is not None:
         settings = {"updates": options.updates, "threads": options.threads, "set": options.set}
@@ -70,6 +74,7 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--updates", type=int, default=1600)
+    parser.add_argument("--rounds", type=int, default=3, help="of decoding, in turns")
     parser.add_argument("--only", nargs="*", choices=SYSTEMS)
     parser.add_argument("--runs", type=Path, default=Path("runs/systems"))
     parser.add_argument("--threads", type=int, default=os.cpu_count())
@@ -80,7 +85,7 @@ def arguments() -> argparse.Namespace:
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, object]:
     """Train, translate and score one system."""
-    run = options.runs / name.replace(" ", "-").lower()
+    run = directory(name, options)
     settings = [*SYSTEMS[name], *options.set]
     command(
         "train",
@@ -93,16 +98,8 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, object]:
     )
     records = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     trained = [record for record in records if record["kind"] == "train"]
-    torch.set_num_threads(options.threads)
-    model = deepwire.load(run)
-    with gzip.open(TEXT / f"{TEST}.de.gz", "rt", encoding="utf-8") as file:
-        source = file.read().splitlines()
-    model.translate(source[:64])
-    begun = time.perf_counter()
-    hypotheses = model.translate(source)
-    seconds = time.perf_counter() - begun
     output = run.with_suffix(".txt")
-    output.write_text("".join(f"{line}\n" for line in hypotheses), encoding="utf-8")
+    command("translate", str(run), "--input", str(TEXT / f"{TEST}.de.gz"), "--output", str(output))
     scored = command("evaluate", str(output), "--reference", str(TEXT / f"{TEST}.en.gz"), "--json")
     counted = command("inspect", str(run), "--json")
     return {
@@ -111,10 +108,32 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, object]:
         "training_tokens_per_second": statistics.median(
             record["tokens_per_second"] for record in trained if record["update"] > 1
         ),
-        "decoding_sentences_per_second": len(source) / seconds,
         "bleu": json.loads(scored)["systems"][0]["scores"][0]["score"],
         "loss": trained[-1]["loss"],
     }
+
+
+def decoded(names: Sequence[str], options: argparse.Namespace) -> list[list[float]]:
+    """Sentences a second of each system in each round; the systems take turns."""
+    torch.set_num_threads(options.threads)
+    with gzip.open(TEXT / f"{TEST}.de.gz", "rt", encoding="utf-8") as file:
+        source = file.read().splitlines()
+    models = [deepwire.load(directory(name, options)) for name in names]
+    speeds: list[list[float]] = [[] for _ in models]
+    for model in models:
+        model.translate(source[:64])
+    for _ in range(options.rounds):
+        for model, found in zip(models, speeds, strict=True):
+            begun = time.perf_counter()
+            model.translate(source)
+            found.append(len(source) / (time.perf_counter() - begun))
+    return speeds
+
+
+def directory(name: str, options: argparse.Namespace) -> Path:
+    """The run of a system."""
+    run: Path = options.runs / name.replace(" ", "-").lower()
+    return run
 
 
 def command(*arguments: str, log: Path | None = None) -> str:
