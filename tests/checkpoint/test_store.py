@@ -12,7 +12,7 @@ import torch
 
 from deepwire.checkpoint import files
 from deepwire.checkpoint.manifest import DamagedError, write_manifest
-from deepwire.checkpoint.store import load_model, save_model
+from deepwire.checkpoint.store import load_model, model_parameters, save_model
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError, ResourceError
 from deepwire.model.build import build_model
@@ -77,7 +77,10 @@ def test_a_model_of_several_languages_comes_back_with_their_parameters(
 
 
 def test_a_moved_model_still_loads(saved: Path, tmp_path: Path) -> None:
-    load_model(Path(shutil.move(saved, tmp_path / "elsewhere")))
+    before = model_parameters(load_model(saved).model)
+    after = model_parameters(load_model(Path(shutil.move(saved, tmp_path / "elsewhere"))).model)
+    assert after.keys() == before.keys()
+    assert all(torch.equal(after[name], value) for name, value in before.items())
 
 
 def test_saving_again_replaces_and_leaves_nothing_behind(

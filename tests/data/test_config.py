@@ -71,7 +71,8 @@ def test_impossible_data_sections_are_refused(settings: dict[str, object], said:
 
 
 def test_equal_languages_are_fine_for_columns() -> None:
-    DataConfig.model_validate({"source": "en", "target": "en", "train": {"tsv": "a"}})
+    data = DataConfig.model_validate({"source": "en", "target": "en", "train": {"tsv": "a"}})
+    assert (data.source, data.target) == ("en", "en")
 
 
 def test_counts_may_be_written_with_a_scale() -> None:

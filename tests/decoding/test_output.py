@@ -74,6 +74,7 @@ def test_a_link_stays_a_link(tmp_path):
 def test_devices_are_written_directly():
     with open_output(Path(os.devnull)) as out:
         out.write("gone")
+    assert Path(os.devnull).is_char_device()
 
 
 @pytest.mark.parametrize(("name", "message"), [("", "is a directory"), ("no/out", "does not exist")])

@@ -12,7 +12,7 @@ from deepwire.analysis.finding import ModelSource
 from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.manifest import fingerprint
 from deepwire.checkpoint.run_directory import RunDirectory
-from deepwire.checkpoint.store import LoadedModel, load_model, read_config, require_model
+from deepwire.checkpoint.store import LoadedModel, load_model, read_metadata
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.batching import batches_by_length, padded
 from deepwire.decoding.loading import languages_of, pick_device
@@ -68,9 +68,7 @@ def model_source(name: str) -> ModelSource:
         ModelError: There is no such model, or its description is damaged.
     """
     folder = resolve(name)
-    require_model(folder)
-    metadata = read_config(folder).get("metadata")
-    return _source(name, folder, metadata if isinstance(metadata, dict) else {})
+    return _source(name, folder, read_metadata(folder))
 
 
 def run_of(name: str) -> RunDirectory | None:

@@ -18,6 +18,7 @@ from deepwire.checkpoint.store import (
     VOCABULARY,
     WEIGHTS,
     check_fit,
+    metadata_of,
     read_config,
     require_model,
 )
@@ -49,13 +50,8 @@ def average_models(folders: Sequence[Path], output: Path) -> None:
     means = _means([folder / WEIGHTS for folder in folders])
     with new_folder(output) as temporary:
         write_tensors(temporary / WEIGHTS, means)
-        metadata = record.get("metadata")
         made_from = {"average_of": [folder.name for folder in folders], "sources": sources(folders)}
-        kept = (
-            {name: value for name, value in metadata.items() if name != "scores"}
-            if isinstance(metadata, dict)
-            else {}
-        )
+        kept = {name: value for name, value in metadata_of(record).items() if name != "scores"}
         averaged = {**record, "metadata": {**kept, **made_from}}
         (temporary / CONFIG).write_text(json_text(averaged), encoding="utf-8")
         shutil.copytree(newest / VOCABULARY, temporary / VOCABULARY)

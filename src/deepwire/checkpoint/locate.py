@@ -8,7 +8,7 @@ from pathlib import Path
 from deepwire.checkpoint.average import average_models, sources
 from deepwire.checkpoint.retention import Checkpoint
 from deepwire.checkpoint.run_directory import RunDirectory
-from deepwire.checkpoint.store import WEIGHTS, read_config
+from deepwire.checkpoint.store import WEIGHTS, metadata_of, read_config
 from deepwire.errors import ModelError
 
 _FORMS = "RUN, RUN@best, RUN@last, RUN@update-2000 or RUN@avg5"
@@ -104,7 +104,6 @@ def _up_to_date(target: Path, folders: list[Path]) -> bool:
     if not target.is_dir():
         return False
     try:
-        metadata = read_config(target).get("metadata")
+        return metadata_of(read_config(target)).get("sources") == sources(folders)
     except ModelError:
         return False
-    return isinstance(metadata, dict) and metadata.get("sources") == sources(folders)

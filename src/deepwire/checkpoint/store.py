@@ -117,7 +117,7 @@ def load_model(
     model = _fitting_model(folder, record, shapes, vocabularies)
     read_weights(folder, model)
     model = model.to(device=torch.device(device), dtype=dtype).eval()
-    return LoadedModel(model, vocabularies, _metadata(record), folder)
+    return LoadedModel(model, vocabularies, metadata_of(record), folder)
 
 
 def read_weights(folder: Path, model: TranslationModel) -> None:
@@ -150,9 +150,25 @@ def read_config(folder: Path) -> dict[str, object]:
     return record
 
 
+def read_metadata(folder: Path) -> dict[str, object]:
+    """What the record of a model directory says of the model besides its architecture.
+
+    Raises:
+        ModelError: If it holds no model, or its record cannot be read.
+    """
+    require_model(folder)
+    return metadata_of(read_config(folder))
+
+
+def metadata_of(record: dict[str, object]) -> dict[str, object]:
+    """The metadata in a record from `read_config`; none in a record without."""
+    metadata = record.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
 def recorded_languages(record: dict[str, object]) -> int:
     """How many languages the model of a record from `read_config` has; 0 for a model of one language pair."""
-    return len(language_names(_metadata(record)))
+    return len(language_names(metadata_of(record)))
 
 
 def language_names(metadata: dict[str, object]) -> tuple[str, ...]:
@@ -217,9 +233,8 @@ def _read_vocabularies(folder: Path) -> Vocabularies:
 
 def _tags(folder: Path, record: dict[str, object]) -> int:
     """How many tags of languages the model knows besides the pieces of its vocabulary."""
-    metadata = record.get("metadata")
     try:
-        languages = Languages.from_metadata(metadata) if isinstance(metadata, dict) else None
+        languages = Languages.from_metadata(metadata_of(record))
     except ModelError as error:
         raise ModelError(f"{folder / CONFIG}: {error.message}") from None
     return 0 if languages is None else languages.tags
@@ -252,8 +267,3 @@ def _fitting_model(
         {name: tuple(value.shape) for name, value in outline.named_parameters()},
     )
     return build_model(config, *sizes, languages=languages)
-
-
-def _metadata(record: dict[str, object]) -> dict[str, object]:
-    metadata = record.get("metadata")
-    return metadata if isinstance(metadata, dict) else {}

@@ -71,6 +71,23 @@ def given(options: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in options.items() if value is not None}
 
 
+def drawing(
+    sample: bool, top_k: int | None, top_p: float | None, temperature: float | None, seed: int | None
+) -> dict[str, object] | None:
+    """The settings of random translations, as far as they are given; None where none are wanted.
+
+    Raises:
+        UsageError: There are some, but not ``--sample``.
+    """
+    from deepwire.errors import UsageError
+
+    settings = given({"top_k": top_k, "top_p": top_p, "temperature": temperature, "seed": seed})
+    if settings and not sample:
+        name = next(iter(settings)).replace("_", "-")
+        raise UsageError(f"--{name} is for random translations", "add --sample")
+    return settings if sample else None
+
+
 class _Progress:
     """Counts lines: one changing line where stderr is a terminal, a summary at the end."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -51,12 +50,11 @@ class PartsJob:
     def describe(self, config: Mapping[str, object], precision: str) -> dict[str, object]:
         """All that the output depends on; parts of an interrupted job count only if it is the same."""
         from deepwire.checkpoint.locate import resolve
-        from deepwire.checkpoint.manifest import MANIFEST
+        from deepwire.checkpoint.manifest import fingerprint
 
-        manifests = [(resolve(name) / MANIFEST).read_bytes() for name in self.models]
         states = [(path, path.stat()) for path in self.inputs]
         return {
-            "models": [hashlib.blake2b(manifest, digest_size=16).hexdigest() for manifest in manifests],
+            "models": [fingerprint(resolve(name)) for name in self.models],
             "text": [[str(path.resolve()), state.st_size, state.st_mtime_ns] for path, state in states],
             "decoding settings": dict(config),
             "precision": precision,

@@ -135,20 +135,14 @@ def back_translate(
 
     deepwire back-translate runs/en-de --input mono.en.gz --output back.gz --sample --tag "<BT>"
     """
-    from deepwire.cli.line_by_line import given
-    from deepwire.errors import UsageError
+    from deepwire.cli.line_by_line import drawing
 
-    drawing = given({"top_k": top_k, "top_p": top_p, "temperature": temperature, "seed": seed})
-    if drawing and not sample:
-        raise UsageError(
-            f"--{next(iter(drawing)).replace('_', '-')} is for random translations", "add --sample"
-        )
     settings: dict[str, object] = {
         "beam": beam,
         "length_penalty": length_penalty,
         "batch_tokens": batch_tokens,
         "window": part,
-        "sampling": drawing if sample else None,
+        "sampling": drawing(sample, top_k, top_p, temperature, seed),
     }
     work = _Work(
         "back-translate",
@@ -187,14 +181,11 @@ class _Work:
             UsageError: They are not known.
         """
         from deepwire.checkpoint.locate import resolve
-        from deepwire.checkpoint.store import read_config, require_model
+        from deepwire.checkpoint.store import read_metadata
         from deepwire.decoding.synthesis import SyntheticCorpus
         from deepwire.errors import UsageError
 
-        folder = resolve(self.models[0])
-        require_model(folder)
-        metadata = read_config(folder).get("metadata")
-        stored = metadata if isinstance(metadata, dict) else {}
+        stored = read_metadata(resolve(self.models[0]))
         names = [str(stored.get(side, "")) for side in ("source", "target")]
         # A model of several languages needs both, also to know what it translates.
         names = [given or name for given, name in zip(self.direction, names, strict=True)]

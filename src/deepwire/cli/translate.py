@@ -110,7 +110,7 @@ def translate(
 
     torchrun --nproc-per-node 4 -m deepwire translate runs/demo --input big.de --output big.en
     """
-    from deepwire.cli.line_by_line import Counted, given, use_threads, warn, write_answers
+    from deepwire.cli.line_by_line import Counted, drawing, given, use_threads, warn, write_answers
     from deepwire.cli.parts import PartsJob, translate_in_parts
     from deepwire.decoding.requests import column_requests, json_requests, text_requests
     from deepwire.decoding.translator import load
@@ -118,19 +118,8 @@ def translate(
     from deepwire.training.allocator import keep_memory
     from deepwire.training.processes import joined
 
-    sampling = given({"top_k": top_k, "top_p": top_p, "temperature": temperature, "seed": seed})
-    if sampling and not sample:
-        name = next(iter(sampling)).replace("_", "-")
-        raise UsageError(f"--{name} is for random translations", "add --sample")
-    if prefix is not None and json_input:
-        raise UsageError("--prefix and --json-input exclude each other", 'write "prefix" into the JSON lines')
-    if language_column is not None and (prefix is not None or json_input or to):
-        raise UsageError(
-            "--language-column excludes --prefix, --json-input and --to",
-            'write JSON lines with "to" and "prefix"',
-        )
-    if prefix == input_ == STDIO:
-        raise UsageError("only one text can come from stdin (-)", "put the other one into a file")
+    sampling = drawing(sample, top_k, top_p, temperature, seed)
+    _check_inputs(input_, prefix, json_input, language_column, to)
     form = _format(as_json, n_best is not None, scores)
     settings = given(
         {
@@ -139,10 +128,9 @@ def translate(
             "groups": groups,
             "n_best": n_best,
             "batch_tokens": batch_tokens,
+            "sampling": sampling,
         }
     )
-    if sample:
-        settings["sampling"] = sampling
     use_threads(threads)
     keep_memory()
 
@@ -164,6 +152,27 @@ def translate(
         requests = Counted(read(warn))
         answers = translator.translations(requests, window=1 if stream else None, to=to, from_=from_)
         write_answers(requests, answers, form, output, flush=stream, quiet=quiet)
+
+
+def _check_inputs(
+    input_: Path, prefix: Path | None, json_input: bool, language_column: int | None, to: str | None
+) -> None:
+    """See that the options say in one way only what is read.
+
+    Raises:
+        UsageError: two of them exclude each other.
+    """
+    from deepwire.errors import UsageError
+
+    if prefix is not None and json_input:
+        raise UsageError("--prefix and --json-input exclude each other", 'write "prefix" into the JSON lines')
+    if language_column is not None and (prefix is not None or json_input or to):
+        raise UsageError(
+            "--language-column excludes --prefix, --json-input and --to",
+            'write JSON lines with "to" and "prefix"',
+        )
+    if prefix == input_ == STDIO:
+        raise UsageError("only one text can come from stdin (-)", "put the other one into a file")
 
 
 def _format(as_json: bool, n_best: bool, scores: bool) -> TranslationFormat:

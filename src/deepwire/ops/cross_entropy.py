@@ -64,7 +64,8 @@ def linear_cross_entropy(
     on_target, on_each = smoothing_masses(smoothing, form, weight.size(0))
     size = chunk if chunk is not None else chunk_size(weight)
     learns = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden, weight, bias)]
-    arguments = (hidden, weight, bias, target, on_target, on_each, ignore, size, _types(hidden)[0], learns)
+    cast, _ = number_types(hidden)
+    arguments = (hidden, weight, bias, target, on_target, on_each, ignore, size, cast, learns)
     if torch.compiler.is_compiling():
         # One opaque call: the compiler could not see through the number of real tokens.
         smoothed, nll, *_ = _compiled_loss(*arguments)
@@ -82,7 +83,7 @@ def linear_log_prob(
     """
     size = chunk if chunk is not None else chunk_size(weight)
     with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
-        cast, wide = _types(hidden)
+        cast, wide = number_types(hidden)
         matrix = weight.to(cast)
         picked = [
             _target_log_probs(_logits(rows.to(cast), matrix, bias, wide), ids)
@@ -144,7 +145,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: _Context, grad: Tensor, _nll_grad: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the gradients by the one that arrives for the smoothed sum."""
-        return (*_scaled(ctx.gradients, grad), *(None,) * 7)
+        return (*scaled(ctx.gradients, grad), *(None,) * 7)
 
 
 def _loss_and_gradients(
@@ -174,7 +175,8 @@ def _loss_and_gradients(
     return smoothed, work.nll, for_hidden, for_weight, for_bias
 
 
-def _scaled(gradients: Sequence[Tensor | None], grad: Tensor) -> tuple[Tensor | None, ...]:
+def scaled(gradients: Sequence[Tensor | None], grad: Tensor) -> tuple[Tensor | None, ...]:
+    """Multiply the gradients of a sum by the one that arrives for it; None stays None."""
     return tuple(None if kept is None else kept * grad.to(kept.dtype) for kept in gradients)
 
 
@@ -201,7 +203,7 @@ def _compiled_loss(
 
 @_compiled_loss.register_fake
 def _(hidden: Tensor, weight: Tensor, bias: Tensor | None, *rest: object) -> tuple[Tensor, ...]:
-    wide = _types(hidden)[1]
+    wide = number_types(hidden)[1]
     gradients = [
         torch.empty_like(owner) if owner is not None and learning else hidden.new_empty(0)
         for owner, learning in zip((hidden, weight, bias), cast("list[bool]", rest[-1]), strict=True)
@@ -223,7 +225,7 @@ def _save(ctx: _SavedContext, inputs: tuple[object, ...], output: tuple[Tensor, 
 
 def _compiled_backward(ctx: _SavedContext, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
     gradients = [kept if learns else None for kept, learns in zip(ctx.saved_tensors, ctx.learns, strict=True)]
-    return (*_scaled(gradients, grad), *(None,) * 7)
+    return (*scaled(gradients, grad), *(None,) * 7)
 
 
 _compiled_loss.register_autograd(_compiled_backward, setup_context=_save)
@@ -235,7 +237,7 @@ class _Work:
     def __init__(
         self, hidden: Tensor, weight: Tensor, bias: Tensor | None, cast: torch.dtype, needs: list[bool]
     ) -> None:
-        self.cast, self.wide = cast, _types(hidden)[1]
+        self.cast, self.wide = cast, number_types(hidden)[1]
         self.hidden, self.weight, self.bias = hidden, weight, bias
         self.rows, self.matrix = hidden.to(self.cast), weight.to(self.cast)
         self.nll = hidden.new_zeros((), dtype=self.wide)
@@ -300,7 +302,7 @@ class _Work:
         return kept[0], kept[1], kept[2]
 
 
-def _types(hidden: Tensor) -> tuple[torch.dtype, torch.dtype]:
+def number_types(hidden: Tensor) -> tuple[torch.dtype, torch.dtype]:
     """Return the type of the products and that of sums and softmax."""
     device = hidden.device.type
     cast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from deepwire.ops.cross_entropy import LEAST_TOKENS, SmoothingForm, chunk_size, smoothing_masses
+from deepwire.ops.cross_entropy import SmoothingForm, chunk_size, number_types, scaled, smoothing_masses
 
 
 class PairSums(NamedTuple):
@@ -69,10 +69,8 @@ def linear_r_drop(
         ValueError: smoothing or form is none of the above.
     """
     on_target, on_each = smoothing_masses(smoothing, form, weight.size(0))
-    device = hidden.device.type
-    cast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-    size = max(LEAST_TOKENS, chunk_size(weight)) // 2 if chunk is None else chunk
-    constants = _Constants(on_target, on_each, alpha, size, cast)
+    size = chunk_size(weight) // 2 if chunk is None else chunk
+    constants = _Constants(on_target, on_each, alpha, size, number_types(hidden)[0])
     needs = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden, weight, bias)]
     loss, nll, divergence = _PairLoss.apply(  # type: ignore[no-untyped-call]
         hidden, weight, bias, target, constants, needs
@@ -83,7 +81,7 @@ def linear_r_drop(
 class _Context(FunctionCtx):
     """What the forward pass leaves for the backward pass."""
 
-    gradients: list[Tensor | None]
+    gradients: tuple[Tensor | None, ...]
 
 
 class _PairLoss(torch.autograd.Function):
@@ -100,7 +98,7 @@ class _PairLoss(torch.autograd.Function):
         needs: list[bool],
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return (loss, nll, divergence); shapes as in `linear_r_drop`."""
-        wide = torch.promote_types(hidden.dtype, torch.float32)
+        wide = number_types(hidden)[1]
         sums = torch.zeros(3, dtype=wide, device=hidden.device)
         inputs = (hidden, weight, bias)
         totals = [
@@ -117,10 +115,10 @@ class _PairLoss(torch.autograd.Function):
                 for number, (total, gradient) in enumerate(zip(totals, gradients, strict=True)):
                     if total is not None and gradient is not None:
                         (total[:, rows] if number == 0 else total).add_(gradient)
-        ctx.gradients = [
+        ctx.gradients = tuple(
             None if total is None or x is None else total.to(x.dtype)
             for x, total in zip(inputs, totals, strict=True)
-        ]
+        )
         loss, nll, divergence = sums.unbind()
         loss, nll, divergence = loss.clone(), nll.clone(), divergence.clone()
         ctx.mark_non_differentiable(nll, divergence)
@@ -130,8 +128,7 @@ class _PairLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: _Context, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the gradients by the one that arrives for the loss."""
-        scaled = [None if kept is None else kept * grad.to(kept.dtype) for kept in ctx.gradients]
-        return (*scaled, None, None, None)
+        return (*scaled(ctx.gradients, grad), None, None, None)
 
 
 def _chunk(

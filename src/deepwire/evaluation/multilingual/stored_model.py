@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deepwire.checkpoint.locate import resolve
-from deepwire.checkpoint.store import CONFIG, read_config, require_model
+from deepwire.checkpoint.store import CONFIG, read_metadata
 from deepwire.data.languages import Direction, Languages
 from deepwire.errors import ModelError
 
@@ -36,10 +36,7 @@ def describe(name: str) -> ModelDescription:
         ModelError: There is no such model, or its description is damaged.
     """
     folder = resolve(name)
-    require_model(folder)
-    metadata = read_config(folder).get("metadata")
-    if not isinstance(metadata, dict):
-        raise ModelError(f"{folder / CONFIG}: does not name the languages of the model")
+    metadata = read_metadata(folder)
     languages = Languages.from_metadata(metadata)
     if languages is not None:
         return ModelDescription(folder, languages.directions, languages, _training_pairs(metadata))
