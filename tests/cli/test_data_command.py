@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import subprocess
 import sys
@@ -64,6 +65,10 @@ def test_rejects_are_written_whole_and_escaped(corpus: Path) -> None:
         "train/train\t5\tduplicate\tEin Hund.\tA dog.",
         "",
     ]
+    assert main([*command, "rejected.tsv.gz"]) == 0
+    packed = corpus / "rejected.tsv.gz"
+    assert gzip.decompress(packed.read_bytes()) == (corpus / "rejected.tsv").read_bytes()
+    packed.unlink()
     assert main([*command, "none/rejected.tsv"]) == 2
     assert main([*command, "."]) == 2
     (corpus / "train.en").write_text("A dog.\n")

@@ -67,7 +67,7 @@ def check(
     else:
         data = _data_of_run(run_file, overrides or [])
     progress = _Progress("pairs")
-    with RejectFile(rejects) if rejects else nullcontext() as reject_file:
+    with RejectFile.at(rejects) if rejects else nullcontext() as reject_file:
         found = checking.check(
             data,
             seed=seed,

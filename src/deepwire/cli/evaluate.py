@@ -141,6 +141,7 @@ def _check_inputs(
     baseline: str | None,
     paired: str | None,
 ) -> None:
+    from deepwire.data.output import check_output
     from deepwire.errors import UsageError
 
     if not systems:
@@ -153,10 +154,8 @@ def _check_inputs(
         raise UsageError("only one text can come from stdin (-)", "put the other texts into files")
     if output is not None and len(models) != 1:
         raise UsageError(f"--output needs exactly one --model, not {len(models)}", "run it once per model")
-    if output is not None and not output.parent.is_dir():
-        raise UsageError(f"{output}: the folder {output.parent} does not exist", "create it first")
-    if output is not None and output.is_dir():
-        raise UsageError(f"{output}: is a directory", "name a file in it")
+    if output is not None:
+        check_output(output)
     if baseline is not None and paired is None:
         raise UsageError("--baseline is for tests, and there is no --paired", "add --paired bootstrap")
 

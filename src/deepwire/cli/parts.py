@@ -105,8 +105,10 @@ def translate_in_parts(
 
 
 def _require_files(job: PartsJob) -> None:
+    from deepwire.data.output import check_output
     from deepwire.errors import UsageError
 
+    check_output(job.output)
     for path in job.inputs:
         if not path.is_file():
             raise UsageError(

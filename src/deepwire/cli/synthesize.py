@@ -44,7 +44,7 @@ OutputPrefix = Annotated[
         "--output",
         "-o",
         metavar="PREFIX[.gz]",
-        help="Prefix of the two files, for data.train of a run file; .gz or .xz at its end compresses both.",
+        help="Prefix of the two files, for data.train of a run file; .gz, .zst or .xz at its end compresses.",
     ),
 ]
 Tag = Annotated[
@@ -221,27 +221,25 @@ class _Work:
 
 def _run(work: _Work, threads: int | None, quiet: bool) -> None:
     from deepwire.cli.line_by_line import use_threads
-    from deepwire.errors import DataError, UsageError
+    from deepwire.errors import DataError
     from deepwire.training.processes import joined
 
     use_threads(threads)
     with joined() as processes:
         if not work.text.is_file():
             raise DataError(f"{work.text}: no such file", "give a file of text, one sentence a line")
-        if not work.output.parent.is_dir():
-            raise UsageError(
-                f"{work.output}: the folder {work.output.parent} does not exist", "create it first"
-            )
         _synthesize(work, processes, quiet=quiet or not processes.main)
 
 
 def _synthesize(work: _Work, processes: Processes, *, quiet: bool) -> None:
     from deepwire.cli.line_by_line import warn
+    from deepwire.data.output import check_output
     from deepwire.decoding.requests import read_text
     from deepwire.decoding.synthesis import finished, synthesize
 
     begun = time.monotonic()
     corpus = processes.main_first(work.corpus)
+    check_output(corpus.given)
     translator, formats = _load(work, corpus, processes)
     job = work.describe(translator.config.model_dump(mode="json"), formats)
     counts = finished(corpus, job) if processes.main else None

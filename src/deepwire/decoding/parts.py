@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol, TextIO, TypeVar, cast
 
 from deepwire.checkpoint.files import disk_errors, read_json, write_json
-from deepwire.decoding.output import open_output
+from deepwire.data.output import open_output
 from deepwire.errors import DeepwireError, UsageError
 
 Line = TypeVar("Line")

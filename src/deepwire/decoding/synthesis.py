@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from deepwire.checkpoint.files import read_json, write_json
+from deepwire.data.output import compression, open_output
 from deepwire.decoding.contract import StateT
-from deepwire.decoding.output import COMPRESSED, open_output
 from deepwire.decoding.parts import JOB, PartsFolder, Workers, make_parts
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError, UsageError
@@ -29,7 +29,7 @@ class SyntheticCorpus:
     Attributes:
         prefix: What `data.train` of a run file names.
         source, target: Languages of the model: of the text that is given, of the translations.
-        ending: Of compressed files, `.gz` or `.xz`; empty for plain ones.
+        ending: Of compressed files, `.gz`, `.zst` or `.xz`; empty for plain ones.
     """
 
     prefix: Path
@@ -40,7 +40,7 @@ class SyntheticCorpus:
     @classmethod
     def of(cls, output: Path, source: str, target: str) -> SyntheticCorpus:
         """The corpus of an `--output`: a prefix, or a prefix and the ending of compressed files."""
-        ending = output.suffix if output.suffix in COMPRESSED else ""
+        ending = compression(output)
         return cls(output.with_suffix("") if ending else output, source, target, ending)
 
     @property

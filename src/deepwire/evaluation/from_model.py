@@ -9,9 +9,10 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from deepwire.checkpoint.files import write_text
+from deepwire.checkpoint.files import disk_errors
 from deepwire.data.config import DataConfig
 from deepwire.data.corpus import read_pairs
+from deepwire.data.output import open_output
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.evaluation.texts import Text
 
@@ -90,9 +91,11 @@ def write_lines(path: Path, lines: Sequence[str]) -> None:
     """Write a text in one piece: after a crash there is the whole file or the old one.
 
     Raises:
+        UsageError: The folder does not exist, or `path` is a directory.
         ResourceError: It cannot be written.
     """
-    write_text(path, "".join(f"{line}\n" for line in lines))
+    with disk_errors(path), open_output(path) as out:
+        out.writelines(f"{line}\n" for line in lines)
 
 
 def data_section(model: str) -> DataConfig:

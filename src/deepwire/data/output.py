@@ -10,14 +10,15 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
 from deepwire.data.config import STDIN
+from deepwire.data.files import COMPRESSED_SUFFIXES
 from deepwire.errors import ResourceError, UsageError
 
-COMPRESSED = (".gz", ".xz")
-"""Endings of the names of files that are written compressed."""
+_ZSTD = ".zst"
 
 
 @contextmanager
@@ -25,20 +26,17 @@ def open_output(path: Path) -> Iterator[TextIO]:
     """A text stream to `path`; `-` is stdout.
 
     A file is written under another name in the same folder and takes its name at the end: after a crash or
-    an error there is the old file or none. Pipes and devices are written directly. A file named .gz or .xz is
-    compressed; the same text gives the same bytes.
+    an error there is the old file or none. Pipes and devices are written directly. A file named .gz, .zst or
+    .xz is compressed; the same text gives the same bytes.
 
     Raises:
-        UsageError: the folder does not exist, or `path` is a directory.
+        UsageError: as `check_output` says.
         ResourceError: it cannot be written.
     """
+    check_output(path)
     if path == STDIN:
         yield sys.stdout
         return
-    if path.is_dir():
-        raise UsageError(f"{path}: is a directory, not a file to write")
-    if not path.parent.is_dir():
-        raise UsageError(f"{path}: the folder {path.parent} does not exist", "create it first")
     if path.exists() and not path.is_file():
         with path.open("w", encoding="utf-8", newline="\n") as stream:
             yield stream
@@ -47,10 +45,33 @@ def open_output(path: Path) -> Iterator[TextIO]:
         yield stream
 
 
+def check_output(path: Path) -> None:
+    """See early that a text can be written to `path`, before hours of work that end there.
+
+    Raises:
+        UsageError: the folder does not exist, `path` is a directory, or zstd without the package for it.
+    """
+    if path == STDIN:
+        return
+    if path.is_dir():
+        raise UsageError(f"{path}: is a directory, not a file to write")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: the folder {path.parent} does not exist", "create it first")
+    if path.suffix == _ZSTD and find_spec("zstandard") is None:
+        raise UsageError(
+            f"{path}: writing zstd needs the package zstandard", "pip install 'deepwire[zstd]', or write .gz"
+        )
+
+
+def compression(path: Path) -> str:
+    """The ending that says how `path` is compressed, or nothing."""
+    return path.suffix if path.suffix in COMPRESSED_SUFFIXES else ""
+
+
 @contextmanager
 def _atomic(path: Path) -> Iterator[TextIO]:
     # A name that is a link stays one: what it points to is replaced.
-    path = path.resolve()
+    suffix, path = path.suffix, path.resolve()
     try:
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
@@ -58,7 +79,7 @@ def _atomic(path: Path) -> Iterator[TextIO]:
     temporary = Path(name)
     try:
         with os.fdopen(descriptor, "wb") as raw:
-            with _text(raw, path.suffix) as stream:
+            with _text(raw, suffix) as stream:
                 yield stream
             raw.flush()
             os.fsync(raw.fileno())
@@ -76,10 +97,15 @@ def _text(raw: BinaryIO, suffix: str) -> Iterator[TextIO]:
         packed = raw
         if suffix == ".gz":
             # Neither name nor time, so that the bytes depend on the text alone.
-            file = gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0)
-            packed = cast("BinaryIO", stack.enter_context(file))
+            gz = gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0)
+            packed = cast("BinaryIO", stack.enter_context(gz))
         elif suffix == ".xz":
             packed = cast("BinaryIO", stack.enter_context(lzma.LZMAFile(raw, "wb")))
+        elif suffix == _ZSTD:
+            import zstandard
+
+            zst = zstandard.ZstdCompressor().stream_writer(raw, closefd=False)
+            packed = cast("BinaryIO", stack.enter_context(zst))
         stream = io.TextIOWrapper(packed, encoding="utf-8", errors="surrogateescape", newline="\n")
         yield stream
         stream.detach()

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.decoding.output import open_output
+from deepwire.data import output
+from deepwire.data.output import check_output, open_output
 from deepwire.errors import UsageError
 
 
@@ -40,7 +41,15 @@ def test_an_error_leaves_the_old_file(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize(("ending", "unpack"), [(".gz", gzip.decompress), (".xz", lzma.decompress)])
+def unpack_zstd(packed):
+    zstandard = pytest.importorskip("zstandard")
+    with zstandard.ZstdDecompressor().stream_reader(packed) as stream:
+        return stream.read()
+
+
+@pytest.mark.parametrize(
+    ("ending", "unpack"), [(".gz", gzip.decompress), (".xz", lzma.decompress), (".zst", unpack_zstd)]
+)
 def test_compressed_by_its_ending_with_the_same_bytes_each_time(tmp_path, ending, unpack):
     paths = [tmp_path / f"{name}{ending}" for name in ("one", "two")]
     for path in paths:
@@ -61,14 +70,20 @@ def test_compressed_by_its_ending_with_the_same_bytes_each_time(tmp_path, ending
     assert sorted(tmp_path.iterdir()) == paths
 
 
+def test_zstd_without_its_package_is_refused_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(output, "find_spec", lambda _name: None)
+    with pytest.raises(UsageError, match=r"out.zst: writing zstd needs the package zstandard"):
+        check_output(tmp_path / "out.zst")
+
+
 def test_a_link_stays_a_link(tmp_path):
     (tmp_path / "real").write_text("old")
-    link = tmp_path / "link"
+    link = tmp_path / "link.gz"
     link.symlink_to(tmp_path / "real")
     with open_output(link) as out:
         out.write("new")
     assert link.is_symlink()
-    assert (tmp_path / "real").read_text() == "new"
+    assert gzip.decompress((tmp_path / "real").read_bytes()) == b"new"
 
 
 def test_devices_are_written_directly():
