@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
+import io
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +23,8 @@ from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translator import TranslationModel
+from deepwire.results.plan import RunPlan
+from deepwire.results.training import Failure
 
 VOCABULARIES = Vocabularies.learn(
     WordsConfig(joint=True), [Pair(1, "ein hund zwei katzen im haus", "a dog two cats in the house", 0)]
@@ -178,3 +182,17 @@ def run(corpus: Path) -> str:
     torch.set_float32_matmul_precision(precision)
     torch.set_flush_denormal(False)
     return str(folder)
+
+
+@pytest.fixture(scope="session")
+def train_here() -> Callable[[RunPlan], Failure | None]:
+    """What `train_run` of a plan does, without the seconds that a process of its own takes to start."""
+
+    def train(run: RunPlan) -> Failure | None:
+        errors = io.StringIO()
+        with contextlib.redirect_stderr(errors):
+            code = main(["train", run.base, *run.overrides, "--quiet"])
+        torch.set_flush_denormal(False)
+        return Failure(code, errors.getvalue().strip()) if code else None
+
+    return train

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from deepwire.cli.main import main
 from deepwire.errors import UsageError
@@ -65,15 +64,6 @@ def plan(corpus: Path) -> Path:
     return corpus / "plan.yaml"
 
 
-def in_this_process(run: RunPlan) -> Failure | None:
-    """What `train_run` does, without the seconds that a process of its own takes to start."""
-    errors = io.StringIO()
-    with contextlib.redirect_stderr(errors):
-        code = main(["train", run.base, *run.overrides, "--quiet"])
-    torch.set_flush_denormal(False)
-    return Failure(code, errors.getvalue().strip()) if code else None
-
-
 def rows(record: dict[str, object], analysis: str, table: int = 0) -> list[list[object]]:
     finding = next(each for each in record["findings"] if each["analysis"] == analysis)
     return finding["tables"][table]["rows"]
@@ -90,13 +80,15 @@ class Done:
 
 
 @pytest.fixture(scope="module")
-def done(plan: Path, tmp_path_factory: pytest.TempPathFactory) -> Done:
+def done(
+    plan: Path, train_here: Callable[[RunPlan], Failure | None], tmp_path_factory: pytest.TempPathFactory
+) -> Done:
     top = tmp_path_factory.mktemp("carried-out")
     folder, page = top / "results", top / "page.md"
     command = ["results", str(plan), "--folder", str(folder), "--markdown", str(page), "--quiet"]
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said):
-        patch.setattr(conduct, "train_run", in_this_process)
+        patch.setattr(conduct, "train_run", train_here)
         assert main(command) == 0
     return Done(folder, page, command, said.getvalue())
 
@@ -149,10 +141,10 @@ def test_what_an_earlier_version_measured_still_counts(done: Done, plan: Path) -
     del settings["training"]["compile"]
     settings["data"]["prepared"] = "elsewhere"
     path.write_text(json.dumps(record))
-    assert Conductor(loaded, done.folder, print).result(run) is not None
+    assert Conductor(loaded, done.folder, print).result(run, "de-en") is not None
     settings["training"]["batch_tokens"] = 7
     path.write_text(json.dumps(record))
-    assert Conductor(loaded, done.folder, print).result(run) is None
+    assert Conductor(loaded, done.folder, print).result(run, "de-en") is None
     path.write_text(kept)
 
 
@@ -242,17 +234,33 @@ def test_without_a_run_no_page_is_written(plan: Path, tmp_path: Path) -> None:
     assert len(json.loads((folder / "results.json").read_text())["missing"]) == 3
 
 
-def test_the_plan_of_the_repository_builds_every_system(tmp_path: Path, monkeypatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [("multi30k", ["seeds=[1]"]), ("six-directions", ["text=tests"]), ("l10n", ["text=tests"])],
+)
+def test_the_plans_of_the_repository_build_every_system(
+    tmp_path: Path, monkeypatch, name: str, overrides: list[str]
+) -> None:
     root = Path(__file__).parents[2]
     monkeypatch.chdir(root)
-    loaded = load_plan(root / "examples" / "results" / "multi30k.yaml", tmp_path, ["seeds=[1]"])
-    assert len(loaded.plan.systems) >= 14
+    loaded = load_plan(root / "examples" / "results" / f"{name}.yaml", tmp_path, overrides)
     names = set(loaded.plan.systems)
     for claim in loaded.claims:
         assert {claim.higher, claim.lower} <= names
         assert claim.numbers is None or claim.numbers[0] > claim.numbers[1]
-    settings = {json.dumps(run.loaded.resolved["model"], sort_keys=True) for run in loaded.runs}
-    assert len(settings) == len(names), "two systems are the same model"
+    parts = ("model", "training", "data")
+    settings = {
+        json.dumps([run.directions, *(run.loaded.resolved[part] for part in parts)], sort_keys=True)
+        for run in loaded.runs
+    }
+    assert len(settings) == len(loaded.runs), "two systems are the same"
+    if loaded.plan.joint:
+        sizes = {str(run.loaded.resolved["data"]["vocabulary"]["size"]) for run in loaded.runs}
+        assert len(sizes) == 1, "systems differ in the size of their vocabulary"
+        for run in loaded.runs:
+            languages = run.loaded.config.data.languages
+            found = [f"{run.loaded.config.data.source}-{run.loaded.config.data.target}"]
+            assert list(run.directions) == (list(map(str, languages.directions)) if languages else found)
 
 
 def claim(measure: str = "bleu") -> Claim:
@@ -289,14 +297,16 @@ def test_seeds_are_compared_together_and_do_not_count_as_more_sentences() -> Non
     references = [f"there are {number} birds on the old roof and a cat" for number in range(40)]
     good = [line.replace("old", "new") for line in references]
     bad = [line.replace("birds on", "cats at") for line in references]
-    one = Outputs(references, {("base", 1): bad, ("new", 1): good})
-    same = Outputs(references, {("base", s): bad for s in (1, 2)} | {("new", s): good for s in (1, 2)})
+    metric = make_metric("bleu")
+    one = Outputs(metric, references, {("base", 1): bad, ("new", 1): good})
+    same = Outputs(
+        metric, references, {("base", s): bad for s in (1, 2)} | {("new", s): good for s in (1, 2)}
+    )
     first, second = one.compare("base", "new", 200), same.compare("base", "new", 200)
     assert first is not None
     assert second is not None
     assert first.difference == pytest.approx(second.difference)
     assert first.p_value == second.p_value
-    metric = make_metric("bleu")
     wanted = paired_bootstrap(
         metric, metric.statistics(bad, references), metric.statistics(good, references), samples=200
     )

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from deepwire.analysis.finding import ModelSource
 from deepwire.analysis.models import Pairs, Subject, run_of
 from deepwire.decoding.loading import LoadedModels, load_models
+from deepwire.decoding.targets import Targets
 from deepwire.decoding.translator import Translator
+from deepwire.evaluation.base import Metric
 from deepwire.evaluation.from_model import SearchSettings
 from deepwire.evaluation.metrics import make_metric
 from deepwire.model.state import DecoderState
@@ -43,16 +45,28 @@ class Scorer:
         pairs: What to translate, and the reference.
         search: Decoding settings that replace the model's own, device, precision.
         warn: Receives warnings, one line each.
+        to: The language of the reference: what a model of several directions is to translate into.
+        metric: In place of BLEU with sacrebleu's usual tokenizer.
 
     Raises:
         ModelError: There is no such model.
-        UsageError: A setting is impossible.
+        UsageError: A setting is impossible, or the model does not know the language, or needs one.
     """
 
-    def __init__(self, name: str, pairs: Pairs, search: SearchSettings, warn: Callable[[str], None]) -> None:
-        self.name, self.pairs = name, pairs
+    def __init__(
+        self,
+        name: str,
+        pairs: Pairs,
+        search: SearchSettings,
+        warn: Callable[[str], None],
+        *,
+        to: str = "",
+        metric: Metric | None = None,
+    ) -> None:
+        self.name, self.pairs, self.to = name, pairs, to
         self.loaded: LoadedModels = load_models([name], search.device, search.precision, search.decoding)
-        self._metric, self._warn = make_metric("bleu"), warn
+        Targets(self.loaded.languages, self.loaded.parts[0].vocabularies, warn).choose(to)
+        self._metric, self._warn = make_metric("bleu") if metric is None else metric, warn
 
     @property
     def model(self) -> TranslationModel:
@@ -105,7 +119,8 @@ class Scorer:
             device=self.loaded.device,
             source_bos=self.loaded.source_bos,
             warn=self._warn,
+            languages=self.loaded.languages,
         )
         begun = time.perf_counter()
-        found = translator.translate(self.pairs.source.lines if lines is None else lines)
+        found = translator.translate(self.pairs.source.lines if lines is None else lines, to=self.to or None)
         return Translated(found, time.perf_counter() - begun)

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deepwire.evaluation.base import Floats
-from deepwire.evaluation.metrics import make_metric
+from deepwire.evaluation.base import Floats, Metric
 from deepwire.evaluation.significance import Comparison, paired_bootstrap
 from deepwire.results.measuring import RunResult
 
@@ -59,14 +58,18 @@ class Outputs:
     """The translations of all runs of one direction, as statistics for tests.
 
     Args:
+        metric: BLEU, with the tokenizer of the target language.
         references: The reference, line by line.
         translations: Lines by system and seed.
     """
 
     def __init__(
-        self, references: Sequence[str], translations: Mapping[tuple[str, int], Sequence[str]]
+        self,
+        metric: Metric,
+        references: Sequence[str],
+        translations: Mapping[tuple[str, int], Sequence[str]],
     ) -> None:
-        self._metric = make_metric("bleu")
+        self._metric = metric
         self._statistics: dict[tuple[str, int], Floats] = {
             key: self._metric.statistics(lines, references) for key, lines in translations.items()
         }

@@ -14,18 +14,21 @@ from deepwire.analysis.records import Record
 from deepwire.analysis.scored import WARM_UP, Scorer
 from deepwire.checkpoint.files import disk_errors, write_text
 from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.data.languages import Direction
 from deepwire.errors import ModelError
+from deepwire.evaluation.base import Metric
 from deepwire.evaluation.from_model import SearchSettings
-from deepwire.evaluation.metrics import make_metric
+from deepwire.evaluation.multilingual.sets import texts_of_run
+from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
 from deepwire.results.plan import RunPlan
 from deepwire.training.device import describe
 
 
 class RunResult(Record):
-    """One run, measured.
+    """One run, measured in one direction.
 
     Attributes:
-        direction, system, seed: Which run.
+        direction, system, seed: Which run, and which direction of it.
         bleu, chrf: On the test set, of the best checkpoint.
         parameters: Of the model.
         updates, target_tokens: Trained for.
@@ -33,6 +36,7 @@ class RunResult(Record):
         training_speed: Median target tokens a second over the lines of its log.
         decoding_speed: Sentences a second, the fastest round, without loading.
         valid_loss: Negative log-likelihood a token on the validation set at the end, nats; None without one.
+            The loss, and all that training counted, is of all directions where the model has several.
         memory: Bytes in use at most, as training logged it.
         model: Digest of the checkpoint.
         settings: Decoding settings, device, precision, signature of BLEU.
@@ -55,19 +59,36 @@ class RunResult(Record):
     settings: dict[str, str]
 
 
-def pairs_of(run: RunPlan) -> Pairs:
-    """The test set of a run that has been trained."""
-    return read_pairs(str(run.folder))
+def pairs_of(run: RunPlan, direction: str) -> Pairs:
+    """The test set of a run that has been trained, in one of its directions.
+
+    Raises:
+        DataError: It is missing or damaged.
+    """
+    folder = str(run.folder)
+    if run.loaded.config.data.languages is None:
+        return read_pairs(folder)
+    return Pairs(*texts_of_run(folder, "test").read(Direction.parse(direction)))
 
 
-def measure_run(run: RunPlan, translations: Path, rounds: int, warn: Callable[[str], None]) -> RunResult:
-    """Translate, score and time a trained run; its translation is written to `translations`.
+def metric_of(name: str, run: RunPlan, direction: str) -> Metric:
+    """A metric, with the tokenizer of the language that a run translates into."""
+    return LanguageMetrics((name,)).of(run.target(direction))[0]
+
+
+def measure_run(
+    run: RunPlan, direction: str, translations: Path, rounds: int, warn: Callable[[str], None]
+) -> RunResult:
+    """Translate, score and time a trained run in one direction; its translation is written to `translations`.
 
     Raises:
         ModelError: It has no sound checkpoint, or its log holds nothing.
+        DataError: The test set is missing or damaged.
     """
-    pairs = pairs_of(run)
-    scorer = Scorer(str(run.folder), pairs, SearchSettings({}), warn)
+    pairs = pairs_of(run, direction)
+    to = "" if run.loaded.config.data.languages is None else run.target(direction)
+    metric = metric_of("bleu", run, direction)
+    scorer = Scorer(str(run.folder), pairs, SearchSettings({}), warn, to=to, metric=metric)
     scorer.translate(scorer.model, pairs.source.lines[:WARM_UP])
     done = [scorer.translate(scorer.model) for _ in range(rounds)]
     lines = done[0].lines
@@ -82,11 +103,11 @@ def measure_run(run: RunPlan, translations: Path, rounds: int, warn: Callable[[s
     # The first update is logged by itself, and includes all that happens once.
     speeds = [_number(record, "tokens_per_second") for record in trained[1:] or trained]
     return RunResult(
-        direction=run.direction,
+        direction=direction,
         system=run.system,
         seed=run.seed,
         bleu=scorer.score(lines),
-        chrf=make_metric("chrf").score(lines, pairs.reference.lines).value,
+        chrf=metric_of("chrf", run, direction).score(lines, pairs.reference.lines).value,
         parameters=sum(parameter.numel() for parameter in scorer.model.parameters()),
         updates=int(_number(trained[-1], "update")),
         target_tokens=int(_number(trained[-1], "target_tokens")),

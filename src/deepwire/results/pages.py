@@ -9,13 +9,16 @@ from deepwire.analysis.files import save_html, save_json
 from deepwire.analysis.finding import Finding
 from deepwire.analysis.markdown import as_markdown
 from deepwire.checkpoint.files import disk_errors, write_json, write_text
+from deepwire.evaluation.multilingual.record import as_json
 from deepwire.results.conduct import Conductor
 from deepwire.results.report import build
 
 JSON, FINDINGS, MARKDOWN, HTML = "results.json", "findings.json", "results.md", "results.html"
 
 
-def write_pages(conductor: Conductor, markdown: Path | None = None, *, html: bool = True) -> list[Finding]:
+def write_pages(
+    conductor: Conductor, markdown: Path | None = None, *, html: bool = True
+) -> Sequence[Finding]:
     """Write what there is so far into the folder of the results.
 
     Args:
@@ -30,7 +33,8 @@ def write_pages(conductor: Conductor, markdown: Path | None = None, *, html: boo
     folder, plan = conductor.folder, conductor.loaded.plan
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    findings = build(conductor)
+    report = build(conductor)
+    findings = report.findings
     gathered = conductor.gather()
     record = {
         "format": 1,
@@ -40,7 +44,8 @@ def write_pages(conductor: Conductor, markdown: Path | None = None, *, html: boo
             {"run": run.name, "exit_code": why.exit_code, "message": why.message}
             for run, why in gathered.failures
         ],
-        "missing": [run.name for run in gathered.missing],
+        "missing": gathered.waiting(),
+        "comparisons": [{"title": one.title, **as_json(one.report)} for one in report.comparisons],
     }
     write_json(folder / JSON, record)
     save_json(findings, folder / FINDINGS)

@@ -4,54 +4,78 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from deepwire.analysis.figures import Axis, Bars, Series
 from deepwire.analysis.finding import Finding, Provenance, provenance
 from deepwire.analysis.records import Column, Table
 from deepwire.results.claims import SIGNIFICANT, Claim, Verdict, judge
 from deepwire.results.conduct import Conductor, Gathered
+from deepwire.results.directions import Compared, SideBySide
+from deepwire.results.directions_report import directions_findings
 from deepwire.results.league import Outputs, Standing, standings
+from deepwire.results.measuring import metric_of
 from deepwire.results.plan import Plan
 
 _MILLION = 10**6
 _MINUTE = 60
 
 
-def build(conductor: Conductor) -> list[Finding]:
-    """Everything that there is so far: leagues, claims, runs.
+@dataclass(frozen=True)
+class Report:
+    """Everything that there is so far.
+
+    Attributes:
+        findings: Tables and figures of the pages.
+        comparisons: Pairs of systems direction by direction, where directions are shown together.
+    """
+
+    findings: tuple[Finding, ...]
+    comparisons: tuple[Compared, ...]
+
+
+def build(conductor: Conductor) -> Report:
+    """Everything that there is so far: averages, comparisons or leagues, claims, runs.
 
     Raises:
         DataError: A translation or the test set is gone.
     """
     plan, gathered = conductor.loaded.plan, conductor.gather()
-    findings, verdicts = [], list[Verdict]()
+    side_by_side = SideBySide(conductor, gathered) if plan.joint else None
+    compared = side_by_side.comparisons() if side_by_side else []
+    findings = directions_findings(side_by_side, compared) if side_by_side else []
+    verdicts = list[Verdict]()
     for direction in plan.directions:
+        if side_by_side is not None and not conductor.loaded.claims:
+            break
         outputs = _outputs(conductor, direction)
         if outputs is None:
             continue
         own = [result for result in gathered.results if result.direction == direction]
         ranks = standings(own, outputs, plan.baseline, plan.samples)
-        findings.append(_league(plan, direction, ranks, gathered))
+        if side_by_side is None:
+            findings.append(_league(plan, direction, ranks, gathered))
         verdicts += _verdicts(conductor.loaded.claims, plan, direction, ranks, outputs, gathered)
     if verdicts:
         findings.append(_claims(plan, verdicts))
     findings.append(_runs(plan, gathered))
-    return findings
+    return Report(tuple(findings), tuple(compared))
 
 
 def _outputs(conductor: Conductor, direction: str) -> Outputs | None:
     """The translations of a direction; None where nothing is measured."""
-    runs = [run for run in conductor.loaded.runs if run.direction == direction]
-    done = [run for run in runs if conductor.result(run) is not None]
+    runs = [run for run in conductor.loaded.runs if direction in run.directions]
+    done = [run for run in runs if conductor.result(run, direction) is not None]
     if not done:
         return None
-    lines = {(run.system, run.seed): conductor.lines(run) for run in done}
-    return Outputs(conductor.references(done[0]), lines)
+    lines = {(run.system, run.seed): conductor.lines(run, direction) for run in done}
+    reference = conductor.test_set(done[0], direction).reference
+    return Outputs(metric_of("bleu", done[0], direction), reference.lines, lines)
 
 
 def _league(plan: Plan, direction: str, ranks: Sequence[Standing], gathered: Gathered) -> Finding:
-    failed = [(run, why) for run, why in gathered.failures if run.direction == direction]
-    missing = [run.name for run in gathered.missing if run.direction == direction]
+    failed = [(run, why) for run, why in gathered.failures if direction in run.directions]
+    missing = gathered.waiting(direction)
     notes = [f"Failed: {run.system}, seed {run.seed}: {why.message}" for run, why in failed]
     if missing:
         notes.append(f"Not run yet: {', '.join(missing)}.")
@@ -142,7 +166,7 @@ def _verdicts(
         "training_speed": {one.system: one.mean("training_speed") for one in ranks},
         "decoding_speed": {one.system: one.mean("decoding_speed") for one in ranks},
     }
-    failed = frozenset(run.system for run, _ in gathered.failures if run.direction == direction)
+    failed = frozenset(run.system for run, _ in gathered.failures if direction in run.directions)
     found = []
     for claim in claims:
         measured = values[claim.measure]
@@ -254,12 +278,14 @@ def _runs(plan: Plan, gathered: Gathered) -> Finding:
                 rows=tuple((run.name, why.exit_code, why.message) for run, why in gathered.failures),
             )
         )
-    missing = [run.name for run in gathered.missing]
+    missing = gathered.waiting()
+    kinds = "translations of test sets" if plan.joint else "runs"
     return Finding(
         analysis="runs",
         title=f"{plan.title}: the runs",
-        measured=f"{len(gathered.results)} runs measured, {len(gathered.failures)} failed, {len(missing)} "
-        f"not run yet. All start from {plan.base} with {' '.join(plan.settings) or 'no other settings'}.",
+        measured=f"{len(gathered.results)} {kinds} measured, {len(gathered.failures)} runs failed, "
+        f"{len(gathered.missing)} not done yet. All start from {plan.base} with "
+        f"{' '.join(plan.settings) or 'no other settings'}.",
         tables=tuple(tables),
         notes=(f"Not run yet: {', '.join(missing)}.",) if missing else (),
         provenance=provenance(),
@@ -269,11 +295,17 @@ def _runs(plan: Plan, gathered: Gathered) -> Finding:
 def _systems(plan: Plan) -> Table:
     return Table(
         title="The systems",
-        columns=(Column(name="system"), Column(name="what it is"), Column(name="settings")),
+        columns=(
+            Column(name="system"),
+            Column(name="what it is"),
+            Column(name="a model for"),
+            Column(name="settings"),
+        ),
         rows=tuple(
             (
                 name,
                 system.description,
+                "all directions" if system.one_model else "each direction",
                 " ".join(
                     [
                         *([f"base {system.base}"] if system.base else []),

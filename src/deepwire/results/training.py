@@ -82,6 +82,21 @@ class _Current:
 
 
 @contextmanager
+def stoppable() -> Iterator[None]:
+    """While entered, SIGINT and SIGTERM raise `Stopped`, wherever this process is."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        raise Stopped(signal.Signals(number))
+
+    before = {number: signal.signal(number, stop) for number in _STOPPED.values()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
 def _passing_on() -> Iterator[_Current]:
     """While entered, SIGINT and SIGTERM go to the training process, which saves and ends."""
     current = _Current()

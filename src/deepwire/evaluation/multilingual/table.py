@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from deepwire.data.languages import Direction
-from deepwire.evaluation.base import Metric, Score, check_line_counts
+from deepwire.evaluation.base import Floats, Metric, Score, check_line_counts
 from deepwire.evaluation.comparison import PairedTest, paired_comparison, text_warnings
 from deepwire.evaluation.multilingual.groups import Group
 from deepwire.evaluation.significance import Comparison
@@ -196,13 +198,26 @@ class Table:
         Raises:
             DataError: The texts differ in their number of lines.
         """
+        return self.add_outputs(about, reference, [hypotheses], [] if baseline is None else [baseline])
+
+    def add_outputs(
+        self, about: About, reference: Text, hypotheses: Sequence[Text], baseline: Sequence[Text] = ()
+    ) -> Row:
+        """Score one direction by several outputs of each system, such as those of several seeds.
+
+        The outputs of a system are scored as one text. The test draws a sentence with all its outputs, so
+        these do not count as more sentences.
+
+        Raises:
+            DataError: The texts differ in their number of lines.
+        """
         metrics = self.settings.metrics(about.direction.target)
-        texts = [text for text in (hypotheses, baseline, reference) if text is not None]
+        texts = [*hypotheses, *baseline, reference]
         check_line_counts([(text.name, text.lines) for text in texts])
         self.warnings += text_warnings(texts, metrics)
         ours, theirs = (
-            [] if text is None else [metric.statistics(text.lines, reference.lines) for metric in metrics]
-            for text in (hypotheses, baseline)
+            [_together(metric, outputs, reference) for metric in metrics] if outputs else []
+            for outputs in (hypotheses, baseline)
         )
         paired = self.settings.paired if theirs else None
         row = Row(
@@ -252,6 +267,12 @@ class Table:
             members = tuple(row for row in rows if group.has(row.direction, self.settings.centre))
             if members:
                 yield Average(group.name, members)
+
+
+def _together(metric: Metric, outputs: Sequence[Text], reference: Text) -> Floats:
+    """Statistics ``[N, K]`` of the N sentences, each summed over its outputs."""
+    counts = [metric.statistics(output.lines, reference.lines) for output in outputs]
+    return np.sum(counts, axis=0)  # type: ignore[no-any-return]
 
 
 def _largest_first(row: Row) -> tuple[int, str]:
