@@ -127,6 +127,8 @@ def test_plots_are_written_as_png_and_svg(finding: Finding, tmp_path: Path) -> N
     short = finding.model_copy(update={"figures": finding.figures[1:2]})
     names = {path.name for path in save_plots([short, short], tmp_path / "two")}
     assert {"example-1-bars.png", "example-2-bars.png"} <= names
+    drawing = " ".join((tmp_path / "two" / "example-1-bars.svg").read_text().split())
+    assert "runs/a (update 7)" in drawing
     (tmp_path / "file").write_text("")
     with pytest.raises(ResourceError, match="file"):
         save_plots([finding], tmp_path / "file")

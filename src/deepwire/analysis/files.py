@@ -64,8 +64,9 @@ def save_plots(findings: Sequence[Finding], folder: Path) -> list[Path]:
         stem = f"{finding.analysis}-{number}" if again else finding.analysis
         for figure in finding.figures:
             place = folder / f"{stem}-{figure.name}"
-            write_text(place.with_suffix(".svg"), svg(figure) + "\n")
+            below = (figure.caption, finding.subject)
+            write_text(place.with_suffix(".svg"), svg(figure, below) + "\n")
             with disk_errors(place):
-                place.with_suffix(".png").write_bytes(png(figure))
+                place.with_suffix(".png").write_bytes(png(figure, below))
             written += [place.with_suffix(".svg"), place.with_suffix(".png")]
     return written

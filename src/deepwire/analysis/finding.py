@@ -80,6 +80,15 @@ class Finding(Record):
     notes: tuple[str, ...] = ()
     provenance: Provenance
 
+    @property
+    def subject(self) -> str:
+        """Models and texts in one line, to stand below a figure; empty where neither was read."""
+        models = [
+            one.name if one.update is None else f"{one.name} (update {one.update})"
+            for one in self.provenance.models
+        ]
+        return "; ".join(part for part in (", ".join(models), *self.provenance.data) if part)
+
     @model_validator(mode="after")
     def _names_differ(self) -> Finding:
         names = [figure.name for figure in self.figures]

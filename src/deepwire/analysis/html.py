@@ -83,7 +83,7 @@ def _section(finding: Finding, key: str) -> Iterator[str]:
     for table in finding.tables:
         yield _table(table)
     for figure in finding.figures:
-        yield from _figure(figure, key)
+        yield from _figure(figure, key, finding.subject)
     if finding.notes:
         yield "<h3>Notes</h3>"
         yield f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in finding.notes)}</ul>"
@@ -96,10 +96,10 @@ def _section(finding: Finding, key: str) -> Iterator[str]:
     yield "</section>"
 
 
-def _figure(figure: Figure, key: str) -> Iterator[str]:
+def _figure(figure: Figure, key: str, subject: str) -> Iterator[str]:
     table = figure.table()
     unique = figure.model_copy(update={"name": f"{key}-{figure.name}"})
-    picture = svg(unique).replace("<svg", f'<svg role="img" aria-label="{escape(figure.title)}"', 1)
+    picture = svg(unique, [subject]).replace("<svg", f'<svg role="img" aria-label="{escape(figure.title)}"', 1)
     caption = f"<figcaption>{escape(figure.caption)}</figcaption>" if figure.caption else ""
     yield f"<figure>{picture}{caption}"
     yield f"<details{'' if len(table.rows) > _LONG else ' open'}><summary>The numbers</summary>"

@@ -62,42 +62,50 @@ def require_matplotlib() -> None:
         )
 
 
-def png(figure: Figure) -> bytes:
+def png(figure: Figure, below: Sequence[str] = ()) -> bytes:
     """A figure as PNG, 150 dots an inch.
 
+    Args:
+        figure: What to draw.
+        below: Paragraphs in small type below it.
+
     Raises:
         UsageError: matplotlib is not installed.
     """
-    return _render(figure, "png")
+    return _render(figure, below, "png")
 
 
-def svg(figure: Figure) -> str:
+def svg(figure: Figure, below: Sequence[str] = ()) -> str:
     """A figure as one ``<svg>`` element to stand in a page: its ids begin with the figure's name.
 
+    Args:
+        figure: What to draw.
+        below: Paragraphs in small type below it.
+
     Raises:
         UsageError: matplotlib is not installed.
     """
-    text = _render(figure, "svg").decode()
+    text = _render(figure, below, "svg").decode()
     element = text[text.index("<svg") :].strip()
     element = re.sub(r'\bid="', f'id="{figure.name}-', element)
     element = re.sub(r"url\(#", f"url(#{figure.name}-", element)
     return re.sub(r'href="#', f'href="#{figure.name}-', element)
 
 
-def _render(figure: Figure, form: Format) -> bytes:
+def _render(figure: Figure, below: Sequence[str], form: Format) -> bytes:
     require_matplotlib()
     import matplotlib
 
     buffer = io.BytesIO()
     with matplotlib.rc_context(_STYLE):
-        canvas = _draw(figure)
+        canvas = _draw(figure, below)
         # Without these the file would hold the date and the version of matplotlib, and differ every day.
         unmarked = {"Date": None, "Creator": None, "Format": None, "Type": None} if form == "svg" else {}
         canvas.savefig(buffer, format=form, dpi=_DOTS, bbox_inches="tight", metadata=unmarked)
     return buffer.getvalue()
 
 
-def _draw(figure: Figure) -> Canvas:
+def _draw(figure: Figure, below: Sequence[str]) -> Canvas:
     from matplotlib.figure import Figure as Canvas
 
     canvas = Canvas(figsize=_size(figure))
@@ -110,7 +118,24 @@ def _draw(figure: Figure) -> Canvas:
         case HeatMap():
             _draw_heat_map(canvas, axes, figure)
     axes.set_title("\n".join(textwrap.wrap(figure.title, 70)), loc="left")
+    if any(below):
+        _write_below(canvas, below)
     return canvas
+
+
+def _write_below(canvas: Canvas, paragraphs: Sequence[str]) -> None:
+    """Small type under all that is drawn, however far labels and legends reach."""
+    drawn = canvas.get_tightbbox()
+    width = max(40, int(16 * drawn.width))  # of characters of this size, 16 fill an inch
+    text = "\n".join(line for paragraph in paragraphs for line in textwrap.wrap(paragraph, width))
+    canvas.text(
+        drawn.x0 / canvas.get_figwidth(),
+        (drawn.y0 - 0.08) / canvas.get_figheight(),
+        text,
+        fontsize=7,
+        color="0.3",
+        va="top",
+    )
 
 
 def _size(figure: Figure) -> tuple[float, float]:

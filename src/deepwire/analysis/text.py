@@ -22,8 +22,11 @@ def _blocks(finding: Finding) -> Iterator[str]:
     yield textwrap.fill(finding.measured, _WIDTH)
     for table in finding.tables:
         yield aligned(table)
+    known = {table.title for table in finding.tables}
     for figure in finding.figures:
         table = figure.table()
+        if figure.title in known:
+            continue
         shown = (
             aligned(table) if len(table.rows) <= _LONGEST else f"{table.title}\n({len(table.rows)} points)"
         )

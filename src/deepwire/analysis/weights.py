@@ -69,7 +69,7 @@ def analyse_weights(model: str, layer: int | None = None) -> Finding:
     for one in shown:
         figures += _figures(one, layer)
     over_training, origin = _over_training(subject, shown)
-    notes = [_THINNED] if any(one.weights.thinned for one in shown) else []
+    notes = []
     if any(one.weights.values.shape[2:].numel() > 1 for one in shown):
         notes.append("A pair of depths has several weights (one a feature, or some); their mean is shown.")
     return Finding(
@@ -84,9 +84,9 @@ def analyse_weights(model: str, layer: int | None = None) -> Finding:
 
 
 _THINNED = (
-    f"As in Wang et al. 2019, Fig. 5, the heat map leaves a field blank where the absolute weight is below "
-    f"{SMALLEST} or below {SMALLEST_SHARE:.0%} of the largest of its row; the table has all weights. The "
-    "last row is what leaves the stack."
+    f"A field is blank where the absolute weight is below {SMALLEST} or below {SMALLEST_SHARE:.0%} of the "
+    "largest of its row, as in Wang et al. 2019, Fig. 5; the table has all weights. The last row is what "
+    "leaves the stack."
 )
 
 
@@ -124,6 +124,7 @@ def _figures(one: _Shown, layer: int | None) -> Iterator[Figure]:
     yield HeatMap(
         name=one.name,
         title=one.title,
+        caption=_THINNED if weights.thinned else "",
         row_axis=Axis(label=weights.row_axis),
         column_axis=Axis(label=weights.column_axis),
         value=Axis(label="weight"),
