@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
 import torch
 
-from deepwire.analysis import speed
+from deepwire.analysis import speed, speed_of_text
+from deepwire.analysis.beside import Program
+from deepwire.analysis.models import Pairs, read_pairs
+from deepwire.analysis.scored import Scorer, Translated
 from deepwire.analysis.speed import Architecture, Workload, sweep
 from deepwire.analysis.speed_memory import extra_memory
+from deepwire.analysis.speed_of_text import measure_text
 from deepwire.cli.main import main
 from deepwire.decoding.search import search
 from deepwire.errors import UsageError
+from deepwire.evaluation.from_model import SearchSettings
+from deepwire.evaluation.texts import Text
 from deepwire.model.config import ModelConfig
 
 CPU = torch.device("cpu")
@@ -130,3 +137,71 @@ def test_command_on_a_run_file_and_a_run(run: str, corpus: Path, capsys) -> None
 def test_wrong_options_are_one_line(capsys, options, message) -> None:
     assert main(["analyze", "speed", "multi30k/aan-tiny", "--device", "cpu", *options]) == 2
     assert message in capsys.readouterr().err
+
+
+UPPER = "import sys; print(*(line.strip().upper() for line in sys.stdin), sep='\\n')"
+
+
+def beside(name: str, code: str) -> str:
+    """An option that runs a line of Python."""
+    return f"{name}={shlex.join([sys.executable, '-c', code])}"
+
+
+def test_programs_are_timed_beside_models_on_the_same_sentences(run: str, capsys) -> None:
+    options = ["--mode", "text", "--sentences", "4", "--rounds", "1", "--device", "cpu", "--json"]
+    assert main(["analyze", "speed", run, "--beside", beside("upper", UPPER), *options]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"][0]
+    (table,) = found["tables"]
+    model, program = (
+        dict(zip((one["name"] for one in table["columns"]), row, strict=True)) for row in table["rows"]
+    )
+    assert (model["subject"], program["subject"]) == (run, "upper (command)")
+    words = [len(line.split()) for line in read_pairs(run, limit=4).source.lines]
+    assert program["words out"] == sum(words)  # it read the text, and all of it
+    assert program["BLEU"] < 10.0
+    assert found["figures"][0]["categories"] == [run, "upper (command)"]
+    assert any("Command beside: upper=" in note for note in found["notes"])
+
+
+def test_what_happens_once_is_subtracted(monkeypatch, run: str) -> None:
+    text = Text("s", ["a b"] * 21)
+    scorer = Scorer(run, Pairs(text, text), SearchSettings({"beam": 1}, "cpu"), quiet)
+    monkeypatch.setattr(Scorer, "translate", lambda _self, _model, lines: Translated(list(lines), 0.0))
+    monkeypatch.setattr(Program, "translate", lambda _self, lines: list(lines))
+    seconds = iter([0.5, 4.5, 10.5, 20.5, 0.6, 4.6, 10.6, 20.4])  # one sentence and all, in two rounds
+    monkeypatch.setattr(speed_of_text, "_timed", lambda work, lines: (next(seconds), work(lines)))
+    model, program = measure_text([scorer], [Program("slow", ("slow",))], rounds=2, tell=quiet)
+    assert model.sentences_per_second == 20 / 4.0
+    assert program.sentences_per_second == pytest.approx(20 / 9.9)
+    assert program.words_per_second == pytest.approx(40 / 9.9)
+    assert (model.clear, program.clear) == (True, False)
+    notes = " ".join(speed_of_text.text_notes([model, program], []))
+    assert "too short for slow (command)" in notes
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("nothing", "is not NAME=COMMAND"),
+        ("a='b", "No closing quotation"),
+        ("a=no-such-program-here", "no-such-program-here: No such file"),
+        (
+            beside("a", "import sys; sys.exit('cannot read the model')"),
+            "exit status 1): cannot read the model",
+        ),
+        (beside("a", "print('Ready.')"), "gave 1 lines for 2"),
+        (beside("a", "import os; os.kill(os.getpid(), 9)"), "signal 9"),
+    ],
+    ids=["form", "quote", "missing", "fails", "lines", "killed"],
+)
+def test_a_program_that_fails_is_one_line(option: str, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        Program.parse(option).translate(["ein Hund", "zwei"])
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.hint
+
+
+def test_a_program_is_asked_for_as_many_threads() -> None:
+    code = "import os, sys; sys.stdin.read(); print(os.environ['OMP_NUM_THREADS'])"
+    assert Program.parse(beside("a", code), threads=3).translate(["x"]) == ["3"]

@@ -99,7 +99,9 @@ def _section(finding: Finding, key: str) -> Iterator[str]:
 def _figure(figure: Figure, key: str, subject: str) -> Iterator[str]:
     table = figure.table()
     unique = figure.model_copy(update={"name": f"{key}-{figure.name}"})
-    picture = svg(unique, [subject]).replace("<svg", f'<svg role="img" aria-label="{escape(figure.title)}"', 1)
+    picture = svg(unique, [subject]).replace(
+        "<svg", f'<svg role="img" aria-label="{escape(figure.title)}"', 1
+    )
     caption = f"<figcaption>{escape(figure.caption)}</figcaption>" if figure.caption else ""
     yield f"<figure>{picture}{caption}"
     yield f"<details{'' if len(table.rows) > _LONG else ' open'}><summary>The numbers</summary>"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 
 import torch
 
+from deepwire.analysis.beside import Program
 from deepwire.analysis.figures import Axis as FigureAxis
-from deepwire.analysis.figures import Lines, Series
+from deepwire.analysis.figures import Figure, Lines, Series
 from deepwire.analysis.finding import Finding, ModelSource, provenance
 from deepwire.analysis.records import Column, Number, Table
+from deepwire.analysis.scored import Scorer
 from deepwire.analysis.speed import Architecture, Axis, Mode, Speed, Workload, axes_of, sweep
+from deepwire.analysis.speed_of_text import measure_text, text_figure, text_notes, text_table
 from deepwire.errors import UsageError
 
 _LABELS: Mapping[Axis, FigureAxis] = {
@@ -21,6 +24,19 @@ _LABELS: Mapping[Axis, FigureAxis] = {
     "depth": FigureAxis(label="depth of both stacks", unit="layers"),
 }
 _MIB = 2**20
+
+
+@dataclass(frozen=True)
+class TextWork:
+    """A text to translate: by trained models that hold it, and by other programs.
+
+    Attributes:
+        models: At least one.
+        programs: Perhaps none.
+    """
+
+    models: Sequence[Scorer]
+    programs: Sequence[Program] = ()
 
 
 def finding(
@@ -33,6 +49,7 @@ def finding(
     rounds: int,
     device: torch.device,
     tell: Callable[[str], None],
+    text: TextWork | None = None,
 ) -> Finding:
     """Measure and show.
 
@@ -45,35 +62,57 @@ def finding(
         rounds: How often each is done; the fastest counts.
         device: Where.
         tell: Hears how far it is.
+        text: A text to translate as well.
 
     Raises:
-        UsageError: There is nothing to measure, or a value is impossible.
+        UsageError: There is nothing to measure, a value is impossible, or another program fails.
     """
+    texts = measure_text(text.models, text.programs, rounds=rounds, tell=tell) if text else []
     sweeps = [
         (mode, axis, sweep(subjects, mode, axis, values[axis], base, rounds=rounds, device=device, tell=tell))
         for mode, axis in axes_of(values, modes)
     ]
-    if not sweeps:
+    if not sweeps and not texts:
         raise UsageError("no axis to measure", "give values such as --batch 1,8,64")
-    known = all(one.memory is not None for _, _, speeds in sweeps for one in speeds)
-    settings = {name: str(value) for name, value in asdict(base).items() if value is not None}
+    notes = list(text_notes(texts, text.programs)) if text else []
+    if any(one.memory is None for _, _, speeds in sweeps for one in speeds):
+        notes.append("This system does not tell the peak memory of a process.")
+    settings = {name: str(value) for name, value in asdict(base).items() if value is not None and sweeps}
     settings |= {"rounds": str(rounds), "device": _device(device), "threads": str(torch.get_num_threads())}
+    if text:
+        settings |= {f"text: {name}": value for name, value in text.models[0].settings.items()}
+    tables = [text_table(texts)] if texts else []
+    figures: list[Figure] = [text_figure(texts)] if texts else []
+    for mode, axis, speeds in sweeps:
+        tables.append(_table(mode, axis, speeds))
+        figures += _figures(mode, axis, speeds)
     return Finding(
         analysis="speed",
-        title="Speed and memory of training and decoding",
-        measured=(
-            "One axis at a time moves, the others stay at "
+        title="Speed and memory of training and decoding" if sweeps else "Speed of translating a text",
+        measured=" ".join(_measured(base, rounds, text=bool(texts), swept=bool(sweeps))),
+        tables=tuple(tables),
+        figures=tuple(figures),
+        notes=tuple(notes),
+        provenance=provenance(sources, [text.models[0].pairs.description] if text else (), settings),
+    )
+
+
+def _measured(base: Workload, rounds: int, *, text: bool, swept: bool) -> Iterator[str]:
+    if text:
+        yield (
+            "The text is translated as a whole and its first sentence alone, by all in turn; speed is that "
+            "of the other sentences in the difference of the two times, so neither a program's start nor the "
+            "loading of its model counts."
+        )
+    if swept:
+        yield (
+            "Against batch, beam, length and depth: one axis at a time moves, the others stay at "
             f"batch {base.batch}, beam {base.beam}, length {base.length} and the own depth. Sentences "
             "are random words of one length and translations have as many words as their source, so models "
             "with random weights do the same work as trained ones. Training is forward and backward pass, "
-            f"clipping and Adam; decoding is beam search. The fastest of {rounds} rounds counts, models in "
-            "turn. Memory is the peak on top of weights and optimizer."
-        ),
-        tables=tuple(_table(mode, axis, speeds) for mode, axis, speeds in sweeps),
-        figures=tuple(figure for mode, axis, speeds in sweeps for figure in _figures(mode, axis, speeds)),
-        notes=() if known else ("This system does not tell the peak memory of a process.",),
-        provenance=provenance(sources, (), settings),
-    )
+            "clipping and Adam; decoding is beam search. Memory is the peak on top of weights and optimizer."
+        )
+    yield f"The fastest of {rounds} rounds counts, in turn."
 
 
 def _table(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Table:

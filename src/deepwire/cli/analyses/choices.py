@@ -19,7 +19,7 @@ def one_of(written: str, choices: tuple[Choice, ...], option: str) -> Choice:
     for choice in choices:
         if choice == written:
             return choice
-    raise UsageError(f"{option}: unknown choice {written!r}", f"choose one of {', '.join(choices)}")
+    raise _unknown(written, choices, option)
 
 
 def one_or_all(written: str, choices: tuple[Choice, ...], option: str) -> tuple[Choice, ...]:
@@ -28,4 +28,10 @@ def one_or_all(written: str, choices: tuple[Choice, ...], option: str) -> tuple[
     Raises:
         UsageError: It is neither.
     """
-    return choices if written == ALL else (one_of(written, choices, option),)
+    if written not in (*choices, ALL):
+        raise _unknown(written, (*choices, ALL), option)
+    return tuple(choice for choice in choices if written in (choice, ALL))
+
+
+def _unknown(written: str, choices: tuple[str, ...], option: str) -> UsageError:
+    return UsageError(f"{option}: unknown choice {written!r}", f"choose one of {', '.join(choices)}")

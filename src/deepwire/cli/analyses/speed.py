@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.analyses.options import Html, Json, Output, Outputs, Plots
-from deepwire.cli.analyses.scoring import numbers, tell
-from deepwire.cli.decoding_options import Device, Threads
+from deepwire.cli.analyses.options import (
+    Html,
+    Json,
+    Output,
+    Outputs,
+    Plots,
+    Reference,
+    Sentences,
+    Source,
+)
+from deepwire.cli.analyses.scoring import numbers, open_scorers, tell
+from deepwire.cli.decoding_options import Device, Precision, Threads
 
 if TYPE_CHECKING:
     from deepwire.analysis.finding import ModelSource
@@ -17,7 +26,21 @@ if TYPE_CHECKING:
 Subjects = Annotated[
     list[str], typer.Argument(metavar="RUNFILE|RECIPE|MODEL...", help="What to measure; untrained will do.")
 ]
-Mode = Annotated[str, typer.Option(metavar="training|decoding|both", help="What is measured.")]
+Mode = Annotated[
+    str,
+    typer.Option(
+        metavar="training|decoding|both|text",
+        help="Random sentences against every axis, or a text translated by trained models.",
+    ),
+]
+Beside = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=COMMAND",
+        help="Another program that translates stdin to stdout line by line, timed in turn with the models on "
+        "a text; its start is subtracted. May be given several times.",
+    ),
+]
 Batch = Annotated[str, typer.Option(metavar="1,8,64", help="Sentences at once.")]
 Beam = Annotated[str, typer.Option(metavar="1,4,8", help="Hypotheses per sentence.")]
 Length = Annotated[str, typer.Option(metavar="10,20,40", help="Subwords of every sentence.")]
@@ -32,6 +55,8 @@ Size = Annotated[
     int | None, typer.Option(min=5, help="Entries of the vocabulary, where a run file does not say it.")
 ]
 
+_TEXT = "text"
+
 
 def speed(
     subjects: Subjects,
@@ -42,8 +67,13 @@ def speed(
     depth: Depth = "1,2,4,8",
     base: Base = "32,4,20",
     rounds: Rounds = 3,
+    beside: Beside = None,
+    source: Source = None,
+    reference: Reference = None,
+    sentences: Sentences = 200,
     vocabulary_size: Size = None,
     device: Device = "auto",
+    precision: Precision = "auto",
     threads: Threads = None,
     as_json: Json = False,
     html: Html = None,
@@ -53,18 +83,29 @@ def speed(
     """Sentences and tokens a second, and memory, against batch, beam, length and depth.
 
     deepwire analyze speed multi30k/transformer-tiny multi30k/mhplstm-tiny --mode decoding --plots plots
+
+    deepwire analyze speed runs/base --mode text --beside 'other=other-translate --beam 4 model' --threads 2
     """
+    from deepwire.analysis.beside import Program
+    from deepwire.analysis.models import read_pairs
     from deepwire.analysis.speed import AXES, Axis
-    from deepwire.analysis.speed_finding import finding
-    from deepwire.cli.analyses.choices import one_or_all
+    from deepwire.analysis.speed_finding import TextWork, finding
+    from deepwire.cli.analyses.choices import ALL, one_of
     from deepwire.cli.line_by_line import use_threads
     from deepwire.decoding.loading import pick_device
 
     outputs = Outputs(as_json, html, plots, output)
-    modes = one_or_all(mode, tuple(AXES), "--mode")
+    chosen = one_of(mode, (*AXES, ALL, _TEXT), "--mode")
+    modes = [one for one in AXES if chosen in (one, ALL)]
     written: dict[Axis, str] = {"batch": batch, "beam": beam, "length": length, "depth": depth}
     values = {axis: numbers(text, f"--{axis}") for axis, text in written.items() if text}
     use_threads(threads)
+    programs = [Program.parse(one, threads) for one in beside or ()]
+    text = None
+    if programs or chosen == _TEXT:
+        pairs = read_pairs(subjects[0], source, reference, sentences)
+        changes: dict[str, object] = {"beam": _base(base).beam}
+        text = TextWork(open_scorers(subjects, pairs, changes, device, precision), programs)
     found = [_architecture(name, vocabulary_size) for name in subjects]
     outputs.write(
         [
@@ -77,6 +118,7 @@ def speed(
                 rounds=rounds,
                 device=pick_device(device),
                 tell=tell,
+                text=text,
             )
         ]
     )
