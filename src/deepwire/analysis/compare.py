@@ -27,8 +27,6 @@ from deepwire.analysis.records import Cell, Column, Table
 from deepwire.data.languages import Direction
 from deepwire.errors import UsageError
 from deepwire.evaluation.comparison import PairedTest, Report
-from deepwire.evaluation.multilingual.sets import texts_of_run
-from deepwire.evaluation.texts import Text
 
 _IGNORED = ("run", "recipe.", "data.prepared")
 _HOUR = 3600.0
@@ -60,6 +58,10 @@ class ComparisonRequest:
     device: str = "auto"
     precision: str = "auto"
 
+    def pairs(self) -> Pairs:
+        """The test set."""
+        return read_pairs(self.models[0], self.source, self.reference, self.sentences, self.direction)
+
 
 def compare_runs(request: ComparisonRequest, tell: Callable[[str], None]) -> Finding:
     """Compare runs.
@@ -77,7 +79,7 @@ def compare_runs(request: ComparisonRequest, tell: Callable[[str], None]) -> Fin
     request.paired.check(len(request.models))
     runs = [read_run(name) for name in request.models]
     names = short_names(request.models)
-    pairs = _pairs(request) if request.translate else None
+    pairs = request.pairs() if request.translate else None
     tables = list(_differences(runs, names))
     figures = list(learning_curves(runs, names))
     notes = _notes(runs, names)
@@ -122,15 +124,6 @@ def short_names(names: Sequence[str]) -> list[str]:
 def _numbered(names: Sequence[str]) -> list[str]:
     """Equal names told apart by their place."""
     return [name if names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(names, 1)]
-
-
-def _pairs(request: ComparisonRequest) -> Pairs:
-    """The test set: files, else that of the first run, in a direction where that has several."""
-    first, direction = request.models[0], request.direction
-    if direction is None or request.source is not None or request.reference is not None:
-        return read_pairs(first, request.source, request.reference, request.sentences)
-    texts = texts_of_run(first, "test").read(direction)
-    return Pairs(*(Text(text.name, text.lines[: request.sentences]) for text in texts))
 
 
 def _differences(runs: Sequence[ComparedRun], names: Sequence[str]) -> Iterator[Table]:

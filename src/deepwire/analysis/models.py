@@ -13,12 +13,14 @@ from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.manifest import fingerprint
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import LoadedModel, load_model, read_metadata
+from deepwire.data.languages import Direction
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.batching import batches_by_length, padded
 from deepwire.decoding.loading import languages_of, pick_device
 from deepwire.decoding.targets import Targets, language_rows
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.from_model import test_set
+from deepwire.evaluation.multilingual.sets import texts_of_run
 from deepwire.evaluation.texts import Text, read_text
 
 
@@ -98,7 +100,11 @@ class Pairs:
 
 
 def read_pairs(
-    model: str, source: Path | None = None, reference: Path | None = None, limit: int | None = None
+    model: str,
+    source: Path | None = None,
+    reference: Path | None = None,
+    limit: int | None = None,
+    direction: Direction | None = None,
 ) -> Pairs:
     """Two files, or the test set that the run file of a run names as ``data.test``.
 
@@ -106,6 +112,7 @@ def read_pairs(
         model: A MODEL name.
         source, reference: Files; both or neither.
         limit: Only so many pairs from the beginning.
+        direction: Which test set, where the run has several.
 
     Raises:
         UsageError: One file is missing, or the model belongs to no run that names a test set.
@@ -117,6 +124,8 @@ def read_pairs(
         )
     if source is not None and reference is not None:
         texts = read_text(source), read_text(reference)
+    elif direction is not None:
+        texts = texts_of_run(model, "test").read(direction)
     else:
         texts = test_set(model)
     lines = [len(text.lines) for text in texts]

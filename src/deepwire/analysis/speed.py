@@ -17,7 +17,9 @@ from torch import Tensor
 from deepwire.analysis.speed_memory import extra_memory
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.config import DecodingConfig
+from deepwire.decoding.ensemble import Ensemble
 from deepwire.decoding.search import search
+from deepwire.decoding.targets import IntoLanguages, Target
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
@@ -66,12 +68,17 @@ class Workload:
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model to measure, by its architecture: what speed depends on."""
+    """A model to measure, by its architecture: what speed depends on.
+
+    Attributes:
+        languages: Target languages, where the model has parameters of each; 0 otherwise.
+    """
 
     name: str
     config: ModelConfig
     source_vocabulary: int
     target_vocabulary: int
+    languages: int = 0
 
     def build(self, depth: int | None, device: torch.device) -> TranslationModel:
         """The model with random weights; with `depth` layers in both stacks, where given.
@@ -90,7 +97,8 @@ class Architecture:
                 text = " ".join(str(error).split())
                 raise UsageError(f"{self.name} cannot have {depth} layers: {text[:200]}") from None
         torch.manual_seed(_SEED)
-        return build_model(config, self.source_vocabulary, self.target_vocabulary).to(device)
+        sizes = self.source_vocabulary, self.target_vocabulary
+        return build_model(config, *sizes, languages=self.languages).to(device)
 
 
 @dataclass(frozen=True)
@@ -192,17 +200,26 @@ def _training(model: TranslationModel, batch: _Batch) -> Callable[[], object]:
     """One update: forward and backward pass, clipping and Adam."""
     config = TrainingConfig()
     model.train()
+    languages = _mixed_languages(model, batch.source)
     layout = Layout(model, Processes())
     optimizer = Optimizer(model.named_parameters(), config.optimizer, config.clip_norm, layout)
 
     def step() -> None:
         optimizer.zero_grad()
-        sums = model.loss(batch.source, batch.target_input, batch.target_output, config.label_smoothing)
+        sides = (batch.source, batch.target_input, batch.target_output)
+        sums = model.loss(*sides, config.label_smoothing, languages=languages)
         loss = sums.smoothed / batch.target_output.numel()
         torch.autograd.backward(loss)
         optimizer.step(1e-4, loss.detach())
 
     return step
+
+
+def _mixed_languages(model: TranslationModel, source: Tensor) -> Tensor | None:
+    """Target languages of a batch as training mixes them, in turn; None where nothing depends on them."""
+    if not model.languages:
+        return None
+    return torch.arange(len(source), device=source.device) % model.languages
 
 
 def _decoding(model: TranslationModel, batch: _Batch, workload: Workload) -> Callable[[], object]:
@@ -213,7 +230,10 @@ def _decoding(model: TranslationModel, batch: _Batch, workload: Workload) -> Cal
         beam=workload.beam, min_length=length, max_length_ratio=0.0, max_length_extra=length
     )
     limits, numbers = [length] * workload.batch, range(1, workload.batch + 1)
-    return lambda: search(model, batch.source, limits, config, numbers)
+    if not model.languages:
+        return lambda: search(model, batch.source, limits, config, numbers)
+    into = IntoLanguages(Ensemble([model]), [Target(0, None, BOS)] * workload.batch, model.target_vocabulary)
+    return lambda: search(into, batch.source, limits, config, numbers)
 
 
 def _timed(work: Callable[[], object], device: torch.device) -> float:

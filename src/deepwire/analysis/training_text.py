@@ -31,11 +31,15 @@ class TrainingText:
     prepared: Prepared
 
     def updates(self, device: torch.device, *, batch_tokens: int, seed: int) -> Iterator[DeviceUpdate]:
-        """Updates without end, in an order that only the seed decides; without random segmentation."""
+        """Updates without end, in an order that only the seed decides; without random segmentation.
+
+        With several directions all of them are in it, each with its share of training.
+        """
         settings = BatchSettings(
             batch_tokens=batch_tokens,
             micro_batch_tokens=self.config.training.micro_batch_tokens or batch_tokens,
             source_bos=self.config.data.source_bos,
+            languages=self.prepared.languages,
         )
         return feed(UpdateStream(self.prepared.train, settings, seed=seed), StreamPosition(), device)
 
@@ -62,8 +66,6 @@ def training_text(name: str, loaded: LoadedModel) -> TrainingText:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ModelError(f"{run.resolved_config}: {where}: {first['msg']}") from error
-    if config.data.languages is not None:
-        raise UsageError(f"{name} translates in several directions", "this analysis is for one direction")
     prepared = prepare(config.data, seed=config.seed)
     if prepared.vocabularies.digest != loaded.vocabularies.digest:
         raise ModelError(

@@ -74,7 +74,8 @@ def test_set(model: str) -> tuple[Text, Text]:
     if data.languages is not None:
         raise UsageError(
             f"{_stored(model)}: the run has several directions",
-            "give a test set with --source and --reference, or use deepwire evaluate-directions",
+            "choose one with --direction where the command has it, give --source and --reference, "
+            "or use deepwire evaluate-directions",
         )
     (corpus,), name = data.test, data.test[0].label
     pairs = list(read_pairs(corpus, data))

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from deepwire.cli.analyses.options import (
+    DirectionName,
     Html,
     Json,
     Output,
@@ -19,10 +20,6 @@ from deepwire.cli.analyses.options import (
 )
 from deepwire.cli.decoding_options import Device, Precision
 
-DirectionName = Annotated[
-    str | None,
-    typer.Option("--direction", metavar="en-de", help="For runs of several directions: which one."),
-]
 Paired = Annotated[
     str, typer.Option(help="Test of the differences to the first: bootstrap or randomization.")
 ]

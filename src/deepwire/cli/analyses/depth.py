@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepwire.cli.analyses.options import (
+    DirectionName,
     Html,
     Json,
     Output,
@@ -23,6 +24,7 @@ from deepwire.cli.decoding_options import BatchTokens, Beam, Device, Precision, 
 if TYPE_CHECKING:
     from deepwire.analysis.finding import Finding
     from deepwire.analysis.models import Pairs
+    from deepwire.data.languages import Direction
 
 Side = Annotated[str, typer.Option(metavar="encoder|decoder|both", help="Whose layers are left out.")]
 OverRuns = Annotated[
@@ -37,6 +39,7 @@ def depth(
     source: Source = None,
     reference: Reference = None,
     sentences: Sentences = None,
+    direction: DirectionName = None,
     beam: Beam = None,
     batch_tokens: BatchTokens = None,
     device: Device = "auto",
@@ -58,31 +61,38 @@ def depth(
     from deepwire.analysis.variants import SIDES
     from deepwire.cli.analyses.choices import one_or_all
     from deepwire.cli.line_by_line import use_threads
+    from deepwire.evaluation.multilingual.direction import parse_direction
 
     outputs = Outputs(as_json, html, plots, output)
     sides = one_or_all(side, SIDES, "--side")
     use_threads(threads)
-    pairs = read_pairs(models[0], source, reference, sentences)
+    way = parse_direction(direction) if direction else None
+    pairs = read_pairs(models[0], source, reference, sentences, way)
     changes: dict[str, object] = {"beam": beam, "batch_tokens": batch_tokens}
     if over_runs:
-        outputs.write([_over_runs(models, pairs, changes, device, precision)])
+        outputs.write([_over_runs(models, pairs, changes, device, precision, way)])
         return
     findings = []
     for name in models:  # one after the other: only one has to fit into memory
-        scorer = open_scorers([name], pairs, changes, device, precision)[0]
+        scorer = open_scorers([name], pairs, changes, device, precision, way)[0]
         findings.append(of_model(scorer, sides, tell))
     outputs.write(findings)
 
 
 def _over_runs(
-    models: list[str], pairs: Pairs, changes: dict[str, object], device: str, precision: str
+    models: list[str],
+    pairs: Pairs,
+    changes: dict[str, object],
+    device: str,
+    precision: str,
+    way: Direction | None,
 ) -> Finding:
     from deepwire.analysis.depth_finding import of_runs
     from deepwire.analysis.depth_of_runs import DepthOfRun, kind_of
 
     runs, sources, settings = [], [], {}
     for name in models:
-        scorer = open_scorers([name], pairs, changes, device, precision)[0]
+        scorer = open_scorers([name], pairs, changes, device, precision, way)[0]
         config = scorer.model.config
         bleu = scorer.bleu(scorer.model)
         runs.append(DepthOfRun(name, kind_of(config), config.encoder.layers, config.decoder.layers, bleu))

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from deepwire.cli.analyses.options import (
+    DirectionName,
     Html,
     Json,
     Output,
@@ -39,6 +40,7 @@ def length(
     source: Source = None,
     reference: Reference = None,
     sentences: Sentences = None,
+    direction: DirectionName = None,
     beam: Beam = None,
     batch_tokens: BatchTokens = None,
     device: Device = "auto",
@@ -57,13 +59,15 @@ def length(
     from deepwire.analysis.length_finding import finding
     from deepwire.analysis.models import read_pairs
     from deepwire.cli.line_by_line import use_threads
+    from deepwire.evaluation.multilingual.direction import parse_direction
 
     outputs = Outputs(as_json, html, plots, output)
     use_threads(threads)
-    pairs = read_pairs(models[0], source, reference, sentences)
+    way = parse_direction(direction) if direction else None
+    pairs = read_pairs(models[0], source, reference, sentences, way)
     lengths = lengths_in_words(pairs.source.lines)
     chosen = equal_bounds(lengths, parts) if bounds is None else numbers(bounds, "--bounds")
     buckets = cut(lengths, chosen)
     changes: dict[str, object] = {"beam": beam, "batch_tokens": batch_tokens}
-    scorers = open_scorers(models, pairs, changes, device, precision)
+    scorers = open_scorers(models, pairs, changes, device, precision, way)
     outputs.write([finding(scorers, buckets, rounds, tell)])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepwire.cli.analyses.options import (
+    DirectionName,
     Html,
     Json,
     Model,
@@ -63,6 +64,7 @@ def linearise(
     source: Source = None,
     reference: Reference = None,
     sentences: Sentences = None,
+    direction: DirectionName = None,
     beam: Beam = None,
     batch_tokens: BatchTokens = None,
     device: Device = "auto",
@@ -85,13 +87,15 @@ def linearise(
     from deepwire.analysis.models import read_pairs, run_of
     from deepwire.analysis.training_text import training_text
     from deepwire.cli.line_by_line import use_threads
+    from deepwire.evaluation.multilingual.direction import parse_direction
 
     outputs = Outputs(as_json, html, plots, output)
     settings = _settings(reading, cell, side, layers, updates, update_tokens, rate, seed)
     use_threads(threads)
-    pairs = read_pairs(model, source, reference, sentences)
+    way = parse_direction(direction) if direction else None
+    pairs = read_pairs(model, source, reference, sentences, way)
     changes: dict[str, object] = {"beam": beam, "batch_tokens": batch_tokens}
-    scorer = open_scorers([model], pairs, changes, device, "fp32")[0]
+    scorer = open_scorers([model], pairs, changes, device, "fp32", way)[0]
     text = training_text(model, scorer.loaded.parts[0])
     run = run_of(model)
     if folder is None and run is not None:

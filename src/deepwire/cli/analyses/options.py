@@ -22,6 +22,10 @@ Source = Annotated[
 ]
 Reference = Annotated[Path | None, typer.Option("--reference", "-r", help="Its translation.")]
 Sentences = Annotated[int | None, typer.Option(min=1, help="Only so many sentences from the beginning.")]
+DirectionName = Annotated[
+    str | None,
+    typer.Option("--direction", metavar="en-de", help="For models of several directions: which one."),
+]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one line of JSON with all numbers instead of text.")
 ]

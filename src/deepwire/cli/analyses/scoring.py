@@ -9,10 +9,16 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from deepwire.analysis.models import Pairs
     from deepwire.analysis.scored import Scorer
+    from deepwire.data.languages import Direction
 
 
 def open_scorers(
-    models: Sequence[str], pairs: Pairs, settings: dict[str, object], device: str, precision: str
+    models: Sequence[str],
+    pairs: Pairs,
+    settings: dict[str, object],
+    device: str,
+    precision: str,
+    direction: Direction | None = None,
 ) -> list[Scorer]:
     """Load models to translate and score one text.
 
@@ -21,13 +27,36 @@ def open_scorers(
         pairs: The text.
         settings: Decoding settings that replace the models' own; None leaves one as it is.
         device, precision: See ``deepwire translate``.
+        direction: Of the text; needed by models of several directions.
+
+    Raises:
+        UsageError: A model does not translate in the direction.
     """
     from deepwire.analysis.scored import Scorer
     from deepwire.cli.line_by_line import given, warn
     from deepwire.evaluation.from_model import SearchSettings
 
     search = SearchSettings(given(settings), device, precision)
-    return [Scorer(name, pairs, search, warn) for name in models]
+    return [Scorer(name, pairs, search, warn, to=_told(name, direction)) for name in models]
+
+
+def _told(name: str, direction: Direction | None) -> str:
+    """What to tell a model: the language to translate into; nothing where it has one direction only."""
+    from deepwire.errors import UsageError
+    from deepwire.evaluation.multilingual.stored_model import describe
+
+    model = describe(name)
+    if model.languages is None:
+        if direction is not None and model.directions != (direction,):
+            raise UsageError(f"{name}: translates {model.directions[0]}, not {direction}")
+        return ""
+    if direction is None:
+        raise UsageError(
+            f"{name}: has several directions",
+            f"choose one: --direction {', '.join(map(str, model.directions))}",
+        )
+    model.languages.require_source(direction.source)
+    return direction.target
 
 
 def tell(text: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepwire.cli.analyses.options import (
+    DirectionName,
     Html,
     Json,
     Output,
@@ -71,6 +72,7 @@ def speed(
     source: Source = None,
     reference: Reference = None,
     sentences: Sentences = 200,
+    direction: DirectionName = None,
     vocabulary_size: Size = None,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -93,6 +95,7 @@ def speed(
     from deepwire.cli.analyses.choices import ALL, one_of
     from deepwire.cli.line_by_line import use_threads
     from deepwire.decoding.loading import pick_device
+    from deepwire.evaluation.multilingual.direction import parse_direction
 
     outputs = Outputs(as_json, html, plots, output)
     chosen = one_of(mode, (*AXES, ALL, _TEXT), "--mode")
@@ -103,9 +106,10 @@ def speed(
     programs = [Program.parse(one, threads) for one in beside or ()]
     text = None
     if programs or chosen == _TEXT:
-        pairs = read_pairs(subjects[0], source, reference, sentences)
+        way = parse_direction(direction) if direction else None
+        pairs = read_pairs(subjects[0], source, reference, sentences, way)
         changes: dict[str, object] = {"beam": _base(base).beam}
-        text = TextWork(open_scorers(subjects, pairs, changes, device, precision), programs)
+        text = TextWork(open_scorers(subjects, pairs, changes, device, precision, way), programs)
     found = [_architecture(name, vocabulary_size) for name in subjects]
     outputs.write(
         [
@@ -141,5 +145,6 @@ def _architecture(name: str, vocabulary_size: int | None) -> tuple[Architecture,
     from deepwire.cli.inspect import find_subject
 
     subject = find_subject(name, vocabulary_size)
-    made = Architecture(name, subject.model, subject.source_vocabulary, subject.target_vocabulary)
+    sizes = subject.source_vocabulary, subject.target_vocabulary
+    made = Architecture(name, subject.model, *sizes, subject.languages)
     return made, open_model(name).source if subject.kind == "model" else None

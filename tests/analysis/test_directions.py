@@ -1,0 +1,86 @@
+"""Analyses of a model of several directions, with norms and a transform of each language."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+import deepwire
+from deepwire.cli.main import main
+from deepwire.evaluation.metrics import corpus_score
+
+SETTINGS = [
+    "data.source=source",
+    "data.target=target",
+    "data.directions=[en-de, de-en]",
+    "data.tag=both",
+    "model.languages={norm: true, transform: identity}",
+    "training.max_updates=6",
+    "training.validation.every=6",
+]
+
+
+@pytest.fixture(scope="module")
+def both(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("both") / "run"
+    places = [f"run={folder}", f"data.prepared={corpus / 'prepared'}"]
+    precision = torch.get_float32_matmul_precision()
+    assert main(["train", str(corpus / "small.yaml"), *SETTINGS, *places, "--quiet"]) == 0
+    torch.set_float32_matmul_precision(precision)
+    torch.set_flush_denormal(False)
+    return str(folder)
+
+
+def test_one_layer_becomes_linear_and_the_others_keep_their_languages(both: str, capsys) -> None:
+    options = ["--side", "encoder", "--layers", "1", "--updates", "2", "--update-tokens", "200"]
+    options += ["--sentences", "4"]
+    assert main(["analyze", "linearise", both, "--direction", "en-de", "--json", *options]) == 0
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert [row[2] for row in finding["tables"][0]["rows"]] == [None, "match", "translation"]
+    assert "(en)" in finding["provenance"]["data"][0].partition(" and ")[0]
+
+
+def test_a_direction_is_scored_by_itself(both: str, corpus: Path, capsys) -> None:
+    options = ["--parts", "1", "--rounds", "1", "--json"]
+    lines, reference = ((corpus / f"test.{name}").read_text().splitlines() for name in ("de", "en"))
+    assert main(["analyze", "length", both, "--direction", "de-en", *options]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["findings"][0]["tables"][1]["rows"]
+    found = deepwire.load(both).translate(lines, to="en")
+    assert row[2] == pytest.approx(corpus_score("bleu", found, reference).value)
+    words = [sum(len(line.split()) for line in text) for text in (found, reference)]
+    assert row[-1] == pytest.approx(words[0] / words[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "the run has several directions"),
+        (["-s", "TEST.de", "-r", "TEST.en"], "choose one: --direction en-de, de-en"),
+        (["--direction", "fr-en"], "fr"),
+        (["--direction", "german"], "is not a direction"),
+    ],
+)
+def test_a_direction_must_be_named(both: str, corpus: Path, capsys, options, message: str) -> None:
+    options = [option.replace("TEST", str(corpus / "test")) for option in options]
+    for analysis in ("linearise", "length", "depth"):
+        assert main(["analyze", analysis, both, *options]) in (2, 3)
+        assert message in capsys.readouterr().err
+
+
+def test_a_model_of_one_direction_has_that_direction_only(run: str, capsys) -> None:
+    assert main(["analyze", "length", run, "--direction", "en-de"]) == 2
+    assert "translates de-en, not en-de" in capsys.readouterr().err
+
+
+def test_speed_with_parameters_of_each_language(both: str, capsys) -> None:
+    axes = ["--batch", "3", "--beam", "", "--length", "", "--depth", "", "--base", "2,2,4", "--rounds", "1"]
+    assert main(["analyze", "speed", both, *axes, "--json"]) == 0
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert [table["title"] for table in finding["tables"]] == [
+        "Training against batch",
+        "Decoding against batch",
+    ]
+    assert all(table["rows"][0][2] > 0 for table in finding["tables"])
