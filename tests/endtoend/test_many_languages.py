@@ -238,3 +238,27 @@ def test_wrong_input_is_one_clear_line(trained: Path, arguments: list[str], code
     assert "Traceback" not in result.stderr
     assert "error: " in result.stderr
     assert said in result.stderr
+
+
+def test_a_shortlist_has_subwords_of_each_language(trained: Path) -> None:
+    sources = [(trained / f"valid.{name}").read_text(encoding="utf-8") for name in ("de", "qaa")]
+    into = ("--to", "en", "--json", "--shortlist")
+    early = deepwire_command("translate", "runs/many", *into, cwd=trained, stdin=sources[0])
+    assert (early.returncode, "deepwire shortlist MODEL" in early.stderr) == (2, True)
+    made = deepwire_command("shortlist", "runs/many", "--best", "5", "--first", "20", cwd=trained)
+    assert (made.returncode, made.stdout) == (0, "runs/many/shortlist\n"), made.stderr
+    for source in sources:
+        found = deepwire_command("translate", "runs/many@last", *into, cwd=trained, stdin=source)
+        assert found.returncode == 0, found.stderr
+        assert found.stdout.count("\n") == source.count("\n")
+        sums = [json.loads(line)["log_probability"] for line in found.stdout.splitlines()]
+        whole = deepwire_command("translate", "runs/many@last", *into[:3], cwd=trained, stdin=source)
+        assert sums != [json.loads(line)["log_probability"] for line in whole.stdout.splitlines()]
+    text = ("--source", "train.de", "--target", "train.en", "--output", "other")
+    assert deepwire_command("shortlist", "runs/many", *text, cwd=trained).returncode == 2, "which language?"
+    assert deepwire_command("shortlist", "runs/many", *text, "--to", "en", cwd=trained).returncode == 0
+    only = ("--shortlist-from", "other", "--to")
+    english = deepwire_command("translate", "runs/many", *only, "en", cwd=trained, stdin=sources[0])
+    german = deepwire_command("translate", "runs/many", *only, "de", cwd=trained, stdin=sources[0])
+    assert (english.returncode, german.returncode) == (0, 2)
+    assert "no subwords of de" in german.stderr

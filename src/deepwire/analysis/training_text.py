@@ -1,4 +1,4 @@
-"""The training text of a run, for analyses that train something."""
+"""The training text of a run, for what learns from it later."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from pydantic import ValidationError
 
 from deepwire.analysis.models import run_of
 from deepwire.checkpoint.files import read_json
+from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.data.batching import BatchSettings, StreamPosition, UpdateStream
+from deepwire.data.building import Progress
 from deepwire.data.prepared import Prepared, prepare
+from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError, UsageError
 from deepwire.runfile import RunFile
 from deepwire.training.feed import DeviceUpdate, feed
@@ -58,18 +61,34 @@ def training_text(name: str, loaded: LoadedModel) -> TrainingText:
             f"{name} is not a run directory, so its training text is not known",
             "this analysis trains a part of the model; give RUN or RUN@checkpoint",
         )
+    return text_of_run(run, loaded.vocabularies)
+
+
+def text_of_run(
+    run: RunDirectory, vocabularies: Vocabularies, progress: Progress | None = None
+) -> TrainingText:
+    """The text that a run was trained on; prepared again where it is no longer there.
+
+    Raises:
+        DataError: The text is gone or damaged.
+        ModelError: The stored settings are damaged, or the text gives another vocabulary now.
+    """
+    config = _run_file(run)
+    prepared = prepare(config.data, seed=config.seed, progress=progress)
+    if prepared.vocabularies.digest != vocabularies.digest:
+        raise ModelError(
+            f"{run.path}: its training text gives another vocabulary now",
+            "the text has changed since the run was trained; restore it",
+        )
+    return TrainingText(config, prepared)
+
+
+def _run_file(run: RunDirectory) -> RunFile:
     stored = read_json(run.resolved_config)
     stored.pop("recipe", None)
     try:
-        config = RunFile.model_validate(stored)
+        return RunFile.model_validate(stored)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise ModelError(f"{run.resolved_config}: {where}: {first['msg']}") from error
-    prepared = prepare(config.data, seed=config.seed)
-    if prepared.vocabularies.digest != loaded.vocabularies.digest:
-        raise ModelError(
-            f"{name}: its training text gives another vocabulary now",
-            "the text has changed since the run was trained; restore it",
-        )
-    return TrainingText(config, prepared)

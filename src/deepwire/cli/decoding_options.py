@@ -43,6 +43,12 @@ Precision = Annotated[
         help="fp32, bf16, or auto: the fast one of the device; fp16 or int8: weights of so many bits (CPU)."
     ),
 ]
+UseShortlist = Annotated[
+    bool, typer.Option("--shortlist", help="Only subwords that `deepwire shortlist` found likely: faster.")
+]
+ShortlistFrom = Annotated[
+    Path | None, typer.Option(metavar="FOLDER", help="The same, with a shortlist that lies elsewhere.")
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, or auto: a GPU if there is one.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: all.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")]

@@ -14,6 +14,8 @@ from deepwire.cli.decoding_options import (
     Groups,
     LengthPenalty,
     Precision,
+    ShortlistFrom,
+    UseShortlist,
 )
 
 if TYPE_CHECKING:
@@ -81,6 +83,8 @@ def evaluate(
     batch_tokens: BatchTokens = None,
     device: Device = "auto",
     precision: Precision = "auto",
+    shortlist: UseShortlist = False,
+    shortlist_from: ShortlistFrom = None,
     output: Output = None,
     as_json: Json = False,
 ) -> None:
@@ -122,7 +126,7 @@ def evaluate(
             "groups": groups,
             "batch_tokens": batch_tokens,
         }
-        search = SearchSettings(given(changes), device, precision)
+        search = SearchSettings(given(changes), device, precision, shortlist_from or shortlist)
         translations, references = _translations(models, source, systems, references, search)
         systems += translations
     try:

@@ -54,6 +54,10 @@ VERBS = {
     "back-translate": Verb(
         "deepwire.cli.synthesize:back_translate", "Translate monolingual target text into training sources."
     ),
+    "shortlist": Verb(
+        "deepwire.cli.shortlist:shortlist",
+        "Learn which target subwords a text may need, for faster translation.",
+    ),
     "average": Verb("deepwire.cli.average:average", "Average the last checkpoints of a run into one model."),
     "import": Verb(
         "deepwire.cli.import_model:import_model", "Make a model of a checkpoint of fairseq or Neutron."

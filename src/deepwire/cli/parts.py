@@ -15,6 +15,7 @@ from deepwire.cli.line_by_line import warn
 
 if TYPE_CHECKING:
     from deepwire.decoding.formats import TranslationFormat
+    from deepwire.decoding.shortlist.stored import ShortlistChoice
     from deepwire.decoding.source import Warn
     from deepwire.decoding.translation import Request
     from deepwire.decoding.translator import Translator
@@ -35,6 +36,7 @@ class PartsJob:
         json_input: Whether they are JSON lines.
         output: The file to write.
         languages: Those to translate into and from, and the column with the language of a line; or empty.
+        shortlist: Whether to use that of the first model, or the folder of another.
     """
 
     models: Sequence[str]
@@ -46,12 +48,15 @@ class PartsJob:
     json_input: bool
     output: Path
     languages: tuple[str, str, str] = ("", "", "")
+    shortlist: ShortlistChoice = False
 
     def describe(self, config: Mapping[str, object], precision: str) -> dict[str, object]:
         """All that the output depends on; parts of an interrupted job count only if it is the same."""
         from deepwire.checkpoint.locate import resolve
         from deepwire.checkpoint.manifest import fingerprint
+        from deepwire.decoding.shortlist.stored import shortlist_folder
 
+        words = shortlist_folder(self.shortlist, resolve(self.models[0]))
         states = [(path, path.stat()) for path in self.inputs]
         return {
             "models": [fingerprint(resolve(name)) for name in self.models],
@@ -60,6 +65,7 @@ class PartsJob:
             "precision": precision,
             "format": [self.form.__name__, self.json_input],
             **({"languages": list(self.languages)} if any(self.languages) else {}),
+            **({"shortlist": fingerprint(words)} if words is not None else {}),
         }
 
 
@@ -81,7 +87,9 @@ def translate_in_parts(
 
     _require_files(job)
     begun = time.monotonic()
-    translator, precision = load_alike(job.models, job.settings, job.device, job.precision, processes)
+    translator, precision = load_alike(
+        job.models, job.settings, job.device, job.precision, processes, job.shortlist
+    )
     config = translator.config
     folder = PartsFolder.of(job.output)
     description = job.describe(config.model_dump(mode="json"), precision) if processes.main else {}
@@ -119,7 +127,12 @@ def _require_files(job: PartsJob) -> None:
 
 
 def load_alike(
-    models: Sequence[str], settings: Mapping[str, object], device: str, precision: str, processes: Processes
+    models: Sequence[str],
+    settings: Mapping[str, object],
+    device: str,
+    precision: str,
+    processes: Processes,
+    shortlist: ShortlistChoice = False,
 ) -> tuple[Translator[DecoderState], str]:
     """The models on the device of this process, which compute as those of the main process; the precision."""
     import torch
@@ -136,7 +149,7 @@ def load_alike(
         precision = str(processes.from_main(fast))
     # An average that does not exist yet is made by one.
     translator = processes.main_first(
-        lambda: load(models, str(place), precision, settings=settings, warn=warn)
+        lambda: load(models, str(place), precision, settings=settings, warn=warn, shortlist=shortlist)
     )
     products = processes.from_main(torch.get_float32_matmul_precision())
     set_fp32_matmul("medium" if products == "medium" else "highest")

@@ -19,7 +19,9 @@ from deepwire.cli.decoding_options import (
     Output,
     Precision,
     Quiet,
+    ShortlistFrom,
     Threads,
+    UseShortlist,
 )
 
 if TYPE_CHECKING:
@@ -93,6 +95,8 @@ def translate(
     scores: Scores = False,
     stream: Stream = False,
     batch_tokens: BatchTokens = None,
+    shortlist: UseShortlist = False,
+    shortlist_from: ShortlistFrom = None,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -145,10 +149,12 @@ def translate(
             if stream:
                 raise UsageError("--stream is for one process")
             inputs = [input_] if prefix is None else [input_, prefix]
-            job = PartsJob(models, settings, device, precision, form, inputs, json_input, output, languages)
+            run_as = (device, precision, form, inputs, json_input, output, languages)
+            job = PartsJob(models, settings, *run_as, shortlist_from or shortlist)
             translate_in_parts(job, read, processes, quiet=quiet)
             return
-        translator = load(models, device, precision, settings=settings, warn=warn)
+        chosen = shortlist_from or shortlist
+        translator = load(models, device, precision, settings=settings, warn=warn, shortlist=chosen)
         requests = Counted(read(warn))
         answers = translator.translations(requests, window=1 if stream else None, to=to, from_=from_)
         write_answers(requests, answers, form, output, flush=stream, quiet=quiet)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self
 
@@ -30,6 +31,10 @@ class Member(StepModel[StateT], ScoreModel, Protocol[StateT]):
 
     def restrict(self, first: int, last: int) -> Self:
         """The model with groups `first` to `last` of its decoder alone; ValueError where there are none."""
+        ...
+
+    def select(self, tokens: Tensor) -> Self:
+        """The model that steps to `tokens` `[k]` alone, with log-probabilities `[rows, k]`."""
         ...
 
 
@@ -73,6 +78,12 @@ class Ensemble(Generic[StateT]):
             raise UsageError(f"the weights of models must be positive numbers, not {list(weights)}")
         self.models = tuple(models)
         self._log_weights = [math.log(weight / sum(weights)) for weight in weights]
+
+    def select(self, tokens: Tensor) -> Ensemble[StateT]:
+        """The same models, which step to `tokens` `[k]` alone."""
+        ensemble = copy(self)
+        ensemble.models = tuple(model.select(tokens) for model in self.models)
+        return ensemble
 
     def start(
         self, source: Tensor, max_length: int, *, languages: Tensor | None = None

@@ -21,7 +21,9 @@ from deepwire.decoding.ensemble import Ensemble, Member
 from deepwire.decoding.hypotheses import Hypothesis
 from deepwire.decoding.loading import load_models
 from deepwire.decoding.scoring import PairScore, Scorer
-from deepwire.decoding.search import search
+from deepwire.decoding.shortlist.selected import search_selected
+from deepwire.decoding.shortlist.stored import Shortlist, ShortlistChoice, load_shortlist
+from deepwire.decoding.shortlist.table import chosen
 from deepwire.decoding.source import SourceEncoder, Warn
 from deepwire.decoding.targets import IntoLanguages, Target, Targets
 from deepwire.decoding.translation import Candidate, Request, Translation
@@ -46,6 +48,7 @@ class Translator(Generic[StateT]):
         weights: Weights of the models in the ensemble.
         warn: Receives warnings, one line each; default: the log of `deepwire`.
         languages: Of models with several directions.
+        shortlist: What target subwords each batch is translated with; None = all of them.
 
     Raises:
         UsageError: The weights do not fit the models, or the models do not have the groups to predict with.
@@ -62,9 +65,10 @@ class Translator(Generic[StateT]):
         weights: Sequence[float] | None = None,
         warn: Warn | None = None,
         languages: Languages | None = None,
+        shortlist: Shortlist | None = None,
     ) -> None:
         self.model = Ensemble(_with_groups(models, config), weights)
-        self.vocabularies, self.config = vocabularies, config
+        self.vocabularies, self.config, self._shortlist = vocabularies, config, shortlist
         self.device = torch.device(device)
         self._warn = logging.getLogger("deepwire").warning if warn is None else warn
         self._source = SourceEncoder(vocabularies.source, config.max_source_length, source_bos, self._warn)
@@ -197,10 +201,26 @@ class Translator(Generic[StateT]):
         prefixes: Sequence[Sequence[int]],
     ) -> list[list[Hypothesis]]:
         targets = [target for target in into if target is not None]
+        tokens = self._chosen(into, source, prefixes)
+        model = self.model if tokens is None else self.model.select(tokens)
+        asked = (tokens, source, limits, self.config, numbers, prefixes)
         if not targets:
-            return search(self.model, source, limits, self.config, numbers, prefixes)
-        model = IntoLanguages(self.model, targets, self.vocabularies.target.size)
-        return search(model, source, limits, self.config, numbers, prefixes)
+            return search_selected(model, *asked)
+        return search_selected(IntoLanguages(model, targets, self.vocabularies.target.size), *asked)
+
+    def _chosen(
+        self, into: Sequence[Target | None], source: Tensor, prefixes: Sequence[Sequence[int]]
+    ) -> Tensor | None:
+        """The shortlist of a batch; None without."""
+        if self._shortlist is None:
+            return None
+        rows: dict[str, list[int]] = {}
+        for row, target in enumerate(into):
+            name = "" if target is None or self.languages is None else self.languages.names[target.language]
+            rows.setdefault(name, []).append(row)
+        read = source.cpu()
+        tables = [(self._shortlist.table(name), read[some]) for name, some in rows.items()]
+        return chosen(tables, prefixes, self.vocabularies.target.size).to(self.device)
 
     def _candidate(self, hypothesis: Hypothesis) -> Candidate:
         target = self.vocabularies.target
@@ -232,6 +252,7 @@ def load(
     settings: Mapping[str, object] | None = None,
     weights: Sequence[float] | None = None,
     warn: Warn | None = None,
+    shortlist: ShortlistChoice = False,
 ) -> Translator[DecoderState]:
     """Load one model, or several as an ensemble, for translation.
 
@@ -242,21 +263,25 @@ def load(
         settings: Decoding settings that replace those stored with the model: `{"beam": 8}`.
         weights: Weights of the models in an ensemble; equal when left out.
         warn: Receives warnings, one line each; default: the log of `deepwire`.
+        shortlist: True = translate with the shortlist that `deepwire shortlist` has stored with the first
+            model; or the folder of one.
 
     Raises:
-        ModelError: A model is missing or damaged, or the vocabularies differ.
-        UsageError: A setting is impossible.
+        ModelError: A model or the shortlist is missing or damaged, or the vocabularies differ.
+        UsageError: A setting is impossible, or there is no shortlist.
         ResourceError: The device does not exist.
     """
     names = [models] if isinstance(models, str | Path) else list(models)
     loaded = load_models(names, device, precision, settings or {})
+    first = loaded.parts[0]
     return Translator(
         [part.model for part in loaded.parts],
-        loaded.parts[0].vocabularies,
+        first.vocabularies,
         loaded.config,
         device=loaded.device,
         source_bos=loaded.source_bos,
         weights=weights,
         warn=warn,
         languages=loaded.languages,
+        shortlist=load_shortlist(shortlist, first.folder, first.vocabularies),
     )

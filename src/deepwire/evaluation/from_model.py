@@ -27,11 +27,13 @@ class SearchSettings:
         decoding: Values that replace the model's own: ``{"beam": 8}``.
         device: ``cpu``, ``cuda``, ``cuda:1``; ``auto`` is a GPU if there is one.
         precision: ``fp32``, ``bf16``; ``auto`` is the fast one of the device.
+        shortlist: Whether to use the shortlist of the model, or the folder of another one.
     """
 
     decoding: Mapping[str, object]
     device: str = "auto"
     precision: str = "auto"
+    shortlist: bool | Path = False
 
 
 def translate(model: str, source: Text, settings: SearchSettings, warn: Callable[[str], None]) -> Text:
@@ -50,7 +52,14 @@ def translate(model: str, source: Text, settings: SearchSettings, warn: Callable
     """
     from deepwire.decoding.translator import load  # torch; late, so that wrong files are found before
 
-    translator = load(model, settings.device, settings.precision, settings=settings.decoding, warn=warn)
+    translator = load(
+        model,
+        settings.device,
+        settings.precision,
+        settings=settings.decoding,
+        warn=warn,
+        shortlist=settings.shortlist,
+    )
     return Text(model, translator.translate(source.lines))
 
 

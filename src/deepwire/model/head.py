@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -30,6 +32,27 @@ class LossSums(NamedTuple):
     divergence: Tensor | None = None
 
 
+@dataclass(frozen=True)
+class Projection:
+    """From results to the logits of some tokens.
+
+    Attributes:
+        linear: Maps `[..., d]` to `[..., k]`.
+        biases: `[L, k]`, one for each target language; None without.
+    """
+
+    linear: Callable[[Tensor], Tensor]
+    biases: Tensor | None
+
+    def __call__(self, result: Tensor, languages: Tensor | None) -> Tensor:
+        """Of each token, `[B, ..., k]`; `languages` `[B]` are those of the rows."""
+        logits = self.linear(result)
+        if self.biases is None or languages is None:
+            return logits
+        bias = self.biases.index_select(0, languages)
+        return logits + bias.view(-1, *(1,) * (result.dim() - 2), bias.size(-1))
+
+
 class OutputHead(nn.Module):
     """Output projection and softmax of one decoder result, or a mixture over several groups.
 
@@ -49,11 +72,22 @@ class OutputHead(nn.Module):
         # Kept out of the module tree: the fusion belongs to the decoder's stack.
         self._fusion = (fusion,)
         self.packed: PackedLinear | None = None
+        self._make: Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]] = _product
+        self._selected: Projection | None = None
 
     def pack(self, make: Pack) -> None:
         """Predict with a copy of the matrix that is laid out for decoding from now on; it learns no more."""
-        shared = self.bias if self.bias is None or self.bias.dim() == 1 else None
-        self.packed = make(self.table.weight, shared)
+        self.packed, self._make = make(self.table.weight, self._biases()[0]), make
+
+    def select(self, tokens: Tensor) -> OutputHead:
+        """The same projection, but `log_probs` are those of `tokens` `[k]` alone, and sum to one over them.
+
+        Their rows are copied, and packed as all were; loss and `target_log_probs` stay those of all tokens.
+        """
+        shared, biases = (None if each is None else each.detach()[..., tokens] for each in self._biases())
+        head = copy(self)
+        head._selected = Projection(self._make(self.table.weight.detach()[tokens], shared), biases)
+        return head
 
     def with_fusion(self, fusion: Fusion) -> OutputHead:
         """The same projection, with the same parameters, of another fusion's results."""
@@ -128,8 +162,9 @@ class OutputHead(nn.Module):
         return LossSums((psi * loss).sum(), (fixed * nll).sum(), real.sum(), (fixed * divergence).sum())
 
     def log_probs(self, results: Sequence[Tensor], languages: Tensor | None = None) -> Tensor:
-        """Log-probabilities of every token, `[B, ..., V]` in float32 at least, of results `[B, ..., d]`."""
-        return self._mix([_log_softmax(self._logits(result, languages)) for result in results])
+        """Of every token or those selected, `[B, ..., V]` in float32 at least, of results `[B, ..., d]`."""
+        project = self._projection() if self._selected is None else self._selected
+        return self._mix([_log_softmax(project(result, languages)) for result in results])
 
     def target_log_probs(
         self, results: Sequence[Tensor], targets: Tensor, languages: Tensor | None = None
@@ -155,27 +190,25 @@ class OutputHead(nn.Module):
         chosen = functional.one_hot(languages, self.bias.size(0)).to(result.dtype).unsqueeze(1)
         return torch.cat((result, chosen.expand(*result.shape[:-1], -1)), -1)
 
-    def _logits(self, result: Tensor, languages: Tensor | None) -> Tensor:
-        """Of every token, `[B, ..., V]`."""
-        shared = self.bias if self.bias is None or self.bias.dim() == 1 else None
-        if self.packed is not None:
-            logits: Tensor = self.packed(result)
-        else:
-            logits = functional.linear(result, self.table.weight, shared)
-        if self.bias is None or self.bias.dim() == 1 or languages is None:
-            return logits
-        bias = self.bias.index_select(0, languages)
-        return logits + bias.view(-1, *(1,) * (result.dim() - 2), bias.size(-1))
+    def _biases(self) -> tuple[Tensor | None, Tensor | None]:
+        """The bias `[V]` of all rows, and those `[L, V]` of target languages; at most one of them."""
+        shared = self.bias is None or self.bias.dim() == 1
+        return (self.bias, None) if shared else (None, self.bias)
+
+    def _projection(self) -> Projection:
+        """To every token."""
+        shared, biases = self._biases()
+        return Projection(self.packed or _product(self.table.weight, shared), biases)
 
     def _log_probs_of(self, result: Tensor, languages: Tensor | None, real: Tensor, tokens: Tensor) -> Tensor:
         """Log-probability of the `tokens` `[n]` where `[B, T]` is `real`; the logits of a few at a time."""
         if self.packed is None:
             weight, bias = self._map()
             return linear_log_prob(self._inputs(result, languages)[real], weight, bias, tokens)
-        size = chunk_size(self.table.weight)
+        size, project = chunk_size(self.table.weight), self._projection()
         rows = torch.arange(real.size(0), device=real.device).unsqueeze(1).expand_as(real)[real]
         found = [
-            _log_softmax(self._logits(hidden, None if languages is None else languages[row]))
+            _log_softmax(project(hidden, None if languages is None else languages[row]))
             .gather(1, wanted.unsqueeze(1))
             .squeeze(1)
             for hidden, row, wanted in zip(
@@ -199,6 +232,10 @@ class OutputHead(nn.Module):
                 [weight.exp() * each for weight, each in zip(weights, found, strict=True)]
             ).sum(0)
         return torch.stack([weight + each for weight, each in zip(weights, found, strict=True)]).logsumexp(0)
+
+
+def _product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:
+    return partial(functional.linear, weight=weight, bias=bias)
 
 
 def _log_softmax(logits: Tensor) -> Tensor:

@@ -212,16 +212,26 @@ class TranslationModel(nn.Module):
         """
         return self.with_stacks(decoder=self.decoder.restrict(first, last))
 
+    def select(self, tokens: Tensor) -> TranslationModel:
+        """The model that steps to `tokens` `[k]` alone; their probabilities `[rows, k]` sum to one.
+
+        It shares all else with this one; loss and `score` stay those of all tokens.
+        """
+        return self._with(self.encoder, self.decoder, self.head.select(tokens))
+
     def with_stacks(self, *, encoder: Stack | None = None, decoder: Stack | None = None) -> TranslationModel:
         """The model with another encoder or decoder; everything else, with its parameters, is shared."""
         decoder = decoder or self.decoder
+        return self._with(encoder or self.encoder, decoder, self.head.with_fusion(decoder.fusion))
+
+    def _with(self, encoder: Stack, decoder: Stack, head: OutputHead) -> TranslationModel:
         model = TranslationModel(
             self.config,
             self.source_embedding,
-            encoder or self.encoder,
+            encoder,
             self.target_embedding,
             decoder,
-            self.head.with_fusion(decoder.fusion),
+            head,
             self._targets,
             self.transform,
         )

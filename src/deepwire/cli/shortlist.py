@@ -1,0 +1,158 @@
+"""``deepwire shortlist``: learn which target subwords a text may need, for faster translation."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deepwire.cli.decoding_options import Quiet, Threads
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from deepwire.data.store import TokenStore
+    from deepwire.data.vocabulary import Vocabularies
+
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="Run directory, RUN@avg5 or model.")]
+Source = Annotated[
+    Path | None, typer.Option("--source", "-s", help="Learn from this text and not from that of the run.")
+]
+Target = Annotated[Path | None, typer.Option("--target", "-t", help="Its translation, line by line.")]
+To = Annotated[
+    str | None,
+    typer.Option(metavar="LANGUAGE", help="Target language; for models of several. Default: each of them."),
+]
+Best = Annotated[int, typer.Option(min=1, help="Most target subwords for each source subword.")]
+First = Annotated[
+    int, typer.Option(min=0, help="How many of the most frequent target subwords to have always.")
+]
+PairCount = Annotated[str, typer.Option("--pairs", help="Learn from so many sentence pairs at most.")]
+Output = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Folder for it. Default: in the run or model directory.")
+]
+
+
+def shortlist(
+    model: Model,
+    source: Source = None,
+    target: Target = None,
+    to: To = None,
+    best: Best = 100,
+    first: First = 100,
+    pairs: PairCount = "1M",
+    output: Output = None,
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Learn a lexical shortlist, for `deepwire translate MODEL --shortlist`.
+
+    It is learned from the training text of the run (IBM model 1 over subwords), and lies in the run
+    directory, for all its checkpoints. A model directory elsewhere needs --source and --target.
+
+    deepwire shortlist runs/demo
+
+    deepwire shortlist my-model --source train.de.gz --target train.en.gz --best 50
+    """
+    from deepwire.checkpoint.locate import resolve
+    from deepwire.checkpoint.store import VOCABULARY, read_metadata
+    from deepwire.cli.line_by_line import use_threads
+    from deepwire.config.quantities import parse_count
+    from deepwire.data.languages import Languages
+    from deepwire.data.vocabulary import Vocabularies
+    from deepwire.decoding.shortlist.learning import LearningSettings, directions_into, learn
+    from deepwire.decoding.shortlist.stored import Shortlist, place_of
+    from deepwire.errors import UsageError
+
+    try:
+        most = parse_count(pairs)
+    except ValueError as error:
+        raise UsageError(f"--pairs {error}") from None
+    if most < 1:
+        raise UsageError(f"--pairs must be at least 1, not {most}")
+    use_threads(threads)
+    folder = resolve(model)
+    into = directions_into(Languages.from_metadata(read_metadata(folder)), to)
+    vocabularies, place = Vocabularies.load(folder / VOCABULARY), output or place_of(folder)
+    progress, begun = _Progress(quiet), time.monotonic()
+    with _text(model, vocabularies, source, target, len(into), progress) as store:
+        if source is not None:
+            into = dict.fromkeys(into)
+        learned = learn(store, vocabularies, into, LearningSettings(best, first, most), progress.show)
+    if to is not None and place.exists():
+        learned = Shortlist.load(place, vocabularies).joined(learned)
+    learned.save(place)
+    progress.end()
+    if not quiet:
+        mean = sum(len(each.targets) / (len(each.offsets) - 1) for each in learned.tables.values())
+        seconds = time.monotonic() - begun
+        print(
+            f"{mean / len(learned.tables):.1f} target subwords for each source subword, in {seconds:.1f} s",
+            file=sys.stderr,
+        )
+    print(place)
+
+
+def _text(
+    model: str,
+    vocabularies: Vocabularies,
+    source: Path | None,
+    target: Path | None,
+    languages: int,
+    progress: _Progress,
+) -> AbstractContextManager[TokenStore]:
+    """The text to learn from, segmented.
+
+    Raises:
+        UsageError: It is not known, or the files are in a language that is not named.
+    """
+    from contextlib import nullcontext
+
+    from deepwire.analysis.models import run_of
+    from deepwire.analysis.training_text import text_of_run
+    from deepwire.cli.line_by_line import warn
+    from deepwire.decoding.requests import pairs
+    from deepwire.decoding.shortlist.learning import segmented
+    from deepwire.errors import UsageError
+
+    if (source is None) != (target is None):
+        raise UsageError("--source and --target belong together", "give both, or neither: the run's text")
+    if source is not None and target is not None:
+        if languages > 1:
+            raise UsageError(
+                "the model translates into several languages", "name that of the --target file with --to"
+            )
+        return segmented(pairs(source, target, warn), vocabularies)
+    run = run_of(model)
+    if run is None:
+        raise UsageError(
+            f"{model} is not a run directory, so its training text is not known",
+            "give text to learn from with --source FILE and --target FILE",
+        )
+    return nullcontext(text_of_run(run, vocabularies, progress.show).prepared.train)
+
+
+class _Progress:
+    """One line on stderr that counts; without a terminal one line for each step."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet, self._live = quiet, sys.stderr.isatty()
+        self._what, self._next = "", 0.0
+
+    def show(self, what: str, done: int, total: int | None) -> None:
+        now = time.monotonic()
+        if self._quiet or (what == self._what and (not self._live or now < self._next)):
+            return
+        self._what, self._next = what, now + 0.5
+        if self._live:
+            share = f" {done / total:.0%}" if total else ""
+            print(f"\r{what}{share:<20}", end="", file=sys.stderr, flush=True)
+        else:
+            print(what, file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._live and self._what:
+            print(f"\r{'':<60}\r", end="", file=sys.stderr, flush=True)

@@ -1,0 +1,125 @@
+"""Learning a shortlist from prepared text, or from text files."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from deepwire.data.languages import Languages
+from deepwire.data.store import Block, StoreWriter, TokenStore
+from deepwire.data.vocabulary import PAD, Vocabularies
+from deepwire.decoding.shortlist.alignment import Progress, translations
+from deepwire.decoding.shortlist.pairs import Pairs
+from deepwire.decoding.shortlist.stored import Shortlist
+from deepwire.decoding.shortlist.table import Table, table_of
+from deepwire.errors import DataError, UsageError
+
+_LINES = 4096
+
+
+@dataclass(frozen=True)
+class LearningSettings:
+    """How a shortlist is learned.
+
+    Attributes:
+        best: Most target subwords of a source subword.
+        first: How many of the most frequent target subwords are always in it.
+        pairs: Most sentence pairs to learn from, for each target language.
+        rounds: Passes of EM over them.
+    """
+
+    best: int = 100
+    first: int = 100
+    pairs: int = 1_000_000
+    rounds: int = 4
+
+
+def learn(
+    store: TokenStore,
+    vocabularies: Vocabularies,
+    into: Mapping[str, Sequence[int] | None],
+    settings: LearningSettings,
+    tell: Progress,
+) -> Shortlist:
+    """A shortlist with a table for each target language.
+
+    Args:
+        store: The text.
+        vocabularies: Whose subwords it is made of.
+        into: Target languages (one without a name in a model of one direction) and the numbers of their
+            directions in the store; None = all of it.
+        settings: How to learn.
+        tell: Hears how far it is.
+
+    Raises:
+        DataError: There is no pair to learn from.
+    """
+    tables: dict[str, Table] = {}
+    made_from: dict[str, dict[str, object]] = {}
+    for language, directions in into.items():
+        pairs = Pairs.of(store, settings.pairs, directions)
+        if not len(pairs):
+            raise DataError(
+                f"there is no sentence pair to learn a shortlist from{f' into {language}' * bool(language)}"
+            )
+        tables[language] = _learn_table(pairs, vocabularies, settings, tell)
+        made_from[language] = {"pairs": len(pairs), "best": settings.best, "first": settings.first}
+    return Shortlist(tables, vocabularies.digest, made_from)
+
+
+def directions_into(languages: Languages | None, to: str | None) -> dict[str, Sequence[int] | None]:
+    """The target languages of a model and the numbers of their directions, as `learn` wants them.
+
+    Args:
+        languages: Those of the model; None with one direction.
+        to: The only one that is wanted; None = all.
+
+    Raises:
+        UsageError: The model does not know that language, or has one direction only.
+    """
+    if languages is None:
+        if to is not None:
+            raise UsageError("the model has one direction only", "leave out --to")
+        return {"": None}
+    if to is not None:
+        languages.target(to)
+    return {
+        name: [number for number, each in enumerate(languages.directions) if each.target == name]
+        for name in languages.targets
+        if to in (None, name)
+    }
+
+
+def _learn_table(
+    pairs: Pairs, vocabularies: Vocabularies, settings: LearningSettings, tell: Progress
+) -> Table:
+    sizes = vocabularies.source.size, vocabularies.target.size
+    found = translations(pairs, sizes, rounds=settings.rounds, tell=tell)
+    counts = np.zeros(sizes[1], np.int64)
+    for block in pairs.blocks():
+        counts += np.bincount(block.target[block.target != PAD], minlength=sizes[1])
+    return table_of(found, counts, vocabularies, best=settings.best, first=settings.first)
+
+
+@contextmanager
+def segmented(text: Iterable[tuple[str, str]], vocabularies: Vocabularies) -> Iterator[TokenStore]:
+    """Raw sentence pairs as a token store, which is gone after the block; in constant memory."""
+    reader = iter(text)
+    with tempfile.TemporaryDirectory(prefix="deepwire-shortlist-") as temporary:
+        folder = Path(temporary) / "pairs"
+        with StoreWriter(folder, vocabularies.source.size, vocabularies.target.size) as writer:
+            while read := list(islice(reader, _LINES)):
+                source, target = zip(*read, strict=True)
+                empty = [""] * len(read)
+                writer.add(
+                    Block.of(vocabularies.source.encode_lines(source), empty),
+                    Block.of(vocabularies.target.encode_lines(target), empty),
+                )
+            writer.finish()
+        yield TokenStore(folder)

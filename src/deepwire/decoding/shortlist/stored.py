@@ -1,0 +1,149 @@
+"""Shortlists on disk: a folder with the tables, what they were made of, and a manifest.
+
+``shortlist.safetensors`` (for each target language ``always``, ``offsets``, ``targets``), ``shortlist.json``
+and ``manifest.json``. That of a run lies in the run directory, for all its checkpoints and averages; that of
+a model directory elsewhere lies in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from deepwire.checkpoint.files import json_text, new_folder, read_json
+from deepwire.checkpoint.manifest import DamagedError, check_manifest, write_manifest
+from deepwire.checkpoint.tensors import read_tensors, write_tensors
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.decoding.shortlist.table import Table
+from deepwire.errors import ModelError, UsageError
+
+TABLES, RECORD = "shortlist.safetensors", "shortlist.json"
+NAME = "shortlist"
+_FORMAT = 1
+_PARTS = ("always", "offsets", "targets")
+ShortlistChoice = bool | str | Path
+"""Whether to use the shortlist that is stored with the model, or the folder of another one."""
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """Tables of target subwords.
+
+    Attributes:
+        tables: By target language; that of a model with one direction has the empty name.
+        vocabulary: Digest of the vocabularies whose numbers these are.
+        made_from: What to tell people of each table.
+    """
+
+    tables: Mapping[str, Table]
+    vocabulary: str
+    made_from: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+    def table(self, language: str) -> Table:
+        """The table of a target language.
+
+        Raises:
+            UsageError: There is none.
+        """
+        if language not in self.tables:
+            known = ", ".join(self.tables)
+            raise UsageError(
+                f"the shortlist has no subwords of {language or 'a model with one direction'}",
+                f"it has those of {known or 'a model with one direction'}; deepwire shortlist learns others",
+            )
+        return self.tables[language]
+
+    def joined(self, other: Shortlist) -> Shortlist:
+        """With the tables of another one of the same vocabulary, which win."""
+        return replace(
+            self, tables={**self.tables, **other.tables}, made_from={**self.made_from, **other.made_from}
+        )
+
+    def save(self, folder: Path) -> None:
+        """Write everything in one step; a shortlist that is already there is replaced.
+
+        Raises:
+            ResourceError: The disk is full or cannot be written.
+        """
+        tensors = {
+            f"{language}.{part}": getattr(table, part)
+            for language, table in self.tables.items()
+            for part in _PARTS
+        }
+        size = next(iter(self.tables.values())).size
+        record = {
+            "format": _FORMAT,
+            "vocabulary": self.vocabulary,
+            "target_size": size,
+            "tables": {language: dict(self.made_from.get(language, {})) for language in self.tables},
+        }
+        with new_folder(folder) as temporary:
+            write_tensors(temporary / TABLES, tensors)
+            (temporary / RECORD).write_text(json_text(record), encoding="utf-8")
+            write_manifest(temporary)
+
+    @classmethod
+    def load(cls, folder: Path, vocabularies: Vocabularies) -> Shortlist:
+        """Read what `save` wrote.
+
+        Raises:
+            ModelError: It is damaged, or of another vocabulary.
+            UsageError: There is none.
+        """
+        if not folder.is_dir():
+            raise UsageError(f"{folder}: no shortlist is there", "make one: deepwire shortlist MODEL")
+        try:
+            check_manifest(folder, required=(TABLES, RECORD))
+        except DamagedError as error:
+            raise ModelError(
+                f"{folder}: damaged ({error.reason})", "delete it, and learn it again: deepwire shortlist"
+            ) from None
+        record = read_json(folder / RECORD)
+        if record.get("format") != _FORMAT:
+            raise ModelError(f"{folder}: written by another version of deepwire", "learn it again")
+        if record.get("vocabulary") != vocabularies.digest:
+            raise ModelError(
+                f"{folder}: the shortlist was learned for another vocabulary",
+                "learn it for this model: deepwire shortlist MODEL",
+            )
+        made_from, tensors = record.get("tables"), read_tensors(folder / TABLES, torch.device("cpu"))
+        if not isinstance(made_from, dict) or not made_from:
+            raise ModelError(
+                f"{folder / RECORD}: names no tables", "learn it again: deepwire shortlist MODEL"
+            )
+        try:
+            size = vocabularies.target.size
+            tables = {
+                str(name): Table(**{part: tensors[f"{name}.{part}"] for part in _PARTS}, size=size)
+                for name in made_from
+            }
+        except (KeyError, ModelError) as error:
+            raise ModelError(f"{folder / TABLES}: {error}", "learn it again: deepwire shortlist") from None
+        return cls(tables, vocabularies.digest, made_from)
+
+
+def place_of(model: Path) -> Path:
+    """Where the shortlist of a model directory lies, whether it is there or not."""
+    in_run = model.parent.name in ("checkpoints", "averages")
+    return (model.parent.parent if in_run else model) / NAME
+
+
+def load_shortlist(choice: ShortlistChoice, model: Path, vocabularies: Vocabularies) -> Shortlist | None:
+    """The shortlist that was chosen for a model directory; None for False.
+
+    Raises:
+        ModelError: It is damaged, or of another vocabulary.
+        UsageError: There is none.
+    """
+    folder = shortlist_folder(choice, model)
+    return None if folder is None else Shortlist.load(folder, vocabularies)
+
+
+def shortlist_folder(choice: ShortlistChoice, model: Path) -> Path | None:
+    """The folder of the shortlist that was chosen for a model directory; None for False."""
+    if isinstance(choice, bool):
+        return place_of(model) if choice else None
+    return Path(choice)

@@ -1,0 +1,251 @@
+"""Lexical shortlists: what is learned, what is in them, and that a search with one is the same search."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deepwire.data.languages import Direction, Languages
+from deepwire.data.store import Block, StoreWriter, TokenStore
+from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
+from deepwire.decoding.config import DecodingConfig
+from deepwire.decoding.shortlist.alignment import Translations, translations
+from deepwire.decoding.shortlist.learning import LearningSettings, directions_into, learn
+from deepwire.decoding.shortlist.pairs import Pairs
+from deepwire.decoding.shortlist.stored import Shortlist, place_of
+from deepwire.decoding.shortlist.table import Table, chosen, table_of
+from deepwire.decoding.translation import Request
+from deepwire.decoding.translator import Translator
+from deepwire.errors import DataError, ModelError, UsageError
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.ops.packed_linear import has_kernels, pack_linears
+
+SIZE = 30
+TEXTS = ["abc", "hgfe", "", "aa", "cdefgh", "b", "bcdz"]
+SEARCHES = [
+    {"beam": 4, "n_best": 3, "no_repeat_ngram": 2},
+    {"beam": 1, "unknown_penalty": 0.5},
+    {"n_best": 2, "sampling": {"top_k": 9, "seed": 3}},
+]
+
+
+def silent(*_: object) -> None: ...
+
+
+def store_of(folder, pairs, directions=None):
+    with StoreWriter(folder, SIZE, SIZE, directions=directions is not None) as writer:
+        for number, (source, target) in enumerate(pairs):
+            sides = (Block.of([ids], [""]) for ids in (source, target))
+            writer.add(*sides, 0 if directions is None else directions[number])
+        writer.finish()
+    return TokenStore(folder)
+
+
+def random_pairs(count, seed=0, longest=9):
+    draw = np.random.default_rng(seed)
+    return [[draw.integers(4, SIZE, draw.integers(1, longest)).tolist() for _ in "st"] for _ in range(count)]
+
+
+def table(always=(), by_source=None):
+    rows = [sorted((by_source or {}).get(number, ())) for number in range(SIZE)]
+    offsets = np.cumsum([0, *map(len, rows)])
+    ids = sorted({*range(UNK + 1), *always})
+    return Table(
+        torch.tensor(ids),
+        torch.from_numpy(offsets),
+        torch.tensor([one for row in rows for one in row], dtype=torch.int64),
+        SIZE,
+    )
+
+
+def small_model(bias=True, seed=1, **more):
+    torch.manual_seed(seed)
+    stack = {"layers": 1, **more}
+    config = {"d_model": 16, "heads": 2, "feed_forward": 24, "encoder": stack, "decoder": stack}
+    model = build_model(ModelConfig.model_validate({**config, "bias": {"output": bias}}), SIZE, SIZE).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.5)
+    return model
+
+
+def translator(toys, models, shortlist=None, **settings):
+    config = {"max_length_ratio": 1, "max_length_extra": 4, **settings}
+    return Translator(
+        models, toys.vocabularies(SIZE), DecodingConfig.model_validate(config), shortlist=shortlist
+    )
+
+
+def expected_model_1(pairs, rounds):
+    """IBM model 1 word by word."""
+    found = defaultdict(lambda: 1.0)
+    for _ in range(rounds):
+        sums, totals = defaultdict(float), defaultdict(float)
+        for source, target in pairs:
+            for f in target:
+                whole = sum(found[e, f] for e in [None, *source])
+                for e in [None, *source]:
+                    sums[e, f] += found[e, f] / whole
+                    totals[e] += found[e, f] / whole
+        found.update({(e, f): value / totals[e] for (e, f), value in sums.items()})
+    return {pair: value for pair, value in found.items() if pair[0] is not None}
+
+
+@pytest.mark.parametrize("products", [40, 1 << 21], ids=["many blocks", "one block"])
+def test_probabilities_are_those_of_model_1(tmp_path, products):
+    text = random_pairs(40)
+    store = store_of(tmp_path / "store", text)
+    found = translations(Pairs(store, np.arange(40), products), (SIZE, SIZE), rounds=3, tell=silent)
+    expected = expected_model_1(text, 3)
+    assert sorted(expected) == list(zip(found.source.tolist(), found.target.tolist(), strict=True))
+    assert found.probability == pytest.approx([expected[pair] for pair in sorted(expected)], rel=1e-4)
+
+
+def test_pairs_that_belong_together_survive_a_small_memory(tmp_path):
+    """Each source subword e is translated by e + 13, among others drawn at random."""
+    draw = np.random.default_rng(1)
+    text = [(ids, [number + 13 for number in ids]) for ids in draw.integers(4, 17, (300, 4)).tolist()]
+    store = store_of(tmp_path / "store", text)
+    found = translations(Pairs(store, np.arange(300), 100), (SIZE, SIZE), rounds=4, tell=silent, most=120)
+    assert len(found.source) < 120
+    best = {
+        e: found.target[found.source == e][found.probability[found.source == e].argmax()]
+        for e in range(4, 17)
+    }
+    assert best == {e: e + 13 for e in range(4, 17)}
+
+
+def test_empty_and_overlong_pairs_are_left_out_and_the_rest_is_spread(tmp_path):
+    text = [([], [5]), *random_pairs(10), ([5], []), ([5] * 600, [5])]
+    store = store_of(tmp_path / "store", text)
+    assert Pairs.of(store, 1000).lines.tolist() == list(range(1, 11))
+    assert Pairs.of(store, 5).lines.tolist() == [1, 3, 5, 7, 9]
+
+
+@given(
+    always=st.sets(st.integers(0, SIZE - 1)),
+    by_source=st.dictionaries(st.integers(0, SIZE - 1), st.sets(st.integers(0, SIZE - 1))),
+    rows=st.lists(st.lists(st.integers(0, SIZE + 3), min_size=3, max_size=3), min_size=1, max_size=4),
+    prefix=st.lists(st.integers(3, SIZE - 1), max_size=4),
+)
+@settings(max_examples=20, deadline=None)
+def test_a_shortlist_is_what_it_should_be(always, by_source, rows, prefix):
+    found = chosen([(table(always, by_source), torch.tensor(rows))], [prefix, []], SIZE).tolist()
+    read = {number for row in rows for number in row}
+    wanted = {PAD, BOS, EOS, UNK, *always, *prefix}.union(*(by_source.get(number, ()) for number in read))
+    assert found == sorted(wanted)
+
+
+def test_a_table_keeps_the_best_the_frequent_and_what_is_written_alike(toys):
+    e, f, p = zip(*[(4, 5, 0.5), (4, 6, 0.2), (4, 7, 0.3), (5, 8, 1e-6)], strict=True)
+    learned = Translations(np.array(e), np.array(f), np.array(p, np.float32))
+    counts = np.zeros(SIZE, np.int64)
+    counts[[9, 11]] = 7, 8
+    made = table_of(learned, counts, toys.vocabularies(SIZE), best=2, first=1)
+    assert made.always.tolist() == [PAD, BOS, EOS, UNK, 11]
+
+    def of(number):
+        return made.targets[made.offsets[number] : made.offsets[number + 1]].tolist()
+
+    assert of(4) == [4, 5, 7]
+    assert of(5) == [5]
+    assert of(20) == [20], "a subword that was never seen can still be copied"
+
+
+@pytest.mark.parametrize("settings", SEARCHES, ids=["beam", "greedy", "sampling"])
+@pytest.mark.parametrize(
+    "more", [{}, {"fusion": {"type": "groups", "size": 1}, "layers": 2}], ids=["top", "groups"]
+)
+def test_with_all_subwords_the_search_is_the_same_bit_for_bit(toys, settings, more):
+    models = [small_model(**more), small_model(seed=2, bias=False, **more)]
+    if not more:
+        for model in models:
+            pack_linears(model, "none")
+    everything = Shortlist({"": table(range(SIZE))}, "")
+    prefixes = ["", "zz", "", "", "a", "", ""]
+    requests = [Request(text, prefix) for text, prefix in zip(TEXTS, prefixes, strict=True)]
+    plain = list(translator(toys, models, **settings).translations(requests))
+    assert list(translator(toys, models, everything, **settings).translations(requests)) == plain
+    assert len({one.text for one in plain}) > 3
+
+
+@pytest.mark.parametrize("settings", SEARCHES, ids=["beam", "greedy", "sampling"])
+def test_only_the_shortlist_and_prefixes_come_out(toys, settings):
+    few = Shortlist({"": table([4, 5], {number: {number} for number in range(4, SIZE)})}, "")
+    tool = translator(toys, [small_model()], few, batch_tokens=1, **settings)
+    prefixes = ["", "zz", "", "y", "", "", ""]
+    requests = [Request(text, prefix) for text, prefix in zip(TEXTS, prefixes, strict=True)]
+    for answer, request in zip(tool.translations(requests), requests, strict=True):
+        for candidate in answer.candidates:
+            assert set(candidate.text) <= {"a", "b", "⁇", *request.text, *request.prefix}
+            assert candidate.text.startswith(request.prefix)
+            assert candidate.log_probability <= 0
+    pairs = [("abc", "zyx")]
+    assert list(tool.score(pairs)) == list(translator(toys, [small_model()]).score(pairs)), "scores are full"
+
+
+@pytest.mark.parametrize("packing", ["none", "fp16", "int8"])
+@pytest.mark.parametrize("bias", [True, False])
+def test_probabilities_are_those_of_the_chosen_rows(monkeypatch, packing, bias):
+    if not has_kernels(packing):
+        pytest.skip("no kernels on this CPU")
+    monkeypatch.setattr("deepwire.ops.packed_linear._LARGE", {"fp16": 1, "int8": 1})
+    model, tokens = small_model(bias), torch.tensor([0, 1, 2, 3, 7, 19])
+    pack_linears(model, packing)
+    source, read = torch.tensor([[5, 6, EOS]]), torch.tensor([BOS])
+    with torch.inference_mode():
+        whole, _ = model.step(read, model.start(source, 3))
+        found, _ = model.select(tokens).step(read, model.start(source, 3))
+        again, _ = model.step(read, model.start(source, 3))
+    assert torch.allclose(found, whole[:, tokens].log_softmax(1), atol=1e-5)
+    assert torch.equal(whole, again), "the model itself stays as it was"
+
+
+def test_each_target_language_has_its_own(tmp_path, toys):
+    directions = tuple(map(Direction.parse, ["en-de", "en-fr", "de-en"]))
+    text = [([4, 5], [14, 15]), ([4, 5], [24, 25])] * 20
+    store = store_of(tmp_path / "store", text, [0, 1] * 20)
+    into = directions_into(Languages(directions), None)
+    assert into == {"de": [0], "en": [2], "fr": [1]}
+    with pytest.raises(DataError, match="into en"):
+        learn(store, toys.vocabularies(SIZE), into, LearningSettings(first=0), silent)
+    made = learn(store, toys.vocabularies(SIZE), {"de": [0], "fr": [1]}, LearningSettings(first=0), silent)
+    read = torch.tensor([[4, 5, EOS]])
+    assert chosen([(made.table("de"), read)], None, SIZE).tolist() == [0, 1, 2, 3, 4, 5, 14, 15]
+    both = [(made.table("de"), read), (made.table("fr"), read)]
+    assert chosen(both, None, SIZE).tolist() == [0, 1, 2, 3, 4, 5, 14, 15, 24, 25]
+    with pytest.raises(UsageError, match="no subwords of en"):
+        made.table("en")
+    with pytest.raises(UsageError, match="one direction"):
+        directions_into(None, "de")
+
+
+def test_what_is_stored_comes_back_and_damage_is_seen(tmp_path, toys):
+    words = toys.vocabularies(SIZE)
+    made = Shortlist({"": table([9], {5: {7, 8}})}, words.digest, {"": {"pairs": 3}})
+    made.save(tmp_path / "list")
+    found = Shortlist.load(tmp_path / "list", words)
+    assert found.made_from == made.made_from
+    assert chosen([(found.table(""), torch.tensor([[5]]))], None, SIZE).tolist() == [0, 1, 2, 3, 7, 8, 9]
+    with pytest.raises(ModelError, match="another vocabulary"):
+        Shortlist.load(tmp_path / "list", toys.vocabularies(SIZE + 1))
+    with pytest.raises(UsageError, match="no shortlist"):
+        Shortlist.load(tmp_path / "nowhere", words)
+    with pytest.raises(ModelError, match="damaged"):
+        Table(torch.arange(4), torch.tensor([0, 2]), torch.tensor([5, SIZE]), SIZE)
+    content = (tmp_path / "list" / "shortlist.safetensors").read_bytes()
+    (tmp_path / "list" / "shortlist.safetensors").write_bytes(content[:-1] + b"\1")
+    with pytest.raises(ModelError, match="damaged"):
+        Shortlist.load(tmp_path / "list", words)
+
+
+def test_a_run_has_one_for_all_its_checkpoints(tmp_path):
+    run = tmp_path / "run"
+    assert place_of(run / "checkpoints" / "update-000100") == place_of(run / "averages" / "avg5")
+    assert place_of(run) == run / "shortlist"
