@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-from deepwire.decoding.translator import Translator
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 from job_of_processes import Launcher
-
-LINES = 23
+from translating_processes import die_in_translation, launcher_with_model
 
 
 @pytest.fixture(scope="module")
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
-    launcher = Launcher(tmp_path_factory.mktemp("distilling"))
-    short = ("decoding.max_length_ratio=0", "decoding.max_length_extra=4")
-    assert launcher.train("model", 1, "training.max_updates=2", *short) == [0], launcher.text()
-    lines = (launcher.folder / "train.src").read_text().split("\n")[:LINES]
-    lines[3] = ""
-    (launcher.folder / "text").write_text("".join(f"{line}\n" for line in lines))
-    return launcher
+    return launcher_with_model(tmp_path_factory.mktemp("distilling"))
 
 
 def arguments(launcher: Launcher, output: str) -> list[str]:
@@ -39,26 +29,9 @@ def files(launcher: Launcher, output: str) -> list[bytes]:
     return [(launcher.folder / f"{output}.{ending}.gz").read_bytes() for ending in ("src", "trg")]
 
 
-def die_in_part(number: int) -> object:
-    """Makes each process kill itself in the n-th part that it translates."""
-
-    def patch(_rank: int) -> None:
-        translations, calls = Translator.translations, [0]
-
-        def wrapped(*given: object, **options: object) -> object:
-            calls[0] += 1
-            if calls[0] == number:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return translations(*given, **options)
-
-        Translator.translations = wrapped
-
-    return patch
-
-
 def test_two_processes_killed_and_called_again_write_what_one_writes(launcher: Launcher) -> None:
     assert launcher.command(1, *arguments(launcher, "alone")).wait() == [0], launcher.text()
-    job = launcher.command(2, *arguments(launcher, "pair"), patch=die_in_part(2))
+    job = launcher.command(2, *arguments(launcher, "pair"), patch=die_in_translation(2))
     assert job.wait() == [-signal.SIGKILL] * 2
     assert len(list((launcher.folder / "pair.trg.gz.parts").glob("0*-*"))) == 2
     assert launcher.command(2, *arguments(launcher, "pair")).wait() == [0, 0], launcher.text()

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from pathlib import Path
 
 import pytest
 
-from deepwire.decoding.translator import Translator
-
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 from job_of_processes import Launcher
+from translating_processes import LINES, die_in_translation, launcher_with_model
 
 WINDOW = 5
-LINES = 23
 FORMS = {
     "plain": (),
     "json": ("--json", "--beam", "2"),
@@ -26,14 +23,8 @@ FORMS = {
 
 @pytest.fixture(scope="module")
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
-    launcher = Launcher(tmp_path_factory.mktemp("translating"))
-    short = ("decoding.max_length_ratio=0", "decoding.max_length_extra=4")
-    settings = ("training.max_updates=2", f"decoding.window={WINDOW}", *short)
-    assert launcher.train("model", 1, *settings) == [0], launcher.text()
-    lines = (launcher.folder / "train.src").read_text().split("\n")[:LINES]
-    lines[3] = ""
-    (launcher.folder / "text").write_text("".join(f"{line}\n" for line in lines))
-    return launcher
+    folder = tmp_path_factory.mktemp("translating")
+    return launcher_with_model(folder, f"decoding.window={WINDOW}")
 
 
 def arguments(launcher: Launcher, output: str, *options: str) -> list[str]:
@@ -58,25 +49,8 @@ def test_the_output_is_that_of_one_process(launcher: Launcher, form: str) -> Non
     assert "by 2 processes" in launcher.text()
 
 
-def die_in_window(number: int) -> object:
-    """Makes each process kill itself in the n-th window that it translates."""
-
-    def patch(_rank: int) -> None:
-        translations, calls = Translator.translations, [0]
-
-        def wrapped(*given: object, **options: object) -> object:
-            calls[0] += 1
-            if calls[0] == number:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return translations(*given, **options)
-
-        Translator.translations = wrapped
-
-    return patch
-
-
 def test_an_interrupted_job_goes_on_with_another_number_of_processes(launcher: Launcher) -> None:
-    job = launcher.command(2, *arguments(launcher, "broken"), patch=die_in_window(2))
+    job = launcher.command(2, *arguments(launcher, "broken"), patch=die_in_translation(2))
     assert job.wait() == [-signal.SIGKILL] * 2
     assert not (launcher.folder / "broken").exists()
     parts = launcher.folder / "broken.parts"
@@ -89,7 +63,7 @@ def test_an_interrupted_job_goes_on_with_another_number_of_processes(launcher: L
 
 
 def test_parts_of_another_job_are_not_mixed_in(launcher: Launcher) -> None:
-    job = launcher.command(2, *arguments(launcher, "mixed"), patch=die_in_window(2))
+    job = launcher.command(2, *arguments(launcher, "mixed"), patch=die_in_translation(2))
     assert job.wait() == [-signal.SIGKILL] * 2
     assert 2 in launcher.command(2, *arguments(launcher, "mixed", "--beam", "3")).wait()
     assert launcher.text().count("error: ") == 1

@@ -12,6 +12,9 @@ import pytest
 
 import deepwire
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
+from forked import deepwire_command
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "multi30k"
 RUN_FILE = """
 data:
@@ -39,8 +42,8 @@ decoding: {beam: 2}
 """
 
 
-def deepwire_command(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
-    """Run the command as a user would, in a process of its own."""
+def deepwire_alone(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """Run the command as a user would, in a process that has imported nothing yet."""
     return subprocess.run(
         [sys.executable, "-m", "deepwire", *arguments],
         cwd=cwd,
@@ -62,7 +65,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name, part in (("train", lines[:400]), ("valid", lines[400:424]), ("test", lines[424:444])):
             (folder / f"{name}.{language}").write_text("\n".join(part) + "\n", encoding="utf-8")
     (folder / "small.yaml").write_text(RUN_FILE)
-    result = deepwire_command("train", "small.yaml", cwd=folder)
+    result = deepwire_alone("train", "small.yaml", cwd=folder)
     assert result.returncode == 0, result.stderr
     return folder
 
@@ -95,7 +98,7 @@ def test_translate_gives_as_many_lines_as_it_reads(trained: Path, model: str) ->
 
 def test_python_and_command_agree(trained: Path) -> None:
     source = (trained / "test.de").read_text(encoding="utf-8")
-    result = deepwire_command("translate", "runs/small", cwd=trained, stdin=source)
+    result = deepwire_alone("translate", "runs/small", cwd=trained, stdin=source)
     model = deepwire.load(trained / "runs" / "small")
     assert model.translate(source.splitlines()) == result.stdout.splitlines()
 
@@ -121,18 +124,16 @@ def test_an_ensemble_translates(trained: Path) -> None:
 
 
 def test_score_and_evaluate(trained: Path) -> None:
-    scored = deepwire_command(
-        "score", "runs/small", "--source", "test.de", "--target", "test.en", cwd=trained
-    )
+    scored = deepwire_alone("score", "runs/small", "--source", "test.de", "--target", "test.en", cwd=trained)
     assert scored.returncode == 0, scored.stderr
     assert len([float(line) for line in scored.stdout.split()]) == 20
-    evaluated = deepwire_command("evaluate", "--model", "runs/small", "--json", cwd=trained)
+    evaluated = deepwire_alone("evaluate", "--model", "runs/small", "--json", cwd=trained)
     assert evaluated.returncode == 0, evaluated.stderr
     assert "tok:13a" in evaluated.stdout
 
 
 def test_inspect_counts_what_is_stored(trained: Path) -> None:
-    by_run = json.loads(deepwire_command("inspect", "runs/small", "--json", cwd=trained).stdout)
+    by_run = json.loads(deepwire_alone("inspect", "runs/small", "--json", cwd=trained).stdout)
     by_file = json.loads(deepwire_command("inspect", "small.yaml", "--json", cwd=trained).stdout)
     assert by_run["parameters"] == by_file["parameters"] == sum(by_run["parts"].values())
 

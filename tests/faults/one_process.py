@@ -2,54 +2,27 @@
 
 from __future__ import annotations
 
-import json
 import os
-import random
 import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import torch
+import toy_run
+from forked import fork
+from toy_run import digests, records, run_file, write_corpus
 
-# What the forked processes need is imported once, here.
-import deepwire.cli.train
-import deepwire.runfile
-import deepwire.training.start  # noqa: F401
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.cli.main import main
 
-CLOCKS = ("seconds", "tokens_per_second", "memory")
 UPDATES = 40
-RUN_FILE = f"""
-seed: 3
-data:
-  source: src
-  target: trg
-  train: train
-  valid: valid
-  prepared: prepared
-  vocabulary: {{type: bpe, size: 40, byte_fallback: false, sampling: 0.2}}
-model:
-  d_model: 16
-  heads: 2
-  feed_forward: 32
-  dropout: 0.2
-  encoder: {{layers: 1}}
-  decoder: {{layers: 1}}
-training:
-  max_updates: {UPDATES}
-  batch_tokens: 300
-  micro_batch_tokens: 100
-  log_every: 4
-  schedule: {{peak: 0.01, warmup: 10}}
-  validation: {{every: 10}}
-  checkpoint: {{every: 5, keep_last: 2}}
-  precision: fp32
-  device: cpu
-"""
-
-
+RUN_FILE = run_file(
+    max_updates=UPDATES,
+    micro_batch_tokens=100,
+    log_every=4,
+    schedule={"peak": 0.01, "warmup": 10},
+    validation={"every": 10},
+    checkpoint={"every": 5, "keep_last": 2},
+)
 Before = Callable[[], object]
 
 
@@ -63,13 +36,7 @@ class Trainer:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.output = folder / "stderr.txt"
-        generator = random.Random(1)
-        for name, count in (("train", 200), ("valid", 20)):
-            lines = [
-                "".join(generator.choices("abcdefgh ", k=generator.randint(5, 20))) for _ in range(count)
-            ]
-            (folder / f"{name}.src").write_text("".join(f"x{line}\n" for line in lines))
-            (folder / f"{name}.trg").write_text("".join(f"{line[::-1]}x\n" for line in lines))
+        write_corpus(folder, {"train": 200, "valid": 20})
         (folder / "run.yaml").write_text(RUN_FILE)
 
     def run_directory(self, name: str) -> RunDirectory:
@@ -93,31 +60,22 @@ class Trainer:
         return self.output.read_text()
 
     def _fork(self, arguments: Sequence[str], before: Before) -> int:
-        child = os.fork()
-        if child:
-            return child
-        code = 99
-        try:
-            torch.set_num_threads(1)
+        def work() -> int:
             with self.output.open("w", errors="surrogateescape") as output:
                 sys.stdout = sys.stderr = output
                 before()
-                code = main(arguments)
-        finally:
-            os._exit(code)
+                return main(arguments)
+
+        return fork(work)
 
 
 def _ended(child: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def outcome(run: RunDirectory) -> tuple[list[object], list[str]]:
+def outcome(run: RunDirectory) -> tuple[list[dict[str, object]], list[str]]:
     """All metrics without clocks, and the digests of weights and optimizer at the end."""
-    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
-    metrics = [{key: value for key, value in line.items() if key not in CLOCKS} for line in lines]
-    manifest = json.loads((run.checkpoint_path(UPDATES) / "manifest.json").read_text())
-    names = ("model.safetensors", "optimizer.safetensors")
-    return metrics, [manifest["files"][name]["blake2b"] for name in names]
+    return records(run), digests(run, UPDATES)
 
 
 def same_as_straight(trainer: Trainer, name: str) -> bool:
@@ -127,7 +85,5 @@ def same_as_straight(trainer: Trainer, name: str) -> bool:
 
 
 def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 60
-    while not (path.exists() and path.stat().st_size):
-        assert time.monotonic() < deadline, f"{path} did not appear"
-        time.sleep(0.002)
+    """Wait until there is something in a file."""
+    toy_run.wait_for(path, 60)

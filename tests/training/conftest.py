@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import sys
 from collections.abc import Callable
@@ -19,8 +18,10 @@ from deepwire.model.config import ModelConfig
 from deepwire.training.config import TrainingConfig
 from deepwire.training.job import Job
 
-# Makes `job_of_processes` importable from the tests of this folder.
+# Makes `toy_run` and `job_of_processes` importable from the tests of this folder.
 sys.path.insert(0, str(Path(__file__).parent))
+
+from toy_run import digests, records
 
 WORDS = [letter * count for letter in "abcdefgh" for count in (1, 2)]
 MODEL = {
@@ -110,28 +111,13 @@ def make_job(prepared: Prepared, tmp_path: Path) -> JobMaker:
     return make
 
 
-def records(run: RunDirectory, kind: str | None = None) -> list[dict[str, object]]:
-    """The records of ``metrics.jsonl`` without those of time and memory."""
-    clocks = ("seconds", "tokens_per_second", "memory")
-    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
-    return [
-        {key: value for key, value in line.items() if key not in clocks}
-        for line in lines
-        if kind is None or line["kind"] == kind
-    ]
-
-
 @pytest.fixture
 def read_records() -> Callable[..., list[dict[str, object]]]:
+    """The records of ``metrics.jsonl`` without those of time and memory."""
     return records
 
 
 @pytest.fixture
-def weights_digest() -> Callable[[RunDirectory, int], str]:
-    def read(run: RunDirectory, update: int) -> str:
-        manifest = json.loads((run.checkpoint_path(update) / "manifest.json").read_text())
-        return str(
-            [manifest["files"][name]["blake2b"] for name in ("model.safetensors", "optimizer.safetensors")]
-        )
-
-    return read
+def weights_digest() -> Callable[[RunDirectory, int], list[str]]:
+    """The digests of the weights and moments of a checkpoint."""
+    return digests

@@ -5,9 +5,7 @@ They find what torchrun would give them: ranks in the environment, and a store t
 
 from __future__ import annotations
 
-import json
 import os
-import random
 import signal
 import sys
 import time
@@ -15,50 +13,27 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
+import toy_run
+from forked import fork
 from safetensors.torch import load_file
 from torch import _dynamo  # noqa: F401 - sharding imports it at its first step
 from torch.distributed import TCPStore
+from toy_run import digests, records, run_file, write_corpus
 
-# What the forked processes need is imported once, here.
-import deepwire.cli.train
-import deepwire.decoding.translator
-import deepwire.evaluation.metrics
-import deepwire.runfile
-import deepwire.training.sharding
-import deepwire.training.start  # noqa: F401
+import deepwire.training.sharding  # noqa: F401 - what the forked processes need is imported once, here
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.cli.main import main
 from deepwire.training import torchrun
 
-CLOCKS = ("seconds", "tokens_per_second", "memory")
 UPDATES = 12
-RUN_FILE = f"""
-seed: 3
-data:
-  source: src
-  target: trg
-  train: train
-  valid: valid
-  prepared: prepared
-  vocabulary: {{type: bpe, size: 40, byte_fallback: false, sampling: 0.2}}
-model:
-  d_model: 16
-  heads: 2
-  feed_forward: 32
-  dropout: 0.2
-  encoder: {{layers: 1}}
-  decoder: {{layers: 1}}
-training:
-  max_updates: {UPDATES}
-  batch_tokens: 300
-  micro_batch_tokens: 130
-  log_every: 1
-  schedule: {{peak: 0.01, warmup: 4}}
-  validation: {{every: 6}}
-  checkpoint: {{every: 3, keep_last: 2}}
-  precision: fp32
-  device: cpu
-"""
+RUN_FILE = run_file(
+    max_updates=UPDATES,
+    micro_batch_tokens=130,
+    log_every=1,
+    schedule={"peak": 0.01, "warmup": 4},
+    validation={"every": 6},
+    checkpoint={"every": 3, "keep_last": 2},
+)
 # Without random numbers the losses do not depend on the number of processes.
 EXACT = ("model.dropout=0", "data.vocabulary.sampling=0")
 Patch = Callable[[int], object]
@@ -66,10 +41,7 @@ Patch = Callable[[int], object]
 
 def wait_for(path: Path) -> None:
     """Wait until there is something in a file."""
-    deadline = time.monotonic() + 600
-    while not (path.exists() and path.stat().st_size):
-        assert time.monotonic() < deadline, f"{path} did not appear"
-        time.sleep(0.002)
+    toy_run.wait_for(path, 600)
 
 
 def nothing(_rank: int) -> None:
@@ -112,13 +84,7 @@ class Launcher:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.output = folder / "output.txt"
-        generator = random.Random(1)
-        for name, count in (("train", 120), ("valid", 13)):
-            lines = [
-                "".join(generator.choices("abcdefgh ", k=generator.randint(5, 20))) for _ in range(count)
-            ]
-            (folder / f"{name}.src").write_text("".join(f"x{line}\n" for line in lines))
-            (folder / f"{name}.trg").write_text("".join(f"{line[::-1]}x\n" for line in lines))
+        write_corpus(folder, {"train": 120, "valid": 13})
         (folder / "run.yaml").write_text(RUN_FILE)
 
     def run_directory(self, name: str) -> RunDirectory:
@@ -146,11 +112,7 @@ class Launcher:
     def outcome(self, name: str, update: int = UPDATES) -> tuple[list[dict[str, object]], list[str]]:
         """All metrics without clocks, and the digests of weights and moments at the end."""
         run = self.run_directory(name)
-        lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
-        metrics = [{key: value for key, value in line.items() if key not in CLOCKS} for line in lines]
-        manifest = json.loads((run.checkpoint_path(update) / "manifest.json").read_text())
-        names = ("model.safetensors", "optimizer.safetensors")
-        return metrics, [manifest["files"][name]["blake2b"] for name in names]
+        return records(run), digests(run, update)
 
     def lines(self, name: str) -> int:
         """How many lines of metrics a run has."""
@@ -174,12 +136,7 @@ class Launcher:
             return child, int(pipe.read(5))
 
     def _fork(self, rank: int, count: int, port: int, arguments: Sequence[str], patch: Patch) -> int:
-        child = os.fork()
-        if child:
-            return child
-        code: object = 99
-        try:
-            torch.set_num_threads(1)
+        def work() -> int:
             # Nobody is there to name the process that failed first.
             torchrun._COURTESY_SECONDS = 0
             os.environ |= {
@@ -195,9 +152,6 @@ class Launcher:
             with self.output.open("a", buffering=1) as output:
                 sys.stdout = sys.stderr = output
                 patch(rank)
-                try:
-                    code = main(arguments)
-                except SystemExit as end:
-                    code = end.code
-        finally:
-            os._exit(code if isinstance(code, int) else 98)
+                return main(arguments)
+
+        return fork(work)

@@ -56,16 +56,6 @@ def child(annotation: object, key: str | int, tag: object = None) -> object | No
     return None
 
 
-def allows(annotation: object, kind: type) -> bool:
-    """Whether a value of exactly this built-in type may stand here as it is; true where nothing is known."""
-    for member in alternatives(annotation):
-        if member is kind or member is object:
-            return True
-        if get_origin(member) is Literal and any(type(value) is kind for value in get_args(member)):
-            return True
-    return False
-
-
 def described_keys(section: type[Section], prefix: str = "", depth: int = 8) -> Iterator[tuple[str, str]]:
     """Every dotted key that a run file may hold below ``section``, with its description."""
     if depth == 0:

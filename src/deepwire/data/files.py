@@ -215,10 +215,6 @@ class _Decoder:
         return line
 
 
-def _without_nul(line: Line) -> Line:
-    return BadLine("nul", line) if isinstance(line, str) and "\0" in line else line
-
-
 @contextmanager
 def _open_raw(path: Path) -> Iterator[io.BufferedIOBase]:
     if path == STDIN:

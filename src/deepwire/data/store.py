@@ -6,7 +6,7 @@ import json
 import mmap
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -104,7 +104,7 @@ class StoreWriter:
 
     def __init__(self, folder: Path, source_size: int, target_size: int, *, directions: bool = False) -> None:
         folder.mkdir(parents=True)
-        self._folder, self._closing = folder, ExitStack()
+        self._folder = folder
         self._directions: BinaryIO | None = None
         self._files: list[BinaryIO] = []
         self._sides: list[_SideWriter] = []

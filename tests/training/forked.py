@@ -1,0 +1,71 @@
+"""``deepwire`` in forked processes, which start at once because torch is imported already.
+
+The imports that a command needs for itself are not seen this way: some tests call ``python -m deepwire``.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+from tempfile import TemporaryFile
+
+import torch
+
+# What the forked processes need is imported once, here.
+import deepwire.cli.evaluate
+import deepwire.cli.score
+import deepwire.cli.train
+import deepwire.decoding.translator
+import deepwire.evaluation.metrics
+import deepwire.runfile
+import deepwire.training.start  # noqa: F401
+from deepwire.cli.main import main
+
+
+def fork(work: Callable[[], int]) -> int:
+    """Do this in a child process, which ends with the exit code that it gives; gives the process id."""
+    child = os.fork()
+    if child:
+        return child
+    code: object = 99
+    try:
+        torch.set_num_threads(1)
+        code = work()
+    except SystemExit as end:
+        code = end.code
+    finally:
+        os._exit(code if isinstance(code, int) else 98)
+
+
+def begin(*arguments: str, cwd: Path, stdin: int, stdout: int, stderr: int) -> int:
+    """Start a command on these open files; gives the process id."""
+
+    def work() -> int:
+        os.chdir(cwd)
+        for number, file in enumerate((stdin, stdout, stderr)):
+            os.dup2(file, number)
+        sys.stdin, sys.stdout, sys.stderr = (
+            open(number, mode, closefd=False)  # noqa: SIM115 - they have no path, and stay open
+            for number, mode in enumerate("rww")
+        )
+        code = main(arguments)
+        sys.stderr.flush()
+        return code
+
+    return fork(work)
+
+
+def deepwire_command(*arguments: str, cwd: Path, stdin: str = "") -> CompletedProcess[str]:
+    """Run a command to its end."""
+    with TemporaryFile() as text, TemporaryFile() as output, TemporaryFile() as errors:
+        text.write(stdin.encode())
+        text.seek(0)
+        files = {"stdin": text.fileno(), "stdout": output.fileno(), "stderr": errors.fileno()}
+        status = os.waitpid(begin(*arguments, cwd=cwd, **files), 0)[1]
+        output.seek(0)
+        errors.seek(0)
+        said = output.read().decode(), errors.read().decode()
+    return CompletedProcess(arguments, os.waitstatus_to_exitcode(status), *said)

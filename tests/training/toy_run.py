@@ -1,0 +1,73 @@
+"""A toy corpus and run file for training in forked processes, and what two runs of it are compared by."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from deepwire.checkpoint.run_directory import RunDirectory
+
+CLOCKS = ("seconds", "tokens_per_second", "memory")
+RUN_FILE = """
+seed: 3
+data:
+  source: src
+  target: trg
+  train: train
+  valid: valid
+  prepared: prepared
+  vocabulary: {type: bpe, size: 40, byte_fallback: false, sampling: 0.2}
+model:
+  d_model: 16
+  heads: 2
+  feed_forward: 32
+  dropout: 0.2
+  encoder: {layers: 1}
+  decoder: {layers: 1}
+training:
+  batch_tokens: 300
+  precision: fp32
+  device: cpu
+"""
+
+
+def run_file(**training: object) -> str:
+    """The run file with more settings of training."""
+    return RUN_FILE + "".join(f"  {key}: {json.dumps(value)}\n" for key, value in training.items())
+
+
+def write_corpus(folder: Path, counts: Mapping[str, int]) -> None:
+    """Text of random letters and its reverse, for each name the number of lines."""
+    generator = random.Random(1)
+    for name, count in counts.items():
+        lines = ["".join(generator.choices("abcdefgh ", k=generator.randint(5, 20))) for _ in range(count)]
+        (folder / f"{name}.src").write_text("".join(f"x{line}\n" for line in lines))
+        (folder / f"{name}.trg").write_text("".join(f"{line[::-1]}x\n" for line in lines))
+
+
+def records(run: RunDirectory, kind: str | None = None) -> list[dict[str, object]]:
+    """The records of ``metrics.jsonl``, all or those of a kind, without clocks and memory."""
+    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    return [
+        {key: value for key, value in line.items() if key not in CLOCKS}
+        for line in lines
+        if kind is None or line["kind"] == kind
+    ]
+
+
+def digests(run: RunDirectory, update: int) -> list[str]:
+    """The digests of weights and moments of a checkpoint."""
+    manifest = json.loads((run.checkpoint_path(update) / "manifest.json").read_text())
+    names = ("model.safetensors", "optimizer.safetensors")
+    return [manifest["files"][name]["blake2b"] for name in names]
+
+
+def wait_for(path: Path, seconds: float) -> None:
+    """Wait until there is something in a file."""
+    deadline = time.monotonic() + seconds
+    while not (path.exists() and path.stat().st_size):
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.002)
