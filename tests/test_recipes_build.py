@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 
 import pytest
-import torch
 
 from deepwire import recipes
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.shapes import shapes_only
 from deepwire.recipes.notes import read_note
 from deepwire.recipes.sizes import SizeCheck
 from deepwire.runfile import LoadedRunFile, load_run_file
 
 WITHOUT_SIZE = (1000, 1000)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def built_once_without_values() -> Iterator[None]:
-    """Nothing here looks at values, and PyTorch's first ones take half of the time on the meta device.
-
-    Reading a recipe builds its sockets to check them; here each distinct architecture is built below, once.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.nn.Linear, "reset_parameters", lambda self: None)
-        patch.setattr(ModelConfig, "_check_sockets", lambda self: None)
-        yield
 
 
 @cache
@@ -39,7 +26,7 @@ def loaded(name: str) -> LoadedRunFile:
 @cache
 def parameters(model: ModelConfig, source: int, target: int, languages: int) -> int:
     """The count of each architecture, built once, without memory for the values."""
-    with torch.device("meta"):
+    with shapes_only():
         built = build_model(model, source, target, languages=languages)
     return sum(parameter.numel() for parameter in built.parameters())
 
@@ -47,7 +34,8 @@ def parameters(model: ModelConfig, source: int, target: int, languages: int) -> 
 @pytest.mark.parametrize("name", recipes.names())
 def test_a_recipe_loads_and_builds(name: str) -> None:
     config = loaded(name).config
-    size = config.recipe and config.recipe.size
+    assert config.recipe is not None
+    size = config.recipe.size
     languages = config.data.languages
     count = len(languages.names) if languages else 0
     found = parameters(config.model, *(size.vocabularies if size else WITHOUT_SIZE), count)

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from deepwire import recipes
 from deepwire.errors import UsageError
 from deepwire.runfile import completed, load_run_file
 
@@ -88,11 +87,6 @@ def test_the_tiny_recipes_are_the_published_setting(here: Path) -> None:
         assert (config.training.batch_tokens, config.training.label_smoothing) == (4096, 0.1)
         assert config.training.checkpoint.keep_last == 10
         assert config.decoding.beam == 5
-
-
-@pytest.mark.parametrize("name", recipes.names())
-def test_every_recipe_is_a_valid_run_file(here: Path, name: str) -> None:
-    assert load_run_file(name).config.recipe is not None
 
 
 @pytest.mark.parametrize(

@@ -129,11 +129,10 @@ def _checks(names: Sequence[str]) -> Iterator[tuple[str, RecipeNote, SizeCheck]]
 
 def _count(model: ModelConfig, source_vocabulary: int, target_vocabulary: int, languages: int) -> int:
     """All parameters of a model; no memory is taken for their values."""
-    import torch
-
     from deepwire.model.build import build_model
+    from deepwire.model.shapes import shapes_only
 
-    with torch.device("meta"):
+    with shapes_only():
         built = build_model(model, source_vocabulary, target_vocabulary, languages=languages)
     return sum(parameter.numel() for parameter in built.parameters())
 

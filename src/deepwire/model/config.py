@@ -109,11 +109,10 @@ class ModelConfig(Section):
 
     def _check_sockets(self) -> None:
         """Build every socket once, without memory, so that what does not fit is refused with the file."""
-        import torch
-
         from deepwire.model.build import build_stacks
+        from deepwire.model.shapes import shapes_only
 
-        with torch.device("meta"):
+        with shapes_only():
             build_stacks(self, self.contexts())
 
     def stack(self, side: Side) -> StackConfig:

@@ -1,0 +1,43 @@
+"""Models of which only the shapes are wanted: no memory, and no time for initial values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+_FILLS = {
+    *(getattr(nn.init, name) for name in vars(nn.init) if name.endswith("_") and not name.startswith("_")),
+    Tensor.normal_,
+    Tensor.uniform_,
+}
+
+
+class _WithoutValues(TorchFunctionMode):
+    """Leaves out what would fill a tensor with initial values.
+
+    On the meta device there is nothing to fill, and yet PyTorch's way to draw normal numbers there begins
+    with the import of its whole compiler, about two seconds.
+    """
+
+    def __torch_function__(
+        self,
+        function: Callable[..., object],
+        types: Sequence[type],
+        arguments: Sequence[object] = (),
+        options: Mapping[str, object] | None = None,
+    ) -> object:
+        options = options or {}
+        if function in _FILLS:
+            return arguments[0] if arguments else options["tensor"]
+        return function(*arguments, **options)
+
+
+@contextmanager
+def shapes_only() -> Iterator[None]:
+    """Modules built here are on the meta device: they have shapes, but neither memory nor initial values."""
+    with torch.device("meta"), _WithoutValues():
+        yield
