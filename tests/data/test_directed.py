@@ -127,6 +127,25 @@ def test_zero_shot_text_of_opus_100_is_found(tmp_path: Path) -> None:
     assert opus100_prefix(root, Direction("fr", "de"), "dev") is None
 
 
+def test_a_corpus_may_be_for_some_directions_only(tmp_path: Path) -> None:
+    for language in ("de", "en", "fr"):
+        write(tmp_path / f"t.{language}", [language])
+    write(tmp_path / "back.tsv", ["fr made\ten real"])
+    one_way = {"tsv": str(tmp_path / "back.tsv"), "source": "fr", "target": "en", "directions": "fr-en"}
+    train = [
+        {"prefix": str(tmp_path / "t"), "directions": [{"between": ["en"], "and": ["de", "fr"]}]},
+        one_way,
+    ]
+    assert texts(config(train)) == {
+        "en-de": [("en", "de")],
+        "de-en": [("de", "en")],
+        "en-fr": [("en", "fr")],
+        "fr-en": [("fr", "en"), ("fr made", "en real")],
+    }
+    with pytest.raises(DataError, match=r"needed for en-it .*names its own: directions"):
+        texts(config(str(tmp_path / "t"), ["en-it"]))
+
+
 @pytest.mark.parametrize("form", ["prefix", "opus100"])
 def test_a_missing_file_is_named_with_its_direction(tmp_path: Path, form: str) -> None:
     opus100(tmp_path)
@@ -160,6 +179,12 @@ def test_one_side_missing_is_named(tmp_path: Path) -> None:
         ({"train": {"prefix": "t", "source": "deutsch", "target": "en"}}, "'deutsch' is not a language tag"),
         ({"train": {"prefix": "t", "source": "de"}}, "source and target of a corpus belong together"),
         ({"train": {"prefix": "t", "source": "de", "target": "en", "languages": ["de", "en"]}}, "either"),
+        ({"train": {"prefix": "t", "directions": ["de-fr"]}}, "t: de-fr is not one of data.directions"),
+        (
+            {"train": {"prefix": "t", "source": "de", "target": "en", "directions": ["en-fr"]}},
+            "t: en-fr is not among its languages",
+        ),
+        ({"train": {"prefix": "t", "directions": ["de-en"]}}, "no corpus of train has text for .* en-de"),
         ({"directions": ["en-deutsch"]}, "'en-deutsch' is not a direction"),
         ({"directions": []}, "at least 1 item"),
         ({"sampling_temperature": 0.5}, "greater than or equal to 1"),
@@ -179,6 +204,7 @@ def test_impossible_directions_are_refused_by_name(settings: dict[str, object], 
         ({"vocabulary": {"balance_temperature": 5}}, "needs directions"),
         ({"valid": ["a", "b"]}, "several need directions"),
         ({"train": {"opus100": "x"}}, "need data.directions"),
+        ({"train": {"prefix": "t", "directions": ["de-en"]}}, "need data.directions"),
         ({"train": {"prefix": "t", "source": "de", "target": "en"}}, "need data.directions"),
     ],
 )
@@ -196,5 +222,9 @@ def test_without_directions_corpora_come_as_they_are() -> None:
 
 
 def test_settings_come_back_from_what_a_run_records() -> None:
-    data = config(["t", {"tsv": "x", "source": "de", "target": "en"}], tag="both", sampling_temperature=5)
+    data = config(
+        ["t", {"tsv": "x", "source": "de", "target": "en", "directions": ["en-de"]}],
+        tag="both",
+        sampling_temperature=5,
+    )
     assert DataConfig.model_validate(data.model_dump(mode="json")) == data

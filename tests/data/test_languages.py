@@ -49,16 +49,23 @@ def test_directions_are_written_out() -> None:
         "fr-en",
     ]
     assert expanded({"between": ["de", "en"], "and": ["en", "de"]}) == ["de-en", "en-de"]
+    assert expanded({"from": ["en", "de"], "to": ["de", "fr"]}) == ["en-de", "en-fr", "de-fr"]
 
 
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        (["en-german"], "'en-german' is not a direction"),
+        (["en-german"], "'en-german' is not a direction .*: 'german' is not a language tag: two or three"),
+        (["en-*"], r"'en-\*' is not a direction .*: '\*' is not a language tag"),
+        (
+            ["zh-hans-en"],
+            "'zh-hans-en' is not a direction .*: two languages, each two or three small letters",
+        ),
         (["en"], "'en' is not a direction"),
         (["en-en"], "translates a language into itself"),
         (["en-de", {"between": ["en"], "and": ["de"]}], "en-de is named twice"),
-        ([{"from": "en", "to": "de"}], "a direction is written en-de"),
+        ([{"from": "en", "and": "de"}], "a direction is written en-de"),
+        ([{"from": "en", "to": "en"}], "nothing between en and en"),
         ([{"between": ["en"], "and": ["English"]}], "'English' is not a language tag"),
         ([{"between": ["en"], "and": ["en"]}], "nothing between en and en"),
         ([{"between": [False]}], "put it in quotes"),

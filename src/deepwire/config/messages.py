@@ -208,7 +208,7 @@ def _text(place: _Place, error: ErrorDetails, section: type[Section]) -> str:
     if _KIND_ERROR.fullmatch(kind):
         quotes = " (put it in quotes)" if kind == "string_type" and isinstance(place.node, Scalar) else ""
         return f"must be {_kind(kind)}, not {shown(place.node)}{quotes}"
-    text = re.sub(r"^\w+ should", "must", error["msg"])
+    text = re.sub(r"^\w+ should", "must", error["msg"]).replace(" after validation", "")
     return (
         text[:1].lower() + text[1:] + (f", not {shown(place.node)}" if isinstance(place.node, Scalar) else "")
     )

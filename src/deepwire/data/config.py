@@ -64,6 +64,10 @@ class CorpusConfig(Section):
         min_length=2,
         description="with data.directions: languages of text that has several; default: all of the run",
     )
+    directions: Annotated[list[str], BeforeValidator(expanded), Field(min_length=1)] | None = Field(
+        default=None,
+        description="with data.directions: those that the corpus is for; default: all between its languages",
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -172,7 +176,8 @@ class DataConfig(Section):
     target: str = Field(default="target", pattern=r"^[^\s/\\]+$", description="target language")
     directions: Annotated[list[str], BeforeValidator(expanded), Field(min_length=1)] | None = Field(
         default=None,
-        description="instead of source and target: a list of SRC-TGT and of {between: [...], and: [...]}",
+        description="instead of source and target: a list of SRC-TGT, {between: [...], and: [...]} (both "
+        "ways) and {from: [...], to: [...]}",
     )
     tag: TagPlace = Field(
         default="source",
@@ -236,8 +241,10 @@ class DataConfig(Section):
         for role, corpora in self.corpora().items():
             if role != "train" and len(corpora) > 1:
                 raise ValueError(f"{role} is one corpus, not {len(corpora)}; several need directions")
-        if any(corpus.source or corpus.languages or corpus.opus100 for corpus in every):
-            raise ValueError("source, target, languages and opus100 of a corpus need data.directions")
+        if any(one.source or one.languages or one.directions or one.opus100 for one in every):
+            raise ValueError(
+                "source, target, languages, directions and opus100 of a corpus need data.directions"
+            )
         if self.tag != "source" or self.sampling_temperature != 1:
             raise ValueError("tag and sampling_temperature need directions")
         if getattr(self.vocabulary, "balance_temperature", 1) != 1:
@@ -258,6 +265,8 @@ class DataConfig(Section):
 
 def serves(corpus: CorpusConfig, direction: Direction) -> bool:
     """Whether a corpus of a run with directions says that it has text for one of them."""
+    if corpus.directions is not None and str(direction) not in corpus.directions:
+        return False
     if corpus.source is not None:
         return {corpus.source, corpus.target} == set(direction)
     return corpus.languages is None or set(direction) <= set(corpus.languages)
@@ -273,5 +282,13 @@ def _check_many(role: Role, corpus: CorpusConfig, languages: Languages) -> None:
         if language is not None and language not in languages.names:
             known = ", ".join(languages.names)
             raise ValueError(f"{name}: no direction has the language {language!r} (they have {known})")
+    for direction in map(Direction.parse, corpus.directions or ()):
+        if direction not in languages.directions or not serves(corpus, direction):
+            whose = (
+                "not among its languages"
+                if direction in languages.directions
+                else "not one of data.directions"
+            )
+            raise ValueError(f"{name}: {direction} is {whose}")
     if not any(serves(corpus, direction) for direction in languages.directions):
         raise ValueError(f"{name}: none of the directions is between its languages")

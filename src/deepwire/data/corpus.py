@@ -70,7 +70,10 @@ def corpus_files(corpus: CorpusConfig, data: DataConfig) -> list[Path]:
     try:
         return [find_text(prefix, language) for language in direction]
     except DataError as fault:
-        raise DataError(f"{fault.message}, needed for {direction}", fault.hint) from None
+        own = "a corpus that is not for all directions names its own: directions: [...]"
+        raise DataError(
+            f"{fault.message}, needed for {direction}", f"{fault.hint}; {own}" if fault.hint else own
+        ) from None
 
 
 def _read_two_files(

@@ -75,6 +75,7 @@ def _turned(corpus: CorpusConfig, direction: Direction, role: Role) -> CorpusCon
         "source": direction.source,
         "target": direction.target,
         "languages": None,
+        "directions": None,
         "name": f"{corpus.label}.{direction}",
     }
     if corpus.opus100 is not None:
@@ -82,7 +83,8 @@ def _turned(corpus: CorpusConfig, direction: Direction, role: Role) -> CorpusCon
         if prefix is None:
             if role != "train":
                 return None
-            prefix = corpus.opus100 / "supervised" / PAIR / f"opus.{PAIR}-train"
+            pair = "-".join(sorted(direction))
+            prefix = corpus.opus100 / "supervised" / pair / f"opus.{pair}-train"
         changes |= {"opus100": None, "prefix": prefix}
     elif corpus.source == direction.target:
         changes |= {"source_file": corpus.target_file, "target_file": corpus.source_file}

@@ -16,6 +16,7 @@ _LANGUAGE = r"[a-z]{2,3}(?:_[A-Za-z0-9]{2,8}|-[A-Z][A-Za-z0-9]{1,7}|-[0-9]{3})*"
 # What follows a hyphen within a language tag is never a small letter, so a direction is cut in one way only.
 _LANGUAGE_TAG = re.compile(_LANGUAGE)
 _DIRECTION = re.compile(f"({_LANGUAGE})-({_LANGUAGE})")
+_FORM = "two or three small letters, then perhaps a script or country, such as de, pt_BR, zh-Hans"
 
 
 class Direction(NamedTuple):
@@ -36,7 +37,7 @@ class Direction(NamedTuple):
         """
         match = _DIRECTION.fullmatch(text)
         if match is None:
-            raise ValueError(f"{text!r} is not a direction such as en-de")
+            raise ValueError(f"{text!r} is not a direction such as en-de: {_wrong_language(text)}")
         if match[1] == match[2]:
             raise ValueError(f"{text!r} translates a language into itself")
         return cls(match[1], match[2])
@@ -49,11 +50,17 @@ def checked_language(name: str) -> str:
         ValueError: it has not.
     """
     if _LANGUAGE_TAG.fullmatch(name) is None:
-        raise ValueError(
-            f"{name!r} is not a language tag: two or three small letters, then perhaps a script or country, "
-            "such as de, pt_BR, zh-Hans"
-        )
+        raise ValueError(f"{name!r} is not a language tag: {_FORM}")
     return name
+
+
+def _wrong_language(text: str) -> str:
+    """What is wrong with a direction: which of its languages, where there are two."""
+    names = text.split("-")
+    wrong = next((name for name in names if _LANGUAGE_TAG.fullmatch(name) is None), None)
+    if len(names) != 2 or wrong is None:
+        return f"two languages, each {_FORM}"
+    return f"{wrong!r} is not a language tag: {_FORM}"
 
 
 @dataclass(frozen=True)
@@ -149,7 +156,8 @@ def expanded(value: object) -> object:
     """`directions` of a run file as a list of `SRC-TGT`; what is no list of directions comes back as it is.
 
     An item is `SRC-TGT`; or `{between: [...], and: [...]}`, both ways between each language of one list and
-    each of the other; or `{between: [...]}`, both ways between all languages of a list.
+    each of the other; or `{between: [...]}`, both ways between all languages of a list; or
+    `{from: [...], to: [...]}`, one way from each of one list into each of the other.
 
     Raises:
         ValueError: an item is something else, or a direction comes twice.
@@ -175,21 +183,19 @@ def _parsed(directions: object) -> tuple[Direction, ...]:
 def _directions_of(item: object) -> Iterable[Direction]:
     if isinstance(item, str):
         return [Direction.parse(item)]
-    if not isinstance(item, Mapping) or "between" not in item or not set(item) <= {"between", "and"}:
-        raise ValueError(f"a direction is written en-de, or {{between: [en], and: [de, fr]}}, not {item!r}")
-    first = _names(item["between"])
-    second = _names(item["and"]) if "and" in item else first
-    both_ways = [
-        direction
-        for one in first
-        for other in second
-        if one != other
-        for direction in (Direction(one, other), Direction(other, one))
-    ]
-    found = list(dict.fromkeys(both_ways))
-    if not found:
+    keys = set(item) if isinstance(item, Mapping) else set()
+    if not isinstance(item, Mapping) or keys not in ({"between"}, {"between", "and"}, {"from", "to"}):
+        raise ValueError(
+            "a direction is written en-de, {between: [en], and: [de, fr]} or {from: [en], to: [de, fr]}, "
+            f"not {item!r}"
+        )
+    first = _names(item["from" if "from" in keys else "between"])
+    second = _names(item["to"]) if "to" in keys else _names(item["and"]) if "and" in keys else first
+    pairs = [(one, other) for one in first for other in second if one != other]
+    if not pairs:
         raise ValueError(f"there is nothing between {', '.join(first)} and {', '.join(second)}")
-    return found
+    ways = pairs if "to" in keys else [way for one, other in pairs for way in ((one, other), (other, one))]
+    return [Direction(*way) for way in dict.fromkeys(ways)]
 
 
 def _names(value: object) -> list[str]:

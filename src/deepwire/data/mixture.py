@@ -82,7 +82,7 @@ def shares(
 def share_lines(mix: Sequence[DirectionShare], temperature: float) -> list[str]:
     """The mix as a table for people."""
     width = max(len(share.name) for share in mix)
-    lines = [f"mix of {len(mix)} directions, sampling_temperature {temperature:g}:"]
+    lines = [f"mix of {len(mix)} direction{'s' * (len(mix) > 1)}, sampling_temperature {temperature:g}:"]
     lines += [
         f"  {share.name:<{width}}  {share.pairs:>11,} pairs, {share.of_text:6.1%} of the text, "
         f"{share.of_training:6.1%} of training, read {share.passes:.3g} times an epoch"

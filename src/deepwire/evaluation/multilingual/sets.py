@@ -81,7 +81,7 @@ class DirectedTexts:
         """The corpora that have the direction, each as read in it, with the settings to read it."""
         served = [
             # The other languages of a text are not in this direction, and are not to be asked for.
-            corpus.model_copy(update={"languages": None})
+            corpus.model_copy(update={"languages": None, "directions": None})
             for corpus in self.corpora
             if serves(corpus, direction)
         ]
