@@ -192,10 +192,12 @@ def test_a_model_is_loaded_with_the_settings_of_the_command(folder, monkeypatch,
     calls = []
 
     class Translator:
+        languages = None
+
         def translate(self, lines):
             return [line.upper() for line in lines]
 
-    def load(name, device, precision, *, settings, warn):
+    def load(name, device, precision, *, settings, warn, shortlist):
         calls.append((name, device, precision, settings))
         warn("line 3 was cut")
         return Translator()

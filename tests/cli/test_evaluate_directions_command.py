@@ -78,6 +78,11 @@ def test_the_text_form_names_systems_groups_and_signatures(capsys):
     assert any(line.startswith("BLEU|nrefs:1|case:mixed|eff:no|tok:13a|") for line in lines)
 
 
+def test_a_group_of_a_language_without_a_direction_is_refused(capsys):
+    assert main(["evaluate-directions", "good", "--test", "test", "--subset", "de,it"]) == 2
+    assert "no direction of the table has it" in capsys.readouterr().err
+
+
 def test_training_sizes_make_resource_groups(capsys):
     Path("sizes.json").write_text('{"de": 1000, "fr": 10}')
     out, _ = run(

@@ -131,6 +131,20 @@ def test_inspect_counts_what_is_stored(trained: Path) -> None:
         for subject in ("runs/many", "many.yaml")
     ]
     assert counts[0] == counts[1]
+    for subject in ("runs/many", "many.yaml"):
+        said = deepwire_command("inspect", subject, cwd=trained).stdout
+        assert "languages: de, en, qaa (tag: both)\n4 directions: en-de, de-en, en-qaa, qaa-en\n" in said
+
+
+def test_one_direction_is_evaluated(trained: Path) -> None:
+    files = ("--source", "valid.en", "--reference", "valid.de")
+    found = deepwire_command(
+        "evaluate", "-m", "runs/many", "--direction", "en-de", *files, "-o", "hyp.de", cwd=trained
+    )
+    assert found.returncode == 0, found.stderr
+    source = (trained / "valid.en").read_text(encoding="utf-8").splitlines()
+    expected = deepwire.load(trained / "runs" / "many").translate(source, to="de")
+    assert (trained / "hyp.de").read_text(encoding="utf-8").splitlines() == expected
 
 
 def test_command_and_python_translate_into_each_language(trained: Path) -> None:
@@ -224,6 +238,9 @@ def test_python_refuses_what_the_model_does_not_know(trained: Path) -> None:
         (["translate", "runs/many", "--to", "fr"], 2, "it translates into de, en, qaa"),
         (["translate", "runs/many", "--to", "de", "--language-column", "1"], 2, "--language-column"),
         (["translate", "runs/many", "--language-column", "1"], 3, "<stdin>:1: no column 1"),
+        (["evaluate", "--model", "runs/many", "-s", "valid.en", "-r", "valid.de"], 2, "--direction: en-de, "),
+        (["evaluate", "--model", "runs/many", "--direction", "en-de"], 2, "names no data.test"),
+        (["evaluate", "valid.de", "-r", "valid.de", "--direction", "en-de"], 2, "there is no --model"),
         (["score", "runs/many", "--source", "valid.en", "--target", "valid.de"], 2, "say which language"),
         (["train", "many.yaml", "data.directions=[en-german]"], 2, "'en-german' is not a direction"),
         (["prepare", "many.yaml", "data.directions=[en-de,en-fr]"], 3, "train.fr: no such file"),

@@ -17,6 +17,7 @@ from deepwire.cli.decoding_options import (
     ShortlistFrom,
     UseShortlist,
 )
+from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +38,10 @@ Models = Annotated[
     typer.Option("--model", "-m", help="Translate with this model and score the result; repeat to compare."),
 ]
 Source = Annotated[Path | None, typer.Option("--source", "-s", help="Text for the models to translate.")]
+DirectionOption = Annotated[
+    str | None,
+    typer.Option("--direction", metavar="en-de", help="For models of several directions: which one."),
+]
 Metrics = Annotated[
     list[str] | None,
     typer.Option("--metric", help="bleu, chrf, chrf++, ter or multi-bleu; repeatable. Default: bleu."),
@@ -69,6 +74,7 @@ def evaluate(
     reference: References = None,
     model: Models = None,
     source: Source = None,
+    direction: DirectionOption = None,
     metric: Metrics = None,
     tokenize: Tokenize = "13a",
     lowercase: Lowercase = False,
@@ -97,9 +103,12 @@ def evaluate(
     deepwire evaluate --model runs/a --model runs/b@avg5 --source test.de --reference test.en
 
     deepwire evaluate --model runs/a           (on the run file's data.test)
+
+    deepwire evaluate --model runs/six --direction en-fr
     """
     from deepwire.evaluation.comparison import PairedTest, compare
     from deepwire.evaluation.metrics import MetricOptions, make_metric
+    from deepwire.evaluation.multilingual.direction import parse_direction
     from deepwire.evaluation.texts import read_text
 
     files, models = [str(path) for path in hypotheses or ()], list(model or ())
@@ -107,6 +116,9 @@ def evaluate(
         baseline = str(Path(baseline))
         files = files if baseline in files else [baseline, *files]
     _check_inputs([*files, *models], models, reference, source, output, baseline, paired)
+    way = None if direction is None else parse_direction(direction)
+    if way is not None and not models:
+        raise UsageError("--direction is for models, and there is no --model", "leave it out, or add --model")
     options = MetricOptions(tokenize, lowercase=lowercase, split_hyphens=split_hyphens)
     metrics = [make_metric(name, options) for name in dict.fromkeys(metric or ["bleu"])]
     place = 0 if baseline is None else [*files, *models].index(baseline)
@@ -126,7 +138,7 @@ def evaluate(
             "groups": groups,
             "batch_tokens": batch_tokens,
         }
-        search = SearchSettings(given(changes), device, precision, shortlist_from or shortlist)
+        search = SearchSettings(given(changes), device, precision, shortlist_from or shortlist, way)
         translations, references = _translations(models, source, systems, references, search)
         systems += translations
     try:
@@ -146,7 +158,6 @@ def _check_inputs(
     paired: str | None,
 ) -> None:
     from deepwire.data.output import check_output
-    from deepwire.errors import UsageError
 
     if not systems:
         raise UsageError("nothing to evaluate", "name hypothesis files, or a model with --model")
@@ -174,10 +185,13 @@ def _translations(
     """The translation of each model, and the references: those given, or that of the first run's test set."""
     from deepwire.evaluation import from_model
     from deepwire.evaluation.base import check_line_counts
+    from deepwire.evaluation.multilingual.sets import texts_of_run
     from deepwire.evaluation.texts import read_text
 
     if source is None:
-        text, answer = from_model.test_set(models[0])
+        way = search.direction
+        texts = None if way is None else texts_of_run(models[0], "test").read(way)
+        text, answer = texts or from_model.test_set(models[0])
         references = references or [answer]
     else:
         text = read_text(source)

@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,6 +16,7 @@ from deepwire.errors import UsageError
 if TYPE_CHECKING:
     from deepwire.config.tree import PlainValue
     from deepwire.data.config import DataConfig
+    from deepwire.data.languages import Languages
     from deepwire.model.config import ModelConfig
     from deepwire.model.translator import TranslationModel
 
@@ -25,7 +27,7 @@ _UPDATE_TOKENS = 4096
 
 @dataclass(frozen=True)
 class Subject:
-    """What is inspected: the architecture, the vocabulary sizes, and where those come from."""
+    """What is inspected: the architecture, the vocabulary sizes, where those come from, the languages."""
 
     name: str
     kind: str
@@ -34,6 +36,7 @@ class Subject:
     target_vocabulary: int
     vocabulary_from: str
     languages: int
+    named: Languages | None = None
 
 
 def inspect(
@@ -121,7 +124,7 @@ def _from_run_file(
         raise UsageError(f"{name}: the number of its target languages is not known", "give it: --languages N")
     if vocabulary_size is not None:
         both, told = (vocabulary_size, vocabulary_size), "--vocabulary-size"
-        return Subject(name, kind, config.model, *both, told, number)
+        return Subject(name, kind, config.model, *both, told, number, listed)
     size = _configured_size(config.data)
     if size is None:
         raise UsageError(
@@ -131,7 +134,7 @@ def _from_run_file(
     told = "data.vocabulary.size"
     if listed is not None and listed.tags:
         size, told = size + listed.tags, f"{told} and {listed.tags} tags"
-    return Subject(name, kind, config.model, size, size, told, number)
+    return Subject(name, kind, config.model, size, size, told, number, listed)
 
 
 def _configured_size(data: DataConfig) -> int | None:
@@ -144,7 +147,8 @@ def _from_model(name: str) -> Subject:
     from pydantic import ValidationError
 
     from deepwire.checkpoint.locate import resolve
-    from deepwire.checkpoint.store import CONFIG, read_config, recorded_languages
+    from deepwire.checkpoint.store import CONFIG, metadata_of, read_config, recorded_languages
+    from deepwire.data.languages import Languages
     from deepwire.errors import ModelError
     from deepwire.model.config import ModelConfig
 
@@ -159,7 +163,8 @@ def _from_model(name: str) -> Subject:
     if source is None or target is None:
         raise ModelError(f"{folder / CONFIG}: names no vocabulary sizes")
     languages = recorded_languages(record)
-    return Subject(str(folder), "model", model, source, target, "the model", languages)
+    named = Languages.from_metadata(metadata_of(record))
+    return Subject(str(folder), "model", model, source, target, "the model", languages, named)
 
 
 def _empty_model(subject: Subject) -> TranslationModel:
@@ -219,6 +224,7 @@ def _record(
             "from": subject.vocabulary_from,
         },
         **({"languages": subject.languages} if subject.languages else {}),
+        **({} if subject.named is None else {"translates": subject.named.to_metadata()}),
         "model": settings,
     }
 
@@ -231,10 +237,20 @@ def _print(subject: Subject, total: int, groups: dict[str, int], settings: dict[
     number = max(len(count) for _, count, _ in rows)
     lines = [f"{subject.kind} {subject.name}", f"vocabulary: {sizes} (from {subject.vocabulary_from})"]
     lines += [f"target languages: {subject.languages}"] if subject.languages else []
+    lines += [] if subject.named is None else _directions(subject.named)
     lines.append("")
     lines += [f"{name:<{width}}  {count:>{number}}  {share}".rstrip() for name, count, share in rows]
     lines += ["", *(f"{key}: {_inline(value)}" for key, value in settings.items())]
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _directions(languages: Languages) -> list[str]:
+    """What a model of several directions translates, and how it is told."""
+    found = ", ".join(map(str, languages.directions))
+    return [
+        f"languages: {', '.join(languages.names)} (tag: {languages.tag})",
+        *wrap(f"{len(languages.directions)} directions: {found}", 130, subsequent_indent="  "),
+    ]
 
 
 def _inline(value: PlainValue) -> str:

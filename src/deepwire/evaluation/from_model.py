@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from deepwire.checkpoint.files import disk_errors
 from deepwire.data.config import DataConfig
 from deepwire.data.corpus import read_pairs
+from deepwire.data.languages import Direction
 from deepwire.data.output import open_output
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.evaluation.texts import Text
@@ -28,12 +29,14 @@ class SearchSettings:
         device: ``cpu``, ``cuda``, ``cuda:1``; ``auto`` is a GPU if there is one.
         precision: ``fp32``, ``bf16``; ``auto`` is the fast one of the device.
         shortlist: Whether to use the shortlist of the model, or the folder of another one.
+        direction: The direction of the text, for models of several.
     """
 
     decoding: Mapping[str, object]
     device: str = "auto"
     precision: str = "auto"
     shortlist: bool | Path = False
+    direction: Direction | None = None
 
 
 def translate(model: str, source: Text, settings: SearchSettings, warn: Callable[[str], None]) -> Text:
@@ -47,7 +50,7 @@ def translate(model: str, source: Text, settings: SearchSettings, warn: Callable
 
     Raises:
         ModelError: There is no such model, or it is damaged.
-        UsageError: A setting is impossible.
+        UsageError: A setting is impossible, or the model has several directions and was not told which.
         ResourceError: The device is not there.
     """
     from deepwire.decoding.translator import load  # torch; late, so that wrong files are found before
@@ -60,7 +63,13 @@ def translate(model: str, source: Text, settings: SearchSettings, warn: Callable
         warn=warn,
         shortlist=settings.shortlist,
     )
-    return Text(model, translator.translate(source.lines))
+    if translator.languages is None:
+        return Text(model, translator.translate(source.lines))
+    direction = settings.direction
+    if direction is None:
+        known = ", ".join(map(str, translator.languages.directions))
+        raise UsageError(f"{model} has several directions", f"choose one with --direction: {known}")
+    return Text(model, translator.translate(source.lines, to=direction.target, from_=direction.source))
 
 
 def test_set(model: str) -> tuple[Text, Text]:

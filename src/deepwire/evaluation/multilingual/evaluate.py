@@ -165,6 +165,8 @@ class _Evaluation:
                 usual = DEFAULT_SAMPLES[paired.test]
                 paired = replace(paired, samples=max(usual, 2 * samples_for(len(self.directions))))
         by_size = resource_groups(self.pairs, request.centre, high=request.high, low=request.low)
+        for group in request.groups:
+            group.check(self.directions)
         groups = [*request.groups, *by_size]
         return Table(TableSettings(self.metrics.of, request.centre, groups, paired))
 

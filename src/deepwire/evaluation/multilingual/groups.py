@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +30,20 @@ class Group:
     def has(self, direction: Direction, centre: str) -> bool:
         """Whether a direction belongs to the group: every language of it but the centre does."""
         return all(language in self.languages for language in direction if language != centre)
+
+    def check(self, directions: Iterable[Direction]) -> None:
+        """See that each of its languages is in the table: the average would be of fewer than it says.
+
+        Raises:
+            UsageError: One is in none of the directions.
+        """
+        known = {language for direction in directions for language in direction}
+        missing = sorted(self.languages - known)
+        if missing:
+            raise UsageError(
+                f"group {self.name}: no direction of the table has {', '.join(missing)}",
+                f"it has {', '.join(sorted(known))}",
+            )
 
 
 def parse_group(text: str) -> Group:
