@@ -1,7 +1,8 @@
-"""A real browser for tests of pages, where there is one."""
+"""For all tests: a real browser where there is one, and less work for the garbage collector."""
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import subprocess
@@ -9,6 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: no collection has to look at it again, nor in forked processes."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

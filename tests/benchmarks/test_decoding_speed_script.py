@@ -136,7 +136,7 @@ def test_the_script_writes_a_table_of_every_setting(monkeypatch, tmp_path: Path)
     layers = ("model.encoder.layers=1", "model.decoder.layers=1")
     options = ("--vocabulary-size", "40", "--length", "4", "--sentences", "3", "--rounds", "1")
     where = ("--threads", "1", "--peers", str(tmp_path / "none"), "--results", str(tmp_path / "results"))
-    batches = ("--beam", "2", "1", "--batch", "1", "3")
+    batches = ("--beam", "2", "1", "--batch", "1", "3", "--formats", "fp32")
     monkeypatch.setattr(
         sys, "argv", ["decoding_speed.py", *options, *where, *batches, "--set", *small, *layers]
     )
@@ -148,6 +148,33 @@ def test_the_script_writes_a_table_of_every_setting(monkeypatch, tmp_path: Path)
     assert all(each["seconds"] > 0 for each in own)
     (table,) = (tmp_path / "results").glob("*.md")
     assert table.read_text().count("| deepwire fp32 |") == 4
+
+
+def test_every_format_that_pays_here_is_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    """What the script starts in a process of its own for each format, in this one."""
+    first, *others = decoding_speed.formats()
+    assert first == "fp32"
+    small = ("d_model=16", "heads=2", "feed_forward=16", "encoder.layers=1", "decoder.layers=1")
+    origin = {
+        "recipe": "papers/neutron-base",
+        "set": [f"model.{each}" for each in small],
+        "vocabulary": 40,
+    }
+    job: decoding_speed.Job = {
+        "origin": origin,
+        "model": "",
+        "source": [[5, 6, 2], [7, 2]],
+        "settings": [{"beam": 2, "batch": 1}, {"beam": 1, "batch": 2}],
+        "threads": 1,
+        "length_penalty": 0.0,
+        "shortest": 4,
+        "longest": 4,
+    }
+    for name in others:
+        decoding_speed.work(job, name)
+        results = json.loads(capsys.readouterr().out)["results"]
+        assert [(each["beam"], each["batch"]) for each in results] == [(2, 1), (1, 2)]
+        assert all(len(ids) == 4 for each in results for ids in each["translations"])
 
 
 def test_batches_change_no_translation() -> None:

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +15,9 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
+from forked import Piped
 
 TEXT = "ein hund läuft\n\nzwei katzen schlafen auf dem sofa\n   \nein hund\n</s> <pad> haus\nhund\n"
 SOURCE = ["ein hund läuft", "zwei katzen schlafen auf dem sofa"]
@@ -204,37 +207,27 @@ def test_different_counts_of_prefixes_leave_no_file(model, tmp_path, capsys):
 
 
 def start(model, *options):
-    return subprocess.Popen(
-        [sys.executable, "-m", "deepwire", "translate", model, "--quiet", "--threads", "1", *options],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    return Piped("translate", model, "--quiet", "--threads", "1", *options)
 
 
 def test_a_stream_is_answered_line_by_line(model, translate):
     expected = translate(text="ein hund\n\nzwei katzen\n")
-    with start(model, "--stream") as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        for line, answer in zip(["ein hund", "", "zwei katzen"], expected, strict=True):
-            process.stdin.write(f"{line}\n".encode())
-            process.stdin.flush()
-            assert process.stdout.readline().decode() == f"{answer}\n"
-        process.stdin.close()
-        assert process.wait(30) == 0
+    process = start(model, "--stream")
+    for line, answer in zip(["ein hund", "", "zwei katzen"], expected, strict=True):
+        process.stdin.write(f"{line}\n".encode())
+        process.stdin.flush()
+        assert process.stdout.readline().decode() == f"{answer}\n"
+    process.stdin.close()
+    assert process.wait(30) == 0
 
 
 def test_a_reader_that_goes_away_is_no_error(model):
-    with start(model, "--stream", "--beam", "1") as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        process.stdin.write(b"ein hund\n")
-        process.stdin.flush()
-        process.stdout.readline()
-        process.stdout.close()
-        process.stdin.write(b"ein hund\n" * 100)
-        process.stdin.close()
-        assert process.wait(30) in (0, 141)
-        assert process.stderr.read() == b""
+    process = start(model, "--stream", "--beam", "1")
+    process.stdin.write(b"ein hund\n")
+    process.stdin.flush()
+    process.stdout.readline()
+    process.stdout.close()
+    process.stdin.write(b"ein hund\n" * 100)
+    process.stdin.close()
+    assert process.wait(30) in (0, 141)
+    assert process.stderr.read() == b""

@@ -123,13 +123,16 @@ def check_causality(model: TranslationModel) -> None:
     """A later target token never changes an earlier output."""
     source, target_input, _ = batch()
     languages = None if not model.languages else torch.tensor([1])
-    before = model.log_probs(source[:1], target_input[:1], languages=languages)
-    for changed in range(1, target_input.size(1)):
-        other = target_input[:1].clone()
-        other[0, changed] = 21
-        after = model.log_probs(source[:1], other, languages=languages)
-        assert torch.allclose(before[0, :changed], after[0, :changed], atol=TOLERANCE), f"token {changed}"
-        assert not torch.allclose(before[0, changed], after[0, changed], atol=1e-6), "a token had no effect"
+    positions = range(1, target_input.size(1))
+    rows = target_input[:1].repeat(1 + len(positions), 1)
+    for changed in positions:
+        rows[changed, changed] = 21
+    if languages is not None:
+        languages = languages.expand(len(rows))
+    before, *after = model.log_probs(source[:1].expand(len(rows), -1), rows, languages=languages)
+    for changed, found in zip(positions, after, strict=True):
+        assert torch.allclose(before[:changed], found[:changed], atol=TOLERANCE), f"token {changed}"
+        assert not torch.allclose(before[changed], found[changed], atol=1e-6), "a token had no effect"
 
 
 def check_steps(model: TranslationModel) -> None:

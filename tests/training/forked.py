@@ -6,8 +6,10 @@ The imports that a command needs for itself are not seen this way: some tests ca
 from __future__ import annotations
 
 import os
+import signal
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 from tempfile import TemporaryFile
@@ -40,13 +42,17 @@ def fork(work: Callable[[], int]) -> int:
         os._exit(code if isinstance(code, int) else 98)
 
 
-def begin(*arguments: str, cwd: Path, stdin: int, stdout: int, stderr: int) -> int:
-    """Start a command on these open files; gives the process id."""
+def begin(
+    *arguments: str, cwd: Path, stdin: int, stdout: int, stderr: int, others: Sequence[int] = ()
+) -> int:
+    """Start a command on these open files; gives the process id. It does not keep the `others`."""
 
     def work() -> int:
         os.chdir(cwd)
         for number, file in enumerate((stdin, stdout, stderr)):
             os.dup2(file, number)
+        for file in (stdin, stdout, stderr, *others):
+            os.close(file)
         sys.stdin, sys.stdout, sys.stderr = (
             open(number, mode, closefd=False)  # noqa: SIM115 - they have no path, and stay open
             for number, mode in enumerate("rww")
@@ -69,3 +75,31 @@ def deepwire_command(*arguments: str, cwd: Path, stdin: str = "") -> CompletedPr
         errors.seek(0)
         said = output.read().decode(), errors.read().decode()
     return CompletedProcess(arguments, os.waitstatus_to_exitcode(status), *said)
+
+
+class Piped:
+    """A running command with a pipe at each of its three ends, like a `subprocess.Popen`."""
+
+    def __init__(self, *arguments: str) -> None:
+        (stdin, ours), (out, stdout), (error, stderr) = os.pipe(), os.pipe(), os.pipe()
+        theirs = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
+        self._child = begin(*arguments, cwd=Path.cwd(), **theirs, others=(ours, out, error))
+        for file in theirs.values():
+            os.close(file)
+        self.stdin, self.stdout, self.stderr = (
+            os.fdopen(ours, "wb"),
+            os.fdopen(out, "rb"),
+            os.fdopen(error, "rb"),
+        )
+
+    def wait(self, seconds: float) -> int:
+        """The exit code; `TimeoutError` if it still runs after the time, and it is killed."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            ended, status = os.waitpid(self._child, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.005)
+        os.kill(self._child, signal.SIGKILL)
+        os.waitpid(self._child, 0)
+        raise TimeoutError(f"still running after {seconds} s")
