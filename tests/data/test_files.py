@@ -226,8 +226,8 @@ def test_lines_do_not_depend_on_how_bytes_arrive(text: list[bytes], chunks: list
         start += size
 
     def lines(parts: list[bytes]) -> list[files.Line]:
-        decoder = files._Decoder(Path("x"), "skip", ReadNotes())
-        return [line for block in files._line_blocks(iter(parts)) for line in decoder.decode(*block)]
+        decoder = files.Decoder(Path("x"), "skip", ReadNotes())
+        return [line for block in files._line_blocks(iter(parts)) for line in decoder.decode(block)]
 
     whole = lines([data]) if data else []
     assert lines(pieces) == whole

@@ -1,17 +1,20 @@
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepwire.data.config import FilterConfig
-from deepwire.data.corpus import Pair
-from deepwire.data.duplicates import DigestSet
-from deepwire.data.filters import REASONS, PairFilter
+from deepwire.data.duplicates import Digests, DigestSet, digests_of
+from deepwire.data.filters import NAMES, REASONS, PairFilter
+from deepwire.data.reading import Lines
 
 
 def reason(source: str, target: str, **filters: object) -> str | None:
-    return PairFilter(FilterConfig.model_validate(filters)).reason(Pair(1, source, target, 0))
+    found = PairFilter(FilterConfig.model_validate(filters)).reasons(Lines(1, [source], [target], {}))
+    return NAMES[found[0]] or None
 
 
 @pytest.mark.parametrize(
@@ -70,41 +73,36 @@ def test_an_ideograph_counts_as_three_letters() -> None:
 
 @pytest.mark.parametrize("fault", ["nul", "bad_utf8", "too_long"])
 def test_a_fault_of_reading_is_the_reason(fault: str) -> None:
-    assert PairFilter(FilterConfig()).reason(Pair(1, "a", "b", 0, fault)) == fault
-    assert fault in REASONS
+    lines = Lines(1, ["a", "", "c"], ["b", "", "d"], {1: fault})
+    assert [NAMES[found] for found in PairFilter(FilterConfig()).reasons(lines)] == ["", fault, ""]
 
 
-def test_duplicates_are_equal_pairs_not_equal_sides() -> None:
-    pair_filter = PairFilter(FilterConfig())
-    pairs = [("a", "b"), ("a", "c"), ("b", "a"), ("a", "b"), ("", "b"), ("", "b")]
-    reasons = [pair_filter.reason(Pair(1, *pair, 0)) for pair in pairs]
-    assert reasons == [None, None, None, "duplicate", "one_side_empty", "one_side_empty"]
-    assert pair_filter.seen(Pair(9, "a", "c", 1))
-    assert not pair_filter.seen(Pair(9, "c", "a", 1))
+SIZES = st.lists(st.integers(1, 200), min_size=1, max_size=20)
 
 
-def test_duplicates_may_be_kept() -> None:
-    pair_filter = PairFilter(FilterConfig(drop_duplicates=False))
-    assert [pair_filter.reason(Pair(1, "a", "b", 0)) for _ in range(2)] == [None, None]
+def digests(numbers: Iterable[int], mark: str = "") -> Digests:
+    return digests_of(f"{mark}{number}".encode() for number in numbers)
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.lists(st.integers(0, 3000), max_size=3000), st.integers(1, 12))
-def test_the_digest_set_is_a_set(numbers: list[int], bits: int) -> None:
-    digests, expected = DigestSet(bits), set[str]()
-    for text in map(str, numbers):
-        assert digests.add(text) == (text not in expected)
-        expected.add(text)
-    assert len(digests) == len(expected)
-    assert all(text in digests for text in expected)
-    assert not any(f"-{text}" in digests for text in expected)
+@given(st.lists(st.integers(0, 3000), max_size=3000), SIZES, st.integers(1, 12))
+def test_the_digest_set_is_a_set(numbers: list[int], blocks: list[int], bits: int) -> None:
+    known, expected, start = DigestSet(bits), set[int](), 0
+    for turn in range(len(numbers)):
+        block = numbers[start : (start := start + blocks[turn % len(blocks)])]
+        first = [number not in expected and number not in block[:place] for place, number in enumerate(block)]
+        assert known.add(digests(block)).tolist() == first
+        expected.update(block)
+    assert len(known) == len(expected)
+    assert known.contains(digests(expected)).all()
+    assert not known.contains(digests(expected, "-")).any()
 
 
 def test_the_digest_set_stays_small() -> None:
-    digests = DigestSet()
-    for number in range(200_000):
-        digests.add(str(number))
-    assert digests.nbytes / len(digests) <= 28
+    known = DigestSet()
+    for start in range(0, 200_000, 1000):
+        known.add(digests(range(start, start + 1000)))
+    assert known.nbytes / len(known) <= 28
 
 
 @settings(max_examples=300, deadline=None)

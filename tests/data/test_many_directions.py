@@ -24,9 +24,9 @@ from deepwire.data.batching import (
 )
 from deepwire.data.checking import check
 from deepwire.data.config import DataConfig
-from deepwire.data.corpus import Pair
 from deepwire.data.languages import TagPlace
 from deepwire.data.mixture import tempered
+from deepwire.data.pairs import PairBlock, Texts
 from deepwire.data.prepared import Prepared, prepare
 from deepwire.data.staging import Staging
 from deepwire.data.vocabulary import BOS, EOS, PAD
@@ -238,8 +238,11 @@ def staged(folder: Path, counts: list[int]) -> Staging:
     staging = Staging(folder / "staged")
     with staging:
         for corpus, count in enumerate(counts):
-            for line in range(count):
-                staging.add(Pair(line, f"0 {corpus} {line}", f"{corpus + 1} {line}", corpus))
+            source, target = (
+                Texts.of([f"{language} {corpus} {line}".encode() for line in range(count)])
+                for language in (0, corpus + 1)
+            )
+            staging.add(PairBlock(corpus, np.arange(count), source, target))
     return staging
 
 

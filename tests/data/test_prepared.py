@@ -4,6 +4,7 @@ import errno
 import gzip
 import hashlib
 import json
+import lzma
 import multiprocessing
 import os
 import threading
@@ -13,9 +14,10 @@ from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
+import zstandard
 
+from deepwire.data import parallel, segmentation, sifting
 from deepwire.data import prepared as prepared_module
-from deepwire.data import segmentation
 from deepwire.data.config import DataConfig
 from deepwire.data.prepared import Prepared, prepare
 from deepwire.data.store import StoreWriter
@@ -227,14 +229,55 @@ def files_of(made: Prepared) -> dict[str, bytes]:
     }
 
 
+def write_in_every_form(folder: Path) -> list[dict[str, object]]:
+    """Corpora in two compressed files, TSV and JSONL, with something to drop for every reason."""
+    source = ["\ufeffein Satz", *GERMAN[:60], "", GERMAN[3], "viel " * 350, "mit\r", "a\0b", "so " * 60]
+    target = ["a sentence", *ENGLISH[:60], "x", ENGLISH[3], "a lot", "with\r", "ab", "so " * 60]
+    sides = [("".join(f"{line}\n" for line in side)).encode() for side in (source, target)]
+    (folder / "two.de.gz").write_bytes(gzip.compress(sides[0] + b"kein \xff Text\n"))
+    (folder / "two.en.xz").write_bytes(lzma.compress(sides[1] + b"no text\n"))
+    rows = ["wort\tword", *(f"{a}\t{b}" for a, b in zip(GERMAN[40:200], ENGLISH[40:200], strict=True)), "\t"]
+    write(folder / "table.tsv", rows)
+    records = [{"en": b, "de": a} for a, b in zip(GERMAN[150:], ENGLISH[150:], strict=True)]
+    text = "".join(f"{json.dumps(record)}\n" for record in [*records, {"de": "a\nb", "en": "A B"}])
+    (folder / "records.jsonl").write_bytes(zstandard.compress(text.encode()))
+    return [
+        {"prefix": str(folder / "two")},
+        {"tsv": str(folder / "table.tsv"), "source_column": "wort", "target_column": "word"},
+        {"jsonl": str(folder / "records.jsonl")},
+    ]
+
+
 def test_one_process_and_several_make_the_same_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deepwire.data.staging.CHUNK_PAIRS", 64)
-    settings = {"vocabulary": {"size": 500}, "filters": {"max_length": 25}}
+    monkeypatch.setattr("deepwire.data.files.CHUNK", 4000)
+    monkeypatch.setattr("deepwire.data.blocks.CHUNK", 4000)
+    train, filters = write_in_every_form(folder), {"max_length": 50, "drop_copies": True}
+    settings = {"train": train, "filters": filters, "vocabulary": {"size": 500}, "on_bad_utf8": "skip"}
     alone = files_of(prepare_now(folder, **settings))
     monkeypatch.setattr(segmentation, "PAIRS_FOR_PROCESSES", 1)
-    monkeypatch.setattr(segmentation, "_processors", lambda: 2)
-    together = files_of(prepare_now(folder, **settings, prepared=str(folder / "elsewhere")))
-    assert together == alone
+    monkeypatch.setattr(sifting, "BLOCKS_ALONE", 1)
+    monkeypatch.setattr(parallel, "processes", lambda: 2)
+    together = prepare_now(folder, **settings, prepared=str(folder / "elsewhere"))
+    assert files_of(together) == alone
+    dropped = {reason: found["count"] for reason, found in together.report["train"]["dropped"].items()}
+    assert dropped.pop("too_long") > 10
+    assert dropped == {
+        "duplicate": 1 + 20 + 50,
+        "one_side_empty": 1,
+        "both_empty": 1,
+        "ratio": 1,
+        "nul": 1,
+        "copy": 1,
+        "bad_utf8": 1,
+    }
+    report = json.loads((together.folder / "report.json").read_bytes())
+    assert report["train"]["repaired"] == {
+        "carriage_returns": 2,
+        "byte_order_marks": 1,
+        "replaced_lines": 0,
+        "joined_lines": 1,
+    }
 
 
 def test_memory_does_not_grow_with_the_text(folder: Path) -> None:

@@ -4,11 +4,13 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from deepwire.data.checking import check
 from deepwire.data.config import DataConfig
 from deepwire.data.corpus import Pair
+from deepwire.data.filters import NUMBERS
 from deepwire.data.report import CheckReport, Reservoir
 from deepwire.data.report_text import printable, report_lines
 from deepwire.data.scripts import script_shares
@@ -41,8 +43,9 @@ def report_of(
     pairs: list[tuple[str, str]], labels: tuple[str, str] = ("de", "en"), **settings: int
 ) -> CheckReport:
     report = CheckReport(["corpus"], labels, **settings)
-    for number, (source, target) in enumerate(pairs, 1):
-        report.add(Pair(number, source, target, 0), None)
+    kept = [Pair(number, source, target, 0) for number, (source, target) in enumerate(pairs, 1)]
+    lengths = np.array([[len(pair[side]) for pair in pairs] for side in (0, 1)], np.int32)
+    report.keep(0, lengths, kept)
     return report
 
 
@@ -96,8 +99,9 @@ def test_every_pair_has_the_same_chance() -> None:
     counts = [0] * 100
     for seed in range(2000):
         reservoir = Reservoir(5, seed)
-        for number in range(100):
-            reservoir.add(Pair(number, "", "", 0))
+        for start in range(0, 100, 7):
+            numbers = range(start, min(start + 7, 100))
+            reservoir.extend([Pair(number, "", "", 0) for number in numbers])
         for pair in reservoir.pairs:
             counts[pair.line] += 1
     # Binomial(2000, 1/20): mean 100, standard deviation 9.7.
@@ -164,7 +168,7 @@ def test_validation_text_is_only_refused_what_is_unusable_and_leaks_are_counted(
 
 def test_the_text_form_shows_lines_and_no_control_characters() -> None:
     report = report_of([("a\x1b[2Jb", "c")])
-    report.add(Pair(2, "", "x", 0), "one_side_empty")
+    report.drop(0, np.array([2]), np.array([NUMBERS["one_side_empty"]], np.uint8))
     text = "\n".join(line.text for line in report_lines("train", report))
     assert "train: 1 of 2 pairs kept (50.00%)" in text
     assert "dropped 1 one_side_empty (one side is empty or only spaces, the other is not): line 2" in text

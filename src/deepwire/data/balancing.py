@@ -43,15 +43,15 @@ def balanced_lines(
     orders = [Permutation(count, mix(_SEED, language)) for language, count in enumerate(lines)]
     done = [0] * len(lines)
     for chunk in chunks:
-        _, *sides = read_chunk(staged, chunk)
-        for language, texts in zip(languages[chunk.corpus], sides, strict=True):
-            places = np.arange(done[language], done[language] + len(texts))
-            done[language] += len(texts)
+        pairs = read_chunk(staged, chunk)
+        for language, texts in zip(languages[chunk.corpus], (pairs.source, pairs.target), strict=True):
+            places = np.arange(done[language], done[language] + chunk.pairs)
+            done[language] += chunk.pairs
             times, rest = divmod(wanted[language], lines[language])
             copies = times + (orders[language][places] < rest)
-            for text, count in zip(texts, copies.tolist(), strict=True):
-                for _ in range(count):
-                    yield text
+            lines_here = texts.lines()
+            for place in np.repeat(np.arange(chunk.pairs), copies).tolist():
+                yield lines_here[place].decode()
 
 
 def _line_counts(chunks: Sequence[Chunk], languages: Sequence[tuple[int, int]]) -> list[int]:

@@ -11,11 +11,13 @@ import numpy as np
 
 from deepwire.data.balancing import balanced_lines
 from deepwire.data.config import DataConfig
-from deepwire.data.corpus import Pair, read_pairs
 from deepwire.data.directed import directed
+from deepwire.data.filters import NUMBERS
+from deepwire.data.pairs import PairBlock
 from deepwire.data.segmentation import segment
 from deepwire.data.selection import Selection
-from deepwire.data.staging import Staging, read_chunk
+from deepwire.data.sifting import Sifted
+from deepwire.data.staging import Staging
 from deepwire.data.store import StoreWriter
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
@@ -52,8 +54,7 @@ class Builder:
         """
         staging = Staging(self._folder / "train.staged")
         with staging:
-            pairs = self._stage(self._training, staging)
-            vocabularies = self._learn(pairs, staging)
+            vocabularies = self._learn(staging)
         vocabularies.save(self._folder / VOCABULARY)
         counts = self._segment(staging, self._training, vocabularies, self._data.filters.max_length)
         self._training.require_some()
@@ -61,9 +62,8 @@ class Builder:
         if self._data.valid is not None:
             staging = Staging(self._folder / "valid.staged")
             with staging:
-                for pair in self._stage(self._valid, staging):
-                    if self._training.seen(pair, self._valid):
-                        self._valid.add_seen(pair)
+                for block in self._stage(self._valid, staging):
+                    self._valid.count_seen(block, self._training)
             self._segment(staging, self._valid, vocabularies, None)
             self._valid.require_some()
             reports.append(self._valid.reports())
@@ -74,26 +74,21 @@ class Builder:
         ]
         return corpora, {name: report.to_dict() for found in reports for name, report in found.items()}
 
-    def _stage(self, selection: Selection, staging: Staging) -> Iterator[Pair]:
-        """Read and filter; pass on and stage what is kept, count what is dropped."""
+    def _stage(self, selection: Selection, staging: Staging) -> Iterator[Sifted]:
+        """Read and filter; pass on and stage what is kept."""
         read = 0
-        for index, corpus in enumerate(selection.corpora):
-            for pair in read_pairs(corpus, self._data, index=index, notes=selection.notes(index)):
-                read += 1
-                if read % _PROGRESS_PAIRS == 0:
-                    self._tell("reading pairs", read, None)
-                reason = selection.reason(pair)
-                if reason is None:
-                    staging.add(pair)
-                    yield pair
-                else:
-                    selection.add(pair, reason)
+        for block in selection.read():
+            staging.add(block.pairs)
+            yield block
+            before, read = read, read + len(block.reasons)
+            if before // _PROGRESS_PAIRS < read // _PROGRESS_PAIRS:
+                self._tell("reading pairs", read, None)
 
-    def _learn(self, pairs: Iterator[Pair], staging: Staging) -> Vocabularies:
+    def _learn(self, staging: Staging) -> Vocabularies:
         config, languages = self._data.vocabulary, self._data.languages
         if languages is None or not isinstance(config, BpeConfig | UnigramConfig):
-            return Vocabularies.learn(config, self._announced(pairs))
-        for _ in self._announced(pairs):
+            return Vocabularies.learn_from_blocks(config, self._staged(staging))
+        for _ in self._staged(staging):
             pass
         staging.flush()
         sides = [languages.indices[direction] for direction in self._training.directions]
@@ -106,10 +101,12 @@ class Builder:
         )
         return Vocabularies.learn_joint(config, lines)
 
-    def _announced(self, pairs: Iterator[Pair]) -> Iterator[Pair]:
+    def _staged(self, staging: Staging) -> Iterator[PairBlock]:
+        """Stage the training pairs, and say when all are there."""
         count = 0
-        for count, pair in enumerate(pairs, 1):  # noqa: B007 - the count is wanted after the loop
-            yield pair
+        for block in self._stage(self._training, staging):
+            count += len(block.pairs)
+            yield block.pairs
         self._tell("learning the vocabulary", count, None)
 
     def _segment(
@@ -123,16 +120,14 @@ class Builder:
         writer = StoreWriter(self._folder / selection.role, *sizes, directions=many)
         with writer as store, self._lines(selection.role) as lines:
             for result in segment(staging.path, staging.chunks, self._folder / VOCABULARY, max_length):
-                corpus = result.chunk.corpus
-                store.add(result.source, result.target, selection.directions[corpus])
-                numbers, sources, targets = read_chunk(staging.path, result.chunk)
-                for line, source, target, kept in zip(
-                    numbers, sources, targets, result.kept.tolist(), strict=True
-                ):
-                    selection.add(Pair(line, source, target, corpus), None if kept else "too_long")
-                lines.write(np.array(numbers, "<i8")[result.kept].tobytes())
-                counts[corpus] += int(result.kept.sum())
-                done += result.chunk.pairs
+                pairs = result.pairs
+                store.add(*result.blocks(), selection.directions[pairs.corpus])
+                selection.keep(pairs, result.lengths)
+                too_long = np.full(len(result.too_long), NUMBERS["too_long"], np.uint8)
+                selection.drop(pairs.corpus, result.too_long, too_long)
+                lines.write(pairs.numbers.astype("<i8", copy=False).tobytes())
+                counts[pairs.corpus] += len(pairs)
+                done += len(pairs) + len(too_long)
                 self._tell("segmenting", done, total)
             store.finish()
         staging.path.unlink()

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from deepwire.data.config import DataConfig, Role
-from deepwire.data.corpus import Pair, read_pairs
 from deepwire.data.directed import directed
+from deepwire.data.filters import NAMES
 from deepwire.data.mixture import DirectionShare, shares
+from deepwire.data.pairs import Pair
 from deepwire.data.report import CheckReport
 from deepwire.data.selection import Selection
 
 OnReject = Callable[[str, str, Pair, str], None]
+
+_PROGRESS_PAIRS = 100_000
 
 
 class Checked(NamedTuple):
@@ -42,7 +45,7 @@ def check(
         seed: Chooses the sample pairs.
         samples: How many random pairs a report shows.
         on_reject: Called with role, corpus name, pair and reason for every dropped pair.
-        on_progress: Called with role and pairs read so far, every 100,000 pairs.
+        on_progress: Called with role and pairs read so far, about every 100,000 pairs.
 
     Raises:
         DataError: a text cannot be read, or no pair of it can be used.
@@ -53,14 +56,13 @@ def check(
     }
     reports: dict[str, CheckReport] = {}
     for role, selection in selections.items():
-        _read(data, role, selection, selections["train"], on_reject, on_progress)
+        _read(role, selection, selections["train"], on_reject, on_progress)
         selection.require_some()
         reports |= selection.reports()
     return Checked(reports, _mix(data, selections["train"]))
 
 
 def _read(
-    data: DataConfig,
     role: Role,
     selection: Selection,
     training: Selection,
@@ -68,17 +70,17 @@ def _read(
     on_progress: Callable[[str, int], None] | None,
 ) -> None:
     read = 0
-    for index, corpus in enumerate(selection.corpora):
-        for pair in read_pairs(corpus, data, index=index, notes=selection.notes(index)):
-            reason = selection.reason(pair)
-            selection.add(pair, reason)
-            if reason is not None and on_reject is not None:
-                on_reject(role, corpus.label, pair, reason)
-            if role != "train" and reason is None and training.seen(pair, selection):
-                selection.add_seen(pair)
-            read += 1
-            if on_progress is not None and pair.line % 100_000 == 0:
-                on_progress(role, read)
+    for block in selection.read(show_dropped=on_reject is not None):
+        selection.keep(block.pairs, block.lengths)
+        if on_reject is not None:
+            label = selection.corpora[block.pairs.corpus].label
+            for pair, reason in zip(block.dropped, block.reasons[block.reasons != 0], strict=True):
+                on_reject(role, label, pair, NAMES[reason])
+        if role != "train":
+            selection.count_seen(block, training)
+        before, read = read, read + len(block.reasons)
+        if on_progress is not None and before // _PROGRESS_PAIRS < read // _PROGRESS_PAIRS:
+            on_progress(role, read)
 
 
 def _mix(data: DataConfig, training: Selection) -> list[DirectionShare]:

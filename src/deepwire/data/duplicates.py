@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
+
+Digests = NDArray[np.uint64]
 
 _MAX_LOAD = 0.6
 _SLACK = 1024
@@ -20,9 +23,7 @@ class DigestSet:
 
     def __init__(self, bits: int = 16) -> None:
         self._bits, self._count = bits, 0
-        self._table = np.zeros((1 << bits) + _SLACK, dtype=np.uint64)
-        self._view = self._table.data
-        self._rebuild(bits)
+        self._table: Digests = np.zeros((1 << bits) + _SLACK, dtype=np.uint64)
 
     def __len__(self) -> int:
         return self._count
@@ -32,31 +33,47 @@ class DigestSet:
         """Bytes of memory in use."""
         return self._table.nbytes
 
-    def __contains__(self, text: str) -> bool:
-        digest = _digest(text)
-        return self._view[self._slot(digest)] == digest
+    def contains(self, digests: Digests) -> NDArray[np.bool_]:
+        """`[digests]`: whether each was added before."""
+        known: NDArray[np.bool_] = self._table[self._places(digests)] == digests
+        return known
 
-    def add(self, text: str) -> bool:
-        """Remember `text`; False when it was there already."""
-        digest = _digest(text)
-        view = self._view
-        slot = digest >> self._shift
-        while stored := view[slot]:
-            if stored == digest:
-                return False
-            slot += 1
-        view[slot] = digest
-        self._count += 1
-        if self._count > self._limit or slot >= self._last:
-            self._rebuild(self._bits + 1)
-        return True
+    def add(self, digests: Digests) -> NDArray[np.bool_]:
+        """Remember digests; returns which of them are new, of equal ones the first only."""
+        distinct, firsts = np.unique(digests, return_index=True)
+        absent = ~self.contains(distinct)
+        new = np.zeros(len(digests), np.bool_)
+        new[firsts[absent]] = True
+        self._insert(distinct[absent])
+        return new
 
-    def _slot(self, digest: int) -> int:
-        """Where `digest` is, or the free place where it would be."""
-        slot = digest >> self._shift
-        while (stored := self._view[slot]) and stored != digest:
-            slot += 1
-        return slot
+    def _places(self, digests: Digests) -> NDArray[np.int64]:
+        """Where each digest is, or the free place where it would be."""
+        table, places = self._table, (digests >> np.uint64(64 - self._bits)).astype(np.int64)
+        going = np.arange(len(digests))
+        while going.size:
+            stored = table[places[going]]
+            going = going[(stored != 0) & (stored != digests[going])]
+            places[going] += 1
+        return places
+
+    def _insert(self, digests: Digests) -> None:
+        """Digests that are not there, all different."""
+        self._count += len(digests)
+        bits = self._bits
+        while self._count > _MAX_LOAD * (1 << bits):
+            bits += 1
+        if bits > self._bits:
+            self._rebuild(bits)
+        places = self._places(digests)
+        while digests.size:
+            if int(places.max()) >= len(self._table) - 2:
+                self._rebuild(self._bits + 1)
+                places = self._places(digests)
+            free = self._table[places] == 0
+            self._table[places[free]] = digests[free]  # of several with one place the last gets it
+            left = self._table[places] != digests
+            digests, places = digests[left], places[left] + 1
 
     def _rebuild(self, bits: int) -> None:
         """Move every digest to a table of 2^bits places (linear probing, no wrap-around).
@@ -64,7 +81,7 @@ class DigestSet:
         In the order of the digests, place i is the first free one at or after slot i: a running maximum.
         """
         digests: NDArray[np.uint64] = self._table[self._table != 0]
-        del self._table, self._view  # before the larger one takes memory
+        del self._table  # before the larger one takes memory
         digests.sort()
         shift = 64 - bits
         order = np.arange(len(digests), dtype=np.int64)
@@ -75,11 +92,11 @@ class DigestSet:
         del order
         table = np.zeros((1 << bits) + _SLACK, dtype=np.uint64)
         table[places] = digests
-        self._table, self._view, self._bits, self._shift = table, table.data, bits, shift
-        self._limit, self._last = int(_MAX_LOAD * (1 << bits)), len(table) - 2
+        self._table, self._bits = table, bits
 
 
-def _digest(text: str) -> int:
-    """64 bits of BLAKE2b, never 0, which marks a free place."""
-    digest = hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "little") or 1
+def digests_of(texts: Iterable[bytes]) -> Digests:
+    """`[texts]`: 64 bits of BLAKE2b of each, never 0, which marks a free place."""
+    joined = b"".join([hashlib.blake2b(text, digest_size=8).digest() for text in texts])
+    digests: Digests = np.maximum(np.frombuffer(joined, "<u8"), np.uint64(1))
+    return digests

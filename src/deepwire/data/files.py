@@ -16,6 +16,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+import numpy as np
+
 from deepwire.data.config import STDIN, BadUtf8
 from deepwire.errors import DataError
 
@@ -47,6 +49,20 @@ class BadLine(NamedTuple):
 Line = str | BadLine
 
 
+class Raw(NamedTuple):
+    """Whole lines of a file as bytes."""
+
+    data: bytes
+    """Joined by `\\n`, none at the end; or the head of one line that is too long."""
+    too_long: bool
+    lines: int
+
+    def cut(self, lines: int) -> tuple[Raw, Raw]:
+        """The first lines, fewer than there are, and the rest."""
+        end = int(np.flatnonzero(np.frombuffer(self.data, np.uint8) == ord("\n"))[lines - 1])
+        return Raw(self.data[:end], False, lines), Raw(self.data[end + 1 :], False, self.lines - lines)
+
+
 @dataclass
 class ReadNotes:
     """What reading repaired; the counts grow while a text is read."""
@@ -57,6 +73,13 @@ class ReadNotes:
     """Lines with bytes that are not UTF-8, read with U+FFFD in their place."""
     joined_lines: int = 0
     """JSONL values with line breaks inside, read with spaces in their place."""
+
+    def add(self, other: ReadNotes) -> None:
+        """Count what another part of the text had repaired."""
+        self.carriage_returns += other.carriage_returns
+        self.byte_order_marks += other.byte_order_marks
+        self.replaced_lines += other.replaced_lines
+        self.joined_lines += other.joined_lines
 
 
 def display(path: Path) -> str:
@@ -76,7 +99,18 @@ def read_lines(
         DataError: the file is missing, damaged or not readable, or a line is not UTF-8 and `on_bad_utf8`
             is `error`.
     """
-    return chain.from_iterable(_blocks(path, on_bad_utf8, notes or ReadNotes()))
+    decoder = Decoder(path, on_bad_utf8, notes if notes is not None else ReadNotes())
+    return chain.from_iterable(map(decoder.decode, read_raw(path)))
+
+
+def read_raw(path: Path) -> Iterator[Raw]:
+    """A text file as groups of whole lines, decompressed but not looked at; see `read_lines`.
+
+    Raises:
+        DataError: the file is missing, damaged or not readable.
+    """
+    with open_bytes(path) as stream:
+        yield from _line_blocks(_chunks(stream, path))
 
 
 def find_text(prefix: Path, ending: str) -> Path:
@@ -117,13 +151,6 @@ def open_bytes(path: Path) -> Iterator[io.BufferedIOBase]:
         yield _decompressed(io.BufferedReader(_Rejoined(head, raw), CHUNK), head, path)
 
 
-def _blocks(path: Path, on_bad_utf8: BadUtf8, notes: ReadNotes) -> Iterator[list[Line]]:
-    decoder = _Decoder(path, on_bad_utf8, notes)
-    with open_bytes(path) as stream:
-        for block, too_long in _line_blocks(_chunks(stream, path)):
-            yield decoder.decode(block, too_long)
-
-
 def _chunks(stream: io.BufferedIOBase, path: Path) -> Iterator[bytes]:
     try:
         while chunk := stream.read1(CHUNK):
@@ -136,8 +163,8 @@ def _chunks(stream: io.BufferedIOBase, path: Path) -> Iterator[bytes]:
         raise DataError(f"{display(path)}: cannot read: {fault.strerror or fault}") from None
 
 
-def _line_blocks(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """Groups of whole lines, joined by `\\n`; or, with True, the head of one line above `MAX_LINE_BYTES`."""
+def _line_blocks(chunks: Iterator[bytes]) -> Iterator[Raw]:
+    """Groups of whole lines; a line above `MAX_LINE_BYTES` comes alone, and its head only."""
     pending, too_long = bytearray(), False
     for chunk in chunks:
         first, last = chunk.find(b"\n"), chunk.rfind(b"\n")
@@ -149,28 +176,42 @@ def _line_blocks(chunks: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
             continue
         start = 0
         if too_long or len(pending) + first > MAX_LINE_BYTES:
-            yield bytes(pending[:HEAD_BYTES]), True
+            yield Raw(bytes(pending[:HEAD_BYTES]), True, 1)
             pending.clear()
             too_long, start = False, first + 1
         if start <= last:
-            yield bytes(pending) + chunk[start:last], False
+            block = bytes(pending) + chunk[start:last]
+            yield Raw(block, False, block.count(b"\n") + 1)
         pending = bytearray(chunk[last + 1 :])
     if pending or too_long:
-        yield bytes(pending), too_long
+        yield Raw(bytes(pending), too_long, 1)
 
 
-class _Decoder:
-    """Bytes of whole lines to text: a block at a time, line by line only in a block that has a fault."""
+class Decoder:
+    """Bytes of whole lines to text: a block at a time, line by line only in a block that has a fault.
 
-    def __init__(self, path: Path, on_bad_utf8: BadUtf8, notes: ReadNotes) -> None:
+    Args:
+        path: The file, for messages.
+        on_bad_utf8: What to do with a line that is not UTF-8.
+        notes: Counts what was repaired.
+        before: Lines of the file that come before those that are decoded here.
+    """
+
+    def __init__(self, path: Path, on_bad_utf8: BadUtf8, notes: ReadNotes, before: int = 0) -> None:
         self._path, self._on_bad_utf8, self._notes = path, on_bad_utf8, notes
-        self._lines = 0
+        self._lines = before
 
-    def decode(self, block: bytes, too_long: bool) -> list[Line]:
+    def decode(self, raw: Raw) -> list[Line]:
+        """The next lines, without line ends.
+
+        Raises:
+            DataError: one is not UTF-8 and `on_bad_utf8` is `error`.
+        """
+        block = raw.data
         if self._lines == 0 and block.startswith(_BOM):
             block = block[len(_BOM) :]
             self._notes.byte_order_marks += 1
-        if too_long:
+        if raw.too_long:
             self._lines += 1
             return [BadLine("too_long", block.decode(errors="ignore"))]
         lines: list[Line]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+from numpy.typing import NDArray
+
 from deepwire.data.config import FilterConfig
-from deepwire.data.corpus import Pair
-from deepwire.data.duplicates import DigestSet
+from deepwire.data.reading import Lines
 
 REASONS = {
     "one_side_empty": "one side is empty or only spaces, the other is not",
@@ -29,46 +31,45 @@ _WIDE = re.compile("[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020
 """Ideographs, kana, hangul: letters that stand for about three of an alphabet."""
 
 
-class PairFilter:
-    """Decides pair by pair, in order; remembers the kept pairs where duplicates are dropped.
+NAMES = ("", *REASONS)
+"""The reasons by their numbers; 0 keeps a pair."""
+NUMBERS = {name: number for number, name in enumerate(NAMES)}
 
-    Lengths are counted in characters, so that scripts without spaces are treated like others. Duplicates cost
-    13 to 27 bytes for each kept pair (`duplicates.DigestSet`).
+Reasons = NDArray[np.uint8]
+
+
+class PairFilter:
+    """Decides about each pair by itself: everything but duplicates.
+
+    Lengths are counted in characters, so that scripts without spaces are treated like others.
     """
 
     def __init__(self, filters: FilterConfig) -> None:
         self._shortest, self._longest = filters.min_characters, filters.max_characters
         self._ratio = filters.max_ratio
         self._drop_copies = filters.drop_copies
-        self._seen = DigestSet() if filters.drop_duplicates else None
 
-    def reason(self, pair: Pair) -> str | None:
-        """Why `pair` is dropped, a key of `REASONS`; None keeps it."""
-        if pair.fault:
-            return pair.fault
-        source, target = pair.source, pair.target
-        no_source, no_target = not source or source.isspace(), not target or target.isspace()
-        if no_source or no_target:
-            return "both_empty" if no_source and no_target else "one_side_empty"
-        shorter, longer = len(source), len(target)
-        if shorter > longer:
-            shorter, longer = longer, shorter
-        if longer > self._longest:
-            return "too_long"
-        if shorter < self._shortest:
-            return "too_short"
+    def reasons(self, lines: Lines) -> Reasons:
+        """`[pairs]`: why each is dropped, a place in `NAMES`; 0 keeps it."""
+        sides, lengths, count = (lines.sources, lines.targets), lines.lengths, len(lines.sources)
+        blank = [np.fromiter(map(str.isspace, side), np.bool_, count) for side in sides] | (lengths == 0)
+        shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
+        found = np.select(
+            [blank.all(axis=0), blank.any(axis=0), longer > self._longest, shorter < self._shortest],
+            [NUMBERS[name] for name in ("both_empty", "one_side_empty", "too_long", "too_short")],
+            0,
+        ).astype(np.uint8)
         # Counting wide letters can change the ratio by 3 at most, and most pairs are far from the limit.
-        if longer * _WIDE_LETTERS > shorter * self._ratio and self._absurd_ratio(source, target):
-            return "ratio"
-        if self._drop_copies and source == target:
-            return "copy"
-        if self._seen is not None and not self._seen.add(f"{source}\n{target}"):
-            return "duplicate"
-        return None
-
-    def seen(self, pair: Pair) -> bool:
-        """Whether an equal pair was kept before; always False unless duplicates are dropped."""
-        return self._seen is not None and f"{pair.source}\n{pair.target}" in self._seen
+        suspects = (found == 0) & (longer * _WIDE_LETTERS > shorter * self._ratio)
+        for place in np.flatnonzero(suspects).tolist():
+            if self._absurd_ratio(sides[0][place], sides[1][place]):
+                found[place] = NUMBERS["ratio"]
+        if self._drop_copies:
+            same = np.fromiter(map(str.__eq__, *sides), np.bool_, count)
+            found[same & (found == 0)] = NUMBERS["copy"]
+        for place, fault in lines.faults.items():
+            found[place] = NUMBERS[fault]
+        return found
 
     def _absurd_ratio(self, source: str, target: str) -> bool:
         shorter, longer = sorted((_letters(source), _letters(target)))

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.corpus import Pair
 from deepwire.data.files import ReadNotes
-from deepwire.data.filters import REASONS
+from deepwire.data.filters import NAMES, REASONS
+from deepwire.data.pairs import Pair
 from deepwire.data.scripts import script_shares, side_warnings
 
 EXAMPLES = 5
@@ -36,15 +36,16 @@ class Reservoir:
         self.pairs: list[Pair] = []
         self._weight, self._next, self._count = 1.0, 0, 0
 
-    def add(self, pair: Pair) -> None:
-        """Show the next pair of the stream."""
-        if self._count == self._next:
+    def extend(self, pairs: Sequence[Pair]) -> None:
+        """Show the next pairs of the stream; only those that are taken are looked at."""
+        while self._next < self._count + len(pairs):
+            pair = pairs[self._next - self._count]
             if len(self.pairs) < self._size:
                 self.pairs.append(pair)
             else:
                 self.pairs[self._random.randrange(self._size)] = pair
             self._next += 1 if len(self.pairs) < self._size else self._skip()
-        self._count += 1
+        self._count += len(pairs)
 
     def _skip(self) -> int:
         self._weight *= math.exp(math.log(1.0 - self._random.random()) / self._size)
@@ -90,26 +91,31 @@ class CheckReport:
         self.also_in_training = 0
         self._samples = samples
         self._reservoir = Reservoir(max(samples, _RESERVOIR), seed)
-        self._lengths = ([0] * (_LONGEST_BIN + 1), [0] * (_LONGEST_BIN + 1))
+        self._lengths = np.zeros((2, _LONGEST_BIN + 1), np.int64)
         self._characters = [0, 0]
 
-    def add(self, pair: Pair, reason: str | None) -> None:
-        """Count a pair that was kept (`reason` is None) or dropped."""
-        corpus = self.corpora[pair.corpus]
-        corpus.pairs += 1
-        if reason is not None:
-            dropped = self.dropped.setdefault(reason, _Dropped())
-            dropped.count += 1
-            if len(dropped.examples) < EXAMPLES:
-                dropped.examples.append((pair.corpus, pair.line))
-            return
-        corpus.kept += 1
-        source, target = len(pair.source), len(pair.target)
-        self._characters[0] += source
-        self._characters[1] += target
-        self._lengths[0][min(source, _LONGEST_BIN)] += 1
-        self._lengths[1][min(target, _LONGEST_BIN)] += 1
-        self._reservoir.add(pair)
+    def drop(self, corpus: int, numbers: NDArray[np.int64], reasons: NDArray[np.uint8]) -> None:
+        """Count dropped lines: their numbers, and why, as places in `filters.NAMES`."""
+        self.corpora[corpus].pairs += len(numbers)
+        found, firsts, counts = np.unique(reasons, return_index=True, return_counts=True)
+        for place in np.argsort(firsts).tolist():
+            dropped = self.dropped.setdefault(NAMES[found[place]], _Dropped())
+            dropped.count += int(counts[place])
+            room = EXAMPLES - len(dropped.examples)
+            if room:
+                lines = numbers[reasons == found[place]][:room].tolist()
+                dropped.examples += [(corpus, line) for line in lines]
+
+    def keep(self, corpus: int, lengths: NDArray[np.int32], pairs: Sequence[Pair]) -> None:
+        """Count kept pairs; `lengths` are `[2, pairs]` characters of the sides."""
+        self.corpora[corpus].pairs += len(pairs)
+        self.corpora[corpus].kept += len(pairs)
+        for side, characters in enumerate(lengths):
+            self._characters[side] += int(characters.sum())
+            self._lengths[side] += np.bincount(
+                np.minimum(characters, _LONGEST_BIN), minlength=_LONGEST_BIN + 1
+            )
+        self._reservoir.extend(pairs)
 
     @property
     def pairs(self) -> int:
@@ -222,9 +228,8 @@ def _length_correlation(pairs: Sequence[Pair]) -> float | None:
     return float((deviations[:, 0] * deviations[:, 1]).mean() / spread.prod())
 
 
-def _length_statistics(histogram: list[int], characters: int) -> dict[str, float]:
+def _length_statistics(counts: NDArray[np.int64], characters: int) -> dict[str, float]:
     """Mean, quantiles and maximum in characters; above 4096 they say 4096."""
-    counts = np.asarray(histogram)
     total = int(counts.sum())
     if total == 0:
         return {}

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from deepwire.data.config import CorpusConfig, DataConfig, FilterConfig, Role
-from deepwire.data.corpus import Pair
+from deepwire.data.corpus import reader
 from deepwire.data.directed import directions_of
-from deepwire.data.files import ReadNotes
-from deepwire.data.filters import REASONS, PairFilter
+from deepwire.data.duplicates import DigestSet
+from deepwire.data.filters import NUMBERS, REASONS
+from deepwire.data.pairs import PairBlock
 from deepwire.data.report import CheckReport
+from deepwire.data.sifting import Sifted, sift
 from deepwire.errors import DataError
 
 LENIENT = FilterConfig(max_characters=1 << 30, max_ratio=1e9, drop_duplicates=False)
@@ -17,9 +23,10 @@ LENIENT = FilterConfig(max_characters=1 << 30, max_ratio=1e9, drop_duplicates=Fa
 
 
 class Selection:
-    """Filters and reports of one role; one of each, or one of each for every direction.
+    """Duplicates and reports of one role; one of each, or one of each for every direction.
 
-    A pair is a duplicate only of a pair of its own direction.
+    A pair is a duplicate only of a pair of its own direction. Duplicates cost 13 to 27 bytes for each kept
+    pair (`duplicates.DigestSet`).
 
     Args:
         role: What the corpora are for.
@@ -42,8 +49,8 @@ class Selection:
         places = directions_of(corpora, data)
         self.directions = places if places is not None else [0] * len(corpora)
         groups = sorted(set(self.directions))
-        filters = data.filters if role == "train" else LENIENT
-        self._filters = {group: PairFilter(filters) for group in groups}
+        self._data, self._filters = data, data.filters if role == "train" else LENIENT
+        self._seen = {group: DigestSet() for group in groups if self._filters.drop_duplicates}
         self._reports: dict[int, CheckReport] = {}
         self._places: list[int] = [0] * len(corpora)
         self.names: dict[int, str] = {}
@@ -58,28 +65,44 @@ class Selection:
                 [corpora[number].label for number in members], labels, samples=samples, seed=seed
             )
 
-    def reason(self, pair: Pair) -> str | None:
-        """Why a pair is dropped, None where it is kept; kept training pairs are remembered."""
-        return self._filters[self.directions[pair.corpus]].reason(pair)
+    def read(self, *, show_dropped: bool = False) -> Iterator[Sifted]:
+        """Read all corpora: blocks of lines, with what is kept of them; what is dropped is counted.
 
-    def seen(self, pair: Pair, other: Selection) -> bool:
-        """Whether this selection kept a pair that is equal to one of `other`, in the same direction."""
-        found = self._filters.get(other.directions[pair.corpus])
-        return found is not None and found.seen(pair)
+        Args:
+            show_dropped: Whether `Sifted.dropped` is wanted.
 
-    def notes(self, corpus: int) -> ReadNotes:
-        """Where reading a corpus counts what it repairs."""
-        return self._of(corpus).notes
+        Raises:
+            DataError: a text cannot be read.
+            ResourceError: a helping process died.
+        """
+        readers = [reader(corpus, self._data, number) for number, corpus in enumerate(self.corpora)]
+        digests = self._data.filters.drop_duplicates
+        for block in sift(readers, self._filters, digests=digests, show_dropped=show_dropped):
+            corpus = block.pairs.corpus
+            seen = self._seen.get(self.directions[corpus])
+            if seen is not None:
+                known = ~seen.add(block.digests)
+                block = block.without(known, NUMBERS["duplicate"], show=show_dropped)
+            self._of(corpus).notes.add(block.notes)
+            lost = block.reasons != 0
+            self.drop(corpus, block.numbers[lost], block.reasons[lost])
+            yield block
 
-    def add(self, pair: Pair, reason: str | None) -> None:
-        """Count a pair that was kept (`reason` is None) or dropped."""
-        place = self._places[pair.corpus]
-        own = pair if place == pair.corpus else pair._replace(corpus=place)
-        self._of(pair.corpus).add(own, reason)
+    def keep(self, pairs: PairBlock, lengths: NDArray[np.int32]) -> None:
+        """Count pairs that were kept; `lengths` are `[2, pairs]` characters."""
+        own = replace(pairs, corpus=self._places[pairs.corpus])
+        self._of(pairs.corpus).keep(own.corpus, lengths, own)
 
-    def add_seen(self, pair: Pair) -> None:
-        """Count a pair that is also in the training text."""
-        self._of(pair.corpus).also_in_training += 1
+    def drop(self, corpus: int, numbers: NDArray[np.int64], reasons: NDArray[np.uint8]) -> None:
+        """Count dropped lines of a corpus; `reasons` are places in `filters.NAMES`."""
+        self._of(corpus).drop(self._places[corpus], numbers, reasons)
+
+    def count_seen(self, block: Sifted, other: Selection) -> None:
+        """Count how many of the pairs that were kept here `other` kept too, in the same direction."""
+        corpus = block.pairs.corpus
+        seen = other._seen.get(self.directions[corpus])
+        if seen is not None:
+            self._of(corpus).also_in_training += int(seen.contains(block.digests).sum())
 
     def reports(self) -> dict[str, CheckReport]:
         """The reports, by role or by role and direction (`train en-de`)."""

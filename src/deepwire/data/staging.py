@@ -6,9 +6,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from deepwire.data.corpus import Pair
+import numpy as np
+
+from deepwire.data.pairs import PairBlock, Texts
 
 CHUNK_PAIRS = 4096
+"""A chunk ends with the block in which it gets as many."""
 
 
 class Chunk(NamedTuple):
@@ -22,13 +25,14 @@ class Chunk(NamedTuple):
 
 
 class Staging:
-    """A file of pairs, three lines each: line number, source, target."""
+    """A file of pairs in chunks: line numbers, sizes of source and target lines, source and target lines."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.chunks: list[Chunk] = []
         self._file = path.open("wb", 1 << 20)
-        self._start, self._end, self._pairs, self._corpus = 0, 0, 0, 0
+        self._waiting: list[PairBlock] = []
+        self._pairs, self._end = 0, 0
 
     def __enter__(self) -> Self:
         return self
@@ -39,18 +43,18 @@ class Staging:
         fault: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._end_chunk()
+        if kind is None:
+            self._end_chunk()
         self._file.close()
 
-    def add(self, pair: Pair) -> None:
-        """Append a pair; its texts hold no line end."""
-        if self._pairs == CHUNK_PAIRS or pair.corpus != self._corpus:
+    def add(self, pairs: PairBlock) -> None:
+        """Append pairs."""
+        if self._waiting and self._waiting[0].corpus != pairs.corpus:
             self._end_chunk()
-            self._corpus = pair.corpus
-        line = f"{pair.line}\n{pair.source}\n{pair.target}\n".encode()
-        self._file.write(line)
-        self._end += len(line)
-        self._pairs += 1
+        self._waiting.append(pairs)
+        self._pairs += len(pairs)
+        if self._pairs >= CHUNK_PAIRS:
+            self._end_chunk()
 
     def flush(self) -> None:
         """Bring what was added to the file, so that all of it can be read."""
@@ -59,13 +63,35 @@ class Staging:
 
     def _end_chunk(self) -> None:
         if self._pairs:
-            self.chunks.append(Chunk(self._corpus, self._start, self._end, self._pairs))
-        self._start, self._pairs = self._end, 0
+            start, waiting = self._end, self._waiting
+            for pairs in waiting:
+                self._write(pairs.numbers.astype("<i8", copy=False).tobytes())
+            for side in ([pairs.source for pairs in waiting], [pairs.target for pairs in waiting]):
+                for texts in side:
+                    self._write(texts.sizes.astype("<i4", copy=False).tobytes())
+            for side in ([pairs.source for pairs in waiting], [pairs.target for pairs in waiting]):
+                for texts in side:
+                    self._write(texts.data)
+            self.chunks.append(Chunk(waiting[0].corpus, start, self._end, self._pairs))
+        self._waiting, self._pairs = [], 0
+
+    def _write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._end += len(data)
 
 
-def read_chunk(path: Path, chunk: Chunk) -> tuple[list[int], list[str], list[str]]:
-    """Line numbers, source texts and target texts of a chunk."""
+def read_chunk(path: Path, chunk: Chunk) -> PairBlock:
+    """The pairs of a chunk."""
     with path.open("rb") as file:
         file.seek(chunk.start)
-        lines = file.read(chunk.stop - chunk.start).decode().split("\n")
-    return [int(number) for number in lines[0:-1:3]], lines[1::3], lines[2::3]
+        data = file.read(chunk.stop - chunk.start)
+    count = chunk.pairs
+    sizes = np.frombuffer(data, "<i4", 2 * count, 8 * count).reshape(2, count)
+    texts = 16 * count
+    middle = texts + int(sizes[0].sum(dtype=np.int64))
+    return PairBlock(
+        chunk.corpus,
+        np.frombuffer(data, "<i8", count),
+        Texts(data[texts:middle], sizes[0]),
+        Texts(data[middle:], sizes[1]),
+    )

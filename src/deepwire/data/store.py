@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepwire.data.order import Part
+from deepwire.data.subwords.base import number_type
 from deepwire.errors import DataError
 
 Integers = NDArray[np.integer]
@@ -27,8 +28,6 @@ HEADER = "store.json"
 _FORMAT = 1
 _SIDES: tuple[Side, Side] = ("source", "target")
 _FILES = ("tokens", "lengths", "offsets", "text", "text_offsets")
-_SMALL = 1 << 16
-"""Vocabularies up to this size fit 16-bit numbers."""
 DIRECTIONS = ("pair", "directions")
 _AT_ONCE, _LENGTHS_AT_ONCE = 2048, 16384
 """Sentences that are copied between two times of giving pages back."""
@@ -62,7 +61,7 @@ class Block(NamedTuple):
 class _SideWriter:
     def __init__(self, files: Mapping[str, BinaryIO], vocabulary: int) -> None:
         self._files, self._vocabulary = files, vocabulary
-        self._dtype = np.dtype("<u2" if vocabulary <= _SMALL else "<u4")
+        self._dtype = number_type(vocabulary)
         self.sentences, self._tokens, self._bytes, self._longest = 0, 0, 0, 0
         for name in ("offsets", "text_offsets"):
             self._write(name, np.zeros(1, "<i8"))

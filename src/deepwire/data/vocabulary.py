@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from deepwire.data.corpus import Pair
+from deepwire.data.pairs import Pair
 from deepwire.data.subwords import LOADERS, learner
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary
 from deepwire.data.subwords.sentencepiece_learner import train_model
@@ -79,13 +79,18 @@ class Vocabularies:
             DataError: the text does not support what was asked for, or a file of codes is missing or damaged.
             ModelError: a vocabulary that should be there already is damaged.
         """
+        return cls.learn_from_blocks(config, ([pair] for pair in pairs))
+
+    @classmethod
+    def learn_from_blocks(cls, config: VocabularyConfig, blocks: Iterable[Sequence[Pair]]) -> Vocabularies:
+        """`learn` from many pairs at a time; those that are not needed are not looked at."""
         if isinstance(config, ExistingConfig):
-            for _ in pairs:  # who gives them wants them taken
+            for _ in blocks:  # who gives them wants them taken
                 pass
             return cls.load(existing(config).folder)
         learning = learner(config)
-        for pair in pairs:
-            learning.add(pair)
+        for pairs in blocks:
+            learning.add(pairs)
         return cls(*learning.finish(), joint=config.joint, type=config.type)
 
     @classmethod

@@ -4,13 +4,43 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from itertools import chain
+from typing import NamedTuple, Protocol
 
-from deepwire.data.corpus import Pair
+import numpy as np
+from numpy.typing import NDArray
+
+from deepwire.data.pairs import Pair
 
 PAD, BOS, EOS, UNK = 0, 1, 2, 3
 SPECIAL_PIECES = ("<pad>", "<s>", "</s>", "<unk>")
 """How the special numbers are shown; text that says the same is text and gets other numbers."""
+
+
+class Segmentation(NamedTuple):
+    """Piece numbers of many texts, one after the other."""
+
+    pieces: NDArray[np.integer]
+    """`[all pieces]`."""
+    lengths: NDArray[np.int64]
+    """`[texts]`: pieces of each."""
+
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]], size: int) -> Segmentation:
+        """Numbers of each text, with a vocabulary of so many entries."""
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        return cls(np.fromiter(chain.from_iterable(rows), number_type(size), int(lengths.sum())), lengths)
+
+    def take(self, chosen: NDArray[np.bool_]) -> Segmentation:
+        """Some of the texts."""
+        if chosen.all():
+            return self
+        return Segmentation(self.pieces[np.repeat(chosen, self.lengths)], self.lengths[chosen])
+
+
+def number_type(size: int) -> np.dtype[np.integer]:
+    """The smallest numbers that hold the entries of a vocabulary."""
+    return np.dtype("<u2" if size <= 1 << 16 else "<u4")
 
 
 class Vocabulary(ABC):
@@ -28,6 +58,10 @@ class Vocabulary(ABC):
     def encode_lines(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` of each text; faster for many."""
         return [self.encode(text) for text in texts]
+
+    def segment(self, texts: Sequence[str]) -> Segmentation:
+        """`encode` of each text, as arrays."""
+        return Segmentation.of(self.encode_lines(texts), self.size)
 
     @abstractmethod
     def sample(self, text: str, seed: int, strength: float) -> list[int]:
@@ -62,8 +96,8 @@ class Vocabulary(ABC):
 class Learner(Protocol):
     """Sees the training text once, in constant memory, then makes the vocabularies of both sides."""
 
-    def add(self, pair: Pair) -> None:
-        """Show the next pair."""
+    def add(self, pairs: Sequence[Pair]) -> None:
+        """Show the next pairs."""
 
     def finish(self) -> tuple[Vocabulary, Vocabulary]:
         """Source and target vocabulary; the same object twice when they are one.

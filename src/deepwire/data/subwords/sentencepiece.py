@@ -10,9 +10,10 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Self
 
+import numpy as np
 import sentencepiece
 
-from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary, mended
+from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Segmentation, Vocabulary, mended, number_type
 from deepwire.data.subwords.sampling import NEVER, DropoutMerges, Lattice
 from deepwire.errors import ModelError
 
@@ -29,6 +30,8 @@ _WORD = re.compile(f"{SPACE}[^{SPACE}]*|[^{SPACE}]+")
 _UNKNOWN_PENALTY = 10.0
 """SentencePiece's own: an unknown character is that much less likely than the rarest piece."""
 _MOST_CACHED = 1 << 16
+_LONGEST_KEPT = 40
+"""Characters; longer words hardly come again."""
 
 
 class SentencePieceVocabulary(Vocabulary):
@@ -141,8 +144,41 @@ class SentencePieceVocabulary(Vocabulary):
         return str(self._processor.id_to_piece(number))
 
 
+class _SegmentedWords(dict[str, bytes]):
+    """The numbers of words, each word cut once; merges never reach over a space, so a text is its words."""
+
+    def __init__(self, encode: Callable[[str], list[int]], numbers: np.dtype[np.integer]) -> None:
+        super().__init__()
+        self._encode, self.numbers = encode, numbers
+
+    def __missing__(self, word: str) -> bytes:
+        found = np.array(self._encode(word), self.numbers).tobytes()
+        if len(word) <= _LONGEST_KEPT and len(self) < _MOST_CACHED:
+            self[word] = found
+        return found
+
+
 class BpeVocabulary(SentencePieceVocabulary):
     """Byte-pair encoding; sampling is BPE-dropout (Provilkov et al. 2020)."""
+
+    def segment(self, texts: Sequence[str]) -> Segmentation:
+        """`encode` of each text, as arrays: words that came before are looked up."""
+        words = self._words
+        if words is None:
+            return super().segment(texts)
+        rows = [b"".join(map(words.__getitem__, text.split(" "))) for text in texts]
+        numbers = words.numbers
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows)) // numbers.itemsize
+        return Segmentation(np.frombuffer(b"".join(rows), numbers), lengths)
+
+    @cached_property
+    def _words(self) -> _SegmentedWords | None:
+        """None for a model that does not cut text at spaces, as those that are learned here do."""
+        numbers = self._numbers
+        by_words = SPACE in numbers and all(SPACE not in piece[1:] for piece in numbers)
+        if not by_words or self._processor.normalize("  a  b ") != f"{SPACE}a{SPACE}b":
+            return None
+        return _SegmentedWords(self.encode, number_type(self.size))
 
     def _cut(self, word: str, strength: float, generator: random.Random) -> list[str]:
         return self._merges.cut(word, strength, generator)

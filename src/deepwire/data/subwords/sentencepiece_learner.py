@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import sentencepiece
 
-from deepwire.data.corpus import Pair
+from deepwire.data.pairs import Pair
 from deepwire.data.report import Reservoir
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary
 from deepwire.data.subwords.sentencepiece import (
@@ -34,9 +34,9 @@ class SentencePieceLearner:
         self._config = config
         self._sample = Reservoir(config.max_training_sentences, _SAMPLE_SEED)
 
-    def add(self, pair: Pair) -> None:
-        """Show the next pair."""
-        self._sample.add(pair)
+    def add(self, pairs: Sequence[Pair]) -> None:
+        """Show the next pairs."""
+        self._sample.extend(pairs)
 
     def finish(self) -> tuple[Vocabulary, Vocabulary]:
         """Train one model for both sides, or one for each.

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from deepwire.data.corpus import Pair
 from deepwire.data.files import BadLine, display, read_lines
+from deepwire.data.pairs import Pair
 from deepwire.data.subwords.base import UNK, Vocabulary
 from deepwire.data.subwords.dictionary import Dictionary, PieceCounter, as_json
 from deepwire.data.subwords.merges import Merges
@@ -151,12 +151,13 @@ class SubwordNmtLearner:
         counter = PieceCounter()
         self._counters = (counter, counter if config.joint else PieceCounter())
 
-    def add(self, pair: Pair) -> None:
-        """Show the next pair."""
-        for words, text in zip(self._words, (pair.source, pair.target), strict=True):
-            words.update(word for word in text.split(" ") if word)
-            if len(words) > _MOST_CACHED:
-                self._count_pieces()
+    def add(self, pairs: Sequence[Pair]) -> None:
+        """Show the next pairs."""
+        for pair in pairs:
+            for words, text in zip(self._words, (pair.source, pair.target), strict=True):
+                words.update(word for word in text.split(" ") if word)
+                if len(words) > _MOST_CACHED:
+                    self._count_pieces()
 
     def finish(self) -> tuple[Vocabulary, Vocabulary]:
         """The vocabularies, most frequent pieces first.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from deepwire.data.corpus import Pair
+from deepwire.data.pairs import Pair
 from deepwire.data.subwords.base import UNK, Vocabulary
 from deepwire.data.subwords.dictionary import Dictionary, PieceCounter, as_json
 from deepwire.data.vocabulary_config import WordsConfig
@@ -85,10 +86,11 @@ class WordLearner:
         self._source = PieceCounter()
         self._target = self._source if config.joint else PieceCounter()
 
-    def add(self, pair: Pair) -> None:
-        """Show the next pair."""
-        self._source.add(word for word in pair.source.split(" ") if word)
-        self._target.add(word for word in pair.target.split(" ") if word)
+    def add(self, pairs: Sequence[Pair]) -> None:
+        """Show the next pairs."""
+        for pair in pairs:
+            self._source.add(word for word in pair.source.split(" ") if word)
+            self._target.add(word for word in pair.target.split(" ") if word)
 
     def finish(self) -> tuple[Vocabulary, Vocabulary]:
         """The dictionaries, most frequent words first.

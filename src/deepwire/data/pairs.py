@@ -1,0 +1,91 @@
+"""Sentence pairs: one by one, and many as bytes that are cheap to hand on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import compress
+from typing import NamedTuple, Self, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Pair(NamedTuple):
+    """A sentence and its translation."""
+
+    line: int
+    """Line number in its file, from 1."""
+    source: str
+    target: str
+    corpus: int
+    """Index of the corpus in `DataConfig.train`."""
+    fault: str = ""
+    """Why the pair cannot be used at all (`bad_utf8`, `nul`, `too_long`), or empty."""
+
+
+class Texts(NamedTuple):
+    """Lines in UTF-8, one after the other without line ends."""
+
+    data: bytes
+    sizes: NDArray[np.int32]
+    """`[lines]`: bytes of each."""
+
+    @classmethod
+    def of(cls, lines: Sequence[bytes]) -> Self:
+        """Lines, joined."""
+        return cls(b"".join(lines), np.fromiter(map(len, lines), np.int32, len(lines)))
+
+    def lines(self) -> list[bytes]:
+        """Each line."""
+        ends = np.cumsum(self.sizes, dtype=np.int64).tolist()
+        data = self.data
+        return [data[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)] if ends else []
+
+    def strings(self) -> list[str]:
+        """Each line as text."""
+        return [line.decode() for line in self.lines()]
+
+    def take(self, chosen: NDArray[np.bool_]) -> Texts:
+        """Some of the lines."""
+        return self if chosen.all() else Texts.of(list(compress(self.lines(), chosen.tolist())))
+
+
+@dataclass(frozen=True)
+class PairBlock(Sequence[Pair]):
+    """Pairs of one corpus, in their order; each is made when it is asked for."""
+
+    corpus: int
+    numbers: NDArray[np.int64]
+    """`[pairs]`: line numbers, ascending."""
+    source: Texts
+    target: Texts
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> Pair: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Pair]: ...
+    def __getitem__(self, place: int | slice) -> Pair | list[Pair]:
+        if isinstance(place, slice):
+            return [self[one] for one in range(*place.indices(len(self)))]
+        texts = []
+        for side, ends in zip((self.source, self.target), self._ends, strict=True):
+            end = int(ends[place])
+            texts.append(side.data[end - int(side.sizes[place]) : end].decode())
+        return Pair(int(self.numbers[place]), texts[0], texts[1], self.corpus)
+
+    def take(self, chosen: NDArray[np.bool_]) -> PairBlock:
+        """Some of the pairs."""
+        if chosen.all():
+            return self
+        return PairBlock(
+            self.corpus, self.numbers[chosen], self.source.take(chosen), self.target.take(chosen)
+        )
+
+    @cached_property
+    def _ends(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        return np.cumsum(self.source.sizes, dtype=np.int64), np.cumsum(self.target.sizes, dtype=np.int64)
