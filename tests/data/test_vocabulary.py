@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
 from deepwire.data.corpus import Pair
-from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies
+from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies, Vocabulary
 from deepwire.data.vocabulary_config import VocabularyConfig
 from deepwire.errors import DataError, ModelError
 
@@ -99,7 +99,30 @@ def test_half_a_surrogate_pair_becomes_a_replacement_character(model: Vocabulari
 
 def test_lines_together_and_alone_are_segmented_alike(model: Vocabularies) -> None:
     texts = [pair.source for pair in pairs(200)] + ["", " ", *SPECIAL_TEXTS]
-    assert model.source.encode_lines(texts) == [model.source.encode(text) for text in texts]
+    alone = [model.source.encode(text) for text in texts]
+    assert model.source.encode_lines(texts) == alone
+    assert same_pieces(model.source, texts, alone)
+
+
+def same_pieces(vocabulary: Vocabulary, texts: list[str], alone: list[list[int]]) -> bool:
+    pieces, lengths = vocabulary.segment(texts)
+    return pieces.tolist() == sum(alone, []) and lengths.tolist() == list(map(len, alone))
+
+
+_NORMAL: list[Vocabulary] = []
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.text(st.sampled_from("  ab\u00a0\u3000\t¨\u0301ﬁＡ▁\U000f25810日🙂\u200b") | st.characters()))
+)
+def test_words_cut_once_are_cut_as_in_their_text(texts: list[str]) -> None:
+    if not _NORMAL:
+        for normalization in ("identity", "nmt_nfkc", "nfkc_cf"):
+            settings = {"byte_fallback": False, "character_coverage": 0.99, "normalization": normalization}
+            _NORMAL.append(learn({"type": "bpe", "size": 300, **settings}, pairs(300)).source)
+    for vocabulary in _NORMAL:
+        assert same_pieces(vocabulary, texts, vocabulary.encode_lines(texts))
 
 
 def test_empty_text_is_no_pieces(model: Vocabularies) -> None:
