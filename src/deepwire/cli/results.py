@@ -48,7 +48,7 @@ def results(
     markdown: Markdown = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train, score and time many systems, and write one page with a league table and the papers' claims.
+    """Train, score and time many systems, and write one page: league table and claims, or many directions.
 
     Whatever is done is kept in the folder: after an interruption the same command goes on. A run that fails
     is shown as failed, and the others follow. Writes results.json, results.md and results.html (the last
@@ -57,6 +57,8 @@ def results(
     deepwire results examples/results/multi30k.yaml --folder runs/results
 
     deepwire results examples/results/multi30k.yaml seeds=[1] --only pre-norm --only gtrans
+
+    deepwire results examples/results/six-directions.yaml text=multi30k/raw --only residual --only bilingual
     """
     from deepwire.analysis.text import as_text
     from deepwire.results.conduct import Conductor
@@ -69,17 +71,15 @@ def results(
     _check("--direction", direction or (), loaded.plan.directions)
     html = _can_plot()
     conductor = Conductor(loaded, folder, _tell)
-    ended: Stopped | None = None
     if not report_only:
-        pages = _Pages(conductor, html=html)
         try:
+            pages = _Pages(conductor, html=html)
             conductor.carry_out(only or (), direction or (), retry=retry, after=pages.keep_up)
-        except Stopped as stopped:
-            ended = stopped
+        except Stopped as stopped:  # the tests on the pages take their time, which who stops it may not have
+            _tell(f"stopped by {stopped.number.name}; the same command goes on from here")
+            _tell("the pages may lack what was measured last; --report-only writes them anew")
+            raise typer.Exit(128 + stopped.number) from None
     findings = write_pages(conductor, markdown, html=html)
-    if ended is not None:
-        _tell(f"stopped by {ended.number.name}; the same command goes on from here")
-        raise typer.Exit(128 + ended.number)
     if not quiet:
         sys.stdout.write(as_text(findings))
     _tell(f"written: {folder / 'results.html' if html else folder / 'results.md'}")

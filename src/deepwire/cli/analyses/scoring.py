@@ -42,20 +42,22 @@ def open_scorers(
 
 def _told(name: str, direction: Direction | None) -> str:
     """What to tell a model: the language to translate into; nothing where it has one direction only."""
+    from deepwire.checkpoint.locate import resolve
+    from deepwire.checkpoint.store import read_metadata
+    from deepwire.data.languages import Languages
     from deepwire.errors import UsageError
-    from deepwire.evaluation.multilingual.stored_model import describe
 
-    model = describe(name)
-    if model.languages is None:
-        if direction is not None and model.directions != (direction,):
-            raise UsageError(f"{name}: translates {model.directions[0]}, not {direction}")
+    metadata = read_metadata(resolve(name))
+    languages = Languages.from_metadata(metadata)
+    if languages is None:
+        only = f"{metadata.get('source')}-{metadata.get('target')}"
+        if direction is not None and only != str(direction):
+            raise UsageError(f"{name}: translates {only}, not {direction}", "leave --direction out")
         return ""
     if direction is None:
-        raise UsageError(
-            f"{name}: has several directions",
-            f"choose one: --direction {', '.join(map(str, model.directions))}",
-        )
-    model.languages.require_source(direction.source)
+        known = ", ".join(map(str, languages.directions))
+        raise UsageError(f"{name}: has several directions", f"choose one: --direction {known}")
+    languages.require_source(direction.source)
     return direction.target
 
 
