@@ -53,6 +53,9 @@ def test_a_known_matrix_of_dlcl_is_shown_with_the_blanks_of_the_paper(
         [True, False, True, False],
         [True, True, False, True],
     ]
+    whole = figures(analyse_weights(found.provenance.models[0].folder, blank=False))["encoder-dlcl"]
+    assert isinstance(whole, HeatMap)
+    assert whole.drawn() == matrix.values
     # The column of y1, from x2 on, which is the first that can read it.
     assert bars(found, "encoder-dlcl-successors") == pytest.approx({"x2": -0.3, "x3": 0.14, "x4": 0.2})
     other = bars(analyse_weights(found.provenance.models[0].folder, layer=0), "encoder-dlcl-successors")

@@ -107,7 +107,7 @@ def _by_layer(medians: Mapping[str, Mapping[str, float | None]]) -> Bars:
         name="gradients-by-layer",
         title="Length of the gradient by layer, median over the recorded updates",
         x=Axis(label="layer, from the bottom"),
-        y=Axis(label="gradient", unit=_UNIT),
+        y=Axis(label="gradient", unit=_UNIT, log=True),
         categories=tuple(layer.removeprefix("layer ") for layer in layers),
         series=tuple(
             Series(name=side, y=tuple(found.get(layer) for layer in layers))

@@ -42,6 +42,7 @@ _STYLE: dict[RcKeyType, object] = {
     "axes.grid": True,
     "grid.color": "0.88",
     "axes.axisbelow": True,
+    "axes.formatter.useoffset": False,  # whole numbers at the ticks, however near they are
     "legend.frameon": False,
     "hatch.linewidth": 0.6,
     "svg.fonttype": "none",
@@ -162,7 +163,7 @@ def _draw_lines(axes: Axes, figure: Lines) -> None:
     from matplotlib.ticker import MaxNLocator
 
     count = len(figure.series)
-    shades = _shades(count, ordered=figure.ordered)
+    shades = _shades(count, ordered=figure.ordered, lightest=0.75)
     crowded = count > _FEW and figure.ordered  # dashes of many lines would only be noise
     for number, one in enumerate(figure.series):
         axes.plot(
@@ -195,7 +196,7 @@ def _draw_lines(axes: Axes, figure: Lines) -> None:
 
 
 def _name_lines_at_their_ends(axes: Axes, figure: Lines) -> None:
-    """Names beside the ends of the lines, spread so that none covers another; all of them up to 30."""
+    """Names beside the ends of the lines, spread so that none covers another; all of them up to 32."""
     bottom, top = axes.get_ylim()
     log = axes.get_yscale() == "log"
 
@@ -206,7 +207,7 @@ def _name_lines_at_their_ends(axes: Axes, figure: Lines) -> None:
         return (value - bottom) / (top - bottom)
 
     ends = []
-    every = math.ceil(len(figure.series) / 30)
+    every = math.ceil(len(figure.series) / 32)
     for number, one in enumerate(figure.series):
         last = next(
             (value for value in reversed(one.y) if value is not None and (value > 0 or not log)), None
@@ -256,7 +257,8 @@ def _draw_bars(axes: Axes, figure: Bars) -> None:
         )
     _name_axes(axes, figure.x, figure.y)
     axes.grid(visible=False, axis="x")
-    axes.axhline(0, color="black", linewidth=0.6)
+    if axes.get_yscale() == "linear":
+        axes.axhline(0, color="black", linewidth=0.6)
     long = max(len(category) for category in figure.categories) * len(figure.categories) > 80
     axes.set_xticks(range(len(figure.categories)), figure.categories, rotation=90 if long else 0)
     if count > 1:
@@ -323,7 +325,7 @@ def _ramp() -> Colormap:
     return ramp.with_extremes(bad="white")
 
 
-def _shades(count: int, *, ordered: bool, darkest: float = 0.0, lightest: float = 0.85) -> list[str]:
+def _shades(count: int, *, ordered: bool, lightest: float, darkest: float = 0.0) -> list[str]:
     """Colours whose lightness differs; neighbours in a list without an order differ most."""
     import matplotlib
     from matplotlib.colors import to_hex

@@ -43,7 +43,7 @@ class _Shown:
         return f"{self.side.capitalize()}: {self.weights.title[0].lower()}{self.weights.title[1:]}"
 
 
-def analyse_weights(model: str, layer: int | None = None) -> Finding:
+def analyse_weights(model: str, layer: int | None = None, *, blank: bool = True) -> Finding:
     """How a model weighs what comes from different depths.
 
     Args:
@@ -51,6 +51,7 @@ def analyse_weights(model: str, layer: int | None = None) -> Finding:
             during training (``training.record.depth_weights``), or else those of the checkpoints it kept.
         layer: Whose output is followed through the layers that read it, where weights are a matrix over
             layers; 0 is the embedding. Default: a layer in the middle.
+        blank: Whether small weights of DLCL are left blank in its heat map, as in the paper's Fig. 5.
 
     Raises:
         NotApplicableError: The model has no such weights.
@@ -67,7 +68,7 @@ def analyse_weights(model: str, layer: int | None = None) -> Finding:
         )
     figures: list[Figure] = []
     for one in shown:
-        figures += _figures(one, layer)
+        figures += _figures(one, layer, blank=blank)
     over_training, origin = _over_training(subject, shown)
     notes = []
     if any(one.weights.values.shape[2:].numel() > 1 for one in shown):
@@ -109,7 +110,7 @@ def _show(side: str, weights: DepthWeights) -> _Shown:
     return _Shown(side, weights, values.tolist())
 
 
-def _figures(one: _Shown, layer: int | None) -> Iterator[Figure]:
+def _figures(one: _Shown, layer: int | None, *, blank: bool) -> Iterator[Figure]:
     weights = one.weights
     if len(weights.rows) == 1:
         yield Bars(
@@ -124,14 +125,14 @@ def _figures(one: _Shown, layer: int | None) -> Iterator[Figure]:
     yield HeatMap(
         name=one.name,
         title=one.title,
-        caption=_THINNED if weights.thinned else "",
+        caption=_THINNED if weights.thinned and blank else "",
         row_axis=Axis(label=weights.row_axis),
         column_axis=Axis(label=weights.column_axis),
         value=Axis(label="weight"),
         rows=weights.rows,
         columns=weights.columns,
         values=tuple(map(tuple, one.values)),
-        hidden=tuple(tuple(small(row)) for row in one.values) if weights.thinned else (),
+        hidden=tuple(tuple(small(row)) for row in one.values) if weights.thinned and blank else (),
     )
     if weights.thinned:
         yield _successors(one, layer)

@@ -12,11 +12,16 @@ Layer = Annotated[
     int | None,
     typer.Option(min=0, help="Follow the output of this layer through all that read it; 0 is the embedding."),
 ]
+AllWeights = Annotated[
+    bool,
+    typer.Option("--all-weights", help="Leave no field of DLCL's heat map blank: see small weights too."),
+]
 
 
 def weights(
     model: Model,
     layer: Layer = None,
+    all_weights: AllWeights = False,
     as_json: Json = False,
     html: Html = None,
     plots: Plots = None,
@@ -30,4 +35,4 @@ def weights(
     from deepwire.analysis.weights import analyse_weights
 
     outputs = Outputs(as_json, html, plots, output)
-    outputs.write([analyse_weights(model, layer)])
+    outputs.write([analyse_weights(model, layer, blank=not all_weights)])
