@@ -60,8 +60,17 @@ def test_a_known_matrix_of_dlcl_is_shown_with_the_blanks_of_the_paper(
     assert bars(found, "encoder-dlcl-successors") == pytest.approx({"x2": -0.3, "x3": 0.14, "x4": 0.2})
     other = bars(analyse_weights(found.provenance.models[0].folder, layer=0), "encoder-dlcl-successors")
     assert other == pytest.approx({"x1": 2.0, "x2": 0.05, "x3": 3.0, "x4": 0.1})
-    with pytest.raises(UsageError, match="layers 1 to 3, and no layer 4"):
+    with pytest.raises(UsageError, match="the encoder has layers 1 to 3, and no layer 4"):
         analyse_weights(found.provenance.models[0].folder, layer=4)
+
+
+def test_a_layer_that_one_stack_has_is_followed_there(make_model: ModelMaker, store: Store) -> None:
+    both = store(make_model({"aggregation": "dlcl"}, {"aggregation": "dlcl"}))
+    assert [name for name in figures(analyse_weights(both, layer=3)) if "successors" in name] == [
+        "encoder-dlcl-successors"
+    ]
+    with pytest.raises(UsageError, match="1 to 3 and the decoder has layers 1 to 2, and no layer 4"):
+        analyse_weights(both, layer=4)
 
 
 def test_the_rule_of_the_paper() -> None:

@@ -66,6 +66,7 @@ def analyse_weights(model: str, layer: int | None = None, *, blank: bool = True)
             "DLCL, GTrans, transparent attention, MLRF, ReZero and Runge-Kutta blocks have such weights; "
             "for gates see 'deepwire analyze gates'",
         )
+    _check_layer(shown, layer)
     figures: list[Figure] = []
     for one in shown:
         figures += _figures(one, layer, blank=blank)
@@ -134,19 +135,27 @@ def _figures(one: _Shown, layer: int | None, *, blank: bool) -> Iterator[Figure]
         values=tuple(map(tuple, one.values)),
         hidden=tuple(tuple(small(row)) for row in one.values) if weights.thinned and blank else (),
     )
-    if weights.thinned:
+    if weights.thinned and (layer is None or layer < len(weights.columns)):
         yield _successors(one, layer)
+
+
+def _check_layer(shown: Sequence[_Shown], layer: int | None) -> None:
+    """See that one of the stacks has the layer; the other may be shallower."""
+    followed = {one.side: len(one.weights.columns) - 1 for one in shown if one.weights.thinned}
+    if layer is None or any(0 <= layer <= last for last in followed.values()):
+        return
+    if not followed:
+        raise UsageError(
+            "no layer's output can be followed: the weights are no matrix over layers", "leave --layer out"
+        )
+    known = " and ".join(f"the {side} has layers 1 to {last}" for side, last in followed.items())
+    raise UsageError(f"{known}, and no layer {layer}", "0 is the embedding")
 
 
 def _successors(one: _Shown, layer: int | None) -> Figure:
     """One column of the matrix: how much of one layer's output all later ones read (Fig. 5c)."""
     weights = one.weights
-    last = len(weights.columns) - 1
-    chosen = last // 2 if layer is None else layer
-    if not 0 <= chosen <= last:
-        raise UsageError(
-            f"the {one.side} has layers 1 to {last}, and no layer {chosen}", "0 is the embedding"
-        )
+    chosen = (len(weights.columns) - 1) // 2 if layer is None else layer
     reached = [(row, values[chosen]) for row, values in zip(weights.rows, one.values, strict=True)]
     reached = [(row, value) for row, value in reached if not math.isnan(value)]
     return Bars(
