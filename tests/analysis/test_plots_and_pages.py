@@ -14,6 +14,7 @@ from deepwire.analysis.figures import Axis, Bars, Figure, HeatMap, Lines, Series
 from deepwire.analysis.files import save_html, save_plots
 from deepwire.analysis.finding import Finding
 from deepwire.analysis.html import as_html
+from deepwire.analysis.records import Column, Table
 from deepwire.errors import ResourceError, UsageError
 
 pytestmark = pytest.mark.skipif(
@@ -146,8 +147,17 @@ def test_a_page_needs_nothing_else(finding: Finding) -> None:
     assert page.tags.count("svg") == page.tags.count("figure") == page.tags.count("details") == 6
     assert page.tags.count("table") == 2 * (1 + 3 + 1)
     text = as_html([finding], "One")
+    assert (text.count("<h2 "), as_html([finding], finding.title).count("<h2 ")) == (1, 0)
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert not re.search(r"@import|url\(\s*['\"]?http", text)
+
+
+def test_rows_of_one_thing_stand_together(finding: Finding) -> None:
+    rows: tuple[tuple[str, int], ...] = (("a", 1), ("a", 2), ("b", 3), ("b", 4))
+    table = Table(title="T", columns=(Column(name="of"), Column(name="n")), rows=rows)
+    page = as_html([finding.model_copy(update={"tables": (table,), "figures": ()})], "t")
+    assert page.count("<tr class=next>") == 1
+    assert '<tr class=next><th scope="row">b' in page
 
 
 def test_a_browser_opens_the_page(

@@ -69,6 +69,11 @@ class _Figure(Record):
     caption: str = ""
 
 
+def _with_unit(title: str, axis: Axis) -> str:
+    """The title of a table all of whose columns have one unit."""
+    return f"{title} [{axis.unit}]" if axis.unit else title
+
+
 class Lines(_Figure):
     """Curves over a common axis.
 
@@ -97,10 +102,10 @@ class Lines(_Figure):
         found = [dict(zip(one.x, one.y, strict=True)) for one in self.series]
         whole = all(place.is_integer() for place in places)
         return Table(
-            title=self.title,
+            title=_with_unit(self.title, self.y),
             columns=(
                 Column(name=self.x.label, unit=self.x.unit),
-                *(Column(name=one.name, unit=self.y.unit) for one in self.series),
+                *(Column(name=one.name) for one in self.series),
             ),
             rows=tuple(
                 (int(place) if whole else place, *(values.get(place) for values in found)) for place in places
@@ -127,10 +132,10 @@ class Bars(_Figure):
     def table(self) -> Table:
         """One row for each category, one column for each series."""
         return Table(
-            title=self.title,
+            title=_with_unit(self.title, self.y),
             columns=(
                 Column(name=self.x.text),
-                *(Column(name=one.name, unit=self.y.unit) for one in self.series),
+                *(Column(name=one.name) for one in self.series),
             ),
             rows=tuple(
                 (category, *(one.y[number] for one in self.series))

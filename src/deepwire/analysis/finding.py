@@ -19,6 +19,9 @@ from deepwire.analysis.records import Record, Table
 from deepwire.errors import DataError
 
 
+_FEW_MODELS = 3
+
+
 class ModelSource(Record):
     """A model that numbers come from.
 
@@ -87,7 +90,8 @@ class Finding(Record):
             one.name if one.update is None else f"{one.name} (update {one.update})"
             for one in self.provenance.models
         ]
-        return "; ".join(part for part in (", ".join(models), *self.provenance.data) if part)
+        named = ", ".join(models) if len(models) <= _FEW_MODELS else f"{len(models)} models"
+        return "; ".join(part for part in (named, *self.provenance.data) if part)
 
     @model_validator(mode="after")
     def _names_differ(self) -> Finding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from html import escape
+from itertools import pairwise
 
 from deepwire.analysis.figures import Figure
 from deepwire.analysis.finding import Finding
@@ -17,7 +18,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _STYLE = """
 :root { color-scheme: light; }
 body { font: 16px/1.5 system-ui, "Segoe UI", "DejaVu Sans", sans-serif; color: #1a1a1a; background: #fff;
-  max-width: 62rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
+  max-width: 76rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
 h1 { font-size: 1.6rem; margin: 0 0 .25rem; }
 h2 { font-size: 1.3rem; margin: 3rem 0 .5rem; padding-top: .75rem; border-top: 2px solid #1a1a1a; }
 h3 { font-size: 1.05rem; margin: 2rem 0 .5rem; }
@@ -29,6 +30,7 @@ caption { text-align: left; font-weight: 600; padding-bottom: .25rem; width: max
 th, td { padding: .15rem .6rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; }
 thead th { border-bottom: 1.5px solid #1a1a1a; white-space: nowrap; }
 .number { text-align: right; }
+.next th, .next td { border-top: 1.5px solid #777; }
 figure { margin: 1.5rem 0; }
 figure svg { display: block; max-width: 100%; height: auto; }
 figcaption { font-size: .95rem; max-width: 46rem; margin-top: .4rem; }
@@ -37,7 +39,8 @@ summary { cursor: pointer; color: #0a4a8a; }
 .origin { font-size: .85rem; color: #444; }
 .origin th { font-weight: 600; white-space: nowrap; }
 .origin td { overflow-wrap: anywhere; }
-@media print { h2 { break-before: page; } figure, table { break-inside: avoid; } nav { display: none; } }
+@media print { h2 { break-before: page; } figure, table { break-inside: avoid; } nav { display: none; }
+  .wide { overflow: visible; } table { font-size: .7rem; } }
 """
 
 
@@ -63,8 +66,9 @@ def as_html(findings: Sequence[Finding], title: str) -> str:
         *_contents(findings),
         "<main>",
     ]
+    alone = [finding.title for finding in findings] == [title]
     for number, finding in enumerate(findings, 1):
-        parts += _section(finding, f"f{number}")
+        parts += _section(finding, f"f{number}", headed=not alone)
     return "\n".join([*parts, "</main>", "</body>", "</html>"]) + "\n"
 
 
@@ -76,9 +80,10 @@ def _contents(findings: Sequence[Finding]) -> Iterator[str]:
         yield "</ol></nav>"
 
 
-def _section(finding: Finding, key: str) -> Iterator[str]:
-    yield f'<section aria-labelledby="{key}">'
-    yield f'<h2 id="{key}">{escape(finding.title)}</h2>'
+def _section(finding: Finding, key: str, *, headed: bool) -> Iterator[str]:
+    yield f'<section aria-label="{escape(finding.title)}">'
+    if headed:
+        yield f'<h2 id="{key}">{escape(finding.title)}</h2>'
     yield f"<p>{escape(finding.measured)}</p>"
     for table in finding.tables:
         yield _table(table)
@@ -116,13 +121,16 @@ def _table(table: Table) -> str:
         for column, kind in zip(table.columns, kinds, strict=True)
     )
     rows = []
-    for row in table.rows:
+    keys = [row[0] for row in table.rows if row]
+    grouped = any(key == after for key, after in pairwise(keys))
+    for number, row in enumerate(table.rows):
         cells = [column.show(cell) for column, cell in zip(table.columns, row, strict=True)]
         first = f'<th scope="row"{kinds[0]}>{escape(cells[0])}</th>' if cells else ""
         rest = "".join(
             f"<td{kind}>{escape(cell)}</td>" for cell, kind in zip(cells[1:], kinds[1:], strict=True)
         )
-        rows.append(f"<tr>{first}{rest}</tr>")
+        begins = grouped and number > 0 and keys[number] != keys[number - 1]
+        rows.append(f"<tr{' class=next' if begins else ''}>{first}{rest}</tr>")
     return (
         f'<div class="wide"><table><caption>{escape(table.title)}</caption>'
         f"<thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"

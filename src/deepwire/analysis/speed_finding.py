@@ -80,7 +80,8 @@ def finding(
     settings = {name: str(value) for name, value in asdict(base).items() if value is not None and sweeps}
     settings |= {"rounds": str(rounds), "device": _device(device), "threads": str(torch.get_num_threads())}
     if text:
-        settings |= {f"text: {name}": value for name, value in text.models[0].settings.items()}
+        own = text.models[0].settings
+        settings |= {f"text: {name.removeprefix('text ')}": value for name, value in own.items()}
     tables = [text_table(texts)] if texts else []
     figures: list[Figure] = [text_figure(texts)] if texts else []
     for mode, axis, speeds in sweeps:
