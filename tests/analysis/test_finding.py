@@ -76,7 +76,8 @@ def test_what_does_not_fit_together_is_refused(finding: Finding) -> None:
 def test_tables_of_figures_hold_their_numbers(finding: Finding) -> None:
     lines, bars, matrix = (figure.table() for figure in finding.figures)
     assert lines.rows == ((1, 3.0, 3.0), (2, 2.0, None), (3, 1.5, None))
-    assert [column.head for column in lines.columns] == ["update", "a [nats/token]", "b [nats/token]"]
+    assert [column.head for column in lines.columns] == ["update", "a", "b"]
+    assert lines.title == "Loss over training [nats/token]"
     assert bars.rows == (("1", 0.25, 0.75), ("2", 0.5, 0.5))
     # The table has what the drawing leaves blank.
     assert matrix.rows == (("x1", 1.0, None), ("x2", -0.75, 0.0625))

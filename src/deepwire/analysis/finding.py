@@ -18,7 +18,6 @@ from deepwire.analysis.figures import Figure
 from deepwire.analysis.records import Record, Table
 from deepwire.errors import DataError
 
-
 _FEW_MODELS = 3
 
 
