@@ -312,3 +312,57 @@ def test_a_model_of_one_direction_grows_tags_and_loses_them(tmp_path: Path) -> N
     back = build_model(shape, size, size)
     start_from(StartFromSection(model=str(tmp_path / "tagged")), back, WORDS, source_bos=False)
     assert torch.equal(back.source_embedding.table.weight, table)
+
+
+EVERYTHING = {"norm": True, "transform": "identity", "embedding": "both", "output_bias": True}
+
+
+def test_what_a_language_has_of_its_own_moves_with_its_name(tmp_path: Path) -> None:
+    old, new = many("de-en", "en-de"), many("cs-de", "de-en", "en-cs")
+    config = ModelConfig.model_validate({**SHAPE, "languages": EVERYTHING, "dropout": 0})
+    size = WORDS.source.size
+    torch.manual_seed(1)
+    teacher, student = (
+        build_model(config, size + len(one.names), size + len(one.names), languages=len(one.names)).eval()
+        for one in (old, new)
+    )
+    with torch.no_grad():
+        for parameter in teacher.parameters():
+            parameter.add_(torch.randn_like(parameter) / 4)
+    save_model(tmp_path / "teacher", teacher, WORDS, {"source_bos": False, **old.to_metadata()})
+    begin = StartFromSection(model=str(tmp_path / "teacher"))
+    report = start_from(begin, student, WORDS, source_bos=False, languages=new)
+    assert report.missing == report.reshaped == report.changed == []
+    words = torch.tensor([[4, 5, 6, 2]])
+    for name in ("de", "en"):
+        scores = [
+            one.log_probs(words, words, languages=torch.tensor([languages.names.index(name)]))[..., :size]
+            for one, languages in ((teacher, old), (student, new))
+        ]
+        torch.testing.assert_close(*(each.log_softmax(-1) for each in scores))
+    torch.testing.assert_close(student.transform.weight[0], teacher.transform.weight.mean(0))
+
+
+def test_what_all_languages_share_begins_each_of_their_own(tmp_path: Path) -> None:
+    languages = many("de-en", "en-de", tag="none")
+    size = WORDS.source.size
+    torch.manual_seed(1)
+    plain = build_model(ModelConfig.model_validate({**SHAPE, "dropout": 0}), size, size).eval()
+    config = {
+        **SHAPE,
+        "dropout": 0,
+        "languages": {"norm": True, "transform": "identity", "output_bias": True},
+    }
+    own = build_model(ModelConfig.model_validate(config), size, size, languages=2).eval()
+    with torch.no_grad():
+        for parameter in plain.parameters():
+            parameter.add_(torch.randn_like(parameter) / 4)
+    save_model(tmp_path / "plain", plain, WORDS, {})
+    untold = StartFromSection(model=str(tmp_path / "plain"))
+    with pytest.raises(ModelError, match=r"1 missing there: transform\.weight \("):
+        start_from(untold, own, WORDS, source_bos=False, languages=languages)
+    begin = StartFromSection(model=str(tmp_path / "plain"), allow_missing=["transform.weight"])
+    start_from(begin, own, WORDS, source_bos=False, languages=languages)
+    words = torch.tensor([[4, 5, 6, 2], [5, 4, 2, 0]])
+    found = own.log_probs(words, words, languages=torch.tensor([1, 0]))
+    torch.testing.assert_close(found, plain.log_probs(words, words))

@@ -15,6 +15,7 @@ from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
 from deepwire.model.translator import TranslationModel
+from deepwire.training.language_transfer import by_language
 from deepwire.training.patterns import matches
 from deepwire.training.resume import flat
 from deepwire.training.start_from_config import StartFromSection
@@ -30,6 +31,7 @@ _FREE = (
     "embeddings.tie",
     "encoder.layers",
     "decoder.layers",
+    "languages.*",
 )
 _SHOWN = 6
 
@@ -105,8 +107,9 @@ def start_from(
     folder = resolve(config.model)
     loaded = load_model(folder)
     before = Languages.from_metadata(loaded.metadata)
-    changed = _changes(loaded, model, source_bos) | _changes_of_languages(before, languages, model)
+    changed = _changes(loaded, model, source_bos) | _changes_of_languages(before, languages)
     values, maps = _values(loaded, vocabularies, before, languages)
+    values = by_language(values, loaded.model, model, before, languages)
     own = dict(model.named_parameters())
     found = {name: values[name] for name in own if name in values}
     reshaped = [name for name, value in found.items() if value.shape != own[name].shape]
@@ -164,17 +167,11 @@ def _changes(
     return changed | ({"data.source_bos": (before, source_bos)} if before != source_bos else {})
 
 
-def _changes_of_languages(
-    old: Languages | None, new: Languages | None, model: TranslationModel
-) -> dict[str, tuple[object, object]]:
-    """What tells a model its language must be the same, and so must the languages that have parameters."""
-    if old is None or new is None:
+def _changes_of_languages(old: Languages | None, new: Languages | None) -> dict[str, tuple[object, object]]:
+    """What tells a model its language must be the same."""
+    if old is None or new is None or old.tag == new.tag:
         return {}
-    own = model.config.languages.used and old.names != new.names
-    names = (", ".join(old.names), ", ".join(new.names))
-    return ({"data.tag": (old.tag, new.tag)} if old.tag != new.tag else {}) | (
-        {"data.directions": names} if own else {}
-    )
+    return {"data.tag": (old.tag, new.tag)}
 
 
 def _unused(model: TranslationModel, used: Collection[str]) -> list[str]:
