@@ -1,12 +1,13 @@
-"""For all tests: a real browser where there is one, and less work for the garbage collector."""
+"""For all tests: real text, a real browser where there is one, and less work for the garbage collector."""
 
 from __future__ import annotations
 
 import gc
+import gzip
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,17 @@ def pytest_collection_finish() -> None:
     """What is imported by now stays: no collection has to look at it again, nor in forked processes."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def multi30k() -> Mapping[str, Sequence[str]]:
+    """The lines of the training text among the examples, by language."""
+    folder = Path(__file__).parents[1] / "examples" / "multi30k"
+    files = {language: folder / f"train.{language}.gz" for language in ("de", "en")}
+    return {
+        language: gzip.decompress(file.read_bytes()).decode("utf-8").split("\n")
+        for language, file in files.items()
+    }
 
 
 @pytest.fixture

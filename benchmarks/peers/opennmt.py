@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 
 from peers.base import Reading, Task, Toolkit
 from peers.log_lines import step_lines
+from peers.opennmt_data import data_settings
 
 
 class OpenNMT(Toolkit):
@@ -15,18 +15,8 @@ class OpenNMT(Toolkit):
     version_code = "import onmt, torch; print(onmt.__version__, 'torch', torch.__version__)"
 
     def prepare(self, folder: Path, task: Task, corpus: Path) -> None:
-        words: Counter[str] = Counter()
-        for language in (task.source, task.target):
-            words.update(Path(f"{corpus}.{language}").read_text().split())
-        vocabulary = folder / "vocabulary.txt"
-        vocabulary.write_text("".join(f"{word}\t{count}\n" for word, count in words.most_common()))
         settings = {
-            "data": {
-                "corpus_1": {"path_src": f"{corpus}.{task.source}", "path_tgt": f"{corpus}.{task.target}"}
-            },
-            "src_vocab": str(vocabulary),
-            "tgt_vocab": str(vocabulary),
-            "share_vocab": True,
+            **data_settings(folder, task, corpus),
             "share_embeddings": True,
             "share_decoder_embeddings": True,
             "encoder_type": "transformer",

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -159,13 +158,10 @@ decoding: {beam: 2, max_length_ratio: 1, max_length_extra: 4}
 
 
 @pytest.fixture(scope="session")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def corpus(tmp_path_factory: pytest.TempPathFactory, multi30k: Mapping[str, Sequence[str]]) -> Path:
     """A folder with 200 + 16 lines of Multi30k and a run file, `small.yaml`, on them."""
     folder = tmp_path_factory.mktemp("corpus")
-    examples = Path(__file__).parents[2] / "examples" / "multi30k"
-    for language in ("de", "en"):
-        text = gzip.decompress((examples / f"train.{language}.gz").read_bytes()).decode("utf-8")
-        lines = text.split("\n")
+    for language, lines in multi30k.items():
         for name, part in (("train", lines[:200]), ("test", lines[200:216])):
             (folder / f"{name}.{language}").write_text("\n".join(part) + "\n", encoding="utf-8")
     (folder / "small.yaml").write_text(RUN_FILE)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,6 @@ import torch
 
 from deepwire.cli.main import main
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "multi30k"
 RUN_FILE = """
 data:
   source: de
@@ -39,12 +38,10 @@ decoding: {beam: 2, max_length_extra: 5}
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def corpus(tmp_path_factory: pytest.TempPathFactory, multi30k: Mapping[str, Sequence[str]]) -> Path:
     """A folder with a small corpus and finished runs of both directions, `runs/de-en` and `runs/en-de`."""
     folder = tmp_path_factory.mktemp("line")
-    for language in ("de", "en"):
-        text = gzip.decompress((EXAMPLES / f"train.{language}.gz").read_bytes()).decode("utf-8")
-        lines = text.split("\n")
+    for language, lines in multi30k.items():
         parts = {"train": lines[:300], "valid": lines[300:324], "mono": lines[400:440]}
         for name, part in parts.items():
             (folder / f"{name}.{language}").write_text("\n".join(part) + "\n", encoding="utf-8")

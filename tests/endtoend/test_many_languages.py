@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import codecs
-import gzip
 import io
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +19,6 @@ from deepwire.checkpoint.store import load_model
 from deepwire.cli.main import main
 from deepwire.errors import UsageError
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "multi30k"
 RUN_FILE = """
 data:
   directions: [{between: [en], and: [de, qaa]}]
@@ -78,13 +76,10 @@ def _process_as_it_was() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, multi30k: Mapping[str, Sequence[str]]) -> Path:
     """A folder with text in three languages and a finished run of it in `runs/many`."""
     folder = tmp_path_factory.mktemp("many")
-    text = {}
-    for language in ("de", "en"):
-        lines = gzip.decompress((EXAMPLES / f"train.{language}.gz").read_bytes()).decode("utf-8").split("\n")
-        text[language] = lines[:424]
+    text = {language: lines[:424] for language, lines in multi30k.items()}
     text["qaa"] = [codecs.encode(line, "rot13") for line in text["en"]]
     for language, lines in text.items():
         (folder / f"train.{language}").write_text("\n".join(lines[:400]) + "\n", encoding="utf-8")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,7 +15,6 @@ import deepwire
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 from forked import deepwire_command
 
-EXAMPLES = Path(__file__).parents[2] / "examples" / "multi30k"
 RUN_FILE = """
 data:
   source: de
@@ -56,12 +55,10 @@ def deepwire_alone(*arguments: str, cwd: Path, stdin: str = "") -> subprocess.Co
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, multi30k: Mapping[str, Sequence[str]]) -> Path:
     """A folder with a small corpus and a finished run of it in `runs/small`."""
     folder = tmp_path_factory.mktemp("line")
-    for language in ("de", "en"):
-        text = gzip.decompress((EXAMPLES / f"train.{language}.gz").read_bytes()).decode("utf-8")
-        lines = text.split("\n")
+    for language, lines in multi30k.items():
         for name, part in (("train", lines[:400]), ("valid", lines[400:424]), ("test", lines[424:444])):
             (folder / f"{name}.{language}").write_text("\n".join(part) + "\n", encoding="utf-8")
     (folder / "small.yaml").write_text(RUN_FILE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +15,14 @@ from torch import Tensor, nn
 
 FOLDER = Path(__file__).parent / "data"
 OUTPUT_TOLERANCE, GRADIENT_TOLERANCE = 1e-5, 5e-5
+# Settings of a model, without its stacks, that every maker's golden models have, and those of fairseq's.
+SMALL: Mapping[str, object] = {"d_model": 32, "heads": 4, "feed_forward": 64, "dropout": 0.0}
+FAIRSEQ: Mapping[str, object] = {
+    **SMALL,
+    "norm_eps": 1e-5,
+    "bias": {"attention": True, "feed_forward": "both", "output": False},
+    "positions": {"type": "sinusoidal", "layout": "halves", "first": 2},
+}
 
 
 class Place(NamedTuple):
@@ -101,6 +109,17 @@ def gradient_of(gradients: Mapping[str, Tensor | None], place: Place) -> Tensor:
     gradient = gradients[place.name]
     assert gradient is not None, f"{place.name} has no gradient"
     return gradient[place.index]
+
+
+def check_module(golden: Case, module: Callable[[Tensor], Tensor]) -> Tensor:
+    """Check what a module makes of the case's only input, and the gradient there; gives that input."""
+    x = golden["in/x"].clone().requires_grad_()
+    y = module(x)
+    assert deviation(y, golden["out/y"]) < OUTPUT_TOLERANCE
+    (y * golden["cot/R"]).sum().backward()
+    assert x.grad is not None
+    assert deviation(x.grad, golden["grad/in/x"]) < GRADIENT_TOLERANCE
+    return x
 
 
 def deviation(found: Tensor, expected: Tensor) -> float:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import pytest
 import torch
 from golden_names import (
+    FAIRSEQ,
     GRADIENT_TOLERANCE,
     OUTPUT_TOLERANCE,
     Place,
@@ -122,13 +123,7 @@ def dense_model(name: str, connection: str, aggregation: Mapping[str, object]) -
     stack = {"layers": 4, "connection": connection, "aggregation": aggregation}
     config = ModelConfig.model_validate(
         {
-            "d_model": 32,
-            "heads": 4,
-            "feed_forward": 64,
-            "dropout": 0.0,
-            "norm_eps": 1e-5,
-            "bias": {"attention": True, "feed_forward": "both", "output": False},
-            "positions": {"type": "sinusoidal", "layout": "halves", "first": 2},
+            **FAIRSEQ,
             "encoder": stack,
             "decoder": {**stack, "layers": 3},
         }

@@ -7,8 +7,10 @@ from typing import Literal
 
 import pytest
 from golden_names import (
+    FAIRSEQ,
     GRADIENT_TOLERANCE,
     OUTPUT_TOLERANCE,
+    SMALL,
     Place,
     Places,
     case,
@@ -24,7 +26,6 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.mixers.average_attention import AverageAttention, AverageAttentionConfig, running_mean
 
 DIM, PAD, VOCABULARY = 32, 1, 48
-SMALL: dict[str, object] = {"d_model": DIM, "heads": 4, "feed_forward": 64, "dropout": 0.0}
 AVERAGE_PLACES = {
     "gate": "gates",
     "ffn.0": "feed_forward.input",
@@ -67,11 +68,7 @@ def merged() -> FairseqModel:
     golden = case("own_matt_postnorm")
     config = ModelConfig.model_validate(
         {
-            **SMALL,
-            "norm_eps": 1e-5,
-            "bias": {"attention": True, "feed_forward": "both", "output": False},
-            "positions": {"type": "sinusoidal", "layout": "halves", "first": 2},
-            "embeddings": {"tie": "all"},
+            **FAIRSEQ,
             "encoder": {"layers": 4, "connection": "post_norm"},
             "decoder": {"layers": 3, "connection": "post_norm", "mixer": "merged_attention"},
         }

@@ -6,6 +6,7 @@ import re
 
 import pytest
 from golden_names import (
+    FAIRSEQ,
     Place,
     case,
     load,
@@ -17,14 +18,7 @@ from deepwire.model.config import ModelConfig
 
 DIM, PAD, VOCABULARY = 32, 1, 48
 SETTINGS: dict[str, object] = {
-    "d_model": DIM,
-    "heads": 4,
-    "feed_forward": 64,
-    "dropout": 0.0,
-    "norm_eps": 1e-5,
-    "bias": {"attention": True, "feed_forward": "both", "output": False},
-    "positions": {"type": "sinusoidal", "layout": "halves", "first": 2},
-    "embeddings": {"tie": "all"},
+    **FAIRSEQ,
     "encoder": {"layers": 4, "connection": "collaboration", "fusion": "blocks"},
     "decoder": {"layers": 2, "connection": "collaboration"},
 }

@@ -9,12 +9,15 @@ from typing import Literal
 import pytest
 import torch
 from golden_names import (
+    FAIRSEQ,
     GRADIENT_TOLERANCE,
     OUTPUT_TOLERANCE,
+    SMALL,
     Place,
     Places,
     case,
     check_gradients,
+    check_module,
     deviation,
     fairseq,
     load,
@@ -31,14 +34,6 @@ from deepwire.model.feed_forward import FeedForward
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 
 DIM, PAD = 32, 1
-SMALL: dict[str, object] = {"d_model": DIM, "heads": 4, "feed_forward": 64, "dropout": 0.0}
-FAIRSEQ: dict[str, object] = {
-    **SMALL,
-    "norm_eps": 1e-5,
-    "bias": {"attention": True, "feed_forward": "both", "output": False},
-    "positions": {"type": "sinusoidal", "layout": "halves", "first": 2},
-    "embeddings": {"tie": "all"},
-}
 
 
 def rezero_places(golden: Mapping[str, Tensor]) -> dict[str, Places]:
@@ -186,12 +181,7 @@ def test_sdu_sublayers(name: str, order: Order) -> None:
         places[f"normer.{leaf}"] = (Place(f"connection.norms.0.{leaf}"),)
         places[f"sdu.0.{leaf}"] = (Place(f"connection.units.0.{leaf}"),)
     load(module, golden.params, places)
-    x = golden["in/x"].clone().requires_grad_()
-    y = module(x)
-    assert deviation(y, golden["out/y"]) < OUTPUT_TOLERANCE
-    (y * golden["cot/R"]).sum().backward()
-    assert x.grad is not None
-    assert deviation(x.grad, golden["grad/in/x"]) < GRADIENT_TOLERANCE
+    check_module(golden, module)
     if memory is not None:
         assert memory.grad is not None
         assert deviation(memory.grad, golden["grad/in/mem"]) < GRADIENT_TOLERANCE

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 from golden_names import (
+    FAIRSEQ,
     OUTPUT_TOLERANCE,
     case,
     deviation,
@@ -20,16 +21,6 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.translator import TranslationModel
 
 DIM, PAD, VOCABULARY = 32, 1, 48
-BASE: dict[str, object] = {
-    "d_model": DIM,
-    "heads": 4,
-    "feed_forward": 64,
-    "dropout": 0.0,
-    "norm_eps": 1e-5,
-    "bias": {"attention": True, "feed_forward": "both", "output": False},
-    "positions": {"type": "sinusoidal", "layout": "halves", "first": 2},
-    "embeddings": {"tie": "all"},
-}
 GROUPS = {"type": "groups", "size": 2}
 MIXTURE = {**GROUPS, "representation": "last", "probabilities": "geometric"}
 # Of the released architecture: learned positions, a norm on embeddings that are not scaled, GELU.
@@ -86,7 +77,7 @@ def build(name: str, changed_decoder: Mapping[str, object] | None = None) -> Fai
     decoder = changed_decoder or decoder
     stack = {"layers": 4, "connection": connection, **both}
     config = ModelConfig.model_validate(
-        {**BASE, "encoder": stack, "decoder": {**stack, "layers": 3, **decoder}, **changes}
+        {**FAIRSEQ, "encoder": stack, "decoder": {**stack, "layers": 3, **decoder}, **changes}
     )
     model = build_model(config, VOCABULARY, VOCABULARY, pad_id=PAD)
     golden = case(name)

@@ -14,6 +14,7 @@ from golden_names import (
     Places,
     case,
     check_gradients,
+    check_module,
     deviation,
     load,
     neutron,
@@ -122,12 +123,7 @@ def test_decoder_mixer(name: str) -> None:
     """Outputs, all gradients, and the same step by step with its two states."""
     golden, (arrange, settings, changes) = case(name), CASES[name]
     mixer = build("decoder", settings, arrange(golden.params), changes)
-    x = golden["in/x"].clone().requires_grad_()
-    y = mixer.parallel(x, None)
-    assert deviation(y, golden["out/y"]) < OUTPUT_TOLERANCE
-    (y * golden["cot/R"]).sum().backward()
-    assert x.grad is not None
-    assert deviation(x.grad, golden["grad/in/x"]) < GRADIENT_TOLERANCE
+    x = check_module(golden, lambda x: mixer.parallel(x, None))
     grads = arrange(golden.grads)
     assert set(grads) == {parameter for parameter, _ in mixer.named_parameters()}
     check_gradients(mixer, grads, places(grads), GRADIENT_TOLERANCE)

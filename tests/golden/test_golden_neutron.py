@@ -13,6 +13,7 @@ from golden_names import (
     Place,
     case,
     check_gradients,
+    check_module,
     deviation,
     load,
     neutron,
@@ -68,12 +69,7 @@ def check_sublayer(
     places = {name: (Place(f"sublayer.{part}"),) for name, part in parts.items()}
     places |= {f"normer.{leaf}": (Place(f"{norm}.{leaf}"),) for leaf in ("weight", "bias")}
     load(module, golden.params, places)
-    x = golden["in/x"].clone().requires_grad_()
-    y = module(x)
-    assert deviation(y, golden["out/y"]) < OUTPUT_TOLERANCE
-    (y * golden["cot/R"]).sum().backward()
-    assert x.grad is not None
-    assert deviation(x.grad, golden["grad/in/x"]) < GRADIENT_TOLERANCE
+    check_module(golden, module)
     return places
 
 

@@ -13,6 +13,7 @@ from golden_names import (
     Places,
     case,
     check_gradients,
+    check_module,
     deviation,
     load,
     neutron,
@@ -105,12 +106,7 @@ def test_sequence(name: str) -> None:
     golden, mixer = case(name), RecurrentMixer(SEQUENCES[name])
     places = sequence_places(type(mixer.cell), golden.params)
     load(mixer, golden.params, places)
-    x = golden["in/x"].clone().requires_grad_()
-    y = mixer.parallel(x, None)
-    assert deviation(y, golden["out/y"]) < OUTPUT_TOLERANCE
-    (y * golden["cot/R"]).sum().backward()
-    assert x.grad is not None
-    assert deviation(x.grad, golden["grad/in/x"]) < GRADIENT_TOLERANCE
+    x = check_module(golden, lambda x: mixer.parallel(x, None))
     check_gradients(mixer, golden.grads, places, GRADIENT_TOLERANCE)
     with torch.no_grad():
         state = mixer.init_state(x.size(0), x)

@@ -7,7 +7,9 @@ from collections.abc import Mapping
 import pytest
 import torch
 from golden_names import (
+    FAIRSEQ,
     OUTPUT_TOLERANCE,
+    SMALL,
     Place,
     case,
     deviation,
@@ -21,12 +23,6 @@ from whole_models import FairseqModel, NeutronModel
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
-SMALL: dict[str, object] = {"d_model": 32, "heads": 4, "feed_forward": 64, "dropout": 0.0}
-FAIRSEQ: dict[str, object] = {
-    "norm_eps": 1e-5,
-    "bias": {"attention": True, "feed_forward": "both", "output": False},
-    "positions": {"type": "sinusoidal", "layout": "halves", "first": 2},
-}
 PAD, EOS = 1, 2
 
 
@@ -35,7 +31,7 @@ def fairseq_model(name: str, connection: str) -> FairseqModel:
     golden = case(name)
     encoder = {"layers": 4, "connection": connection, "fusion": "transparent"}
     decoder = {"layers": 3, "connection": connection}
-    config = ModelConfig.model_validate({**SMALL, **FAIRSEQ, "encoder": encoder, "decoder": decoder})
+    config = ModelConfig.model_validate({**FAIRSEQ, "encoder": encoder, "decoder": decoder})
     model = build_model(config, 48, 48, pad_id=PAD)
     plain = {key: tensor for key, tensor in golden.params.items() if key != "encoder.ta_weight"}
     places = fairseq(plain, 32) | {"encoder.ta_weight": (Place("encoder.fusion.weights"),)}
@@ -61,7 +57,7 @@ def test_pre_norm_mixes_normalised_layers() -> None:
     golden = case("fairseq_prenorm")
     encoder = {"layers": 4, "connection": "pre_norm", "fusion": "transparent"}
     config = ModelConfig.model_validate(
-        {**SMALL, **FAIRSEQ, "encoder": encoder, "decoder": {"layers": 3, "connection": "pre_norm"}}
+        {**FAIRSEQ, "encoder": encoder, "decoder": {"layers": 3, "connection": "pre_norm"}}
     )
     model = build_model(config, 48, 48, pad_id=PAD)
     weights = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))

@@ -121,7 +121,8 @@ def with_choice(socket: str, name: str) -> dict[str, object]:
     """A model with the choice in each stack that it may stand in."""
     stacks = []
     for side in ("encoder", "decoder"):
-        stack = {other: {"type": kind} for other, kind in PLAIN.items()}
+        stack: dict[str, object] = {other: {"type": kind} for other, kind in PLAIN.items()}
+        stack["layers"] = LAYERS
         if {"type": name} in choices(socket, side):
             stack[socket] = {"type": name}
             if name == "rnmt":  # made of recurrent mixers only

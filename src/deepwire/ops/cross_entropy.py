@@ -110,7 +110,7 @@ def chunk_size(weight: Tensor) -> int:
     return max(LEAST_TOKENS, logits // weight.size(0))
 
 
-class _Context(FunctionCtx):
+class LossContext(FunctionCtx):
     """What the forward pass leaves for the backward pass."""
 
     gradients: tuple[Tensor | None, ...]
@@ -121,7 +121,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: _Context,
+        ctx: LossContext,
         hidden: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -143,7 +143,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: _Context, grad: Tensor, _nll_grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: LossContext, grad: Tensor, _nll_grad: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the gradients by the one that arrives for the smoothed sum."""
         return (*scaled(ctx.gradients, grad), *(None,) * 7)
 

@@ -15,9 +15,16 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import once_differentiable
 
-from deepwire.ops.cross_entropy import SmoothingForm, chunk_size, number_types, scaled, smoothing_masses
+from deepwire.ops.cross_entropy import (
+    LossContext,
+    SmoothingForm,
+    chunk_size,
+    number_types,
+    scaled,
+    smoothing_masses,
+)
 
 
 class PairSums(NamedTuple):
@@ -78,18 +85,12 @@ def linear_r_drop(
     return PairSums(loss, nll, divergence)
 
 
-class _Context(FunctionCtx):
-    """What the forward pass leaves for the backward pass."""
-
-    gradients: tuple[Tensor | None, ...]
-
-
 class _PairLoss(torch.autograd.Function):
     """The loss and, while the logits of a chunk are there, its gradients; backward only multiplies them."""
 
     @staticmethod
     def forward(
-        ctx: _Context,
+        ctx: LossContext,
         hidden: Tensor,
         weight: Tensor,
         bias: Tensor | None,
@@ -126,7 +127,7 @@ class _PairLoss(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: _Context, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: LossContext, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the gradients by the one that arrives for the loss."""
         return (*scaled(ctx.gradients, grad), None, None, None)
 
