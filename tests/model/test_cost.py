@@ -122,7 +122,7 @@ def with_choice(socket: str, name: str) -> dict[str, object]:
     stacks = []
     for side in ("encoder", "decoder"):
         stack: dict[str, object] = {other: {"type": kind} for other, kind in PLAIN.items()}
-        stack["layers"] = LAYERS
+        stack["layers"] = 3 if socket == "fusion" else LAYERS  # groups are of three layers
         if {"type": name} in choices(socket, side):
             stack[socket] = {"type": name}
             if name == "rnmt":  # made of recurrent mixers only
