@@ -129,6 +129,30 @@ def test_the_decoder_begins_with_layers_of_the_encoder(
     assert any(name.startswith("decoder.mixers.") for name in report.untrained) == (not layers)
 
 
+@pytest.mark.parametrize("decoder", ["bottom", "spread"])
+def test_a_decoder_layer_with_two_feed_forwards_begins_as_two_layers(
+    folder: Path, theirs: dict[str, Tensor], same: Vocabularies, decoder
+) -> None:
+    stack = {"layers": 2, "connection": "post_norm", "inner_feed_forward": True}
+    model = model_of(same, decoder=stack)
+    report = start_pretrained(PretrainedSection(encoder=folder, decoder=decoder), model, same)
+    assert report.layers["decoder"] == [2, 4]
+    assert report.untrained == ["head.bias"]
+    found = dict(model.named_parameters())
+    for number in range(2):
+        lower, upper = (f"encoder.layer.{2 * number + half}." for half in range(2))
+        for kind, layer in (("inner_feed_forwards", lower), ("feed_forwards", upper)):
+            expected = theirs[f"{layer}intermediate.dense.weight"]
+            assert torch.equal(found[f"decoder.{kind}.{number}.input.weight"], expected)
+        expected = theirs[f"{upper}attention.self.query.weight"]
+        assert torch.equal(found[f"decoder.crosses.{number}.query.weight"], expected)
+        norms = [found[f"decoder.connection.norms.{4 * number + index}.bias"] for index in range(4)]
+        places = [
+            f"{layer}{part}output.LayerNorm.bias" for layer in (lower, upper) for part in ("attention.", "")
+        ]
+        assert all(torch.equal(norm, theirs[place]) for norm, place in zip(norms, places, strict=True))
+
+
 def test_another_vocabulary_takes_the_vectors_of_its_pieces(
     folder: Path, theirs: dict[str, Tensor], other: Vocabularies
 ) -> None:

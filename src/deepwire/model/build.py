@@ -115,7 +115,8 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
             raise ValueError(f"{context.side}.{socket}: {section.type} does not work in the {context.side}")
     kinds: list[Sublayer] = ["mixer"]
     if context.side == "decoder" and not config.mixer.absorbs_cross_attention:
-        kinds.append("cross")
+        inner = config.inner_feed_forward and config.connection.has_feed_forward
+        kinds += ["inner_feed_forward", "cross"] if inner else ["cross"]
     if config.feed_forward and config.connection.has_feed_forward:
         kinds.append("feed_forward")
     connection = config.connection.build(context, tuple(kinds))
@@ -124,6 +125,10 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
     def layers(kind: Sublayer) -> list[int]:
         return sorted({call.layer for call in connection.calls if call.kind == kind})
 
+    if config.inner_feed_forward and not layers("inner_feed_forward"):
+        lacks = "needs a cross-attention after it"
+        unfit = f"does not work with connection {config.connection.type}"
+        raise ValueError(f"{context.side}.inner_feed_forward {unfit if 'cross' in kinds else lacks}")
     return Stack(
         connection,
         config.aggregation.build(context),
@@ -135,6 +140,7 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
         [config.connection.cross_attention(context) for _ in layers("cross")],
         [FeedForward(context) for _ in layers("feed_forward")],
         context.languages,
+        [FeedForward(context) for _ in layers("inner_feed_forward")],
     )
 
 

@@ -62,6 +62,11 @@ class StackConfig(Section):
     feed_forward: bool = Field(
         True, description="whether layers have feed-forward sub-layers; some connections never have any"
     )
+    inner_feed_forward: bool = Field(
+        False,
+        description="decoder: one more feed-forward sub-layer, between mixer and cross-attention (DeltaLM, "
+        "Ma et al. 2021; the GTrans paper's models on OPUS-100)",
+    )
 
 
 class ModelConfig(Section):

@@ -25,8 +25,8 @@ class Stack(nn.Module):
     """Layers of bare sub-layers, wired in depth by a connection, an aggregation and a fusion.
 
     Attributes:
-        mixers: Token mixers, one a layer; crosses: cross-attentions (decoder), feed_forwards: likewise, each
-            empty where the stack has none.
+        mixers: Token mixers, one a layer; crosses: cross-attentions (decoder), feed_forwards, and
+            inner_feed_forwards in front of the crosses: likewise, each empty where the stack has none.
         connection: Joins the sub-layers of a layer to the stream; its `calls` are the order of evaluation.
         aggregation: Says what the next layer reads where a layer is complete.
         fusion: Turns layer outputs into the results of the stack.
@@ -46,11 +46,13 @@ class Stack(nn.Module):
         crosses: Sequence[CrossAttention] = (),
         feed_forwards: Sequence[FeedForward] = (),
         languages: TargetLanguages | None = None,
+        inner_feed_forwards: Sequence[FeedForward] = (),
     ) -> None:
         super().__init__()
         self.mixers = nn.ModuleList(mixers)
         self.crosses = nn.ModuleList(crosses)
         self.feed_forwards = nn.ModuleList(feed_forwards)
+        self.inner_feed_forwards = nn.ModuleList(inner_feed_forwards)
         self.connection, self.aggregation, self.fusion = connection, aggregation, fusion
         self.calls = _needed(connection.calls, max(fusion.keeps))
         self.depth = max((call.layer + 1 for call in self.calls), default=0)
@@ -87,6 +89,7 @@ class Stack(nn.Module):
             cast("Sequence[CrossAttention]", self.crosses),
             cast("Sequence[FeedForward]", others),
             self.languages,
+            cast("Sequence[FeedForward]", self.inner_feed_forwards),
         )
 
     def bind(self, encoded: Sequence[Tensor], bias: Tensor) -> tuple[Memory, ...]:
@@ -181,6 +184,8 @@ class Stack(nn.Module):
                 output = self.crosses[call.layer](read, memory[call.layer])
             elif call.kind == "feed_forward":
                 output = self.feed_forwards[call.layer](read)
+            elif call.kind == "inner_feed_forward":
+                output = self.inner_feed_forwards[call.layer](read)
             elif past is None or states is None or new is None:
                 output = self._mixer(call.layer).parallel(read, padding, self._memory_of(call.layer, memory))
             else:
@@ -191,12 +196,17 @@ class Stack(nn.Module):
             depth = self.connection.write(depth, index, read, output)
         return depth
 
+    def sublayers(self) -> tuple[nn.ModuleList, ...]:
+        """The sub-layers of each kind, one a layer or none."""
+        return self.mixers, self.crosses, self.feed_forwards, self.inner_feed_forwards
+
     def parts(self) -> Mapping[str, nn.Module]:
         """The parts by the name that reports use."""
         return {
             "mixer": self.mixers,
             "cross-attention": self.crosses,
             "feed-forward": self.feed_forwards,
+            "inner feed-forward": self.inner_feed_forwards,
             "connection": self.connection,
             "aggregation": self.aggregation,
             "fusion": self.fusion,
@@ -225,15 +235,12 @@ class Stack(nn.Module):
         found: list[tuple[str, list[nn.Parameter]]] = []
         seen: set[int] = set()
         for layer in range(layers):
-            sublayers = [part[layer] for part in self._layered() if layer < len(part)]
+            sublayers = [part[layer] for part in self.sublayers() if layer < len(part)]
             modules = (*sublayers, *self.connection.modules_of(layer))
             own = {id(one): one for module in modules for one in module.parameters()}
             found.append((str(layer + 1), [one for key, one in own.items() if key not in seen]))
             seen |= own.keys()
         return [*found, ("rest", [one for one in self.parameters() if id(one) not in seen])]
-
-    def _layered(self) -> tuple[nn.ModuleList, ...]:
-        return self.mixers, self.crosses, self.feed_forwards
 
     def _mixer(self, layer: int) -> TokenMixer:
         return cast("TokenMixer", self.mixers[layer])  # a ModuleList forgets the type

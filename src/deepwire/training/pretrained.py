@@ -79,7 +79,7 @@ def start_pretrained(
     layers = {side: _layers(encoder, model, side, config.decoder) for side in sides}
     values: dict[str, Tensor] = {}
     for side, numbers in layers.items():
-        values |= encoder.values(side, numbers)
+        values |= encoder.values(side, numbers, inner=model.config.stack(side).inner_feed_forward)
     tables, maps = _tables(encoder, model, vocabularies)
     own = dict(model.named_parameters(remove_duplicate=False))
     filled: set[int] = set()
@@ -119,7 +119,9 @@ def _layers(
             + (", or training.pretrained.decoder to none" if side == "decoder" else ""),
         )
     if side == "encoder" or decoder == "bottom":
-        return list(range(wanted))
+        # With a feed-forward in front of the cross-attention, a layer begins as two pretrained ones.
+        two = model.config.stack(side).inner_feed_forward
+        return [min(2 * number + 1, encoder.layers - 1) if two else number for number in range(wanted)]
     return [(number + 1) * encoder.layers // wanted - 1 for number in range(wanted)]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import cast
 
 import torch
@@ -117,7 +118,7 @@ def _shard(model: TranslationModel, mesh: DeviceMesh) -> None:
     # Results of sub-layers that are views are never changed in place here, which is what it warns of.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
     for stack in (model.encoder, model.decoder):
-        for part in (*stack.mixers, *stack.crosses, *stack.feed_forwards):
+        for part in chain.from_iterable(stack.sublayers()):
             if next(part.parameters(), None) is None:
                 continue
             fully_shard(part, mesh=mesh)

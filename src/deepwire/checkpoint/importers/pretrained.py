@@ -76,36 +76,55 @@ class PretrainedEncoder:
         """The table of positions `[n, d]`; what every word of a first text receives is added to it."""
         return self.tensors[_POSITIONS] + self.tensors[_TEXTS][0]
 
-    def values(self, side: Side, layers: Sequence[int]) -> dict[str, Tensor]:
+    def values(self, side: Side, layers: Sequence[int], *, inner: bool = False) -> dict[str, Tensor]:
         """Values for a stack and its embedding, by the names of this project; without the words.
 
         Args:
             side: Which stack; a decoder's cross-attentions and the norms after them get no values.
             layers: For each of its layers the layer here, from 0.
+            inner: Whether layers of a decoder have a feed-forward in front of the cross-attention. Each
+                is then two layers here: the one below, and the one named, whose self-attention becomes the
+                cross-attention.
         """
         embedding = "source_embedding" if side == "encoder" else "target_embedding"
+        norms = 2 if side == "encoder" else 4 if inner else 3
         values = {f"{embedding}.positions.table": self.positions}
         for leaf in ("weight", "bias"):
             values[f"{embedding}.norm.{leaf}"] = self.tensors[f"embeddings.LayerNorm.{leaf}"]
             for number, layer in enumerate(layers):
-                values |= self._layer(side, number, layer, leaf)
+                first = norms * number
+                lower = max(layer - 1, 0) if inner else layer
+                values |= self._attention(side, "mixers", number, lower, first, leaf)
+                values |= self._feed_forward(side, "feed_forwards", number, layer, first + norms - 1, leaf)
+                if inner:
+                    values |= self._feed_forward(side, "inner_feed_forwards", number, lower, first + 1, leaf)
+                    values |= self._attention(side, "crosses", number, layer, first + 2, leaf)
         return values
 
-    def _layer(self, side: Side, number: int, layer: int, leaf: str) -> dict[str, Tensor]:
-        """The weights or the biases of a layer here, for layer `number` of a stack."""
-
-        def of(name: str) -> Tensor:
-            return self.tensors[f"encoder.layer.{layer}.{name}.{leaf}"]
-
-        norms = 2 if side == "encoder" else 3
-        parts = [of(f"attention.self.{part}") for part in ("query", "key", "value")]
+    def _attention(
+        self, side: Side, kind: str, number: int, layer: int, norm: int, leaf: str
+    ) -> dict[str, Tensor]:
+        """Weights or biases of the self-attention of a layer here and of its norm, for one of a stack."""
+        here, there = f"encoder.layer.{layer}.attention", f"{side}.{kind}.{number}"
+        query, key, value = (self.tensors[f"{here}.self.{part}.{leaf}"] for part in ("query", "key", "value"))
+        maps = {"query_key_value": torch.cat((query, key, value))}
+        if kind == "crosses":
+            maps = {"query": query, "key_value": torch.cat((key, value))}
         return {
-            f"{side}.mixers.{number}.query_key_value.{leaf}": torch.cat(parts),
-            f"{side}.mixers.{number}.output.{leaf}": of("attention.output.dense"),
-            f"{side}.feed_forwards.{number}.input.{leaf}": of("intermediate.dense"),
-            f"{side}.feed_forwards.{number}.output.{leaf}": of("output.dense"),
-            f"{side}.connection.norms.{norms * number}.{leaf}": of("attention.output.LayerNorm"),
-            f"{side}.connection.norms.{norms * (number + 1) - 1}.{leaf}": of("output.LayerNorm"),
+            **{f"{there}.{name}.{leaf}": found for name, found in maps.items()},
+            f"{there}.output.{leaf}": self.tensors[f"{here}.output.dense.{leaf}"],
+            f"{side}.connection.norms.{norm}.{leaf}": self.tensors[f"{here}.output.LayerNorm.{leaf}"],
+        }
+
+    def _feed_forward(
+        self, side: Side, kind: str, number: int, layer: int, norm: int, leaf: str
+    ) -> dict[str, Tensor]:
+        """The same of the feed-forward of a layer here and of its norm."""
+        here, there = f"encoder.layer.{layer}", f"{side}.{kind}.{number}"
+        return {
+            f"{there}.input.{leaf}": self.tensors[f"{here}.intermediate.dense.{leaf}"],
+            f"{there}.output.{leaf}": self.tensors[f"{here}.output.dense.{leaf}"],
+            f"{side}.connection.norms.{norm}.{leaf}": self.tensors[f"{here}.output.LayerNorm.{leaf}"],
         }
 
 

@@ -14,7 +14,7 @@ from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.depth_weights import DepthWeights
 from deepwire.model.gate_probe import GateProbe
 
-Sublayer = Literal["mixer", "cross", "feed_forward"]
+Sublayer = Literal["mixer", "inner_feed_forward", "cross", "feed_forward"]
 # The first tensor is the stream [B, T, d]; the others are the connection's own. It lives within one pass.
 DepthState = tuple[Tensor, ...]
 

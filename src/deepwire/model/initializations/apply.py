@@ -51,7 +51,7 @@ def _by_layer(stack: Stack) -> Iterator[tuple[int, nn.Module]]:
     """Each part of a stack that belongs to one layer, with that layer."""
     calls = stack.connection.calls
     depth = max(call.layer for call in calls) + 1
-    for kind in (stack.mixers, stack.crosses, stack.feed_forwards):
+    for kind in stack.sublayers():
         yield from enumerate(kind, 1)
     # Other parts keep what belongs to a layer in lists with one entry for each layer, or for each call.
     for part in (stack.connection, stack.aggregation, stack.fusion):
