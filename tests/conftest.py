@@ -1,4 +1,4 @@
-"""For all tests: real text, a real browser where there is one, and less work for the garbage collector."""
+"""For all tests: real text, a real browser where there is one, and no waiting for disks and collector."""
 
 from __future__ import annotations
 
@@ -11,6 +11,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+
+
+def pytest_configure() -> None:
+    """Wait for no disk: what `os.fsync` is for, a loss of power, no test can see.
+
+    Where and how often it is called stays as it is, and processes that are not forked from this one wait.
+    """
+    os.fsync = _fsync_without_waiting
+
+
+def _fsync_without_waiting(file: int) -> None:
+    os.fstat(file)  # what is no open file is an error as before
 
 
 def pytest_collection_finish() -> None:

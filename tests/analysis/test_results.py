@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import math
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -26,6 +25,9 @@ from deepwire.results.conduct import Conductor
 from deepwire.results.league import Outputs, Spread
 from deepwire.results.plan import RunPlan, load_plan
 from deepwire.results.training import Failure, Stopped, train_run
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
+from forked import Piped
 
 PLAN = """
 title: Two small systems
@@ -157,21 +159,22 @@ def test_a_browser_opens_the_page(done: Done, open_in_browser: Callable[[Path], 
 
 def test_a_signal_stops_it_and_the_same_command_goes_on(plan: Path, tmp_path: Path) -> None:
     folder = tmp_path / "results"
-    command = [sys.executable, "-m", "deepwire", "results", str(plan), "--folder", str(folder)]
-    command += ["--only", "plain", "settings=[training.max_updates=100k]"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    process = Piped(
+        *("results", str(plan), "--folder", str(folder)),
+        *("--only", "plain", "settings=[training.max_updates=100k]"),
+    )
     metrics = folder / "runs" / "de-en" / "plain" / "seed-1" / "metrics.jsonl"
     deadline = time.monotonic() + 300
     try:
         while not (metrics.exists() and metrics.read_text().count("train")):
-            assert process.poll() is None, process.communicate()[1]
+            assert process.poll() is None, process.stderr.read().decode()
             assert time.monotonic() < deadline
-            time.sleep(0.1)
+            time.sleep(0.02)
     finally:
         process.terminate()
-        _, said = process.communicate(timeout=300)
-    assert process.returncode == 143
-    assert "the same command goes on" in said
+        code = process.wait(300)
+    assert code == 143
+    assert "the same command goes on" in process.stderr.read().decode()
     run = folder / "runs" / "de-en" / "plain" / "seed-1"
     saved = sorted(path.name for path in (run / "checkpoints").glob("update-*"))
     assert len(saved) == 1

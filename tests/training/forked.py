@@ -83,6 +83,7 @@ class Piped:
     def __init__(self, *arguments: str) -> None:
         (stdin, ours), (out, stdout), (error, stderr) = os.pipe(), os.pipe(), os.pipe()
         theirs = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
+        self._code: int | None = None
         self._child = begin(*arguments, cwd=Path.cwd(), **theirs, others=(ours, out, error))
         for file in theirs.values():
             os.close(file)
@@ -92,14 +93,25 @@ class Piped:
             os.fdopen(error, "rb"),
         )
 
+    def poll(self) -> int | None:
+        """The exit code, or minus the signal; None while it runs."""
+        if self._code is None:
+            ended, status = os.waitpid(self._child, os.WNOHANG)
+            self._code = os.waitstatus_to_exitcode(status) if ended else None
+        return self._code
+
+    def terminate(self) -> None:
+        """Ask it to stop, if it still runs."""
+        if self.poll() is None:
+            os.kill(self._child, signal.SIGTERM)
+
     def wait(self, seconds: float) -> int:
         """The exit code; `TimeoutError` if it still runs after the time, and it is killed."""
         deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            ended, status = os.waitpid(self._child, os.WNOHANG)
-            if ended:
-                return os.waitstatus_to_exitcode(status)
+        while (code := self.poll()) is None:
+            if time.monotonic() > deadline:
+                os.kill(self._child, signal.SIGKILL)
+                os.waitpid(self._child, 0)
+                raise TimeoutError(f"still running after {seconds} s")
             time.sleep(0.005)
-        os.kill(self._child, signal.SIGKILL)
-        os.waitpid(self._child, 0)
-        raise TimeoutError(f"still running after {seconds} s")
+        return code
