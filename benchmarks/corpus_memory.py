@@ -232,23 +232,28 @@ def lines_of(log: Path | None) -> int:
 
 
 def resident(root: int) -> tuple[int, int]:
-    """Anonymous and mapped bytes of a process and its descendants, as far as they are still there."""
+    """Anonymous and mapped bytes of a process and its descendants, as far as they are still there.
+
+    A child that does not run its own program yet shares the pages of its parent: it is left out.
+    """
     own = files = 0
-    waiting = [root]
+    waiting = [(root, b"")]
     while waiting:
-        pid = waiting.pop()
+        pid, parent = waiting.pop()
         try:
+            program = Path(f"/proc/{pid}/cmdline").read_bytes()
             status = Path(f"/proc/{pid}/status").read_text()
             waiting += [
-                int(child)
+                (int(child), program)
                 for task in Path(f"/proc/{pid}/task").iterdir()
                 for child in (task / "children").read_text().split()
             ]
         except OSError:
             continue
-        sizes = dict(re.findall(r"(Rss\w+):\s+(\d+) kB", status))
-        own += 1024 * int(sizes.get("RssAnon", 0))
-        files += 1024 * (int(sizes.get("RssFile", 0)) + int(sizes.get("RssShmem", 0)))
+        if program != parent:
+            sizes = dict(re.findall(r"(Rss\w+):\s+(\d+) kB", status))
+            own += 1024 * int(sizes.get("RssAnon", 0))
+            files += 1024 * (int(sizes.get("RssFile", 0)) + int(sizes.get("RssShmem", 0)))
     return own, files
 
 
