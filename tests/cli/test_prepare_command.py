@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -118,3 +120,16 @@ def test_control_characters_of_names_do_not_reach_the_terminal(
 def test_preparation_does_not_load_torch() -> None:
     code = "import sys, deepwire.cli.prepare, deepwire.data.prepared; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+def test_a_signal_to_end_leaves_nothing_half_made(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def learn(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("deepwire.data.vocabulary.Vocabularies.learn_from_blocks", learn)
+    with pytest.raises(SystemExit) as ended:
+        main(["prepare", "run.yaml"])
+    assert ended.value.code == 143
+    assert not any(path.is_dir() for path in (corpus / "prepared").iterdir())
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import time
-from typing import TYPE_CHECKING, Annotated
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -33,15 +35,22 @@ def prepare(
     config = load_run_file(run_file, overrides or []).config
     progress = _Progress()
     start = time.monotonic()
+    before = signal.signal(signal.SIGTERM, _terminated)
     try:
         made = preparation.prepare(config.data, seed=config.seed, progress=progress.show)
     finally:
+        signal.signal(signal.SIGTERM, before)
         progress.end()
     seconds = time.monotonic() - start
     if as_json:
         print(json.dumps(_record(made, seconds), ensure_ascii=False))
     else:
         print("\n".join(_lines(made, seconds)))
+
+
+def _terminated(number: int, _frame: FrameType | None) -> NoReturn:
+    """End as Ctrl-C does: helping processes and what is half-made go too."""
+    raise SystemExit(128 + number)
 
 
 class _Progress:
