@@ -43,7 +43,7 @@ systems:
   apart: {description: a model for each}
   both:
     one_model: true
-    settings: ["data.directions=[en-de, de-en]", data.source=source, data.target=target]
+    settings: [data.source=source, data.target=target]
 """
 Train = Callable[[RunPlan], Failure | None]
 
@@ -168,9 +168,12 @@ def test_different_test_sets_are_not_compared(
     ("change", "message"),
     [
         ("text=nowhere", "text: no such folder: nowhere"),
-        ("systems.both.settings=[]", "one_model needs data.directions"),
-        ("systems.both.one_model=false", "has several directions in one model"),
-        ("directions={de-en: [], en-fr: [data.source=en, data.target=fr]}", "does not translate en-fr"),
+        ("systems.both.settings=[]", "system both: "),
+        (
+            "systems.apart.settings=[data.source=source, data.target=target, 'data.directions=[de-en]']",
+            "one_model",
+        ),
+        ("systems.both.settings=[data.directions=null]", "its model does not translate"),
         ("directions={en-de: [], de-en: []}", "the model for en-de translates de-en"),
         ("directions={German: []}", "is not a direction"),
         ("comparisons=[{system: both, baseline: none}]", "'none' is no system of this plan"),

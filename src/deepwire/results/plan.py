@@ -29,7 +29,8 @@ class SystemPlan(Section):
 
     description: str = Field(default="", description="what it is, in a few words")
     one_model: bool = Field(
-        default=False, description="one model for all directions; otherwise a model for each of them"
+        default=False,
+        description="one model for all directions of the plan (data.directions); otherwise a model for each",
     )
     base: str | None = Field(default=None, description="run file or recipe in place of the plan's base")
     both: tuple[str, ...] = Field(
@@ -202,10 +203,11 @@ def load_plan(path: Path, folder: Path, overrides: Sequence[str] = ()) -> Loaded
 
 def _runs(plan: Plan, home: Path, folder: Path) -> Iterator[RunPlan]:
     every = tuple(plan.directions)
+    together = (f"data.directions=[{', '.join(every)}]",)
     whole = {name: system for name, system in plan.systems.items() if system.one_model}
     apart = {name: system for name, system in plan.systems.items() if not system.one_model}
     for seed in plan.seeds:
-        yield from _part(plan, home, folder, seed, whole, _ALL, every, ())
+        yield from _part(plan, home, folder, seed, whole, _ALL, every, together)
         for direction, changes in plan.directions.items():
             yield from _part(plan, home, folder, seed, apart, direction, (direction,), changes)
 
@@ -267,7 +269,7 @@ def _check_directions(plan: Plan, system: str, loaded: LoadedRunFile, directions
             if direction not in known:
                 raise UsageError(
                     f"{name}: its model does not translate {direction}",
-                    f"data.directions has {', '.join(known)}" if known else "one_model needs data.directions",
+                    f"its settings leave data.directions at {', '.join(known) or 'null'}",
                 )
     elif data.languages is not None:
         raise UsageError(
