@@ -189,6 +189,12 @@ def test_mistakes_are_found_before_anything_is_trained(
     assert not (tmp_path / "results").exists()
 
 
+def test_a_direction_can_be_taken_out_of_plan_and_models(plan: Path, corpus: Path, tmp_path: Path) -> None:
+    runs = load_plan(plan, tmp_path, [f"text={corpus}", "directions.en-de=null"]).runs
+    assert [run.name for run in runs] == ["all.both.1", "de-en.apart.1"]
+    assert runs[0].loaded.config.data.directions == ["de-en"]
+
+
 def test_outputs_of_several_seeds_do_not_count_as_more_sentences() -> None:
     reference = Text("r", [f"there are {number} birds on the old roof and a cat" for number in range(30)])
     good = Text("g", [line.replace("old", "new") for line in reference.lines])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from deepwire.config.base import Section
 from deepwire.config.reader import absolute, read_settings
@@ -22,6 +22,13 @@ DirectionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-
 """Those of directions may have what languages are written with besides: ``en-pt_BR``."""
 _ALL = "all"
 _TEXT = "{text}"
+
+
+def _without_null(value: object) -> object:
+    """A mapping without the entries that a command line has taken out: ``directions.en-fr=null``."""
+    if not isinstance(value, Mapping):
+        return value
+    return {name: entry for name, entry in value.items() if entry is not None}
 
 
 class SystemPlan(Section):
@@ -68,10 +75,10 @@ class Plan(Section):
         default=None, description="folder of the text; {text} in any setting of the plan stands for it"
     )
     settings: tuple[str, ...] = Field(default=(), description="settings of all systems")
-    directions: dict[DirectionName, tuple[str, ...]] = Field(
+    directions: Annotated[dict[DirectionName, tuple[str, ...]], BeforeValidator(_without_null)] = Field(
         min_length=1,
         description="translation directions, each with the settings of a model for it alone; like en-de "
-        "where a system has one model for all",
+        "where a system has one model for all; null takes one out",
     )
     systems: dict[Name, SystemPlan] = Field(min_length=1, description="systems, each with its settings")
     baseline: str = Field(description="the system that all others are tested against")
