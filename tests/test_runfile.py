@@ -94,14 +94,27 @@ def test_the_tiny_recipes_are_the_published_setting(here: Path) -> None:
     [
         ("gone.yaml", "gone.yaml: no such file"),
         ("~nobody-of-this-name/run.yaml", "~nobody-of-this-name/run.yaml: no such file"),
+        ("experiments/rnu.yaml", "experiments/rnu.yaml: no such file (did you mean experiments/run.yaml?)"),
         ("dmeo", "dmeo: no such run file or recipe (did you mean demo?)"),
         ("experiments", "experiments: is a directory, not a run file (name a .yaml file or a recipe)"),
     ],
 )
 def test_names_that_stand_for_nothing(here: Path, name: str, message: str) -> None:
+    write(here / "experiments/run.yaml", "")
     with pytest.raises(UsageError) as caught:
         load_run_file(name)
     assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("value", ["1", "-0.1", ".nan", "high"])
+def test_one_dropout_for_all_places_is_one_mistake(here: Path, value: str) -> None:
+    wish = "must be a number from 0 to below 1, or one for each of embedding, attention, activation, sublayer"
+    with pytest.raises(UsageError) as caught:
+        load_run_file("demo", [f"model.dropout={value}", "data.train=[]"])
+    assert caught.value.message.splitlines() == [
+        "command line: data.train: must have at least an entry, not 0",
+        f"command line: model.dropout: {wish}",
+    ]
 
 
 def test_a_mistake_names_the_file_as_the_user_knows_it(here: Path) -> None:

@@ -203,6 +203,9 @@ def _text(place: _Place, error: ErrorDetails, section: type[Section]) -> str:
     if kind in _LIMITS:
         name, words = _LIMITS[kind]
         return f"must be {words} {context.get(name)}, not {shown(place.node)}"
+    if kind == "too_short" and isinstance(place.node, Items):
+        least = "an entry" if context["min_length"] == 1 else f"{context['min_length']} entries"
+        return f"must have at least {least}, not {len(place.node.items)}"
     if kind in {"value_error", "assertion_error"}:
         return str(context.get("error", error["msg"]))
     if _KIND_ERROR.fullmatch(kind):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -241,7 +242,7 @@ def _text(document: Document) -> str:
         with document.path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise UsageError(f"{label}: no such file") from None
+        raise UsageError(f"{label}: no such file", _near_name(document)) from None
     except IsADirectoryError:
         raise UsageError(
             f"{label}: is a directory, not a run file", "name a .yaml file or a recipe"
@@ -255,6 +256,12 @@ def _text(document: Document) -> str:
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise UsageError(f"{label}:{line}: is not UTF-8 (byte 0x{data[error.start]:02x})") from None
+
+
+def _near_name(document: Document) -> str:
+    names = [one.name for one in document.path.parent.glob(f"*{document.path.suffix}")]
+    near = difflib.get_close_matches(document.path.name, names, n=1)
+    return f"did you mean {Path(document.label).with_name(near[0])}?" if near else ""
 
 
 def _what(node: Node) -> str:

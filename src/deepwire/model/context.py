@@ -33,9 +33,13 @@ class Dropout(Section):
     @model_validator(mode="before")
     @classmethod
     def _one_number_for_all(cls, value: object) -> object:
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return dict.fromkeys(("embedding", "attention", "activation", "sublayer"), value)
-        return value
+        if isinstance(value, dict | cls):
+            return value
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 1:
+            return dict.fromkeys(cls.model_fields, value)
+        raise ValueError(
+            f"must be a number from 0 to below 1, or one for each of {', '.join(cls.model_fields)}"
+        )
 
 
 class SharedModules:
