@@ -179,6 +179,12 @@ def test_how_a_chosen_part_is_refined_or_replaced(read, base: str, later: str, r
     assert by_file.section.model.connection == by_override.section.model.connection == result
 
 
+@pytest.mark.parametrize("changes", [("size=9", "type=gated"), ("type=gated", "size=9")])
+def test_the_order_of_overrides_does_not_lose_one(read, changes: tuple[str, str]) -> None:
+    run = read("model: {connection: plain}", *(f"model.connection.{change}" for change in changes))
+    assert run.section.model.connection == Gated(size=9)
+
+
 def test_environment_variables(read, mistakes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERE", "12")
     monkeypatch.delenv("NOWHERE", raising=False)

@@ -98,8 +98,12 @@ def read_settings(
     problems = Problems()
     document = locate(name, None)
     tree = _extended(section, document, locate, own_keys, problems, ())
+    # Put together first: which of them comes first must not decide whether a size survives a new type.
+    changes = Keys({}, Origin(COMMAND_LINE, None, Path.cwd()))
     for text in overrides:
-        tree = _overridden(tree, text, section, problems)
+        changes = _overridden(changes, text, section, problems)
+    merged = merge(tree, changes, section)
+    tree = replace(merged, origin=tree.origin) if isinstance(merged, Keys) else tree
     problems.raise_if_any()
     return Settings(check(section, tree), tree, document)
 
@@ -201,22 +205,22 @@ def _extended(
     return merged if isinstance(merged, Keys) else tree
 
 
-def _overridden(tree: Keys, text: str, section: type[Section], problems: Problems) -> Keys:
-    """The tree after ``key.sub=value``."""
-    origin = Origin(COMMAND_LINE, None, Path.cwd())
+def _overridden(changes: Keys, text: str, section: type[Section], problems: Problems) -> Keys:
+    """The tree of changes after ``key.sub=value``."""
+    origin = changes.origin
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
         problems.add(origin, f"{text!r} is not key=value, such as model.d_model=256")
-        return tree
+        return changes
     if parts == ["extends"]:
         problems.add(origin, "extends: cannot be set here; write it into a run file")
-        return tree
+        return changes
     node = parse_yaml(value, origin, problems) or Scalar(None, origin)
     for part in reversed(parts):
         node = Keys({part: node}, origin)
-    merged = merge(tree, node, section)
-    return replace(merged, origin=tree.origin) if isinstance(merged, Keys) else tree
+    merged = merge(changes, node, section)
+    return merged if isinstance(merged, Keys) else changes
 
 
 def _prepared(node: Node, annotation: object | None) -> Node:

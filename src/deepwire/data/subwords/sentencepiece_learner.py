@@ -103,6 +103,6 @@ def _size_error(message: str, size: int, what: str) -> DataError:
     if smallest:
         return DataError(
             f"data.vocabulary.size: {what} needs at least {smallest[1]} pieces to spell it, not {size}",
-            f"set data.vocabulary.size={int(smallest[1]) + 1} or more, or a smaller character_coverage",
+            f"set data.vocabulary.size={smallest[1]} or more, or a smaller character_coverage",
         )
     return DataError(f"no vocabulary can be learned from {what}: {message.splitlines()[0]}")
