@@ -17,7 +17,7 @@ from deepwire.cli.main import main
 UPDATES = 40
 RUN_FILE = run_file(
     max_updates=UPDATES,
-    micro_batch_tokens=100,
+    micro_batch_tokens=160,
     log_every=4,
     schedule={"peak": 0.01, "warmup": 10},
     validation={"every": 10},
