@@ -56,6 +56,36 @@ def test_an_svg_says_what_it_shows(finding: Finding) -> None:
             assert axis.text in text
 
 
+def test_ticks_of_a_logarithmic_axis_are_the_values_and_heights_begin_at_zero() -> None:
+    sizes = Series(name="a", x=(1, 8, 32), y=(300.0, 310.0, 320.0))
+    figure = Lines(
+        name="sizes",
+        title="s",
+        x=_axis("batch", log=True),
+        y=Axis(label="v", from_zero=True),
+        series=(sizes,),
+    )
+    drawn = texts(figure)
+    assert {"1", "8", "32", "0"} <= set(drawn)
+    assert not any("×" in text for text in drawn)
+
+
+def test_long_names_of_bars_stand_upright() -> None:
+    def turned(name: str) -> bool:
+        names = tuple(f"{name}{number}" for number in range(3))
+        bars = Bars(
+            name="b",
+            title="t",
+            x=_axis("x"),
+            y=_axis("y"),
+            categories=names,
+            series=(Series(name="s", y=(1, 2, 3)),),
+        )
+        return "rotate(-90" in plots.svg(bars).split(f"{name}0")[-2][-400:]
+
+    assert (turned("a"), turned("another program (command)")) == (False, True)
+
+
 def test_a_figure_is_drawn_the_same_every_time(finding: Finding) -> None:
     assert plots.svg(finding.figures[0]) == plots.svg(finding.figures[0])
 

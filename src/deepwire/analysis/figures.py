@@ -19,11 +19,13 @@ class Axis(Record):
         label: The quantity.
         unit: Its unit; empty for numbers without one.
         log: Whether its scale is logarithmic.
+        from_zero: Whether its scale begins at zero, so that lengths can be compared.
     """
 
     label: str
     unit: str = ""
     log: bool = False
+    from_zero: bool = False
 
     @property
     def text(self) -> str:

@@ -30,6 +30,8 @@ _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++", "ooo", "---")
 _FEW = 8
 _MARKS = 12
+_TICKS = 12
+_LETTER = 0.085  # inches: the width of a letter at a tick
 _WITH_NUMBERS = 169
 _DOTS = 150
 _STYLE: dict[RcKeyType, object] = {
@@ -157,6 +159,8 @@ def _name_axes(axes: Axes, x: Axis, y: Axis) -> None:
         axes.set_xscale("log")
     if y.log and axes.dataLim.y1 > 0:  # there is a positive number
         axes.set_yscale("log")
+    if y.from_zero and axes.dataLim.y0 >= 0:
+        axes.set_ylim(bottom=0)
 
 
 def _draw_lines(axes: Axes, figure: Lines) -> None:
@@ -182,7 +186,11 @@ def _draw_lines(axes: Axes, figure: Lines) -> None:
                 one.x, _plotted(one.low), _plotted(one.high), color=shades[number], alpha=0.15, linewidth=0
             )
     _name_axes(axes, figure.x, figure.y)
-    if all(place.is_integer() for one in figure.series for place in one.x) and not figure.x.log:
+    places = {place for one in figure.series for place in one.x}
+    if figure.x.log and len(places) <= _TICKS:
+        axes.set_xticks(sorted(places), [f"{place:g}" for place in sorted(places)])
+        axes.set_xticks([], minor=True)
+    elif not figure.x.log and all(place.is_integer() for place in places):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
     if count > _FEW:
         _name_lines_at_their_ends(axes, figure)
@@ -259,7 +267,8 @@ def _draw_bars(axes: Axes, figure: Bars) -> None:
     axes.grid(visible=False, axis="x")
     if axes.get_yscale() == "linear":
         axes.axhline(0, color="black", linewidth=0.6)
-    long = max(len(category) for category in figure.categories) * len(figure.categories) > 80
+    longest = max(map(len, figure.categories))
+    long = _LETTER * longest > 0.75 * _size(figure)[0] / len(figure.categories)
     axes.set_xticks(range(len(figure.categories)), figure.categories, rotation=90 if long else 0)
     if count > 1:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))

@@ -144,10 +144,14 @@ def _table(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Table:
 
 def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> list[Lines]:
     shown: list[tuple[str, FigureAxis, Callable[[Speed], Number]]] = [
-        ("speed", FigureAxis(label="speed", unit="target tokens/s"), lambda one: one.tokens_per_second)
+        (
+            "speed",
+            FigureAxis(label="speed", unit="target tokens/s", from_zero=True),
+            lambda one: one.tokens_per_second,
+        )
     ]
     if all(one.memory is not None for one in speeds):
-        shown.append(("memory", FigureAxis(label="peak memory", unit="MiB"), _mib))
+        shown.append(("memory", FigureAxis(label="peak memory", unit="MiB", from_zero=True), _mib))
     names = list(dict.fromkeys(one.subject for one in speeds))
     return [
         Lines(
