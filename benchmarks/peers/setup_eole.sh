@@ -6,13 +6,7 @@
 # With its declared dependencies, except that torch stays the one that both sides are measured on.
 set -euo pipefail
 
-folder="${1:-$HOME/.cache/deepwire-peers/eole}"
-python="${PYTHON:-python3.11}"
-torch="${TORCH:-torch==2.13.0}"   # TORCH="torch==2.13.0+cpu" where an index offers the CPU build
-
-"$python" -m venv "$folder"
-pip="$folder/bin/pip"
-"$pip" install --quiet "$torch"
+source "$(dirname "$0")/environment.sh" eole "$@"
 "$pip" freeze | grep '^torch==' > "$folder/constraints.txt"
 "$pip" install --quiet --constraint "$folder/constraints.txt" "eole==0.6.4" "setuptools<81" \
     aiohttp   # not declared, and imported by its command

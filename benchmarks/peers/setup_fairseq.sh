@@ -7,14 +7,8 @@
 # with the last versions that it works with. It imports on Python 3.11 through inside/fairseq_launcher.py.
 set -euo pipefail
 
-folder="${1:-$HOME/.cache/deepwire-peers/fairseq}"
-python="${PYTHON:-python3.11}"
-torch="${TORCH:-torch==2.13.0}"   # TORCH="torch==2.13.0+cpu" where an index offers the CPU build
-
-"$python" -m venv "$folder"
-pip="$folder/bin/pip"
+source "$(dirname "$0")/environment.sh" fairseq "$@"
 "$pip" install --quiet "pip<24.1"   # later ones refuse the metadata of omegaconf 2.0
-"$pip" install --quiet "$torch"
 "$pip" install --quiet "numpy<1.24" "setuptools<81" "omegaconf==2.0.6" "hydra-core==1.0.7" "sacrebleu<2.5" \
     cffi regex tqdm bitarray
 "$pip" install --quiet --no-deps "fairseq==0.12.2"

@@ -6,13 +6,7 @@
 # Installed without its declared dependencies (protobuf<3.21, linters, notebooks): only what training imports.
 set -euo pipefail
 
-folder="${1:-$HOME/.cache/deepwire-peers/joeynmt}"
-python="${PYTHON:-python3.11}"
-torch="${TORCH:-torch==2.13.0}"   # TORCH="torch==2.13.0+cpu" where an index offers the CPU build
-
-"$python" -m venv "$folder"
-pip="$folder/bin/pip"
-"$pip" install --quiet "$torch"
+source "$(dirname "$0")/environment.sh" joeynmt "$@"
 "$pip" install --quiet "numpy<2" "setuptools<81" tensorboard pyyaml sacrebleu sacremoses sentencepiece \
     subword-nmt matplotlib packaging pandas importlib_metadata
 "$pip" install --quiet --no-deps "joeynmt==2.3.0"

@@ -4,13 +4,7 @@
 #   benchmarks/peers/setup_marian.sh [FOLDER]        default folder: ~/.cache/deepwire-peers/marian
 set -euo pipefail
 
-folder="${1:-$HOME/.cache/deepwire-peers/marian}"
-python="${PYTHON:-python3.11}"
-torch="${TORCH:-torch==2.13.0}"   # TORCH="torch==2.13.0+cpu" where an index offers the CPU build
-
-"$python" -m venv "$folder"
-pip="$folder/bin/pip"
-"$pip" install --quiet "$torch"
+source "$(dirname "$0")/environment.sh" marian "$@"
 "$pip" freeze | grep '^torch==' > "$folder/constraints.txt"
 "$pip" install --quiet --constraint "$folder/constraints.txt" "transformers==5.23.0" "accelerate" "sentencepiece"
 "$folder/bin/python" -c "

@@ -7,13 +7,7 @@
 # without its declared dependencies, and what its modules import is installed by hand.
 set -euo pipefail
 
-folder="${1:-$HOME/.cache/deepwire-peers/opennmt}"
-python="${PYTHON:-python3.11}"
-torch="${TORCH:-torch==2.13.0}"   # TORCH="torch==2.13.0+cpu" where an index offers the CPU build
-
-"$python" -m venv "$folder"
-pip="$folder/bin/pip"
-"$pip" install --quiet "$torch"
+source "$(dirname "$0")/environment.sh" opennmt "$@"
 "$pip" install --quiet "numpy<2" "setuptools<81" configargparse tensorboard pyyaml sacrebleu six \
     "ctranslate2>=4,<5" "pyonmttok>=1.37,<2" rapidfuzz pyahocorasick fasttext-wheel spacy flask waitress
 "$pip" install --quiet --no-deps "OpenNMT-py==3.5.1"
