@@ -85,6 +85,7 @@ def done(
 
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said):
+        patch.setattr("deepwire.cli.results._can_plot", lambda: False)  # the page is that of other plans
         patch.setattr(conduct, "train_run", train)
         patch.setattr(conduct, "measure_run", stop)
         assert main(command) == 143
