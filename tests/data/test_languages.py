@@ -89,6 +89,12 @@ def test_languages_have_a_fixed_order_and_tags_follow_the_pieces() -> None:
         assert (languages.tags_source, languages.tags_target) == where
 
 
+def test_the_order_of_directions_means_nothing() -> None:
+    assert SIX.equals(Languages(SIX.directions[::-1]))
+    assert not SIX.equals(Languages(SIX.directions[1:]))
+    assert not SIX.equals(Languages(SIX.directions, "both"))
+
+
 def test_unknown_languages_are_refused_with_those_that_are_known() -> None:
     with pytest.raises(UsageError, match=r"'it' \(it translates into cs, de, en, fr\)"):
         SIX.target("it")

@@ -117,7 +117,8 @@ def _check_partners(first: LoadedModel, other: LoadedModel) -> None:
         )
     if _source_bos(first) != _source_bos(other):
         raise ModelError(f"{first.folder} and {other.folder} differ in data.source_bos")
-    if languages_of(first) != languages_of(other):
+    one, two = languages_of(first), languages_of(other)
+    if one != two and (one is None or two is None or not one.equals(two)):
         raise ModelError(
             f"{first.folder} and {other.folder} have different directions or tags",
             "models translate together only if data.directions and data.tag are the same",
