@@ -193,11 +193,14 @@ class _Work:
             names = self.endings.split("-")
         plain = all(re.fullmatch(r"\w[\w-]*", name) for name in names)
         if len(names) != 2 or not plain or names[0] == names[1]:
+            several = stored.get("directions")
+            if isinstance(several, list) and self.endings is None:
+                raise UsageError(
+                    f"{self.models[0]} has several directions",
+                    f"say which: --from de --to en; it has {', '.join(map(str, several))}",
+                )
             known = "the model does not say its languages" if self.endings is None else repr(self.endings)
-            raise UsageError(
-                f"--languages: {known}",
-                "give the endings of both files: --languages de-en; of a model of several: --from de --to en",
-            )
+            raise UsageError(f"--languages: {known}", "give the endings of both files: --languages de-en")
         return SyntheticCorpus.of(self.output, *names)
 
     def describe(self, config: Mapping[str, object], formats: Mapping[str, str]) -> dict[str, object]:
