@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepwire.analysis.agreement import analyse_agreement, decide, mcnemar, wilson
-from deepwire.analysis.agreement_sets import Contrast, read_lingeval, read_plain
+from deepwire.analysis.agreement_sets import Contrast, drawn, read_lingeval, read_plain
 from deepwire.analysis.figures import Lines
 from deepwire.cli.main import main
 from deepwire.decoding.scoring import PairScore
@@ -222,6 +222,14 @@ def test_plain_files_are_read_line_by_line(tmp_path: Path) -> None:
         read_plain(*files, tmp_path / "bad")
 
 
+def test_a_sample_keeps_the_order_and_repeats() -> None:
+    all_ = [Contrast(str(number), "a", "b") for number in range(100)]
+    once = drawn(all_, 30, seed=2)
+    assert once == drawn(all_, 30, seed=2) != drawn(all_, 30, seed=3)
+    assert [int(one.source) for one in once] == sorted({int(one.source) for one in once})
+    assert len(once) == 30
+
+
 def test_the_command_reads_either_form(
     make_model: Maker, store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -234,6 +242,12 @@ def test_the_command_reads_either_form(
     found = json.loads(capsys.readouterr().out)["findings"][0]
     assert found["tables"][0]["rows"][0][1] == 1
     assert found["tables"][-1]["rows"][0][:2] == ["2", 1]
+    for part, text in (("s", "hund\n"), ("r", "dog\n"), ("x", "a dog\n")):
+        (tmp_path / part).write_text(text * 9)
+    assert main([*command, *plain, "--sample", "4", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["findings"][0]
+    assert found["tables"][0]["rows"][0][1] == 4
+    assert "(a sample of 9, seed 1), 4 contrasts" in found["provenance"]["data"][0]
     assert main([*command, *plain[:2]]) == 2
     assert "--source and --reference go together" in capsys.readouterr().err
     assert main(command) == 3

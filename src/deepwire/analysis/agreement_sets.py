@@ -6,6 +6,7 @@ Read are LingEval97's JSON (Sennrich 2017) and plain files, line by line.
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +64,12 @@ def read_lingeval(path: Path) -> list[Contrast]:
     if not found:
         raise DataError(f"{name}: holds no contrast")
     return found
+
+
+def drawn(contrasts: Sequence[Contrast], count: int, seed: int) -> list[Contrast]:
+    """So many of the contrasts, in their order; a seed draws the same ones of a set every time."""
+    places = random.Random(seed).sample(range(len(contrasts)), count)
+    return [contrasts[place] for place in sorted(places)]
 
 
 def read_plain(

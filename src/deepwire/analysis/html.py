@@ -30,7 +30,7 @@ caption { text-align: left; font-weight: 600; padding-bottom: .25rem; width: max
 th, td { padding: .15rem .6rem; border-bottom: 1px solid #ddd; text-align: left; vertical-align: top; }
 thead th { border-bottom: 1.5px solid #1a1a1a; white-space: nowrap; }
 .number { text-align: right; }
-.next th, .next td { border-top: 1.5px solid #777; }
+.next th, .next td { border-top: 2px solid #777; }
 figure { margin: 1.5rem 0; }
 figure svg { display: block; max-width: 100%; height: auto; }
 figcaption { font-size: .95rem; max-width: 46rem; margin-top: .4rem; }

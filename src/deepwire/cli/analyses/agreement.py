@@ -33,6 +33,8 @@ Normalize = Annotated[
     bool, typer.Option("--normalize", help="Compare log-probabilities per subword, not of whole sentences.")
 ]
 Longest = Annotated[int, typer.Option(min=1, help="Distances above this are counted together.")]
+Sample = Annotated[int | None, typer.Option(min=1, help="Only so many contrasts, drawn at random.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the sample.")]
 
 
 def agreement(
@@ -44,6 +46,8 @@ def agreement(
     to: To = None,
     normalize: Normalize = False,
     longest: Longest = 15,
+    sample: Sample = None,
+    seed: Seed = 1,
     device: Device = "auto",
     precision: Precision = "auto",
     as_json: Json = False,
@@ -56,7 +60,7 @@ def agreement(
     deepwire analyze agreement runs/a runs/b --contrastive lingeval97.json --html agreement.html
     """
     from deepwire.analysis.agreement import analyse_agreement
-    from deepwire.analysis.agreement_sets import read_lingeval, read_plain
+    from deepwire.analysis.agreement_sets import drawn, read_lingeval, read_plain
     from deepwire.errors import UsageError
 
     outputs = Outputs(as_json, html, plots, output)
@@ -70,12 +74,16 @@ def agreement(
         )
     else:
         contrasts = read_lingeval(contrastive)
+    name = str(contrastive)
+    if sample is not None and sample < len(contrasts):
+        name += f" (a sample of {len(contrasts):,}, seed {seed})"
+        contrasts = drawn(contrasts, sample, seed)
     outputs.write(
         [
             analyse_agreement(
                 models,
                 contrasts,
-                str(contrastive),
+                name,
                 normalize=normalize,
                 longest=longest,
                 to=to,
