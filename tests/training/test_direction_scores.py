@@ -11,7 +11,7 @@ import pytest
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.store import TokenStore
 from deepwire.model.translator import TranslationModel
-from deepwire.training.direction_scores import DirectionsValidator, average, directions_in
+from deepwire.training.direction_scores import DirectionsValidator, average, directions_in, worth_showing
 from deepwire.training.precision import Numerics
 from deepwire.training.validation import Validation, Validator
 
@@ -87,3 +87,11 @@ def test_directions_without_text_are_left_out() -> None:
     found = directions_in(cast("TokenStore", Store(np.array([2, 0, 2], np.uint16))), languages)
     assert {name: part.lines.tolist() for name, part in found.items()} == {"en-de": [1], "en-fr": [0, 2]}
     assert found["en-fr"].direction == Direction("en", "fr")
+
+
+def test_of_very_many_directions_the_ends_are_shown() -> None:
+    few = {f"d{number}": float(-number) for number in range(26)}
+    assert worth_showing(few) == list(few)
+    many = {f"d{number}": float(number * 7 % 100) for number in range(100)}
+    shown = worth_showing(many)
+    assert [many[name] for name in shown] == [0, 1, 2, 97, 98, 99]

@@ -14,6 +14,9 @@ from deepwire.training.meter import perplexity
 from deepwire.training.precision import Numerics
 from deepwire.training.validation import OneDirection, Validation, Validator
 
+MOST_SHOWN = 26
+"""Twelve languages with English, and a few more directions: of these each has a line in the log."""
+
 
 class DirectionsValidator:
     """Scores every direction of a validation set; the scores of the whole are their averages.
@@ -59,3 +62,15 @@ def directions_in(store: TokenStore, languages: Languages) -> dict[str, OneDirec
         for place, direction in enumerate(languages.directions)
     }
     return {name: part for name, part in parts.items() if len(part.lines)}
+
+
+def worth_showing(directions: Mapping[str, float]) -> list[str]:
+    """The directions that have a line of their own in the log: all, or of very many three at either end.
+
+    Args:
+        directions: The nll of each, in the order of the run file.
+    """
+    if len(directions) <= MOST_SHOWN:
+        return list(directions)
+    ordered = sorted(directions, key=directions.__getitem__)
+    return [*ordered[:3], *ordered[-3:]]

@@ -9,6 +9,7 @@ from deepwire.checkpoint.files import disk_errors, write_json, write_text
 from deepwire.checkpoint.retention import Checkpoint, among_best
 from deepwire.model.translator import TranslationModel
 from deepwire.training.depth_records import DepthRecords
+from deepwire.training.direction_scores import worth_showing
 from deepwire.training.ending import Ending
 from deepwire.training.job import Job
 from deepwire.training.layout import Snapshot
@@ -212,7 +213,14 @@ class RunRecorder:
         self._display.valid_line(state.update, found.scores, f"best {metric} so far" if best else "")
         for name, scores in directions.items():
             self._events.write(f"valid {name}", state.update, scores)
-            self._display.valid_line(state.update, scores, "", direction=name)
+        shown = worth_showing({name: scores["nll"] for name, scores in directions.items()})
+        for name in shown:
+            self._display.valid_line(state.update, directions[name], "", direction=name)
+        if len(shown) < len(directions):
+            self.say(
+                f"u {state.update} valid {len(directions)} directions, of which these have the lowest "
+                "and the highest nll; all are in metrics.jsonl"
+            )
 
     def among_best(self, state: TrainingState) -> bool:
         """Whether a checkpoint with these scores would be one of the best that are kept."""
