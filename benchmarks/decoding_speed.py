@@ -7,8 +7,9 @@ Without MODEL: a Transformer of 6 + 6 layers, d 512 and 32,000 words with random
 15 out. With a trained plain Transformer (run directory or model directory): the lines of FILE, and BLEU of
 what comes out. Subwords to subwords: text is segmented before and joined after the clock. The model is handed
 to CTranslate2 as it is (peers/ctranslate2_model.py), so both give nearly the same translations; how
-many are equal is counted. Rounds take turns; each is a process of its own that translates a little before the
-clock starts. Writes a Markdown table and the raw figures under benchmarks/results/.
+many are equal is counted. With --shortlist deepwire is timed with and without one. Rounds take turns; each is
+a process of its own that translates a little before the clock starts. Writes a Markdown table and the raw
+figures under benchmarks/results/.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypedDict, cast
 
@@ -33,12 +34,14 @@ from peers.ctranslate2_model import CannotExportError, export
 
 import deepwire
 from deepwire.checkpoint.locate import resolve
-from deepwire.checkpoint.store import load_model
-from deepwire.data.vocabulary import EOS
+from deepwire.checkpoint.store import VOCABULARY, load_model
+from deepwire.data.vocabulary import EOS, UNK, Vocabularies
 from deepwire.decoding.batching import batches_by_length, padded
 from deepwire.decoding.config import DecodingConfig
 from deepwire.decoding.loading import PRECISIONS
-from deepwire.decoding.search import search
+from deepwire.decoding.shortlist.selected import search_selected
+from deepwire.decoding.shortlist.stored import Shortlist
+from deepwire.decoding.shortlist.table import chosen as chosen_words
 from deepwire.errors import DeepwireError
 from deepwire.evaluation.metrics import corpus_score
 from deepwire.model.build import build_model
@@ -64,6 +67,7 @@ class Job(TypedDict):
     length_penalty: float
     shortest: int
     longest: int
+    shortlist: str
 
 
 def main() -> None:
@@ -101,6 +105,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--beam", type=int, nargs="+", default=[4, 1])
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 64, 512], help="sentences at a time")
     parser.add_argument("--formats", nargs="+", choices=PRECISIONS, help="of deepwire; those that pay here")
+    parser.add_argument(
+        "--shortlist",
+        metavar="ROWS|FOLDER",
+        help="time deepwire with a shortlist too: of so many random subwords a batch, or that of FOLDER",
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--recipe", default=RANDOM[0], help="of the random model")
@@ -147,6 +156,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> tuple[TranslationModel
         length_penalty=0.0,
         shortest=limits[0],
         longest=limits[1],
+        shortlist=options.shortlist or "",
     )
 
 
@@ -168,9 +178,11 @@ def chosen(
 ) -> Mapping[str, tuple[list[str], dict[str, str]]]:
     """Command and settings of each toolkit; a job is appended to the command."""
     own = (sys.executable, str(Path(__file__).resolve()), "--worker")
-    found: dict[str, tuple[list[str], dict[str, str]]] = {
-        f"deepwire {name}": ([*own, name], {}) for name in options.formats or formats()
-    }
+    found: dict[str, tuple[list[str], dict[str, str]]] = {}
+    for name in options.formats or formats():
+        found[f"deepwire {name}"] = ([*own, name], {"shortlist": ""})
+        if options.shortlist:
+            found[f"deepwire {name} shortlist"] = ([*own, name], {})
     python = options.peers / "ctranslate2" / "bin" / "python"
     if not python.exists():
         where = options.peers / "ctranslate2"
@@ -227,11 +239,12 @@ def work(job: Job, format_name: str) -> None:
     if job["shortest"] == job["longest"]:
         end_late(model)
     pack_linears(model, packing)
+    shortlist = shortlist_of(job, model.target_vocabulary)
     results = []
     for setting in job["settings"]:
-        translate(model, job["source"][: setting["batch"]], setting, job["longest"])
+        translate(model, job["source"][: setting["batch"]], setting, job["longest"], shortlist)
         begun, before = time.perf_counter(), time.process_time()
-        found = translate(model, job["source"], setting, job["longest"])
+        found = translate(model, job["source"], setting, job["longest"], shortlist)
         times = {"seconds": time.perf_counter() - begun, "cpu_seconds": time.process_time() - before}
         results.append({**setting, **times, "translations": found})
     version = f"{deepwire.__version__} torch {torch.__version__}"
@@ -256,8 +269,34 @@ def end_late(model: TranslationModel) -> None:
         model.head.bias[EOS] = UNLIKELY
 
 
+def shortlist_of(job: Job, size: int) -> Callable[[torch.Tensor], torch.Tensor | None]:
+    """What gives the shortlist of a batch `[N, S]`; None where all subwords are to be chosen from."""
+    match job["shortlist"], job["origin"]:
+        case "", _:
+            return lambda _source: None
+        case str(rows), _ if rows.isdigit():
+            generator, count = torch.Generator().manual_seed(1), int(rows)
+            special = torch.arange(UNK + 1)
+
+            def draw(_source: torch.Tensor) -> torch.Tensor:
+                others = torch.randperm(size - len(special), generator=generator)[: count - len(special)]
+                return torch.cat([special, others.sort().values + len(special)])
+
+            return draw
+        case folder, {"name": str(name)}:
+            words = Vocabularies.load(resolve(name) / VOCABULARY)
+            table = Shortlist.load(Path(folder), words).table("")
+            return lambda source: chosen_words([(table, source)], None, size)
+        case folder, _:
+            sys.exit(f"error: --shortlist {folder}: a model with random weights takes a number of rows")
+
+
 def translate(
-    model: TranslationModel, source: Sequence[list[int]], setting: Mapping[str, int], longest: int
+    model: TranslationModel,
+    source: Sequence[list[int]],
+    setting: Mapping[str, int],
+    longest: int,
+    shortlist: Callable[[torch.Tensor], torch.Tensor | None] = lambda _source: None,
 ) -> list[list[int]]:
     """The best translation of each sentence as ids; batches are taken in the order of length."""
     config = DecodingConfig(beam=setting["beam"], length_penalty=0)
@@ -266,7 +305,10 @@ def translate(
     for start in range(0, len(order), setting["batch"]):
         rows = order[start : start + setting["batch"]]
         sentences = padded([source[row] for row in rows], torch.device("cpu"))
-        answers = search(model, sentences, [longest] * len(rows), config, rows)
+        tokens = shortlist(sentences)
+        few = model if tokens is None else model.select(tokens)
+        limits, free = [longest] * len(rows), [[]] * len(rows)
+        answers = search_selected(few, tokens, sentences, limits, config, rows, free)
         for row, hypotheses in zip(rows, answers, strict=True):
             found[row] = list(hypotheses[0].ids)
     return found
@@ -295,6 +337,7 @@ def write_results(
         "sentences": len(task["source"]),
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "note": options.note,
+        "shortlist": options.shortlist,
         "bleu": bleu(rounds, options),
         "rounds": [{key: value for key, value in each.items() if key != "translations"} for each in rounds],
     }

@@ -169,9 +169,11 @@ def test_every_format_that_pays_here_is_measured(capsys: pytest.CaptureFixture[s
         "length_penalty": 0.0,
         "shortest": 4,
         "longest": 4,
+        "shortlist": "",
     }
-    for name in others:
-        decoding_speed.work(job, name)
+    few: decoding_speed.Job = {**job, "shortlist": "12"}
+    for name, each_job in [("fp32", few), *((name, job) for name in others)]:
+        decoding_speed.work(each_job, name)
         results = json.loads(capsys.readouterr().out)["results"]
         assert [(each["beam"], each["batch"]) for each in results] == [(2, 1), (1, 2)]
         assert all(len(ids) == 4 for each in results for ids in each["translations"])
