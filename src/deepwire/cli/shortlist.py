@@ -42,7 +42,7 @@ def shortlist(
     target: Target = None,
     to: To = None,
     best: Best = 100,
-    first: First = 100,
+    first: First = 1000,
     pairs: PairCount = "1M",
     output: Output = None,
     threads: Threads = None,

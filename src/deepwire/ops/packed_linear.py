@@ -20,9 +20,10 @@ Packing = Literal["none", "fp16", "int8"]
 """Number format of packed weights: that of the model as it is, half precision, or bytes."""
 
 # Up to so many rows the transposed product is faster on a CPU.
-_FEW = 16
-# From so many outputs on, the time that oneDNN takes to be called is worth it.
-_WIDE = 4096
+_FEW = 6
+# Maps with so many outputs for an input and so many weights are faster in the layout of oneDNN: above its
+# rate for few rows, at the same rate for many. Those that are not wide are slower in it for many rows.
+_WIDE, _WORTH_BLOCKS = 2, 2**19
 # Weights from which on kernels for fewer bits are faster: each call takes five times as long to begin.
 _LARGE: Mapping[str, int] = {"fp16": 2**19, "int8": 2**18}
 _LARGEST_HALF = 65504.0
@@ -166,7 +167,8 @@ def _as_it_is(weight: Tensor, bias: Tensor | None) -> PackedLinear:
     blocks = (
         weight.device.type == "cpu"
         and weight.dtype == torch.float32
-        and weight.size(0) >= _WIDE
+        and weight.size(0) >= _WIDE * weight.size(1)
+        and weight.numel() >= _WORTH_BLOCKS
         and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     )
     return BlockedLinear(weight, bias) if blocks else PlainLinear(weight, bias)

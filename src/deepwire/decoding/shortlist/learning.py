@@ -35,7 +35,7 @@ class LearningSettings:
     """
 
     best: int = 100
-    first: int = 100
+    first: int = 1000
     pairs: int = 1_000_000
     rounds: int = 4
 
