@@ -113,6 +113,19 @@ def test_mistakes_are_one_line(
     assert not (toy / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("change", "code", "message"),
+    [("start_from=gone", 4, "gone: no such model"), ("device=cuda:99", 2, "cuda:99 was asked for")],
+)
+def test_what_is_not_there_is_said_before_the_text_is_prepared(
+    toy: Path, capsys: pytest.CaptureFixture[str], change: str, code: int, message: str
+) -> None:
+    for more in ([], ["--dry-run"]):
+        assert main(["train", "toy.yaml", f"training.{change}", *more]) == code
+        assert message in capsys.readouterr().err
+    assert not (toy / "prepared").exists()
+
+
 def test_an_average_does_not_overwrite(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "toy.yaml", "training.max_updates=2", "training.validation.bleu=false"]) == 0
     assert main(["average", "runs/toy", "--last", "1", "-o", "runs"]) == 2

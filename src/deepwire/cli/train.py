@@ -83,10 +83,11 @@ def _train(
             print(done)
             print(f"to train longer, raise the limit; to begin anew: deepwire train {run_file} --fresh")
         return None
+    _look_ahead(loaded, processes, begins=fresh or not run.checkpoints())
     job = processes.main_first(lambda: _job(loaded, run, quiet))
     outcome = start(job, processes=processes, fresh=fresh, quiet=quiet)
     if not quiet:
-        _summarise(loaded, outcome)
+        _summarise(loaded, outcome, processes)
     return outcome.ending
 
 
@@ -98,10 +99,29 @@ def _try_out(run_file: str, overrides: Sequence[str], processes: Processes) -> N
 
     loaded = processes.main_first(lambda: load_run_file(run_file, overrides))
     run = RunDirectory(loaded.run_directory)
+    _look_ahead(loaded, processes, begins=True)
     job = processes.main_first(lambda: _job(loaded, run, not processes.main))
     found = dry_run(job, processes=processes)
     if processes.main:
         print("\n".join(found.lines()))
+
+
+def _look_ahead(loaded: LoadedRunFile, processes: Processes, *, begins: bool) -> None:
+    """Find out now what would end the run after the preparation of the text, which may take hours.
+
+    Raises:
+        UsageError: The device is not there.
+        ModelError: There is no such model to begin with.
+    """
+    from deepwire.checkpoint.locate import resolve
+    from deepwire.checkpoint.store import read_metadata
+    from deepwire.training.device import choose_device
+
+    config = loaded.config.training
+    choose_device(config.device, processes)
+    if begins and config.start_from is not None:
+        model = config.start_from.model  # the other processes need not see it
+        processes.main_first(lambda: read_metadata(resolve(model)) if processes.main else None)
 
 
 def _job(loaded: LoadedRunFile, run: RunDirectory, quiet: bool) -> Job:
@@ -198,7 +218,7 @@ def _first_text(data: DataConfig) -> str:
     return f"--to {target} -i TEXT.{source}"
 
 
-def _summarise(loaded: LoadedRunFile, outcome: Outcome) -> None:
+def _summarise(loaded: LoadedRunFile, outcome: Outcome, processes: Processes) -> None:
     run = loaded.run_directory
     if outcome.best is not None:
         scores = ", ".join(f"{name} {score:.4g}" for name, score in outcome.best.scores.items())
@@ -207,3 +227,5 @@ def _summarise(loaded: LoadedRunFile, outcome: Outcome) -> None:
         print(f"next: deepwire translate {run} {_first_text(loaded.config.data)}")
     else:
         print(f"stopped by {outcome.ending.reason} and saved; the same command goes on from here")
+        if processes.count > 1:
+            print("torchrun may report the signal below, with a traceback of its own: nothing is wrong")

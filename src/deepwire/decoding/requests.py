@@ -92,7 +92,9 @@ def json_requests(path: Path, warn: Warn) -> Iterator[Request]:
         except (ValueError, RecursionError) as fault:
             raise DataError(f"{where}: not JSON: {fault}", 'one object a line: {"text": "..."}') from None
         if not isinstance(fields, dict) or not isinstance(fields.get("text"), str):
-            raise DataError(f"{where}: no field text", 'one object a line: {"text": "..."}')
+            there = isinstance(fields, dict) and "text" in fields
+            wrong = "text is not a string" if there else "no field text"
+            raise DataError(f"{where}: {wrong}", 'one object a line: {"text": "..."}')
         prefix = fields.get("prefix", "")
         if not isinstance(prefix, str):
             raise DataError(f"{where}: prefix must be a string")
