@@ -55,7 +55,7 @@ def in_order(
     work = start(*arguments)
     yield from map(work, coming if workers < 2 else islice(coming, alone))
     del work
-    for first in coming:
+    for first in coming:  # none, or one that begins the rest
         yield from _shared_out(start, arguments, chain([first], coming), workers)
 
 
@@ -92,7 +92,8 @@ def _shared_out(
     except BrokenProcessPool:
         raise ResourceError(
             "a process that helps to read and segment the text died",
-            "it may have run out of memory: run the command again",
+            "it may have run out of memory: run the command again; a Python script must call this under "
+            "if __name__ == '__main__'",
         ) from None
     finally:
         pool.shutdown(cancel_futures=True)

@@ -19,7 +19,7 @@ from deepwire.data.parallel import in_order
 from deepwire.data.reading import Lines, Reader
 
 BLOCKS_ALONE = 96
-"""About 180,000 pairs: with fewer, starting processes costs more than they save."""
+"""About 200,000 pairs: with fewer, starting processes costs more than they save."""
 
 
 @dataclass(frozen=True)
