@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -103,14 +104,15 @@ def speed(
     written: dict[Axis, str] = {"batch": batch, "beam": beam, "length": length, "depth": depth}
     values = {axis: numbers(text, f"--{axis}") for axis, text in written.items() if text}
     use_threads(threads)
+    found = [_architecture(name, vocabulary_size) for name in subjects]
     programs = [Program.parse(one, threads) for one in beside or ()]
     text = None
     if programs or chosen == _TEXT:
+        _check_trained(found)
         way = parse_direction(direction) if direction else None
         pairs = read_pairs(subjects[0], source, reference, sentences, way)
         changes: dict[str, object] = {"beam": _base(base).beam}
         text = TextWork(open_scorers(subjects, pairs, changes, device, precision, way), programs)
-    found = [_architecture(name, vocabulary_size) for name in subjects]
     outputs.write(
         [
             finding(
@@ -126,6 +128,22 @@ def speed(
             )
         ]
     )
+
+
+def _check_trained(found: Sequence[tuple[Architecture, ModelSource | None]]) -> None:
+    """See that all can translate a text.
+
+    Raises:
+        UsageError: One is a run file or recipe.
+    """
+    from deepwire.errors import UsageError
+
+    for architecture, source in found:
+        if source is None:
+            raise UsageError(
+                f"{architecture.name}: is not trained, so it cannot translate a text",
+                "give run directories or models, or leave out --mode text and --beside",
+            )
 
 
 def _base(text: str) -> Workload:
