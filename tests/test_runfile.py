@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import deepwire
 from deepwire.errors import UsageError
 from deepwire.runfile import completed, load_run_file
 
@@ -154,3 +155,18 @@ def test_settings_that_are_new_since_a_run_was_recorded_have_their_defaults() ->
     assert {**completed(earlier), "recipe": None} == {**resolved, "recipe": None}
     earlier["model"]["gone"] = 1
     assert completed(earlier) is earlier
+
+
+@pytest.mark.parametrize(
+    ("settings", "size", "message"),
+    [
+        ({"d_modle": 16}, 30, "model: d_modle: unknown key (did you mean d_model?)"),
+        ({"heads": 3}, 30, "model: heads: 3 heads do not divide d_model 512"),
+        (3, 30, "model: must be a mapping, not int"),
+        ({}, 0, "vocabulary_size: 0 leave no room for the four special entries"),
+    ],
+)
+def test_mistakes_in_python_read_like_those_of_a_run_file(settings: object, size: int, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        deepwire.build(settings, size)
+    assert str(caught.value) == message

@@ -38,9 +38,11 @@ def build(
             run file lists.
 
     Raises:
-        UsageError: If the run file or recipe is wrong, or the number of languages is needed and not known.
-        pydantic.ValidationError: If the mapping is wrong.
+        UsageError: If the mapping, run file or recipe is wrong, a vocabulary has no room for the special
+            entries, or the number of languages is needed and not known.
     """
+    from deepwire.config.reader import from_mapping
+    from deepwire.errors import UsageError
     from deepwire.model.build import build_model
     from deepwire.model.config import ModelConfig
     from deepwire.runfile import load_run_file
@@ -50,8 +52,10 @@ def build(
         config, listed = run.model, run.data.languages
         languages = languages or (0 if listed is None else len(listed.names))
     elif not isinstance(config, ModelConfig):
-        config = ModelConfig.model_validate(config)
+        config = from_mapping(ModelConfig, config, "model")
     source, target = (vocabulary_size,) * 2 if isinstance(vocabulary_size, int) else vocabulary_size
+    if min(source, target) < 4:
+        raise UsageError(f"vocabulary_size: {min(source, target)} leave no room for the four special entries")
     return build_model(config, source, target, languages=languages)
 
 

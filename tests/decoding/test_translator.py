@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from deepwire.decoding.config import DecodingConfig
 from deepwire.decoding.translation import Request
 from deepwire.decoding.translator import Translator
+from deepwire.errors import UsageError
 
 LINES = ["abc", "", "hgfedcba", "a", "   ", "bb c d", "\t", "cafe"]
 
@@ -33,6 +34,15 @@ def test_one_translation_for_each_line_in_order(toys):
 
 def test_no_lines(toys):
     assert translator(toys).translate([]) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [("abc", "not texts but str"), (b"abc", "bytes"), (["a", None], "line 2: must be a text")],
+)
+def test_what_is_no_list_of_texts_is_refused(toys, lines, message):
+    with pytest.raises(UsageError, match=message):
+        translator(toys).translate(lines)
 
 
 def test_empty_lines_never_reach_the_model(toys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -121,6 +122,24 @@ def check(section: type[SectionType], tree: Keys) -> SectionType:
         note_errors(error.errors(include_url=False), tree, section, problems)
     problems.raise_if_any()
     return built
+
+
+def from_mapping(section: type[SectionType], values: object, name: str) -> SectionType:
+    """Build ``section`` from plain values given in Python; ``name`` is what errors call them.
+
+    Raises:
+        UsageError: With one line for each value that is wrong.
+    """
+    try:
+        return section.model_validate(values)
+    except ValidationError as error:
+        problems, origin = Problems(), Origin(name, None, Path.cwd())
+        tree = parse_yaml(json.dumps(values, default=str), origin, problems)
+        if not isinstance(tree, Keys):
+            raise UsageError(f"{name}: must be a mapping, not {type(values).__name__}") from None
+        note_errors(error.errors(include_url=False), tree, section, problems)
+        problems.raise_if_any()
+        raise
 
 
 def read_document(document: Document, problems: Problems) -> Keys:

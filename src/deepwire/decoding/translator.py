@@ -101,6 +101,7 @@ class Translator(Generic[StateT]):
             ValueError: There are more lines than prefixes or languages, or the other way round.
             UsageError: The model does not know the language, or needs one, or has only one direction.
         """
+        _require_several(lines)
         requests: Iterable[str | Request] = lines
         if prefixes is not None:
             requests = (Request(line, prefix) for line, prefix in zip(lines, prefixes, strict=True))
@@ -133,6 +134,7 @@ class Translator(Generic[StateT]):
         Raises:
             UsageError: The model does not know a language, or needs one, or has only one direction.
         """
+        _require_several(requests)
         self._targets.check(to or "", from_ or "")
         size = self.config.window if window is None else window
         return self._windows(enumerate(requests, first), size, to or "", from_ or "")
@@ -155,7 +157,7 @@ class Translator(Generic[StateT]):
         self, numbered: Iterator[tuple[int, str | Request]], window: int, to: str, from_: str
     ) -> Iterator[Translation]:
         while read := list(islice(numbered, window)):
-            asked = [Request(each) if isinstance(each, str) else each for _, each in read]
+            asked = [_request(line, each) for line, each in read]
             if to or from_:
                 asked = [replace(one, to=one.to or to, from_=one.from_ or from_) for one in asked]
             yield from self._translate_window([line for line, _ in read], asked)
@@ -285,3 +287,17 @@ def load(
         languages=loaded.languages,
         shortlist=load_shortlist(shortlist, first.folder, first.vocabularies),
     )
+
+
+def _require_several(lines: object) -> None:
+    """A single text is a sequence of its characters, which nobody wants translated one by one."""
+    if not isinstance(lines, Iterable) or isinstance(lines, str | bytes):
+        raise UsageError(f"not texts but {type(lines).__name__}", 'give a list of texts: translate(["..."])')
+
+
+def _request(line: int, given: object) -> Request:
+    if isinstance(given, str):
+        return Request(given)
+    if not isinstance(given, Request):
+        raise UsageError(f"line {line}: must be a text, not {type(given).__name__}")
+    return given
