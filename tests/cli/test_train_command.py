@@ -97,6 +97,12 @@ def test_settings_that_would_make_another_run_are_refused(
         ),
         (["train", "nothing.yaml"], 2, "nothing.yaml"),
         (["train", "toy.yaml", "data.train=nothing"], 3, "nothing"),
+        (["train", "toy.yaml", "data.train=blank"], 3, "blank: none of 3 pairs can be used"),
+        (
+            ["train", "toy.yaml", "data.train=blank", "data.vocabulary=bpe"],
+            3,
+            "blank: none of 3 pairs can be used",
+        ),
         (["average", "runs/none"], 4, "no such run"),
         (["average", "runs/a", "runs/b"], 2, "--output"),
         (["average", "runs/a", "runs/b", "--last", "2", "-o", "x"], 2, "--last"),
@@ -106,6 +112,8 @@ def test_settings_that_would_make_another_run_are_refused(
 def test_mistakes_are_one_line(
     toy: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
 ) -> None:
+    for side in ("src", "trg"):
+        (toy / f"blank.{side}").write_text("\n \n\n")
     assert main(arguments) == code
     error = capsys.readouterr().err
     assert message in error

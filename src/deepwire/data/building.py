@@ -107,6 +107,8 @@ class Builder:
         for block in self._stage(self._training, staging):
             count += len(block.pairs)
             yield block.pairs
+        if count == 0:
+            self._training.require_some()  # before the vocabulary complains about what it cannot know
         self._tell("learning the vocabulary", count, None)
 
     def _segment(
