@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import gzip
 import lzma
 import os
@@ -68,6 +69,17 @@ def test_compressed_by_its_ending_with_the_same_bytes_each_time(tmp_path, ending
         fail()
     assert paths[0].read_bytes() == paths[1].read_bytes()
     assert sorted(tmp_path.iterdir()) == paths
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_file(tmp_path):
+    def fill():
+        with open_output(tmp_path / "out"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        fill()
+    assert caught.value.filename == str(tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_zstd_without_its_package_is_refused_before_any_work(tmp_path, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import lzma
@@ -19,6 +20,7 @@ from deepwire.data.files import COMPRESSED_SUFFIXES
 from deepwire.errors import ResourceError, UsageError
 
 _ZSTD = ".zst"
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 @contextmanager
@@ -85,8 +87,10 @@ def _atomic(path: Path) -> Iterator[TextIO]:
             os.fsync(raw.fileno())
         temporary.chmod(_mode(path))
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in _FULL:
+            error.filename = error.filename or str(path)  # a write does not say of which file
         raise
 
 
