@@ -42,7 +42,14 @@ DLCL = {"type": "dlcl"}
         ({"positions": "rotary"}, "sinusoidal"),
         ({"encoder": {"depth": 6}}, "depth"),
         ({"encoder": {"layers": 0}}, "greater than or equal to 1"),
-        ({"dropout": 1.0}, "less than 1"),
+        ({"dropout": 1.0}, "from 0 to below 1"),
+        (
+            {
+                "languages": {"norm": True},
+                **{side: {"connection": "rezero"} for side in ("encoder", "decoder")},
+            },
+            "languages.norm: neither encoder nor decoder has a norm",
+        ),
     ],
 )
 def test_a_wrong_section_is_refused(section: Mapping[str, object], message: str) -> None:

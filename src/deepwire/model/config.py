@@ -117,8 +117,14 @@ class ModelConfig(Section):
         from deepwire.model.build import build_stacks
         from deepwire.model.shapes import shapes_only
 
+        def parameters(languages: TargetLanguages | None) -> int:
+            stacks = build_stacks(self, self.contexts(languages))
+            return sum(parameter.numel() for stack in stacks for parameter in stack.parameters())
+
         with shapes_only():
-            build_stacks(self, self.contexts())
+            plain = parameters(None)
+            if self.languages.norm and parameters(TargetLanguages(2)) == plain:
+                raise ValueError("languages.norm: neither encoder nor decoder has a norm with these settings")
 
     def stack(self, side: Side) -> StackConfig:
         """The stack of one side."""
