@@ -29,7 +29,8 @@ _POLL_SECONDS = 0.1
 _COURTESY_SECONDS = 5.0
 _BUCKET_BYTES = 32 << 20
 # Names in the store that torchrun keeps for the job.
-_FAILURES, _REASON, _STEP = "deepwire/failures", "deepwire/reason", "deepwire/step"
+_FAILURES, _REASON, _CODE = "deepwire/failures", "deepwire/reason", "deepwire/code"
+_STEP = "deepwire/step"
 
 
 class LostProcessError(DeepwireError):
@@ -140,15 +141,21 @@ class TorchrunProcesses(Processes):
             )
 
     def fail(self, error: BaseException) -> NoReturn:
-        """End this process because of an error: as itself in the first that fails, silently in the others."""
-        first = True
+        """End this process because of an error: as itself in the first that fails, silently in the others.
+
+        Those end with the exit code of the first, whatever befell them after it.
+        """
+        first, code = True, error.exit_code if isinstance(error, DeepwireError) else 1
         with suppress(RuntimeError):  # the store is gone with another process, so nobody knows
             first = self._store.add(_FAILURES, 1) == 1
             if first:
+                self._store.set(_CODE, str(code))
                 self._store.set(_REASON, f"process {self.rank} of {self.count} failed: {_line(error)}")
         if not first:
             time.sleep(_COURTESY_SECONDS)
-            raise SystemExit(error.exit_code if isinstance(error, DeepwireError) else 1) from error
+            with suppress(RuntimeError):
+                code = int(self._store.get(_CODE)) if self._store.check([_CODE]) else code
+            raise SystemExit(code) from error
         if not isinstance(error, DeepwireError | KeyboardInterrupt):
             traceback.print_exception(error)
         raise error
