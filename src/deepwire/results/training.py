@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
@@ -88,21 +88,23 @@ def stoppable() -> Iterator[None]:
     def stop(number: int, _frame: FrameType | None) -> None:
         raise Stopped(signal.Signals(number))
 
-    before = {number: signal.signal(number, stop) for number in _STOPPED.values()}
-    try:
+    with _handled_by(stop):
         yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager
 def _passing_on() -> Iterator[_Current]:
     """While entered, SIGINT and SIGTERM go to the training process, which saves and ends."""
     current = _Current()
-    before = {number: signal.signal(number, current.receive) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
+    with _handled_by(current.receive):
         yield current
+
+
+@contextmanager
+def _handled_by(receive: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    before = {number: signal.signal(number, receive) for number in _STOPPED.values()}
+    try:
+        yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
