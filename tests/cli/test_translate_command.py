@@ -206,6 +206,21 @@ def test_different_counts_of_prefixes_leave_no_file(model, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_shortlist_takes_the_place_of_shortlists_only(tmp_path, capsys, translate):
+    model = save(tmp_path / "own", seed=1)
+    for name, lines in (("s", SOURCE), ("t", TARGET), ("file", ["mine"])):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    learn = ["shortlist", model, "-q", "--source", str(tmp_path / "s"), "--target", str(tmp_path / "t")]
+    for place, code in ((model, 2), (tmp_path, 2), (tmp_path / "file", 2), (tmp_path / "file" / "x", 6)):
+        assert main([*learn, "--output", str(place)]) == code
+        assert str(place) in capsys.readouterr().err
+    assert (tmp_path / "file").read_text() == "mine\n"
+    for _ in range(2):
+        assert main(learn) == 0
+        assert capsys.readouterr().out == f"{model}/shortlist\n"
+    assert translate("--shortlist", models=(model,)) == translate()
+
+
 def start(model, *options):
     return Piped("translate", model, "--quiet", "--threads", "1", *options)
 

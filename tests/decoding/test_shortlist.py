@@ -175,7 +175,9 @@ def test_with_all_subwords_the_search_is_the_same_bit_for_bit(toys, settings, mo
     assert len({one.text for one in plain}) > 3
 
 
-@pytest.mark.parametrize("settings", SEARCHES, ids=["beam", "greedy", "sampling"])
+@pytest.mark.parametrize(
+    "settings", [*SEARCHES, {"beam": 12}], ids=["beam", "greedy", "sampling", "a beam above the shortlist"]
+)
 def test_only_the_shortlist_and_prefixes_come_out(toys, settings):
     few = Shortlist({"": table([4, 5], {number: {number} for number in range(4, SIZE)})}, "")
     tool = translator(toys, [small_model()], few, batch_tokens=1, **settings)

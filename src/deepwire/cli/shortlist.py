@@ -64,7 +64,7 @@ def shortlist(
     from deepwire.data.languages import Languages
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.decoding.shortlist.learning import LearningSettings, directions_into, learn
-    from deepwire.decoding.shortlist.stored import Shortlist, place_of
+    from deepwire.decoding.shortlist.stored import RECORD, Shortlist, check_place, place_of
     from deepwire.errors import UsageError
 
     try:
@@ -77,14 +77,15 @@ def shortlist(
     folder = resolve(model)
     into = directions_into(Languages.from_metadata(read_metadata(folder)), to)
     vocabularies, place = Vocabularies.load(folder / VOCABULARY), output or place_of(folder)
+    check_place(place)
+    # Read now: what is wrong with it must not show up only after all has been learned.
+    others = Shortlist.load(place, vocabularies) if to is not None and (place / RECORD).exists() else None
     progress, begun = _Progress(quiet), time.monotonic()
     with _text(model, vocabularies, source, target, len(into), progress) as store:
         if source is not None:
             into = dict.fromkeys(into)
         learned = learn(store, vocabularies, into, LearningSettings(best, first, most), progress.show)
-    if to is not None and place.exists():
-        learned = Shortlist.load(place, vocabularies).joined(learned)
-    learned.save(place)
+    (learned if others is None else others.joined(learned)).save(place)
     progress.end()
     if not quiet:
         mean = sum(len(each.targets) / (len(each.offsets) - 1) for each in learned.tables.values())

@@ -7,6 +7,7 @@ a model directory elsewhere lies in it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from deepwire.checkpoint.manifest import DamagedError, check_manifest, write_man
 from deepwire.checkpoint.tensors import read_tensors, write_tensors
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.shortlist.table import Table
-from deepwire.errors import ModelError, UsageError
+from deepwire.errors import ModelError, ResourceError, UsageError
 
 TABLES, RECORD = "shortlist.safetensors", "shortlist.json"
 NAME = "shortlist"
@@ -73,11 +74,9 @@ class Shortlist:
             for language, table in self.tables.items()
             for part in _PARTS
         }
-        size = next(iter(self.tables.values())).size
         record = {
             "format": _FORMAT,
             "vocabulary": self.vocabulary,
-            "target_size": size,
             "tables": {language: dict(self.made_from.get(language, {})) for language in self.tables},
         }
         with new_folder(folder) as temporary:
@@ -123,6 +122,21 @@ class Shortlist:
         except (KeyError, ModelError) as error:
             raise ModelError(f"{folder / TABLES}: {error}", "learn it again: deepwire shortlist") from None
         return cls(tables, vocabularies.digest, made_from)
+
+
+def check_place(folder: Path) -> None:
+    """See, before anything is learned, that a shortlist can be saved there and replaces nothing else.
+
+    Raises:
+        UsageError: Something else is there.
+        ResourceError: No folder can be made there.
+    """
+    own = folder.is_dir() and ((folder / RECORD).is_file() or not any(folder.iterdir()))
+    if folder.exists() and not own:
+        raise UsageError(f"{folder}: exists, and is no shortlist", "name another folder with --output")
+    above = next(path for path in folder.absolute().parents if path.exists())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        raise ResourceError(f"{folder}: cannot write in {above}", "name another folder with --output")
 
 
 def place_of(model: Path) -> Path:
