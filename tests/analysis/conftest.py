@@ -15,8 +15,8 @@ from deepwire.analysis.finding import Finding, ModelSource, provenance
 from deepwire.analysis.records import Column, Table
 from deepwire.checkpoint.store import save_model
 from deepwire.cli.main import main
-from deepwire.data.corpus import Pair
 from deepwire.data.languages import Languages
+from deepwire.data.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.model.build import build_model

@@ -16,8 +16,8 @@ import torch
 import deepwire
 from deepwire.checkpoint.store import save_model
 from deepwire.cli.main import main
-from deepwire.data.corpus import Pair
 from deepwire.data.files import find_text, read_lines
+from deepwire.data.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.decoding.parts import OneWorker

@@ -24,8 +24,8 @@ from deepwire.data.batching import (
     length_order,
     validation_batches,
 )
-from deepwire.data.corpus import Pair
 from deepwire.data.order import Part
+from deepwire.data.pairs import Pair
 from deepwire.data.store import Block, StoreWriter, TokenStore
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
 from deepwire.data.vocabulary_config import VocabularyConfig

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from deepwire.data.config import DataConfig
-from deepwire.data.corpus import Pair, read_pairs
+from deepwire.data.corpus import read_pairs
 from deepwire.data.files import ReadNotes
+from deepwire.data.pairs import Pair
 from deepwire.errors import DataError
 
 

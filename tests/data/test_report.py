@@ -9,8 +9,8 @@ import pytest
 
 from deepwire.data.checking import check
 from deepwire.data.config import DataConfig
-from deepwire.data.corpus import Pair
 from deepwire.data.filters import NUMBERS
+from deepwire.data.pairs import Pair
 from deepwire.data.report import CheckReport, Reservoir
 from deepwire.data.report_text import printable, report_lines
 from deepwire.data.scripts import script_shares

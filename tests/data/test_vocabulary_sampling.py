@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from deepwire.data.corpus import Pair
+from deepwire.data.pairs import Pair
 from deepwire.data.subwords.sampling import NEVER, DropoutMerges, Lattice
 from deepwire.data.vocabulary import Vocabularies, Vocabulary
 from deepwire.data.vocabulary_config import VocabularyConfig

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from deepwire.checkpoint.importers.pretrained import read_pretrained
 from deepwire.cli.main import main
-from deepwire.data.corpus import Pair
+from deepwire.data.pairs import Pair
 from deepwire.data.subwords.base import SPECIAL_PIECES
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import UnigramConfig

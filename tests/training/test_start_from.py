@@ -11,8 +11,8 @@ from torch import Tensor
 
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import save_model
-from deepwire.data.corpus import Pair
 from deepwire.data.languages import Languages
+from deepwire.data.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, WordsConfig
 from deepwire.errors import ModelError, UsageError

@@ -22,7 +22,7 @@ from deepwire.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deepwire.evaluation.comparison import Report
+    from deepwire.evaluation.comparison import PairedTest, Report
     from deepwire.evaluation.from_model import SearchSettings
     from deepwire.evaluation.texts import Text
 
@@ -102,45 +102,27 @@ def evaluate(
 
     deepwire evaluate --model runs/a --model runs/b@avg5 --source test.de --reference test.en
 
-    deepwire evaluate --model runs/a           (on the run file's data.test)
-
-    deepwire evaluate --model runs/six --direction en-fr
+    deepwire evaluate --model runs/a   (on data.test of its run file; of several directions --direction de-en)
     """
-    from deepwire.evaluation.comparison import PairedTest, compare
+    from deepwire.cli.line_by_line import given
+    from deepwire.evaluation.comparison import compare
+    from deepwire.evaluation.from_model import SearchSettings
     from deepwire.evaluation.metrics import MetricOptions, make_metric
     from deepwire.evaluation.multilingual.direction import parse_direction
     from deepwire.evaluation.texts import read_text
 
-    files, models = [str(path) for path in hypotheses or ()], list(model or ())
-    if baseline is not None and baseline not in models:
-        baseline = str(Path(baseline))
-        files = files if baseline in files else [baseline, *files]
-    _check_inputs([*files, *models], models, reference, source, output, baseline, paired)
-    way = None if direction is None else parse_direction(direction)
-    if way is not None and not models:
-        raise UsageError("--direction is for models, and there is no --model", "leave it out, or add --model")
+    models = list(model or ())
+    files = _with_baseline([str(path) for path in hypotheses or ()], models, baseline)
+    _check_inputs([*files, *models], models, reference, source, direction, output)
     options = MetricOptions(tokenize, lowercase=lowercase, split_hyphens=split_hyphens)
     metrics = [make_metric(name, options) for name in dict.fromkeys(metric or ["bleu"])]
-    place = 0 if baseline is None else [*files, *models].index(baseline)
-    test = None if paired is None else PairedTest(paired, place, samples, seed)
-    if test is not None:
-        test.check(len(files) + len(models))
-
-    systems = [read_text(Path(name)) for name in files]
-    references = [read_text(path) for path in reference or ()]
+    test = _test(paired, [*files, *models], baseline, samples, seed)
+    systems, references = ([read_text(Path(name)) for name in names] for names in (files, reference or ()))
     if models:
-        from deepwire.cli.line_by_line import given
-        from deepwire.evaluation.from_model import SearchSettings
-
-        changes = {
-            "beam": beam,
-            "length_penalty": length_penalty,
-            "groups": groups,
-            "batch_tokens": batch_tokens,
-        }
-        search = SearchSettings(given(changes), device, precision, shortlist_from or shortlist, way)
-        translations, references = _translations(models, source, systems, references, search)
-        systems += translations
+        changes = given(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
+        way = None if direction is None else parse_direction(direction)
+        search = SearchSettings(changes, device, precision, shortlist_from or shortlist, way)
+        systems, references = _with_translations(models, source, systems, references, search)
     try:
         if output is not None:
             _write(output, systems[-1])
@@ -153,16 +135,18 @@ def _check_inputs(
     models: Sequence[str],
     references: Sequence[Path] | None,
     source: Path | None,
+    direction: str | None,
     output: Path | None,
-    baseline: str | None,
-    paired: str | None,
 ) -> None:
     from deepwire.data.output import check_output
 
     if not systems:
         raise UsageError("nothing to evaluate", "name hypothesis files, or a model with --model")
-    if source is not None and not models:
-        raise UsageError("--source is for models, and there is no --model", "leave it out, or add --model")
+    for option, value in (("--source", source), ("--direction", direction)):
+        if value is not None and not models:
+            raise UsageError(
+                f"{option} is for models, and there is no --model", "leave it out, or add --model"
+            )
     if not references and (not models or source is not None):
         raise UsageError("there is no reference", "add --reference FILE")
     if [*systems, str(source), *map(str, references or ())].count("-") > 1:
@@ -171,18 +155,41 @@ def _check_inputs(
         raise UsageError(f"--output needs exactly one --model, not {len(models)}", "run it once per model")
     if output is not None:
         check_output(output)
-    if baseline is not None and paired is None:
-        raise UsageError("--baseline is for tests, and there is no --paired", "add --paired bootstrap")
 
 
-def _translations(
+def _with_baseline(files: list[str], models: Sequence[str], baseline: str | None) -> list[str]:
+    """The hypothesis files, with the baseline in front where it is a file that is not among them."""
+    if baseline is None or baseline in models or (name := str(Path(baseline))) in files:
+        return files
+    return [name, *files]
+
+
+def _test(
+    paired: str | None, systems: Sequence[str], baseline: str | None, samples: int | None, seed: int
+) -> PairedTest | None:
+    """The test of differences that was asked for, if any."""
+    from deepwire.evaluation.comparison import PairedTest
+
+    if paired is None:
+        if baseline is not None:
+            raise UsageError("--baseline is for tests, and there is no --paired", "add --paired bootstrap")
+        return None
+    place = 0
+    if baseline is not None:
+        place = systems.index(baseline if baseline in systems else str(Path(baseline)))
+    test = PairedTest(paired, place, samples, seed)
+    test.check(len(systems))
+    return test
+
+
+def _with_translations(
     models: Sequence[str],
     source: Path | None,
     files: Sequence[Text],
     references: list[Text],
     search: SearchSettings,
 ) -> tuple[list[Text], list[Text]]:
-    """The translation of each model, and the references: those given, or that of the first run's test set."""
+    """All systems, the models' at the end, and the references: those given, or that of the first run."""
     from deepwire.evaluation import from_model
     from deepwire.evaluation.base import check_line_counts
     from deepwire.evaluation.multilingual.sets import texts_of_run
@@ -197,7 +204,7 @@ def _translations(
         text = read_text(source)
     # Counts are compared now: a mistake must not show up only after an hour of translation.
     check_line_counts([(each.name, each.lines) for each in (text, *files, *references)])
-    return [from_model.translate(name, text, search, _warn) for name in models], references
+    return [*files, *(from_model.translate(name, text, search, _warn) for name in models)], references
 
 
 def _write(output: Path, translation: Text) -> None:

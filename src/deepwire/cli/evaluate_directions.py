@@ -141,7 +141,7 @@ def evaluate_directions(
     from deepwire.evaluation.multilingual.tokenizers import parse_tokenizers
 
     _check_output(html)
-    changes = {"beam": beam, "length_penalty": length_penalty, "batch_tokens": batch_tokens}
+    changes = given(beam=beam, length_penalty=length_penalty, batch_tokens=batch_tokens)
     request = work.DirectionsRequest(
         system=system,
         baseline=baseline,
@@ -160,7 +160,7 @@ def evaluate_directions(
         paired=None if paired == "none" else PairedTest(paired, 0, samples, seed),
         language_text=language_text,
         output=output,
-        search=SearchSettings(given(changes), device, precision),
+        search=SearchSettings(changes, device, precision),
     )
     _show(work.evaluate_directions(request, warn, _progress), html, as_json)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -66,7 +66,7 @@ def use_threads(count: int | None) -> None:
         torch.set_num_threads(count)
 
 
-def given(options: Mapping[str, object]) -> dict[str, object]:
+def given(**options: object) -> dict[str, object]:
     """The options that have a value."""
     return {name: value for name, value in options.items() if value is not None}
 
@@ -81,7 +81,7 @@ def drawing(
     """
     from deepwire.errors import UsageError
 
-    settings = given({"top_k": top_k, "top_p": top_p, "temperature": temperature, "seed": seed})
+    settings = given(top_k=top_k, top_p=top_p, temperature=temperature, seed=seed)
     if settings and not sample:
         name = next(iter(settings)).replace("_", "-")
         raise UsageError(f"--{name} is for random translations", "add --sample")

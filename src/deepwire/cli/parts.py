@@ -4,84 +4,33 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepwire.cli.decoding_options import STDIO
 from deepwire.cli.line_by_line import warn
 
 if TYPE_CHECKING:
-    from deepwire.decoding.formats import TranslationFormat
+    from deepwire.cli.translation_job import TranslationJob
     from deepwire.decoding.shortlist.stored import ShortlistChoice
-    from deepwire.decoding.source import Warn
     from deepwire.decoding.translation import Request
     from deepwire.decoding.translator import Translator
     from deepwire.model.state import DecoderState
     from deepwire.training.processes import Processes
 
 
-@dataclass(frozen=True)
-class PartsJob:
-    """What is to be translated, and how.
-
-    Attributes:
-        models: MODEL names.
-        settings: Decoding settings that replace those of the model.
-        device, precision: As in the options of the command.
-        form: How answers are written.
-        inputs: The files that are read.
-        json_input: Whether they are JSON lines.
-        output: The file to write.
-        languages: Those to translate into and from, and the column with the language of a line; or empty.
-        shortlist: Whether to use that of the first model, or the folder of another.
-    """
-
-    models: Sequence[str]
-    settings: Mapping[str, object]
-    device: str
-    precision: str
-    form: TranslationFormat
-    inputs: Sequence[Path]
-    json_input: bool
-    output: Path
-    languages: tuple[str, str, str] = ("", "", "")
-    shortlist: ShortlistChoice = False
-
-    def describe(self, config: Mapping[str, object], precision: str) -> dict[str, object]:
-        """All that the output depends on; parts of an interrupted job count only if it is the same."""
-        from deepwire.checkpoint.locate import resolve
-        from deepwire.checkpoint.manifest import fingerprint
-        from deepwire.decoding.shortlist.stored import shortlist_folder
-
-        words = shortlist_folder(self.shortlist, resolve(self.models[0]))
-        states = [(path, path.stat()) for path in self.inputs]
-        return {
-            "models": [fingerprint(resolve(name)) for name in self.models],
-            "text": [[str(path.resolve()), state.st_size, state.st_mtime_ns] for path, state in states],
-            "decoding settings": dict(config),
-            "precision": precision,
-            "format": [self.form.__name__, self.json_input],
-            **({"languages": list(self.languages)} if any(self.languages) else {}),
-            **({"shortlist": fingerprint(words)} if words is not None else {}),
-        }
-
-
-def translate_in_parts(
-    job: PartsJob, read: Callable[[Warn], Iterable[Request]], processes: Processes, *, quiet: bool
-) -> None:
+def translate_in_parts(job: TranslationJob, processes: Processes, *, quiet: bool) -> None:
     """Translate in several processes; each calls this.
 
     Args:
         job: What and how.
-        read: Reads all lines, given what receives warnings.
         processes: Those that share the work.
         quiet: Whether to print no summary.
 
     Raises:
-        UsageError: If the text comes from stdin or goes to stdout, or another job has left parts.
+        UsageError: If the text comes from stdin, goes to stdout or is a stream, or parts of another job
+            are there.
     """
     from deepwire.decoding.parts import PartsFolder, make_parts
 
@@ -94,7 +43,7 @@ def translate_in_parts(
     folder = PartsFolder.of(job.output)
     description = job.describe(config.model_dump(mode="json"), precision) if processes.main else {}
 
-    to, from_, _ = job.languages
+    to, from_ = job.languages
 
     def answers(first: int, requests: list[Request]) -> Iterator[str]:
         found = translator.translations(requests, window=config.window, first=first, to=to, from_=from_)
@@ -103,7 +52,7 @@ def translate_in_parts(
     with folder.held(description) if processes.main else nullcontext():
         if processes.main and not quiet and (done := len(folder.done())):
             print(f"{done} parts of {config.window} lines are there already", file=sys.stderr)
-        lines = read(warn if processes.main else _ignore)
+        lines = job.text.requests(warn if processes.main else _ignore)
         count = make_parts(lines, answers, folder, size=config.window, workers=processes)
         if processes.main:
             folder.join(job.output, count)
@@ -112,12 +61,14 @@ def translate_in_parts(
         print(f"{count:,} lines in {seconds:.1f} s by {processes.count} processes", file=sys.stderr)
 
 
-def _require_files(job: PartsJob) -> None:
+def _require_files(job: TranslationJob) -> None:
     from deepwire.data.output import check_output
     from deepwire.errors import UsageError
 
+    if job.stream:
+        raise UsageError("--stream is for one process")
     check_output(job.output)
-    for path in job.inputs:
+    for path in job.text.files:
         if not path.is_file():
             raise UsageError(
                 f"{path}: several processes read the text each, so it must be a file", "--input FILE"

@@ -68,7 +68,7 @@ def score(
     if source == target == STDIO:
         raise UsageError("only one text can come from stdin (-)", "put the other one into a file")
     use_threads(threads)
-    settings = given({"groups": groups, "batch_tokens": batch_tokens})
+    settings = given(groups=groups, batch_tokens=batch_tokens)
     translator = load(models, device, precision, settings=settings, warn=warn)
     write = formats.pair_score_json if as_json else formats.pair_score
     form = partial(write, normalize=normalize, per_token=per_token)

@@ -288,7 +288,7 @@ def _load(
     precision = work.precision
     if precision == "auto":
         precision = str(formats.get("precision", precision))
-    translator, precision = load_alike(work.models, given(work.settings), work.device, precision, processes)
+    translator, precision = load_alike(work.models, given(**work.settings), work.device, precision, processes)
     products = formats.get("products", torch.get_float32_matmul_precision())
     products = set_fp32_matmul("medium" if products == "medium" else "highest")
     return translator, {"precision": precision, "products": products}

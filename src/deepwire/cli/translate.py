@@ -25,11 +25,7 @@ from deepwire.cli.decoding_options import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from deepwire.decoding.formats import TranslationFormat
-    from deepwire.decoding.source import Warn
-    from deepwire.decoding.translation import Request
 
 Input = Annotated[
     Path, typer.Option("--input", "-i", help="Text to translate; - is stdin; also .gz/.zst/.xz.")
@@ -114,71 +110,24 @@ def translate(
 
     torchrun --nproc-per-node 4 -m deepwire translate runs/demo --input big.de --output big.en
     """
-    from deepwire.cli.line_by_line import Counted, drawing, given, use_threads, warn, write_answers
-    from deepwire.cli.parts import PartsJob, translate_in_parts
-    from deepwire.decoding.requests import column_requests, json_requests, text_requests
-    from deepwire.decoding.translator import load
-    from deepwire.errors import UsageError
-    from deepwire.training.allocator import keep_memory
-    from deepwire.training.processes import joined
+    from deepwire.cli.line_by_line import drawing, given
+    from deepwire.cli.translation_job import InputText, TranslationJob, run
 
+    changes = given(beam=beam, length_penalty=length_penalty, groups=groups, n_best=n_best)
     sampling = drawing(sample, top_k, top_p, temperature, seed)
-    _check_inputs(input_, prefix, json_input, language_column, to)
-    form = _format(as_json, n_best is not None, scores)
-    settings = given(
-        {
-            "beam": beam,
-            "length_penalty": length_penalty,
-            "groups": groups,
-            "n_best": n_best,
-            "batch_tokens": batch_tokens,
-            "sampling": sampling,
-        }
+    job = TranslationJob(
+        models=models,
+        text=InputText(input_, prefix, json_input, language_column),
+        output=output,
+        form=_format(as_json, n_best is not None, scores),
+        languages=(to or "", from_ or ""),
+        settings={**changes, **given(batch_tokens=batch_tokens, sampling=sampling)},
+        device=device,
+        precision=precision,
+        shortlist=shortlist_from or shortlist,
+        stream=stream,
     )
-    use_threads(threads)
-    keep_memory()
-
-    def read(warn: Warn) -> Iterator[Request]:
-        if language_column is not None:
-            return column_requests(input_, language_column, warn)
-        return json_requests(input_, warn) if json_input else text_requests(input_, prefix, warn)
-
-    languages = (to or "", from_ or "", str(language_column or ""))
-    with joined() as processes:
-        if processes.count > 1:
-            if stream:
-                raise UsageError("--stream is for one process")
-            inputs = [input_] if prefix is None else [input_, prefix]
-            run_as = (device, precision, form, inputs, json_input, output, languages)
-            job = PartsJob(models, settings, *run_as, shortlist_from or shortlist)
-            translate_in_parts(job, read, processes, quiet=quiet)
-            return
-        chosen = shortlist_from or shortlist
-        translator = load(models, device, precision, settings=settings, warn=warn, shortlist=chosen)
-        requests = Counted(read(warn))
-        answers = translator.translations(requests, window=1 if stream else None, to=to, from_=from_)
-        write_answers(requests, answers, form, output, flush=stream, quiet=quiet)
-
-
-def _check_inputs(
-    input_: Path, prefix: Path | None, json_input: bool, language_column: int | None, to: str | None
-) -> None:
-    """See that the options say in one way only what is read.
-
-    Raises:
-        UsageError: two of them exclude each other.
-    """
-    from deepwire.errors import UsageError
-
-    if prefix is not None and json_input:
-        raise UsageError("--prefix and --json-input exclude each other", 'write "prefix" into the JSON lines')
-    if language_column is not None and (prefix is not None or json_input or to):
-        raise UsageError(
-            "--language-column excludes --prefix, --json-input and --to",
-            'write JSON lines with "to" and "prefix"',
-        )
-    if prefix == input_ == STDIO:
-        raise UsageError("only one text can come from stdin (-)", "put the other one into a file")
+    run(job, threads=threads, quiet=quiet)
 
 
 def _format(as_json: bool, n_best: bool, scores: bool) -> TranslationFormat:

@@ -28,7 +28,6 @@ Progress = Callable[[str, int, int | None], None]
 VOCABULARY, TRAIN, VALID = "vocabulary", "train", "valid"
 LINES = "train.lines"
 """Of each training pair the number of its line, int64; folders of early versions do not have it."""
-_PROGRESS_PAIRS = 10_000
 
 
 class Builder:
@@ -76,13 +75,9 @@ class Builder:
 
     def _stage(self, selection: Selection, staging: Staging) -> Iterator[Sifted]:
         """Read and filter; pass on and stage what is kept."""
-        read = 0
-        for block in selection.read():
+        for block in selection.read(tell=lambda read: self._tell("reading pairs", read, None)):
             staging.add(block.pairs)
             yield block
-            before, read = read, read + len(block.reasons)
-            if before // _PROGRESS_PAIRS < read // _PROGRESS_PAIRS:
-                self._tell("reading pairs", read, None)
 
     def _learn(self, staging: Staging) -> Vocabularies:
         config, languages = self._data.vocabulary, self._data.languages

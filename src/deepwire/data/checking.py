@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from deepwire.data.config import DataConfig, Role
@@ -14,8 +15,6 @@ from deepwire.data.report import CheckReport
 from deepwire.data.selection import Selection
 
 OnReject = Callable[[str, str, Pair, str], None]
-
-_PROGRESS_PAIRS = 100_000
 
 
 class Checked(NamedTuple):
@@ -45,7 +44,7 @@ def check(
         seed: Chooses the sample pairs.
         samples: How many random pairs a report shows.
         on_reject: Called with role, corpus name, pair and reason for every dropped pair.
-        on_progress: Called with role and pairs read so far, about every 100,000 pairs.
+        on_progress: Called with role and pairs read so far, about every 10,000 pairs.
 
     Raises:
         DataError: a text cannot be read, or no pair of it can be used.
@@ -69,8 +68,8 @@ def _read(
     on_reject: OnReject | None,
     on_progress: Callable[[str, int], None] | None,
 ) -> None:
-    read = 0
-    for block in selection.read(show_dropped=on_reject is not None):
+    tell = None if on_progress is None else partial(on_progress, role)
+    for block in selection.read(show_dropped=on_reject is not None, tell=tell):
         selection.keep(block.pairs, block.lengths)
         if on_reject is not None:
             label = selection.corpora[block.pairs.corpus].label
@@ -78,9 +77,6 @@ def _read(
                 on_reject(role, label, pair, NAMES[reason])
         if role != "train":
             selection.count_seen(block, training)
-        before, read = read, read + len(block.reasons)
-        if on_progress is not None and before // _PROGRESS_PAIRS < read // _PROGRESS_PAIRS:
-            on_progress(role, read)
 
 
 def _mix(data: DataConfig, training: Selection) -> list[DirectionShare]:

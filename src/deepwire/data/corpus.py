@@ -15,8 +15,6 @@ from deepwire.data.reading import Lines, Reader, decoded, without_faults
 from deepwire.data.tables import JsonReader, TsvReader
 from deepwire.errors import DataError
 
-__all__ = ["Pair", "corpus_files", "read_pairs", "reader"]
-
 
 def read_pairs(
     corpus: CorpusConfig, data: DataConfig, *, index: int = 0, notes: ReadNotes | None = None

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from deepwire.data.corpus import Pair
 from deepwire.data.output import open_output
+from deepwire.data.pairs import Pair
 
 HEADER = ("corpus", "line", "reason", "source", "target")
 

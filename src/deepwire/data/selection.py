@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -20,6 +20,7 @@ from deepwire.errors import DataError
 
 LENIENT = FilterConfig(max_characters=1 << 30, max_ratio=1e9, drop_duplicates=False)
 """For validation and test text, which is only refused what cannot be used at all."""
+_TELL_EVERY = 10_000
 
 
 class Selection:
@@ -65,11 +66,14 @@ class Selection:
                 [corpora[number].label for number in members], labels, samples=samples, seed=seed
             )
 
-    def read(self, *, show_dropped: bool = False) -> Iterator[Sifted]:
+    def read(
+        self, *, show_dropped: bool = False, tell: Callable[[int], None] | None = None
+    ) -> Iterator[Sifted]:
         """Read all corpora: blocks of lines, with what is kept of them; what is dropped is counted.
 
         Args:
             show_dropped: Whether `Sifted.dropped` is wanted.
+            tell: Hears about every 10,000 pairs how many are read.
 
         Raises:
             DataError: a text cannot be read.
@@ -77,6 +81,7 @@ class Selection:
         """
         readers = [reader(corpus, self._data, number) for number, corpus in enumerate(self.corpora)]
         digests = self._data.filters.drop_duplicates
+        read = 0
         for block in sift(readers, self._filters, digests=digests, show_dropped=show_dropped):
             corpus = block.pairs.corpus
             seen = self._seen.get(self.directions[corpus])
@@ -87,6 +92,9 @@ class Selection:
             lost = block.reasons != 0
             self.drop(corpus, block.numbers[lost], block.reasons[lost])
             yield block
+            before, read = read, read + len(block.reasons)
+            if tell is not None and before // _TELL_EVERY < read // _TELL_EVERY:
+                tell(read)
 
     def keep(self, pairs: PairBlock, lengths: NDArray[np.int32]) -> None:
         """Count pairs that were kept; `lengths` are `[2, pairs]` characters."""

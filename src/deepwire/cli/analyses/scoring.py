@@ -36,7 +36,7 @@ def open_scorers(
     from deepwire.cli.line_by_line import given, warn
     from deepwire.evaluation.from_model import SearchSettings
 
-    search = SearchSettings(given(settings), device, precision)
+    search = SearchSettings(given(**settings), device, precision)
     return [Scorer(name, pairs, search, warn, to=_told(name, direction)) for name in models]
 
 
