@@ -8,7 +8,9 @@ Without MODEL: a Transformer of 6 + 6 layers, d 512 and 32,000 words with random
 what comes out. Subwords to subwords: text is segmented before and joined after the clock. The model is handed
 to CTranslate2 as it is (peers/ctranslate2_model.py), so both give nearly the same translations; how
 many are equal is counted. With --shortlist deepwire is timed with and without one. Rounds take turns; each is
-a process of its own that translates a little before the clock starts. Writes a Markdown table and the raw
+a process of its own that translates a little before the clock starts. Sentences that come one at a time are
+translated with all threads; batches side by side, a thread each, by CTranslate2 both so and one after the
+other with all threads. Writes a Markdown table and the raw
 figures under benchmarks/results/.
 """
 
@@ -26,6 +28,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import Event
 from typing import TypedDict, cast
 
 import machine
@@ -42,6 +45,7 @@ from deepwire.decoding.loading import PRECISIONS
 from deepwire.decoding.shortlist.selected import search_selected
 from deepwire.decoding.shortlist.stored import Shortlist
 from deepwire.decoding.shortlist.table import chosen as chosen_words
+from deepwire.decoding.side_by_side import side_by_side
 from deepwire.errors import DeepwireError
 from deepwire.evaluation.metrics import corpus_score
 from deepwire.model.build import build_model
@@ -151,13 +155,18 @@ def prepare(options: argparse.Namespace, folder: Path) -> tuple[TranslationModel
         origin=origin,
         model=str(folder / "exported"),
         source=source,
-        settings=[{"beam": beam, "batch": batch} for beam in options.beam for batch in options.batch],
+        settings=settings_of(options),
         threads=options.threads,
         length_penalty=0.0,
         shortest=limits[0],
         longest=limits[1],
         shortlist=options.shortlist or "",
     )
+
+
+def settings_of(options: argparse.Namespace) -> list[dict[str, int]]:
+    """Each beam with each number of sentences at a time."""
+    return [{"beam": beam, "batch": batch} for beam in options.beam for batch in options.batch]
 
 
 def random_model(recipe: str, overrides: Sequence[str], vocabulary: int) -> TranslationModel:
@@ -175,10 +184,10 @@ def lines(path: Path, count: int) -> list[str]:
 
 def chosen(
     options: argparse.Namespace, model: TranslationModel, folder: Path
-) -> Mapping[str, tuple[list[str], dict[str, str]]]:
+) -> Mapping[str, tuple[list[str], dict[str, object]]]:
     """Command and settings of each toolkit; a job is appended to the command."""
     own = (sys.executable, str(Path(__file__).resolve()), "--worker")
-    found: dict[str, tuple[list[str], dict[str, str]]] = {}
+    found: dict[str, tuple[list[str], dict[str, object]]] = {}
     for name in options.formats or formats():
         found[f"deepwire {name}"] = ([*own, name], {"shortlist": ""})
         if options.shortlist:
@@ -190,7 +199,14 @@ def chosen(
         return found
     export(model, folder / "exported")
     command = [str(python), str(HERE / "peers" / "inside" / "ctranslate2_run.py")]
-    return found | {f"CTranslate2 {name}": (command, {"compute_type": name}) for name in ("float32", "int8")}
+    # Its threads share one batch, or each has one of its own; the second changes nothing with one sentence.
+    several = [each for each in settings_of(options) if each["batch"] > 1]
+    for name in ("float32", "int8"):
+        found[f"CTranslate2 {name}"] = (command, {"compute_type": name, "inter_threads": 1})
+        if options.threads > 1 and several:
+            own_batch: dict[str, object] = {"inter_threads": options.threads, "settings": several}
+            found[f"CTranslate2 {name}, a batch each"] = (command, {"compute_type": name, **own_batch})
+    return found
 
 
 def formats() -> list[str]:
@@ -203,7 +219,7 @@ def formats() -> list[str]:
 
 def one_round(
     name: str,
-    toolkit: tuple[list[str], dict[str, str]],
+    toolkit: tuple[list[str], dict[str, object]],
     task: Job,
     folder: Path,
     options: argparse.Namespace,
@@ -242,7 +258,9 @@ def work(job: Job, format_name: str) -> None:
     shortlist = shortlist_of(job, model.target_vocabulary)
     results = []
     for setting in job["settings"]:
-        translate(model, job["source"][: setting["batch"]], setting, job["longest"], shortlist)
+        translate(
+            model, job["source"][: setting["batch"] * job["threads"]], setting, job["longest"], shortlist
+        )
         begun, before = time.perf_counter(), time.process_time()
         found = translate(model, job["source"], setting, job["longest"], shortlist)
         times = {"seconds": time.perf_counter() - begun, "cpu_seconds": time.process_time() - before}
@@ -302,15 +320,22 @@ def translate(
     config = DecodingConfig(beam=setting["beam"], length_penalty=0)
     order = [row for group in batches_by_length([len(ids) for ids in source], 1) for row in group]
     found: list[list[int]] = [[] for _ in source]
-    for start in range(0, len(order), setting["batch"]):
-        rows = order[start : start + setting["batch"]]
+    batches = [order[start : start + setting["batch"]] for start in range(0, len(order), setting["batch"])]
+
+    def best(rows: Sequence[int], _stop: Event) -> list[list[int]]:
         sentences = padded([source[row] for row in rows], torch.device("cpu"))
         tokens = shortlist(sentences)
         few = model if tokens is None else model.select(tokens)
         limits, free = [longest] * len(rows), [[]] * len(rows)
         answers = search_selected(few, tokens, sentences, limits, config, rows, free)
-        for row, hypotheses in zip(rows, answers, strict=True):
-            found[row] = list(hypotheses[0].ids)
+        return [list(hypotheses[0].ids) for hypotheses in answers]
+
+    # One sentence at a time means one after the other: what a user waits for.
+    together = [batches] if setting["batch"] > 1 else [[batch] for batch in batches]
+    for group in together:
+        for rows, answers in zip(group, side_by_side(best, group, torch.device("cpu")), strict=True):
+            for row, ids in zip(rows, answers, strict=True):
+                found[row] = ids
     return found
 
 

@@ -4,6 +4,7 @@ import random
 from itertools import count, islice
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,6 +31,18 @@ def test_one_translation_for_each_line_in_order(toys):
     assert len(together) == len(LINES)
     assert together == [tool.translate([line])[0] for line in LINES]
     assert [text == "" for text in together] == [not line.strip() for line in LINES]
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_several_threads_translate_as_one_does(toys, beam):
+    before, lines = torch.get_num_threads(), LINES * 5
+    try:
+        torch.set_num_threads(1)
+        one = list(translator(toys, beam=beam, batch_tokens=8).translations(lines))
+        torch.set_num_threads(3)
+        assert list(translator(toys, beam=beam, batch_tokens=8).translations(lines)) == one
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_no_lines(toys):

@@ -28,13 +28,13 @@ def main() -> None:
     translator = ctranslate2.Translator(
         str(folder / "ctranslate2"),
         compute_type=job["compute_type"],
-        inter_threads=1,
-        intra_threads=job["threads"],
+        inter_threads=job["inter_threads"],
+        intra_threads=job["threads"] // job["inter_threads"],
     )
     source = [[word(number) for number in ids] for ids in job["source"]]
     results = []
     for setting in job["settings"]:
-        translate(translator, source[: setting["batch"]], setting, job)
+        translate(translator, source[: setting["batch"] * job["threads"]], setting, job)
         begun, before = time.perf_counter(), time.process_time()
         found = translate(translator, source, setting, job)
         times = {"seconds": time.perf_counter() - begun, "cpu_seconds": time.process_time() - before}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from threading import Event
 from typing import Generic
 
 import torch
@@ -24,6 +25,7 @@ from deepwire.decoding.scoring import PairScore, Scorer
 from deepwire.decoding.shortlist.selected import search_selected
 from deepwire.decoding.shortlist.stored import Shortlist, ShortlistChoice, load_shortlist
 from deepwire.decoding.shortlist.table import chosen
+from deepwire.decoding.side_by_side import Stoppable, side_by_side
 from deepwire.decoding.source import SourceEncoder, Warn
 from deepwire.decoding.targets import IntoLanguages, Target, Targets
 from deepwire.decoding.translation import Candidate, Request, Translation
@@ -181,17 +183,25 @@ class Translator(Generic[StateT]):
         full = [row for row, ids in enumerate(sources) if ids]
         candidates: list[tuple[Candidate, ...]] = [_EMPTY] * len(requests)
         tokens = max(1, self.config.batch_tokens // self.config.width)
-        for batch in batches_by_length([len(sources[row]) for row in full], tokens):
-            rows = [full[index] for index in batch]
+        batches = [
+            [full[index] for index in batch]
+            for batch in batches_by_length([len(sources[row]) for row in full], tokens)
+        ]
+
+        def translate(rows: Sequence[int], stop: Event) -> list[tuple[Candidate, ...]]:
             found = self._search(
                 [into[row] for row in rows],
                 padded([sources[row] for row in rows], self.device),
                 [self.config.output_limit(len(sources[row]) - 1) for row in rows],
                 [lines[row] for row in rows],
                 [prefixes[row] for row in rows],
+                stop,
             )
-            for row, hypotheses in zip(rows, found, strict=True):
-                candidates[row] = tuple(self._candidate(hypothesis) for hypothesis in hypotheses)
+            return [tuple(self._candidate(one) for one in hypotheses) for hypotheses in found]
+
+        for rows, found in zip(batches, side_by_side(translate, batches, self.device), strict=True):
+            for row, answers in zip(rows, found, strict=True):
+                candidates[row] = answers
         return [Translation(*answer) for answer in zip(lines, requests, candidates, strict=True)]
 
     def _search(
@@ -201,14 +211,16 @@ class Translator(Generic[StateT]):
         limits: Sequence[int],
         numbers: Sequence[int],
         prefixes: Sequence[Sequence[int]],
+        stop: Event,
     ) -> list[list[Hypothesis]]:
         targets = [target for target in into if target is not None]
         tokens = self._chosen(into, source, prefixes)
         model = self.model if tokens is None else self.model.select(tokens)
         asked = (tokens, source, limits, self.config, numbers, prefixes)
         if not targets:
-            return search_selected(model, *asked)
-        return search_selected(IntoLanguages(model, targets, self.vocabularies.target.size), *asked)
+            return search_selected(Stoppable(model, stop), *asked)
+        tagged = IntoLanguages(model, targets, self.vocabularies.target.size)
+        return search_selected(Stoppable(tagged, stop), *asked)
 
     def _chosen(
         self, into: Sequence[Target | None], source: Tensor, prefixes: Sequence[Sequence[int]]

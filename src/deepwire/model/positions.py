@@ -69,10 +69,12 @@ class Sinusoids(Positions):
 
     def forward(self, first: int, length: int, like: Tensor) -> Tensor | None:
         """Rows of the table, see the base class."""
-        if self._table.size(0) < first + length or self._table.device != like.device:
+        # Read once: another thread that translates with the same model may store a shorter one.
+        table = self._table
+        if table.size(0) < first + length or table.device != like.device:
             rows = max(256, 2 ** math.ceil(math.log2(first + length)))
-            self._table = self._make(rows).to(like.device)
-        return self._table[first : first + length].to(like.dtype)
+            table = self._table = self._make(rows).to(like.device)
+        return table[first : first + length].to(like.dtype)
 
     def _make(self, rows: int) -> Tensor:
         position = torch.arange(self.first, self.first + rows, dtype=torch.float64, device="cpu").unsqueeze(1)
