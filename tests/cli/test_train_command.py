@@ -95,6 +95,11 @@ def test_settings_that_would_make_another_run_are_refused(
             2,
             "bleu",
         ),
+        (
+            ["train", "toy.yaml", "training.schedule={type: cosine, warmup: 20}"],
+            2,
+            "command line: training: max_updates is 20, where the cosine ends, but schedule.warmup lasts 20",
+        ),
         (["train", "nothing.yaml"], 2, "nothing.yaml"),
         (["train", "toy.yaml", "data.train=nothing"], 3, "nothing"),
         (["train", "toy.yaml", "data.train=blank"], 3, "blank: none of 3 pairs can be used"),
@@ -136,6 +141,7 @@ def test_what_is_not_there_is_said_before_the_text_is_prepared(
 
 def test_an_average_does_not_overwrite(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "toy.yaml", "training.max_updates=2", "training.validation.bleu=false"]) == 0
+    assert "warning: training.max_updates=2 ends the run within the warm-up" in capsys.readouterr().err
     assert main(["average", "runs/toy", "--last", "1", "-o", "runs"]) == 2
     assert "exists already" in capsys.readouterr().err
     assert main(["average", "runs/toy"]) == 4

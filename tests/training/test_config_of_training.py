@@ -5,6 +5,7 @@ from pydantic import ValidationError
 
 from deepwire.config.quantities import Length
 from deepwire.training.config import CosineConfig, InverseSqrtConfig, TrainingConfig
+from deepwire.training.limits import cut_short
 
 
 def test_the_default_is_a_run_of_20k_updates() -> None:
@@ -38,10 +39,28 @@ def test_a_schedule_without_a_type_is_inverse_sqrt() -> None:
 
 
 @pytest.mark.parametrize(
+    ("section", "limit"),
+    [
+        ({"max_updates": 1999}, "training.max_updates=1999"),
+        ({"max_updates": "5k", "stop_after": "1ku"}, "training.stop_after=1000"),
+        ({"max_updates": 50, "schedule": {"type": "cosine", "updates": 300, "warmup": 100}}, "=50 ends"),
+        ({"max_updates": 2000}, None),
+        ({"stop_after": "1e"}, None),
+        ({"max_updates": 1, "schedule": {"type": "constant"}}, None),
+    ],
+)
+def test_a_run_that_ends_within_its_warmup_is_told_so(section: dict[str, object], limit: str | None) -> None:
+    warning = cut_short(TrainingConfig.model_validate(section))
+    assert warning is None if limit is None else warning is not None and limit in warning
+
+
+@pytest.mark.parametrize(
     ("section", "message"),
     [
         ({"max_updates": None}, "has no end"),
         ({"stop_after": "3e", "schedule": {"type": "cosine"}}, "schedule.updates"),
+        ({"max_updates": 300, "schedule": {"type": "cosine", "warmup": 300}}, "max_updates is 300, where"),
+        ({"schedule": {"type": "cosine", "updates": 9, "warmup": 300}}, "schedule.updates is 9, where"),
         (
             {"validation": {"metric": "bleu"}},
             "metric is bleu, which is not scored: add it to validation.metrics",

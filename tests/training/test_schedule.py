@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepwire.errors import UsageError
 from deepwire.training.config import ConstantConfig, CosineConfig, InverseSqrtConfig, NoamConfig
 from deepwire.training.schedule import build_schedule
 
@@ -63,7 +62,7 @@ def test_cosine_begins_at_the_peak_and_ends_at_the_minimum() -> None:
 
 
 def test_a_cosine_that_ends_in_its_warmup_is_refused() -> None:
-    with pytest.raises(UsageError, match="warm-up lasts 100"):
+    with pytest.raises(ValueError, match="warmup lasts 100"):
         build_schedule(CosineConfig(warmup=100), d_model=1, max_updates=50)
 
 

@@ -65,6 +65,23 @@ class CosineConfig(Section):
         default=None, ge=1, description="updates until the minimum; default: training.max_updates"
     )
 
+    def end(self, max_updates: int | None) -> int:
+        """The update at which the rate reaches its minimum.
+
+        Raises:
+            ValueError: There is none, or it lies within the warm-up.
+        """
+        end = self.updates or max_updates
+        if end is None:
+            raise ValueError("the cosine schedule needs schedule.updates where max_updates is not set")
+        if end <= self.warmup:
+            name = "schedule.updates" if self.updates else "max_updates"
+            raise ValueError(
+                f"{name} is {end}, where the cosine ends, but schedule.warmup lasts {self.warmup} updates: "
+                "make the warm-up shorter"
+            )
+        return end
+
 
 class ConstantConfig(Section):
     """Linear warm-up, then one value."""
@@ -267,9 +284,8 @@ class TrainingConfig(Section):
             )
         if self.start_from is not None and self.pretrained is not None:
             raise ValueError("a run begins with one model: set start_from or pretrained, not both")
-        cosine = self.schedule
-        if isinstance(cosine, CosineConfig) and cosine.updates is None and self.max_updates is None:
-            raise ValueError("the cosine schedule needs schedule.updates where max_updates is not set")
+        if isinstance(self.schedule, CosineConfig):
+            self.schedule.end(self.max_updates)
         stopping = self.early_stopping
         if stopping is not None and not self.validation.scores(stopping.metric):
             raise ValueError(

@@ -25,6 +25,24 @@ def progress(config: TrainingConfig, state: TrainingState) -> float:
     return min(1.0, max(shares))
 
 
+def cut_short(config: TrainingConfig) -> str | None:
+    """What to tell the user of a run that ends before its warm-up does; None of others.
+
+    How many updates there are in epochs or tokens is not known before the text is.
+    """
+    limits = [("training.max_updates", config.max_updates)]
+    if config.stop_after is not None and config.stop_after.unit == "updates":
+        limits.append(("training.stop_after", config.stop_after.amount))
+    ends = [(updates, name) for name, updates in limits if updates is not None]
+    if not ends or min(ends)[0] >= config.schedule.warmup:
+        return None
+    updates, name = min(ends)
+    return (
+        f"{name}={updates} ends the run within the warm-up (training.schedule.warmup="
+        f"{config.schedule.warmup}): the learning rate never reaches its peak, and little is learned"
+    )
+
+
 def _amount(unit: str, state: TrainingState) -> float:
     amounts = {"updates": state.update, "epochs": state.epochs, "tokens": state.target_tokens}
     return amounts[unit]

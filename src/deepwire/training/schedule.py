@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from deepwire.errors import UsageError
 from deepwire.training.config import (
     ConstantConfig,
     CosineConfig,
@@ -26,7 +25,7 @@ def build_schedule(config: ScheduleConfig, *, d_model: int, max_updates: int | N
         max_updates: Length of the run, which the cosine ends at unless it has its own length.
 
     Raises:
-        UsageError: If a cosine has no end, or ends before its warm-up.
+        ValueError: If a cosine has no end, or ends before its warm-up.
     """
     match config:
         case InverseSqrtConfig():
@@ -34,7 +33,7 @@ def build_schedule(config: ScheduleConfig, *, d_model: int, max_updates: int | N
         case NoamConfig():
             return lambda update: noam(config, d_model, update)
         case CosineConfig():
-            end = _end_of_cosine(config, max_updates)
+            end = config.end(max_updates)
             return lambda update: cosine(config, end, update)
         case ConstantConfig():
             return lambda update: constant(config, update)
@@ -75,15 +74,3 @@ def constant(config: ConstantConfig, update: int) -> float:
 
 def _linear(start: float, end: float, position: int, length: int) -> float:
     return start + (end - start) * position / length
-
-
-def _end_of_cosine(config: CosineConfig, max_updates: int | None) -> int:
-    end = config.updates if config.updates is not None else max_updates
-    if end is None:
-        raise UsageError("training.schedule: the cosine has no end", "set training.schedule.updates")
-    if end <= config.warmup:
-        raise UsageError(
-            f"training.schedule: the cosine ends at update {end}, but its warm-up lasts {config.warmup}",
-            "set a shorter training.schedule.warmup",
-        )
-    return end

@@ -30,7 +30,7 @@ from deepwire.training.ending import Ending
 from deepwire.training.freezing import freeze
 from deepwire.training.job import Job
 from deepwire.training.layout import Layout
-from deepwire.training.limits import limit_reached
+from deepwire.training.limits import cut_short, limit_reached
 from deepwire.training.loop import train
 from deepwire.training.opening import Beginning, open_run
 from deepwire.training.optimizer import Optimizer
@@ -169,6 +169,8 @@ def make_trainer(
     _restore(optimizer, average, kept, state)
     for pattern, size in frozen.items():
         recorder.say(f"frozen by {pattern}: {short(size)} parameters")
+    if warning := cut_short(config):
+        recorder.say(f"warning: {warning}")
     settings = BatchSettings(
         batch_tokens=config.batch_tokens,
         micro_batch_tokens=record.micro_batch_tokens,
