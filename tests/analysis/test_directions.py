@@ -57,7 +57,7 @@ def test_a_direction_is_scored_by_itself(both: str, corpus: Path, capsys) -> Non
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "the run has several directions"),
+        ([], "has several directions"),
         (["-s", "TEST.de", "-r", "TEST.en"], "choose one: --direction en-de, de-en"),
         (["--direction", "fr-en"], "fr"),
         (["--direction", "german"], "is not a direction"),
@@ -65,9 +65,22 @@ def test_a_direction_is_scored_by_itself(both: str, corpus: Path, capsys) -> Non
 )
 def test_a_direction_must_be_named(both: str, corpus: Path, capsys, options, message: str) -> None:
     options = [option.replace("TEST", str(corpus / "test")) for option in options]
-    for analysis in ("linearise", "length", "depth"):
+    for analysis in ("linearise", "length", "depth", "gates"):
         assert main(["analyze", analysis, both, *options]) in (2, 3)
         assert message in capsys.readouterr().err
+
+
+def test_gates_and_agreement_of_a_direction(both: str, corpus: Path, capsys) -> None:
+    assert main(["analyze", "gates", both, "--direction", "en-de", "--sentences", "4", "--json"]) == 0
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert "(en)" in finding["provenance"]["data"][0].partition(" and ")[0]
+    sides = [str(corpus / f"test.{name}") for name in ("de", "en", "de")]
+    options = ["agreement", both, "-s", sides[0], "-r", sides[1], "-c", sides[2], "--json"]
+    assert main(["analyze", *options]) == 2
+    assert "choose one: --direction en-de, de-en" in capsys.readouterr().err
+    assert main(["analyze", *options, "--direction", "de-en"]) == 0
+    (finding,) = json.loads(capsys.readouterr().out)["findings"]
+    assert finding["tables"][0]["rows"][0][1] == 16
 
 
 def test_a_model_of_one_direction_has_that_direction_only(run: str, capsys) -> None:

@@ -195,14 +195,14 @@ def test_gates_of_each_language(make_model: ModelMaker, store: Store, text: Text
         for language, share in enumerate((0.25, 0.75)):
             gates.norm.bias[language] = logit(share)
     name = store(model, **languages.to_metadata())
-    for language, share in (("de", 0.25), ("en", 0.75)):
-        found = analyse_gates(name, *text, to=language)
+    for direction, share in (("en-de", 0.25), ("de-en", 0.75)):
+        found = analyse_gates(name, *text, direction=Direction.parse(direction))
         assert rows(found)["2", "forget"][0] == pytest.approx(share)
     subject = open_model(name)
     batch = next(batches(subject, read_pairs(name, *text), to="en"))
     tag = subject.loaded.vocabularies.source.size + 1
     assert batch.source[:, 0].tolist() == batch.target_input[:, 0].tolist() == [tag] * 3
-    with pytest.raises(UsageError, match="which language"):
+    with pytest.raises(UsageError, match="has several directions"):
         analyse_gates(name, *text)
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from deepwire.analysis.agreement_sets import Contrast
 from deepwire.analysis.figures import Axis, Figure, Lines, Series
 from deepwire.analysis.finding import Finding, provenance
-from deepwire.analysis.models import model_source
+from deepwire.analysis.models import model_source, told
 from deepwire.analysis.records import Cell, Column, Table
+from deepwire.data.languages import Direction
 from deepwire.decoding.translator import Translator, load
 from deepwire.errors import DataError
 from deepwire.model.state import DecoderState
@@ -45,7 +46,7 @@ def analyse_agreement(
     *,
     normalize: bool = False,
     longest: int = LONGEST,
-    to: str | None = None,
+    direction: Direction | None = None,
     device: str = "auto",
     precision: str = "auto",
 ) -> Finding:
@@ -57,17 +58,18 @@ def analyse_agreement(
         name: Of the set.
         normalize: Compare log-probabilities per subword, not of the whole sentence.
         longest: Distances above it are counted together.
-        to: The language of the translations, for models of several directions.
+        direction: Of the text, for models of several directions.
         device, precision: As in ``deepwire score``.
 
     Raises:
         DataError: A model can score no contrast.
-        ModelError, UsageError, ResourceError: There is no such model or device.
+        ModelError, UsageError, ResourceError: There is no such model, direction or device.
     """
     subjects = [model_source(model) for model in models]
+    targets = [told(model, direction) or None for model in models]
     found = [
         decide(model, load(model, device, precision, warn=_silent), contrasts, normalize=normalize, to=to)
-        for model in models
+        for model, to in zip(models, targets, strict=True)
     ]
     kinds = list(dict.fromkeys(contrast.kind for contrast in contrasts if contrast.kind))
     tables = [_overall(found)]

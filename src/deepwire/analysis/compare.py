@@ -85,8 +85,7 @@ def compare_runs(request: ComparisonRequest, tell: Callable[[str], None]) -> Fin
     notes = _notes(runs, names)
     translations: list[Translation] = []
     if pairs is not None:
-        to = request.direction.target if request.direction else None
-        where = Where(request.device, request.precision, to)
+        where = Where(request.device, request.precision, request.direction)
         translations = translate_all(request.models, names, pairs, where, tell)
         report = score_all(translations, pairs, request.paired)
         tables = [score_table(report), *tables]

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deepwire.analysis.models import Pairs
+from deepwire.analysis.models import Pairs, told
 from deepwire.analysis.records import Column, Table
+from deepwire.data.languages import Direction
 from deepwire.decoding.translator import load
 from deepwire.evaluation.base import Metric
 from deepwire.evaluation.comparison import PairedTest, Report, compare
@@ -44,12 +45,12 @@ class Where:
 
     Attributes:
         device, precision: As in ``deepwire translate``.
-        to: The target language for models of several directions.
+        direction: For models of several directions: which one.
     """
 
     device: str = "auto"
     precision: str = "auto"
-    to: str | None = None
+    direction: Direction | None = None
 
 
 def translate_all(
@@ -62,12 +63,12 @@ def translate_all(
     """Translate the test set with each model, one after the other.
 
     Raises:
-        ModelError, UsageError, ResourceError: A model cannot be loaded.
+        ModelError, UsageError, ResourceError: A model cannot be loaded, or does not translate in the direction.
     """
+    targets = [told(model, where.direction) or None for model in models]
     found = []
-    for model, name in zip(models, names, strict=True):
+    for model, name, to in zip(models, names, targets, strict=True):
         translator = load(model, where.device, where.precision, warn=tell)
-        to = where.to if translator.languages else None
         begun, before = time.perf_counter(), time.process_time()
         lines = translator.translate(pairs.source.lines, to=to)
         seconds, busy = time.perf_counter() - begun, time.process_time() - before

@@ -8,8 +8,9 @@ from pathlib import Path
 from deepwire.analysis.figures import Axis, Bars, Figure, HeatMap, Lines, Series
 from deepwire.analysis.finding import Finding, provenance
 from deepwire.analysis.gate_statistics import CLOSED, OPEN, FamilyStatistics, observe
-from deepwire.analysis.models import NotApplicableError, batches, open_model, read_pairs
+from deepwire.analysis.models import NotApplicableError, batches, open_model, read_pairs, told
 from deepwire.analysis.records import Column, Table
+from deepwire.data.languages import Direction
 
 _MOST_BARS = 12
 
@@ -20,7 +21,7 @@ def analyse_gates(
     reference: Path | None = None,
     sentences: int | None = 500,
     device: str = "cpu",
-    to: str = "",
+    direction: Direction | None = None,
 ) -> Finding:
     """How open the gates of a model are over real text, place by place in depth.
 
@@ -29,7 +30,7 @@ def analyse_gates(
         source, reference: Text to read; default: the test set of the run.
         sentences: Only so many pairs from the beginning; None: all.
         device: Where the model reads.
-        to: The language of the references, for a model of several directions.
+        direction: Of the text, for a model of several directions.
 
     Raises:
         NotApplicableError: The model has no gates over depth.
@@ -43,7 +44,8 @@ def analyse_gates(
             "depth-wise LSTMs, Runge-Kutta gates, self-dependency units and collaboration have them; "
             "for weights see 'deepwire analyze weights'",
         )
-    pairs = read_pairs(model, source, reference, sentences)
+    to = told(model, direction)
+    pairs = read_pairs(model, source, reference, sentences, direction)
     found = observe(inside, batches(subject, pairs, to=to))
     figures = [figure for family in found for figure in _figures(family)]
     return Finding(

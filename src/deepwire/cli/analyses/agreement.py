@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from deepwire.cli.analyses.options import Html, Json, Output, Outputs, Plots, Runs
+from deepwire.cli.analyses.options import DirectionName, Html, Json, Output, Outputs, Plots, Runs
+from deepwire.cli.analyses.scoring import read_direction
 from deepwire.cli.decoding_options import Device, Precision
 
 Contrastive = Annotated[
@@ -25,10 +26,6 @@ Reference = Annotated[
 Distances = Annotated[
     Path | None, typer.Option(help="Plain files: the distance of each line, a whole number.")
 ]
-To = Annotated[
-    str | None,
-    typer.Option("--to", help="The language of the translations, for models of several directions."),
-]
 Normalize = Annotated[
     bool, typer.Option("--normalize", help="Compare log-probabilities per subword, not of whole sentences.")
 ]
@@ -43,7 +40,7 @@ def agreement(
     source: Source = None,
     reference: Reference = None,
     distances: Distances = None,
-    to: To = None,
+    direction: DirectionName = None,
     normalize: Normalize = False,
     longest: Longest = 15,
     sample: Sample = None,
@@ -86,7 +83,7 @@ def agreement(
                 name,
                 normalize=normalize,
                 longest=longest,
-                to=to,
+                direction=read_direction(direction),
                 device=device,
                 precision=precision,
             )

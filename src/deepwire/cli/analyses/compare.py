@@ -18,6 +18,7 @@ from deepwire.cli.analyses.options import (
     Sentences,
     Source,
 )
+from deepwire.cli.analyses.scoring import read_direction, tell
 from deepwire.cli.decoding_options import Device, Precision
 
 Paired = Annotated[
@@ -57,7 +58,6 @@ def compare(
     """
     from deepwire.analysis.compare import ComparisonRequest, compare_runs
     from deepwire.evaluation.comparison import PairedTest
-    from deepwire.evaluation.multilingual.direction import parse_direction
 
     outputs = Outputs(as_json, html, plots, output)
     request = ComparisonRequest(
@@ -65,17 +65,11 @@ def compare(
         source=source,
         reference=reference,
         sentences=sentences,
-        direction=parse_direction(direction) if direction else None,
+        direction=read_direction(direction),
         paired=PairedTest(paired, 0, samples, seed),
         examples=examples,
         translate=not no_translation,
         device=device,
         precision=precision,
     )
-    outputs.write([compare_runs(request, _say)])
-
-
-def _say(line: str) -> None:
-    import sys
-
-    print(line, file=sys.stderr)
+    outputs.write([compare_runs(request, tell)])

@@ -18,7 +18,7 @@ from deepwire.cli.analyses.options import (
     Sentences,
     Source,
 )
-from deepwire.cli.analyses.scoring import open_scorers, tell
+from deepwire.cli.analyses.scoring import open_scorers, read_direction, tell
 from deepwire.cli.decoding_options import BatchTokens, Beam, Device, Precision, Threads
 
 if TYPE_CHECKING:
@@ -61,12 +61,11 @@ def depth(
     from deepwire.analysis.variants import SIDES
     from deepwire.cli.analyses.choices import one_or_all
     from deepwire.cli.line_by_line import use_threads
-    from deepwire.evaluation.multilingual.direction import parse_direction
 
     outputs = Outputs(as_json, html, plots, output)
     sides = one_or_all(side, SIDES, "--side")
     use_threads(threads)
-    way = parse_direction(direction) if direction else None
+    way = read_direction(direction)
     pairs = read_pairs(models[0], source, reference, sentences, way)
     changes: dict[str, object] = {"beam": beam, "batch_tokens": batch_tokens}
     if over_runs:

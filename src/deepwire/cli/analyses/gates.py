@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from deepwire.cli.analyses.options import (
+    DirectionName,
     Html,
     Json,
     Model,
@@ -17,9 +14,8 @@ from deepwire.cli.analyses.options import (
     Sentences,
     Source,
 )
+from deepwire.cli.analyses.scoring import read_direction
 from deepwire.cli.decoding_options import Device
-
-To = Annotated[str, typer.Option(help="Language of the references, for models of several directions.")]
 
 
 def gates(
@@ -27,7 +23,7 @@ def gates(
     source: Source = None,
     reference: Reference = None,
     sentences: Sentences = 500,
-    to: To = "",
+    direction: DirectionName = None,
     device: Device = "auto",
     as_json: Json = False,
     html: Html = None,
@@ -41,4 +37,4 @@ def gates(
     from deepwire.analysis.gates import analyse_gates
 
     outputs = Outputs(as_json, html, plots, output)
-    outputs.write([analyse_gates(model, source, reference, sentences, device, to)])
+    outputs.write([analyse_gates(model, source, reference, sentences, device, read_direction(direction))])

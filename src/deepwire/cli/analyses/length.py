@@ -18,7 +18,7 @@ from deepwire.cli.analyses.options import (
     Sentences,
     Source,
 )
-from deepwire.cli.analyses.scoring import numbers, open_scorers, tell
+from deepwire.cli.analyses.scoring import numbers, open_scorers, read_direction, tell
 from deepwire.cli.decoding_options import BatchTokens, Beam, Device, Precision, Threads
 
 Bounds = Annotated[
@@ -59,11 +59,10 @@ def length(
     from deepwire.analysis.length_finding import finding
     from deepwire.analysis.models import read_pairs
     from deepwire.cli.line_by_line import use_threads
-    from deepwire.evaluation.multilingual.direction import parse_direction
 
     outputs = Outputs(as_json, html, plots, output)
     use_threads(threads)
-    way = parse_direction(direction) if direction else None
+    way = read_direction(direction)
     pairs = read_pairs(models[0], source, reference, sentences, way)
     lengths = lengths_in_words(pairs.source.lines)
     chosen = equal_bounds(lengths, parts) if bounds is None else numbers(bounds, "--bounds")

@@ -19,7 +19,7 @@ from deepwire.cli.analyses.options import (
     Sentences,
     Source,
 )
-from deepwire.cli.analyses.scoring import numbers, open_scorers, tell
+from deepwire.cli.analyses.scoring import numbers, open_scorers, read_direction, tell
 from deepwire.cli.decoding_options import BatchTokens, Beam, Device, Threads
 
 if TYPE_CHECKING:
@@ -87,12 +87,11 @@ def linearise(
     from deepwire.analysis.models import read_pairs, run_of
     from deepwire.analysis.training_text import training_text
     from deepwire.cli.line_by_line import use_threads
-    from deepwire.evaluation.multilingual.direction import parse_direction
 
     outputs = Outputs(as_json, html, plots, output)
     settings = _settings(reading, cell, side, layers, updates, update_tokens, rate, seed)
     use_threads(threads)
-    way = parse_direction(direction) if direction else None
+    way = read_direction(direction)
     pairs = read_pairs(model, source, reference, sentences, way)
     changes: dict[str, object] = {"beam": beam, "batch_tokens": batch_tokens}
     scorer = open_scorers([model], pairs, changes, device, "fp32", way)[0]

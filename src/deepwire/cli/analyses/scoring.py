@@ -32,33 +32,24 @@ def open_scorers(
     Raises:
         UsageError: A model does not translate in the direction.
     """
+    from deepwire.analysis.models import told
     from deepwire.analysis.scored import Scorer
     from deepwire.cli.line_by_line import given, warn
     from deepwire.evaluation.from_model import SearchSettings
 
     search = SearchSettings(given(**settings), device, precision)
-    return [Scorer(name, pairs, search, warn, to=_told(name, direction)) for name in models]
+    return [Scorer(name, pairs, search, warn, to=told(name, direction)) for name in models]
 
 
-def _told(name: str, direction: Direction | None) -> str:
-    """What to tell a model: the language to translate into; nothing where it has one direction only."""
-    from deepwire.checkpoint.locate import resolve
-    from deepwire.checkpoint.store import read_metadata
-    from deepwire.data.languages import Languages
-    from deepwire.errors import UsageError
+def read_direction(text: str | None) -> Direction | None:
+    """What ``--direction`` names; None where it is left out.
 
-    metadata = read_metadata(resolve(name))
-    languages = Languages.from_metadata(metadata)
-    if languages is None:
-        only = f"{metadata.get('source')}-{metadata.get('target')}"
-        if direction is not None and only != str(direction):
-            raise UsageError(f"{name}: translates {only}, not {direction}", "leave --direction out")
-        return ""
-    if direction is None:
-        known = ", ".join(map(str, languages.directions))
-        raise UsageError(f"{name}: has several directions", f"choose one: --direction {known}")
-    languages.require_source(direction.source)
-    return direction.target
+    Raises:
+        UsageError: It is no direction.
+    """
+    from deepwire.evaluation.multilingual.direction import parse_direction
+
+    return None if text is None else parse_direction(text)
 
 
 def tell(text: str) -> None:

@@ -18,7 +18,7 @@ from deepwire.cli.analyses.options import (
     Sentences,
     Source,
 )
-from deepwire.cli.analyses.scoring import numbers, open_scorers, tell
+from deepwire.cli.analyses.scoring import numbers, open_scorers, read_direction, tell
 from deepwire.cli.decoding_options import Device, Precision, Threads
 
 if TYPE_CHECKING:
@@ -96,7 +96,6 @@ def speed(
     from deepwire.cli.analyses.choices import ALL, one_of
     from deepwire.cli.line_by_line import use_threads
     from deepwire.decoding.loading import pick_device
-    from deepwire.evaluation.multilingual.direction import parse_direction
 
     outputs = Outputs(as_json, html, plots, output)
     chosen = one_of(mode, (*AXES, ALL, _TEXT), "--mode")
@@ -109,7 +108,7 @@ def speed(
     text = None
     if programs or chosen == _TEXT:
         _check_trained(found)
-        way = parse_direction(direction) if direction else None
+        way = read_direction(direction)
         pairs = read_pairs(subjects[0], source, reference, sentences, way)
         changes: dict[str, object] = {"beam": _base(base).beam}
         text = TextWork(open_scorers(subjects, pairs, changes, device, precision, way), programs)
