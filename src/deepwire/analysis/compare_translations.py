@@ -63,7 +63,7 @@ def translate_all(
     """Translate the test set with each model, one after the other.
 
     Raises:
-        ModelError, UsageError, ResourceError: A model cannot be loaded, or does not translate in the direction.
+        ModelError, UsageError, ResourceError: A model cannot be loaded, or does not have the direction.
     """
     targets = [told(model, where.direction) or None for model in models]
     found = []

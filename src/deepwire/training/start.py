@@ -171,16 +171,6 @@ def make_trainer(
         recorder.say(f"frozen by {pattern}: {short(size)} parameters")
     if warning := cut_short(config):
         recorder.say(f"warning: {warning}")
-    settings = BatchSettings(
-        batch_tokens=config.batch_tokens,
-        micro_batch_tokens=record.micro_batch_tokens,
-        source_bos=job.source_bos,
-        sampling=job.sampling,
-        languages=job.prepared.languages,
-    )
-    store, vocabularies = job.prepared.train, job.prepared.vocabularies
-    share = (processes.rank, processes.count)
-    stream = UpdateStream(store, settings, seed=job.seed, vocabularies=vocabularies, share=share)
     return Trainer(
         job=job,
         processes=processes,
@@ -194,12 +184,28 @@ def make_trainer(
         schedule=build_schedule(
             config.schedule, d_model=model.config.d_model, max_updates=config.max_updates
         ),
-        stream=stream,
-        epoch_size=EpochOrder(store.parts, job.seed).size,
+        stream=_stream(job, record.micro_batch_tokens, processes),
+        epoch_size=EpochOrder(job.prepared.train.parts, job.seed).size,
         validator=_validator(job, processes),
         state=state,
         recorder=recorder,
         signals=signals,
+    )
+
+
+def _stream(job: Job, micro_batch_tokens: int, processes: Processes) -> UpdateStream:
+    """The training batches of this process."""
+    prepared = job.prepared
+    settings = BatchSettings(
+        batch_tokens=job.config.batch_tokens,
+        micro_batch_tokens=micro_batch_tokens,
+        source_bos=job.source_bos,
+        sampling=job.sampling,
+        languages=prepared.languages,
+    )
+    share = (processes.rank, processes.count)
+    return UpdateStream(
+        prepared.train, settings, seed=job.seed, vocabularies=prepared.vocabularies, share=share
     )
 
 
