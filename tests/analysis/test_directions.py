@@ -17,7 +17,7 @@ SETTINGS = [
     "data.target=target",
     "data.directions=[en-de, de-en]",
     "data.tag=both",
-    "model.languages={norm: true, transform: identity}",
+    "model.languages={norm: true, transform: identity, fusion: decoder}",
     "training.max_updates=6",
     "training.validation.every=6",
 ]
@@ -52,6 +52,17 @@ def test_a_direction_is_scored_by_itself(both: str, corpus: Path, capsys) -> Non
     assert row[2] == pytest.approx(corpus_score("bleu", found, reference).value)
     words = [sum(len(line.split()) for line in text) for text in (found, reference)]
     assert row[-1] == pytest.approx(words[0] / words[1])
+
+
+def test_weights_of_groups_of_each_language(both: str, capsys) -> None:
+    assert main(["analyze", "weights", both, "--json"]) == 0
+    figures = {one["name"]: one for one in json.loads(capsys.readouterr().out)["findings"][0]["figures"]}
+    shown = figures["decoder-probability-weights"]
+    assert shown["rows"] == ["de", "en"]
+    options = ["--direction", "de-en", "--side", "decoder", "--sentences", "2", "--json"]
+    assert main(["analyze", "depth", both, *options]) == 0
+    groups = json.loads(capsys.readouterr().out)["findings"][0]["tables"][-1]["rows"]
+    assert groups[0][1] == pytest.approx(shown["values"][1][0], abs=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -334,3 +334,34 @@ def test_gates_of_layers(vocabularies: Vocabularies) -> None:
         assert torch.equal(model.get_parameter("decoder.fusion.layer_gates"), gates)
         fusion = model.config.decoder.fusion.model_dump()
         assert (fusion["representation"], fusion["probabilities"]) == ("mean", "geometric")
+
+
+@pytest.mark.parametrize("name", ["gtrans_sparse", "gtrans_sparse_without_ensemble"])
+@pytest.mark.parametrize("arguments", [True, False])
+def test_weights_of_groups_by_language(name: str, arguments: bool, vocabularies: Vocabularies) -> None:
+    """GTrans ls:sparse and its like: each language has weights of its own, in the order asked for."""
+    whole = "decoder.loss_weight" if name == "gtrans_sparse" else "decoder.decoder_fusion_weight"
+    tensors = parameters(name)
+    weights = tensors.pop(whole)
+    tensors |= {
+        f"{whole}.{number}": one for number, one in enumerate((weights + 1, weights, weights.flip(0)))
+    }
+    told = {**ARGUMENTS[name]} if arguments else {}
+    if arguments:
+        told["decoder_group_type"] = f"ls:{told['decoder_group_type']}"
+    foreign = Foreign(Path("x.pt"), tensors, told)
+    assert FAIRSEQ.languages(foreign) == 3
+    assert FAIRSEQ.languages(Foreign(Path("x.pt"), parameters(name), {})) == 0
+    model = model_of(FAIRSEQ.in_order(foreign, (2, 0, 1)), vocabularies)
+    vectors = golden(name)
+    source, target = ours(vectors["in/src_tokens_rightpad"]), ours(vectors["in/prev_output_tokens"]).clone()
+    target[:, 0] = BOS
+    expected = vectors.get("out/mixture_logprob")
+    if expected is None:
+        expected = vectors["out/logits"].log_softmax(-1)
+    with torch.no_grad():
+        found = model.log_probs(source, target, languages=torch.tensor([2]))[..., [BOS, PAD, *range(2, SIZE)]]
+    assert (found - expected)[vectors["in/target"] != THEIRS["pad"]].abs().max() < TOLERANCE
+    encoder = Foreign(Path("x.pt"), tensors, {**told, "encoder_group_type": "ls:sparse"})
+    with pytest.raises(ModelError, match="encoder_group_type=ls:sparse"):
+        FAIRSEQ.architecture(encoder)

@@ -100,6 +100,10 @@ def language_tables(model: TranslationModel) -> dict[str, nn.Parameter]:
     }
     if model.config.languages.output_bias and model.head.bias is not None:
         found["head.bias"] = model.head.bias
+    for side in ("encoder", "decoder"):
+        if model.config.languages.fusion in (side, "both"):
+            names = (f"{side}.fusion.gates", f"{side}.fusion.weights")
+            found |= {name: one for name, one in model.named_parameters() if name in names}
     return found
 
 

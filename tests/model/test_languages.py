@@ -38,30 +38,49 @@ STACKS: Mapping[str, tuple[Mapping[str, object], Mapping[str, object]]] = {
     "average": ({}, {"mixer": {"type": "average_attention", "feed_forward": "normalised"}}),
     "hierarchical": ({"aggregation": "hierarchical"}, {"aggregation": "dlcl"}),
     "fused": ({"fusion": {"type": "groups", "size": 1}}, {"fusion": {"type": "groups", "size": 1}}),
+    "geometric": ({}, {"fusion": {"type": "groups", "size": 2, "probabilities": "geometric"}}),
+    "averaged": ({}, {"fusion": {"type": "groups", "size": 2, "combine": "average"}}),
     "transparent": ({"fusion": "transparent"}, {}),
     "collaboration": ({"connection": "collaboration", "fusion": "blocks"}, {"connection": "collaboration"}),
     "runge_kutta": ({"connection": "runge_kutta"}, {}),
 }
 
 
+def model_settings(stacks: str, languages: Mapping[str, object] = ALL) -> dict[str, object]:
+    """With all that languages may have of their own: groups, too, where there are any."""
+    encoder, decoder = STACKS[stacks]
+    sides = [
+        side for side, stack in zip(("encoder", "decoder"), (encoder, decoder), strict=True) if grouped(stack)
+    ]
+    fusion = {"fusion": sides[0] if len(sides) == 1 else "both"} if sides and languages is ALL else {}
+    return {"encoder": encoder, "decoder": decoder, "languages": {**languages, **fusion}}
+
+
+def grouped(stack: Mapping[str, object]) -> bool:
+    """Whether the fusion of a stack is one of groups."""
+    fusion = stack.get("fusion")
+    return isinstance(fusion, Mapping) and fusion["type"] == "groups"
+
+
 def model(stacks: str = "residual", languages: Mapping[str, object] = ALL) -> TranslationModel:
     """A small model of three languages."""
-    encoder, decoder = STACKS[stacks]
-    return small_model({"encoder": encoder, "decoder": decoder, "languages": languages})
+    return small_model(model_settings(stacks, languages))
 
 
 @pytest.mark.parametrize("stacks", STACKS)
 def test_every_norm_may_be_each_languages_own(stacks: str) -> None:
     """Mixed batches, padding, steps, selection and gradients: see `socket_checks`. No shared norm is left."""
-    encoder, decoder = STACKS[stacks]
-    check_model({"encoder": encoder, "decoder": decoder, "languages": ALL})
+    check_model(model_settings(stacks))
     for name, module in model(stacks).named_modules():
         assert not isinstance(module, torch.nn.LayerNorm), name
         if isinstance(module, LanguageNorm | PartsNorm | HeadNorm):
             assert module.weight.size(0) == module.bias.size(0) == LANGUAGES, name
 
 
-@pytest.mark.parametrize("stacks", ["residual", "depth_lstm", "mhplstm", "recurrent", "collaboration"])
+@pytest.mark.parametrize(
+    "stacks",
+    ["residual", "depth_lstm", "mhplstm", "recurrent", "collaboration", "fused", "geometric", "averaged"],
+)
 def test_a_language_is_the_model_with_its_entries(stacks: str) -> None:
     """A model with one set of parameters, those of language 1, gives what the model gives for language 1."""
     many = model(stacks)
@@ -182,11 +201,15 @@ def test_output_bias_by_language() -> None:
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.lists(st.integers(0, LANGUAGES - 1), min_size=1, max_size=6), st.integers(0, 2**16))
-def test_a_mixed_batch_is_its_single_language_batches(spoken: list[int], seed: int) -> None:
-    """Rows of one language alone get what they get among rows of others."""
+@given(
+    st.sampled_from(["depth_lstm", "fused", "geometric", "averaged"]),
+    st.lists(st.integers(0, LANGUAGES - 1), min_size=1, max_size=6),
+    st.integers(0, 2**16),
+)
+def test_a_mixed_batch_is_its_single_language_batches(stacks: str, spoken: list[int], seed: int) -> None:
+    """Rows of one language alone get what they get among rows of others; the losses add up, R-Drop's too."""
     torch.manual_seed(seed)
-    built = MIXED
+    built = MIXED[stacks]
     source, target = torch.randint(4, SIZE, (len(spoken), 5)), torch.randint(4, SIZE, (len(spoken), 4))
     languages = torch.tensor(spoken)
     with torch.no_grad():
@@ -195,9 +218,18 @@ def test_a_mixed_batch_is_its_single_language_batches(spoken: list[int], seed: i
             rows = languages == language
             alone = built.log_probs(source[rows], target[rows], languages=languages[rows])
             assert torch.allclose(together[rows], alone, atol=2e-5)
+        for weight in (0.0, 1.0):
+
+            def losses(chosen: Tensor, weight: float = weight) -> Tensor:
+                shifted = target[chosen].roll(-1, 1)
+                arguments = (source[chosen], target[chosen], shifted, 0.1, "uniform_wrong", weight)
+                return torch.stack(built.loss(*arguments, languages=languages[chosen])[:3])
+
+            parts = sum(losses(languages == language) for language in set(spoken))
+            assert torch.allclose(losses(languages >= 0), parts, rtol=1e-4)
 
 
-MIXED = model("depth_lstm")
+MIXED = {stacks: model(stacks) for stacks in ("depth_lstm", "fused", "geometric", "averaged")}
 
 
 def test_languages_must_be_told_and_fit() -> None:
@@ -254,10 +286,34 @@ def test_one_language_may_stand_for_all_rows(stacks: str) -> None:
     assert losses[2].item() == pytest.approx(losses[3].item(), rel=1e-5)
 
 
+def test_weights_of_groups_by_language() -> None:
+    """GTrans as released, ls:sparse: log p = sum_g softmax(u_t / tau)_g log p_g, t the target language."""
+    built = model("geometric", {"fusion": "decoder"})
+    source, target_input, target_output = batch()
+    with torch.no_grad():
+        results = torch.stack(built.decode(source, target_input, languages=SPOKEN))
+        alone = (results @ built.head.table.weight.t() + built.head.bias).log_softmax(-1)
+        psi = (built.get_parameter("decoder.fusion.weights")[SPOKEN] / 4.0).softmax(1)
+        expected = torch.einsum("bg,gbtv->btv", psi, alone)
+        found = built.log_probs(source, target_input, languages=SPOKEN)
+        assert torch.allclose(found, expected, atol=1e-5)
+        picked = expected.gather(2, target_output.unsqueeze(2)).squeeze(2) * (target_output != 0)
+        score = built.score(source, target_input, target_output, languages=SPOKEN)
+        assert torch.allclose(score, picked, atol=1e-5)
+        loss = built.loss(source, target_input, target_output, languages=SPOKEN)
+        assert loss.nll.item() == pytest.approx(-picked.sum().item(), rel=1e-5)
+    (shown,) = [weights for weights in built.decoder.depth_weights() if weights.key == "probability-weights"]
+    assert torch.allclose(shown.values[SPOKEN], psi)
+
+
 def test_settings_that_do_not_fit() -> None:
-    """Parameters of languages without languages; a bias of languages without a bias."""
-    with pytest.raises(UsageError, match="no languages are named"):
-        build_model(ModelConfig.model_validate({"languages": {"norm": True}}), 9, 9)
+    """Parameters of languages without languages; a bias of languages without a bias; no groups to weigh."""
+    for own in ({"norm": True}, {"fusion": "decoder"}):
+        settings = {"languages": own, "decoder": {"fusion": "groups"}}
+        with pytest.raises(UsageError, match="no languages are named"):
+            build_model(ModelConfig.model_validate(settings), 9, 9)
+    with pytest.raises(ValidationError, match=r"encoder\.fusion is top, and only groups have weights"):
+        ModelConfig.model_validate({"languages": {"fusion": "encoder"}})
     with pytest.raises(ValidationError, match=r"needs bias\.output"):
         ModelConfig.model_validate({"languages": {"output_bias": True}, "bias": {"output": False}})
 

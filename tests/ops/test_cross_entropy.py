@@ -98,6 +98,26 @@ def test_only_what_learns_gets_a_gradient(learning: str) -> None:
     assert all(x is not None and x.grad is None for name, x in inputs.items() if name != learning)
 
 
+@given(st.integers(1, 9), st.integers(1, 9), st.sampled_from(FORMS), st.booleans(), st.integers(0, 1000))
+@settings(max_examples=40, deadline=None)
+def test_weights_of_tokens(tokens: int, chunk: int, form: SmoothingForm, with_bias: bool, seed: int) -> None:
+    """The sum of each token's loss times its weight, and its gradients, those of the weights included."""
+    torch.manual_seed(seed)
+    hidden, weight, bias, target = operands(tokens, 4, 7, with_bias)
+    counts = torch.rand(tokens, dtype=torch.float64, requires_grad=True)
+    learned = [x for x in (hidden, weight, bias, counts) if x is not None]
+    found = linear_cross_entropy(
+        hidden, weight, bias, target, smoothing=0.1, form=form, ignore=0, weights=counts, chunk=chunk
+    )
+    each = [textbook(*(hidden[[n]], weight, bias, target[[n]]), 0.1, form) for n in range(tokens)]
+    real = [count * (ids != 0) for count, ids in zip(counts, target, strict=True)]
+    wanted = [sum(w * one[part] for w, one in zip(real, each, strict=True)) for part in (0, 1)]
+    torch.testing.assert_close(found, (wanted[0], wanted[1].detach()))
+    torch.testing.assert_close(
+        torch.autograd.grad(found[0], learned), torch.autograd.grad(wanted[0], learned)
+    )
+
+
 def test_a_weight_that_is_also_the_embedding_gets_both_gradients() -> None:
     weight = torch.randn(9, 4, dtype=torch.float64, requires_grad=True)
     ids, target = torch.randint(9, (5,)), torch.randint(9, (5,))

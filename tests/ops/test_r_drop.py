@@ -51,6 +51,22 @@ def operands(
     return hidden, weight, row, torch.randint(vocabulary, (tokens,))
 
 
+def test_weights_of_tokens() -> None:
+    """The sum of each token's loss times its weight, and its gradients, those of the weights included."""
+    torch.manual_seed(1)
+    hidden, weight, row, target = operands(5, 4, 7)
+    counts = torch.rand(5, dtype=torch.float64, requires_grad=True)
+    options = {"alpha": 2.0, "smoothing": 0.1}
+    found = linear_r_drop(hidden, weight, row, target, **options, weights=counts, chunk=2)
+    each = [linear_r_drop(hidden[:, [n]], weight, row, target[[n]], **options) for n in range(5)]
+    values = [torch.stack([one.detach() for one in sums]) for sums in each]
+    wanted = torch.stack([one.detach() for one in found])
+    torch.testing.assert_close(wanted, sum(w.detach() * one for w, one in zip(counts, values, strict=True)))
+    total = sum(count * sums.loss for count, sums in zip(counts, each, strict=True))
+    learned = [hidden, weight, row, counts]
+    torch.testing.assert_close(torch.autograd.grad(found.loss, learned), torch.autograd.grad(total, learned))
+
+
 @given(
     tokens=st.integers(0, 9),
     vocabulary=st.integers(2, 12),

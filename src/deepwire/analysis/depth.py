@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from torch import Tensor
+
 from deepwire.analysis.scored import Scorer
 from deepwire.analysis.variants import check_layer, part, with_stack
 from deepwire.errors import UsageError
@@ -73,7 +75,7 @@ def group_scores(scorer: Scorer, tell: Callable[[str], None]) -> list[GroupScore
 
     Empty where the decoder does not predict with a mixture of groups.
     """
-    weights = group_weights(scorer.model)
+    weights = group_weights(scorer.model, scorer.languages)
     found = []
     for first, last in _ranges(len(weights)):
         bleu = scorer.bleu(scorer.model, groups=f"{first}:{last}")
@@ -82,9 +84,12 @@ def group_scores(scorer: Scorer, tell: Callable[[str], None]) -> list[GroupScore
     return found
 
 
-def group_weights(model: TranslationModel) -> Sequence[float]:
-    """The weights of the decoder's groups in its prediction; empty where there are no groups."""
-    log_weights = model.decoder.fusion.log_weights()
+def group_weights(model: TranslationModel, languages: Tensor | None = None) -> Sequence[float]:
+    """The weights of the decoder's groups in its prediction; empty where there are no groups.
+
+    `languages` `[1]` is the target language, where each may have weights of its own.
+    """
+    log_weights = model.decoder.fusion.log_weights(languages)
     if log_weights is None:
         return []
     weights: list[float] = log_weights.exp().tolist()

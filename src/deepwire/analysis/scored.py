@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from deepwire.analysis.finding import ModelSource
 from deepwire.analysis.models import Pairs, Subject, run_of
 from deepwire.decoding.loading import LoadedModels, load_models
-from deepwire.decoding.targets import Targets
+from deepwire.decoding.targets import Targets, language_rows
 from deepwire.decoding.translator import Translator
 from deepwire.evaluation.base import Metric
 from deepwire.evaluation.from_model import SearchSettings
@@ -48,6 +48,9 @@ class Scorer:
         to: The language of the reference: what a model of several directions is to translate into.
         metric: In place of BLEU with sacrebleu's usual tokenizer.
 
+    Attributes:
+        languages: `[1]` the number of the target language; None with a model of one direction.
+
     Raises:
         ModelError: There is no such model.
         UsageError: A setting is impossible, or the model does not know the language, or needs one.
@@ -65,7 +68,8 @@ class Scorer:
     ) -> None:
         self.name, self.pairs, self.to = name, pairs, to
         self.loaded: LoadedModels = load_models([name], search.device, search.precision, search.decoding)
-        Targets(self.loaded.languages, self.loaded.parts[0].vocabularies, warn).choose(to)
+        into = Targets(self.loaded.languages, self.loaded.parts[0].vocabularies, warn).choose(to)
+        self.languages = None if into is None else language_rows([into], self.loaded.device)
         self._metric, self._warn = make_metric("bleu") if metric is None else metric, warn
 
     @property

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from deepwire.analysis.figures import Axis, Bars, Figure, HeatMap, Lines, Series
 from deepwire.analysis.finding import Finding, provenance
 from deepwire.analysis.models import NotApplicableError, Subject, open_model
 from deepwire.analysis.run_records import read_records
 from deepwire.checkpoint.store import load_model, read_weights
+from deepwire.data.languages import Languages
+from deepwire.decoding.loading import languages_of
 from deepwire.errors import UsageError
-from deepwire.model.depth_weights import DepthWeights
+from deepwire.model.depth_weights import TARGET_LANGUAGE, DepthWeights
 from deepwire.model.translator import TranslationModel
 
 # Wang et al. 2019: weights below either are masked out "for a clearer contrast".
@@ -59,7 +61,10 @@ def analyse_weights(model: str, layer: int | None = None, *, blank: bool = True)
         ModelError: There is no such model, or it is damaged.
     """
     subject = open_model(model)
-    shown = [_show(side, weights) for side, weights in _all_weights(subject.loaded.model)]
+    languages = languages_of(subject.loaded)
+    shown = [
+        _show(side, _with_names(weights, languages)) for side, weights in _all_weights(subject.loaded.model)
+    ]
     if not shown:
         raise NotApplicableError(
             f"{model}: nothing in it weighs one depth against another",
@@ -103,6 +108,13 @@ def _all_weights(model: TranslationModel) -> Iterator[tuple[str, DepthWeights]]:
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         for weights in stack.depth_weights():
             yield side, weights
+
+
+def _with_names(weights: DepthWeights, languages: Languages | None) -> DepthWeights:
+    """Rows that are languages get their names."""
+    if weights.row_axis != TARGET_LANGUAGE or languages is None:
+        return weights
+    return replace(weights, rows=languages.names)
 
 
 def _show(side: str, weights: DepthWeights) -> _Shown:

@@ -42,7 +42,7 @@ LanguageNames = Annotated[
     typer.Option(
         "--languages",
         metavar="de,fr,...",
-        help="Neutron's MuLang: its languages in the order of their numbers there.",
+        help="Neutron's MuLang, GTrans ls:sparse: the languages in the order of their numbers there.",
     ),
 ]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the new model.")]
@@ -177,6 +177,8 @@ def _from_checkpoint(
     if isinstance(data, dict):
         data["train"] = foreign.path.name  # a run file names its training text; nothing reads it here
         if names:
+            for key in ("source", "target"):
+                data.pop(key, None)
             data |= {"directions": [{"between": list(names)}], "tag": "none"}
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "checkpoint.yaml"

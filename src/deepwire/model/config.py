@@ -17,6 +17,7 @@ from deepwire.model.connections.residual import PreNormConfig
 from deepwire.model.context import Dropout, Side, StackContext
 from deepwire.model.embedding import EmbeddingConfig
 from deepwire.model.fusions import FusionConfig
+from deepwire.model.fusions.groups import GroupsConfig
 from deepwire.model.fusions.top import TopConfig
 from deepwire.model.initializations import InitializationConfig
 from deepwire.model.initializations.lipschitz import LipschitzConfig
@@ -109,6 +110,13 @@ class ModelConfig(Section):
             )
         if self.languages.output_bias and not self.bias.output:
             raise ValueError("languages.output_bias: each language's own bias needs bias.output: true")
+        for side in _SIDES:
+            fusion = self.stack(side).fusion
+            if self.languages.fusion in (side, "both") and not isinstance(fusion, GroupsConfig):
+                raise ValueError(
+                    f"languages.fusion: {self.languages.fusion}: {side}.fusion is {fusion.type}, and only "
+                    "groups have weights of each language"
+                )
         self._check_sockets()
         return self
 
@@ -156,6 +164,7 @@ class ModelConfig(Section):
                 attention_bias=self.bias.attention,
                 feed_forward_bias=self.bias.feed_forward,
                 languages=languages if self.languages.norm else None,
+                fusion_languages=languages if self.languages.fusion in (side, "both") else None,
             )
             for side in _SIDES
         )

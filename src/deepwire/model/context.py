@@ -75,6 +75,7 @@ class StackContext:
         mixer_input: Width of what the mixer reads; `dim` without it.
         memory: Width of the encoder's stream, which a decoder reads; `dim` without it.
         languages: Whose norms are each target language's own; None: norms are the same for all.
+        fusion_languages: Likewise of the weights of groups in a fusion.
     """
 
     side: Side
@@ -93,6 +94,7 @@ class StackContext:
     mixer_input: int | None = None
     memory: int | None = None
     languages: TargetLanguages | None = None
+    fusion_languages: TargetLanguages | None = None
 
     @property
     def memory_dim(self) -> int:

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+TARGET_LANGUAGE = "target language"
+"""The axis of rows that are languages: named here by their number from 1, as the model knows no names."""
+
 
 @dataclass(frozen=True)
 class DepthWeights:

@@ -60,8 +60,8 @@ class OutputHead(nn.Module):
     log p = sum_g psi_g log softmax(W o_g), as released (its total mass is below 1). Training minimises
     sum_g psi_g loss_g in both cases (multi-level loss, Eq. 7).
 
-    The bias is `[V]`, or `[L, V]` with one for each of L target languages; then every method wants the target
-    language of each row, `[B]`.
+    The bias is `[V]`, or `[L, V]` with one for each of L target languages; then, and where psi are those of
+    the target language, every method wants the language of each row, `[B]`.
     """
 
     def __init__(self, table: TokenTable, *, bias: bool, fusion: Fusion, languages: int = 0) -> None:
@@ -106,10 +106,11 @@ class OutputHead(nn.Module):
         """Sum the loss of decoder results `[B, T, d]` against targets `[B, T]`; padding does not count."""
         pad = self.table.pad_id
         tokens = (targets != pad).sum()
-        weights = self._log_weights()
+        psi = self._weights(languages)
         smoothed, nll = [], []
         weight, bias = self._map()
-        for result in results:
+        for group, result in enumerate(results):
+            counts = _of_tokens(psi, group, targets)
             loss, likelihood = linear_cross_entropy(
                 self._inputs(result, languages).flatten(0, 1),
                 weight,
@@ -118,13 +119,12 @@ class OutputHead(nn.Module):
                 smoothing=smoothing,
                 form=form,
                 ignore=pad,
+                weights=None if counts is None else counts.flatten(),
             )
             smoothed.append(loss)
             nll.append(likelihood)
-        if weights is None:
-            return LossSums(smoothed[0], nll[0], tokens)
-        psi = weights.exp()
-        return LossSums((psi * torch.stack(smoothed)).sum(), (psi.detach() * torch.stack(nll)).sum(), tokens)
+        fixed = None if psi is None else psi.detach()
+        return LossSums(_total(psi, smoothed), _total(fixed, nll), tokens)
 
     def pair_loss(
         self,
@@ -140,9 +140,12 @@ class OutputHead(nn.Module):
         See `deepwire.ops.r_drop`; `alpha` weighs the divergence, `languages` `[2 B]` are those of the rows.
         """
         real = targets != self.table.pad_id
+        psi = self._weights(languages)
         weight, bias = self._map()
-        sums = [
-            linear_r_drop(
+        sums = []
+        for group, result in enumerate(results):
+            counts = _of_tokens(psi, group, targets)
+            pair = linear_r_drop(
                 self._inputs(result, languages).view(2, *targets.shape, -1)[:, real],
                 weight,
                 bias,
@@ -150,21 +153,18 @@ class OutputHead(nn.Module):
                 alpha=alpha,
                 smoothing=smoothing,
                 form=form,
+                weights=None if counts is None else counts[real],
             )
-            for result in results
-        ]
-        weights = self._log_weights()
-        if weights is None:
-            return LossSums(sums[0].loss, sums[0].nll, real.sum(), sums[0].divergence)
-        psi = weights.exp()
-        loss, nll, divergence = (torch.stack(each) for each in zip(*sums, strict=True))
-        fixed = psi.detach()
-        return LossSums((psi * loss).sum(), (fixed * nll).sum(), real.sum(), (fixed * divergence).sum())
+            sums.append(pair)
+        fixed = None if psi is None else psi.detach()
+        loss, nll, divergence = zip(*sums, strict=True)
+        return LossSums(_total(psi, loss), _total(fixed, nll), real.sum(), _total(fixed, divergence))
 
     def log_probs(self, results: Sequence[Tensor], languages: Tensor | None = None) -> Tensor:
         """Of every token or those selected, `[B, ..., V]` in float32 at least, of results `[B, ..., d]`."""
         project = self._projection() if self._selected is None else self._selected
-        return self._mix([_log_softmax(project(result, languages)) for result in results])
+        found = [_log_softmax(project(result, languages)) for result in results]
+        return self._mix(found, self._log_weights(languages))
 
     def target_log_probs(
         self, results: Sequence[Tensor], targets: Tensor, languages: Tensor | None = None
@@ -173,8 +173,11 @@ class OutputHead(nn.Module):
         real = targets != self.table.pad_id
         wanted = targets[real]
         found = [self._log_probs_of(result, languages, real, wanted) for result in results]
+        weights = self._log_weights(languages)
+        if weights is not None and weights.dim() == 2:
+            weights = weights.unsqueeze(2).expand(-1, *targets.shape)[:, real]
         scores = torch.zeros(targets.shape, device=targets.device)
-        scores[real] = self._mix(found).float()
+        scores[real] = self._mix(found, weights).float()
         return scores
 
     def _map(self) -> tuple[Tensor, Tensor | None]:
@@ -220,18 +223,38 @@ class OutputHead(nn.Module):
         ]
         return torch.cat(found)
 
-    def _log_weights(self) -> Tensor | None:
-        return self._fusion[0].log_weights()
+    def _log_weights(self, languages: Tensor | None) -> Tensor | None:
+        """Of the G results, `[G]`, or `[G, B]` where each row has its own; None of one result."""
+        return self._fusion[0].log_weights(languages)
 
-    def _mix(self, found: Sequence[Tensor]) -> Tensor:
-        weights = self._log_weights()
+    def _weights(self, languages: Tensor | None) -> Tensor | None:
+        """psi, likewise."""
+        weights = self._log_weights(languages)
+        return None if weights is None else weights.exp()
+
+    def _mix(self, found: Sequence[Tensor], weights: Tensor | None) -> Tensor:
+        """Log-probabilities `[B, ...]` of all results from those of each, with the log of their weights."""
         if weights is None:
             return found[0]
+        if weights.dim() == 2:
+            weights = weights.view(*weights.shape, *(1,) * (found[0].dim() - 1))
         if self._fusion[0].probabilities == "geometric":
             return torch.stack(
                 [weight.exp() * each for weight, each in zip(weights, found, strict=True)]
             ).sum(0)
         return torch.stack([weight + each for weight, each in zip(weights, found, strict=True)]).logsumexp(0)
+
+
+def _of_tokens(psi: Tensor | None, group: int, targets: Tensor) -> Tensor | None:
+    """How much each token of `[B, T]` counts in the sum of one result; None where all count the same."""
+    return None if psi is None or psi.dim() == 1 else psi[group, : len(targets), None].expand_as(targets)
+
+
+def _total(psi: Tensor | None, sums: Sequence[Tensor]) -> Tensor:
+    """Of all results, from the sums of each, in which tokens count already where they count differently."""
+    if psi is None:
+        return sums[0]
+    return torch.stack(tuple(sums)).sum() if psi.dim() == 2 else (psi * torch.stack(tuple(sums))).sum()
 
 
 def _product(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor], Tensor]:

@@ -14,6 +14,7 @@ from torch.nn import functional
 from deepwire.config.base import Section
 
 Transform = Literal["none", "released", "identity"]
+Sides = Literal["none", "encoder", "decoder", "both"]
 
 
 class LanguagesConfig(Section):
@@ -28,15 +29,21 @@ class LanguagesConfig(Section):
         description="a linear map of the encoder's output (LALT, Zhang et al. 2020) that begins as the "
         "identity, or as in the released code, with far smaller values (released)",
     )
-    embedding: Literal["none", "encoder", "decoder", "both"] = Field(
+    embedding: Sides = Field(
         "none", description="a vector that is added to the embeddings of this side (Neutron: both)"
+    )
+    fusion: Sides = Field(
+        "none",
+        description="the weights of groups in the fusion of this side, groups (GTrans as released, ls:sparse "
+        "and ls:sparse-without-ensemble: decoder)",
     )
     output_bias: bool = Field(False, description="bias of the output projection; needs bias.output")
 
     @property
     def used(self) -> bool:
         """Whether there are such parameters at all."""
-        return self.norm or self.transform != "none" or self.embedding != "none" or self.output_bias
+        parts = (self.transform, self.embedding, self.fusion)
+        return self.norm or self.output_bias or any(part != "none" for part in parts)
 
 
 class TargetLanguages(threading.local):

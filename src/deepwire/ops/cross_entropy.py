@@ -38,6 +38,7 @@ def linear_cross_entropy(
     smoothing: float,
     form: SmoothingForm = "uniform_wrong",
     ignore: int | None = None,
+    weights: Tensor | None = None,
     chunk: int | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Sum the label-smoothed cross-entropy of the targets without holding all logits.
@@ -52,20 +53,22 @@ def linear_cross_entropy(
         smoothing: The probability mass taken from the true token, at least 0 and below 1.
         form: Who receives that mass: "uniform_wrong" gives it to the V - 1 other tokens, "uniform" to all V.
         ignore: Tokens with this target (padding) count nothing and cost no product.
+        weights: How often each token counts in the sums, `[N]`; once without.
         chunk: Tokens taken at a time; chosen by device and vocabulary when None.
 
     Returns:
         The smoothed loss, a scalar in nats summed over tokens, differentiable once with respect to hidden,
-        weight and bias; and the sum of the plain negative log-likelihoods, detached.
+        weight, bias and weights; and the sum of the plain negative log-likelihoods, detached.
 
     Raises:
         ValueError: smoothing or form is none of the above.
     """
     on_target, on_each = smoothing_masses(smoothing, form, weight.size(0))
     size = chunk if chunk is not None else chunk_size(weight)
-    learns = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden, weight, bias)]
+    inputs = (hidden, weight, bias, weights)
+    learns = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
     cast, _ = number_types(hidden)
-    arguments = (hidden, weight, bias, target, on_target, on_each, ignore, size, cast, learns)
+    arguments = (*inputs, target, on_target, on_each, ignore, size, cast, learns)
     if torch.compiler.is_compiling():
         # One opaque call: the compiler could not see through the number of real tokens.
         smoothed, nll, *_ = _compiled_loss(*arguments)
@@ -125,6 +128,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         hidden: Tensor,
         weight: Tensor,
         bias: Tensor | None,
+        weights: Tensor | None,
         target: Tensor,
         on_target: float,
         on_each: float,
@@ -135,7 +139,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """Return (smoothed sum, nll sum); shapes as in `linear_cross_entropy`."""
         smoothed, nll, *gradients = _loss_and_gradients(
-            hidden, weight, bias, target, on_target, on_each, ignore, chunk, cast, learns
+            hidden, weight, bias, weights, target, on_target, on_each, ignore, chunk, cast, learns
         )
         ctx.gradients = tuple(gradients)
         ctx.mark_non_differentiable(nll)
@@ -152,6 +156,7 @@ def _loss_and_gradients(
     hidden: Tensor,
     weight: Tensor,
     bias: Tensor | None,
+    weights: Tensor | None,
     target: Tensor,
     on_target: float,
     on_each: float,
@@ -159,20 +164,29 @@ def _loss_and_gradients(
     chunk: int,
     cast: torch.dtype,
     learns: list[bool],
-) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """Return (smoothed sum, nll sum) and the gradients of hidden, weight and bias where they learn."""
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+    """Return (smoothed sum, nll sum) and the gradients of hidden, weight, bias and weights that learn."""
     real = None if ignore is None else (target != ignore).nonzero().squeeze(1)
     rows = hidden if real is None else hidden.index_select(0, real)
     ids = target if real is None else target.index_select(0, real)
+    counts = weights if real is None or weights is None else weights.index_select(0, real)
     with torch.autocast(hidden.device.type, enabled=False):
-        work = _Work(rows, weight, bias, cast, learns)
+        work = _Work(rows, weight, bias, counts, cast, learns)
         for start in range(0, rows.size(0), chunk):
             work.add(start, min(start + chunk, rows.size(0)), ids, on_target)
         smoothed = work.finish(on_target, on_each)
-    for_hidden, for_weight, for_bias = work.gradients()
-    if real is not None and for_hidden is not None:
-        for_hidden = torch.zeros_like(hidden).index_copy_(0, real, for_hidden)
-    return smoothed, work.nll, for_hidden, for_weight, for_bias
+    for_hidden, for_weight, for_bias, for_weights = work.gradients()
+    if real is not None:
+        for_hidden = _spread(for_hidden, hidden, real)
+        for_weights = _spread(for_weights, weights, real)
+    return smoothed, work.nll, for_hidden, for_weight, for_bias, for_weights
+
+
+def _spread(found: Tensor | None, owner: Tensor | None, real: Tensor) -> Tensor | None:
+    """The gradients of some tokens at their places among all, 0 elsewhere."""
+    if found is None or owner is None:
+        return None
+    return torch.zeros_like(owner).index_copy_(0, real, found)
 
 
 def scaled(gradients: Sequence[Tensor | None], grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -185,6 +199,7 @@ def _compiled_loss(
     hidden: Tensor,
     weight: Tensor,
     bias: Tensor | None,
+    weights: Tensor | None,
     target: Tensor,
     on_target: float,
     on_each: float,
@@ -192,21 +207,23 @@ def _compiled_loss(
     chunk: int,
     cast: torch.dtype,
     learns: list[bool],
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """`_loss_and_gradients` as one call of a compiled graph; what does not learn has an empty gradient."""
     smoothed, nll, *gradients = _loss_and_gradients(
-        hidden, weight, bias, target, on_target, on_each, ignore, chunk, cast, learns
+        hidden, weight, bias, weights, target, on_target, on_each, ignore, chunk, cast, learns
     )
     kept = [hidden.new_empty(0) if gradient is None else gradient for gradient in gradients]
-    return smoothed, nll.clone(), kept[0], kept[1], kept[2]
+    return smoothed, nll.clone(), kept[0], kept[1], kept[2], kept[3]
 
 
 @_compiled_loss.register_fake
-def _(hidden: Tensor, weight: Tensor, bias: Tensor | None, *rest: object) -> tuple[Tensor, ...]:
+def _(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, weights: Tensor | None, *rest: object
+) -> tuple[Tensor, ...]:
     wide = number_types(hidden)[1]
     gradients = [
         torch.empty_like(owner) if owner is not None and learning else hidden.new_empty(0)
-        for owner, learning in zip((hidden, weight, bias), cast("list[bool]", rest[-1]), strict=True)
+        for owner, learning in zip((hidden, weight, bias, weights), cast("list[bool]", rest[-1]), strict=True)
     ]
     return (hidden.new_empty((), dtype=wide), hidden.new_empty((), dtype=wide), *gradients)
 
@@ -235,16 +252,24 @@ class _Work:
     """Sums and gradients that grow chunk by chunk."""
 
     def __init__(
-        self, hidden: Tensor, weight: Tensor, bias: Tensor | None, cast: torch.dtype, needs: list[bool]
+        self,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        weights: Tensor | None,
+        cast: torch.dtype,
+        needs: list[bool],
     ) -> None:
         self.cast, self.wide = cast, number_types(hidden)[1]
-        self.hidden, self.weight, self.bias = hidden, weight, bias
+        self.hidden, self.weight, self.bias, self.weights = hidden, weight, bias, weights
+        self.counts = None if weights is None else weights.detach().to(self.wide)
         self.rows, self.matrix = hidden.to(self.cast), weight.to(self.cast)
         self.nll = hidden.new_zeros((), dtype=self.wide)
         self.target_logits = hidden.new_zeros((), dtype=self.wide)
         self.for_hidden = torch.empty_like(hidden) if needs[0] else None
         self.for_weight = torch.zeros_like(weight, dtype=self.wide) if needs[1] else None
         self.for_bias = torch.zeros_like(bias, dtype=self.wide) if bias is not None and needs[2] else None
+        self.for_weights = None if self.counts is None or not needs[3] else torch.empty_like(self.counts)
         self.learns = any(needs)
 
     def add(self, start: int, end: int, target: Tensor, on_target: float) -> None:
@@ -255,12 +280,18 @@ class _Work:
         top = logits.amax(1, keepdim=True)
         exponentials = logits.sub_(top).exp_()
         mass = exponentials.sum(1, keepdim=True)
-        self.nll += (top + mass.log() - at_target).sum()
-        self.target_logits += at_target.sum()
+        nll = top + mass.log() - at_target
+        if self.for_weights is not None:
+            self.for_weights[start:end] = (nll + (1 - on_target) * at_target).squeeze(1)
+        counts = None if self.counts is None else self.counts[start:end].unsqueeze(1)
+        self.nll += (nll if counts is None else counts * nll).sum()
+        self.target_logits += (at_target if counts is None else counts * at_target).sum()
         if not self.learns:
             return
         slopes = exponentials.div_(mass)
         slopes.scatter_add_(1, ids, torch.full_like(at_target, -on_target))
+        if counts is not None:
+            slopes.mul_(counts)
         if self.for_bias is not None:
             self.for_bias += slopes.sum(0)
         slopes = slopes.to(self.cast)
@@ -276,14 +307,22 @@ class _Work:
         """Add the terms in b to the gradients and return the smoothed sum."""
         if on_each == 0:
             return self.nll.clone()
-        tokens = self.hidden.size(0)
+        counts = self.counts
         column_sum = self.weight.sum(0, dtype=self.wide)
-        row_sum = self.hidden.sum(0, dtype=self.wide)
+        tokens: int | Tensor = self.hidden.size(0) if counts is None else counts.sum()
+        row_sum = (
+            self.hidden.sum(0, dtype=self.wide) if counts is None else counts @ self.hidden.to(self.wide)
+        )
         all_logits = row_sum @ column_sum
         if self.bias is not None:
             all_logits = all_logits + tokens * self.bias.sum(dtype=self.wide)
         if self.for_hidden is not None:
-            self.for_hidden.sub_((on_each * column_sum).to(self.for_hidden.dtype))
+            each = column_sum if counts is None else counts.unsqueeze(1) * column_sum
+            self.for_hidden.sub_((on_each * each).to(self.for_hidden.dtype))
+        if self.for_weights is not None:
+            self.for_weights.sub_(on_each * (self.hidden.to(self.wide) @ column_sum))
+            if self.bias is not None:
+                self.for_weights.sub_(on_each * self.bias.sum(dtype=self.wide))
         if self.for_weight is not None:
             self.for_weight.sub_(on_each * row_sum)
         if self.for_bias is not None:
@@ -291,15 +330,15 @@ class _Work:
         # logsumexp summed over tokens is nll + target logits.
         return self.nll + (1 - on_target) * self.target_logits - on_each * all_logits
 
-    def gradients(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """Return those of hidden, weight and bias in the types of their owners."""
-        found = (self.for_hidden, self.for_weight, self.for_bias)
-        owners = (self.hidden, self.weight, self.bias)
+    def gradients(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
+        """Return those of hidden, weight, bias and weights in the types of their owners."""
+        found = (self.for_hidden, self.for_weight, self.for_bias, self.for_weights)
+        owners = (self.hidden, self.weight, self.bias, self.weights)
         kept = [
             None if grad is None or owner is None else grad.to(owner.dtype)
             for grad, owner in zip(found, owners, strict=True)
         ]
-        return kept[0], kept[1], kept[2]
+        return kept[0], kept[1], kept[2], kept[3]
 
 
 def number_types(hidden: Tensor) -> tuple[torch.dtype, torch.dtype]:

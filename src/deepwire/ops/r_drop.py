@@ -56,6 +56,7 @@ def linear_r_drop(
     alpha: float,
     smoothing: float,
     form: SmoothingForm = "uniform_wrong",
+    weights: Tensor | None = None,
     chunk: int | None = None,
 ) -> PairSums:
     """Sum the loss of two passes without holding all logits.
@@ -70,6 +71,7 @@ def linear_r_drop(
         alpha: Weight of the divergence.
         smoothing: The probability mass taken from the true token, at least 0 and below 1.
         form: Who receives that mass, see `deepwire.ops.cross_entropy.linear_cross_entropy`.
+        weights: How often each token counts in the sums, `[N]`; once without.
         chunk: Tokens taken at a time; chosen by device and vocabulary when None.
 
     Raises:
@@ -78,9 +80,10 @@ def linear_r_drop(
     on_target, on_each = smoothing_masses(smoothing, form, weight.size(0))
     size = chunk_size(weight) // 2 if chunk is None else chunk
     constants = _Constants(on_target, on_each, alpha, size, number_types(hidden)[0])
-    needs = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in (hidden, weight, bias)]
+    inputs = (hidden, weight, bias, weights)
+    needs = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
     loss, nll, divergence = _PairLoss.apply(  # type: ignore[no-untyped-call]
-        hidden, weight, bias, target, constants, needs
+        *inputs, target, constants, needs
     )
     return PairSums(loss, nll, divergence)
 
@@ -94,6 +97,7 @@ class _PairLoss(torch.autograd.Function):
         hidden: Tensor,
         weight: Tensor,
         bias: Tensor | None,
+        weights: Tensor | None,
         target: Tensor,
         constants: _Constants,
         needs: list[bool],
@@ -101,7 +105,7 @@ class _PairLoss(torch.autograd.Function):
         """Return (loss, nll, divergence); shapes as in `linear_r_drop`."""
         wide = number_types(hidden)[1]
         sums = torch.zeros(3, dtype=wide, device=hidden.device)
-        inputs = (hidden, weight, bias)
+        inputs = (hidden, weight, bias, weights)
         totals = [
             torch.zeros_like(x, dtype=wide) if x is not None and needed else None
             for x, needed in zip(inputs, needs, strict=True)
@@ -110,12 +114,15 @@ class _PairLoss(torch.autograd.Function):
             matrix = weight.detach().to(constants.cast)
             for start in range(0, hidden.size(1), constants.chunk):
                 rows = slice(start, start + constants.chunk)
-                leaves = [hidden[:, rows].detach().to(constants.cast), matrix, bias]
+                counts = None if weights is None else weights[rows]
+                leaves = [hidden[:, rows].detach().to(constants.cast), matrix, bias, counts]
                 found, gradients = _chunk(leaves, target[rows], constants, needs)
                 sums += found
-                for number, (total, gradient) in enumerate(zip(totals, gradients, strict=True)):
+                # Hidden and weights have a gradient for these tokens alone.
+                parts = ((slice(None), rows), (), (), (rows,))
+                for total, part, gradient in zip(totals, parts, gradients, strict=True):
                     if total is not None and gradient is not None:
-                        (total[:, rows] if number == 0 else total).add_(gradient)
+                        total[part].add_(gradient)
         ctx.gradients = tuple(
             None if total is None or x is None else total.to(x.dtype)
             for x, total in zip(inputs, totals, strict=True)
@@ -135,7 +142,7 @@ class _PairLoss(torch.autograd.Function):
 def _chunk(
     inputs: list[Tensor | None], target: Tensor, constants: _Constants, needs: list[bool]
 ) -> tuple[Tensor, list[Tensor | None]]:
-    """(loss, nll, divergence) `[3]` of some tokens, and the gradients of hidden, weight and bias."""
+    """(loss, nll, divergence) `[3]` of some tokens, and the gradients of hidden, weight, bias and weights."""
     with torch.enable_grad():
         leaves = [
             None if x is None else x.detach().requires_grad_(needed)
@@ -148,7 +155,7 @@ def _chunk(
 
 
 def _sums(inputs: list[Tensor | None], target: Tensor, constants: _Constants) -> Tensor:
-    hidden, weight, bias = inputs
+    hidden, weight, bias, weights = inputs
     if hidden is None or weight is None:
         raise ValueError("hidden and weight are needed")
     logits = hidden @ weight.t()
@@ -156,11 +163,15 @@ def _sums(inputs: list[Tensor | None], target: Tensor, constants: _Constants) ->
     if bias is not None:
         logits = logits + bias
     log_probs = logits.log_softmax(-1)
-    at_target = log_probs.gather(2, target.expand(2, -1).unsqueeze(2)).sum() / 2
+
+    def total(values: Tensor) -> Tensor:
+        return (values if weights is None else values * weights.unsqueeze(1)).sum()
+
+    at_target = total(log_probs.gather(2, target.expand(2, -1).unsqueeze(2))) / 2
     smoothed = -constants.on_target * at_target
     if constants.on_each:
-        smoothed = smoothed - constants.on_each * log_probs.sum() / 2
+        smoothed = smoothed - constants.on_each * total(log_probs) / 2
     first, second = log_probs.unbind()
     # p (log p - log q) + q (log q - log p), halved
-    divergence = ((first.exp() - second.exp()) * (first - second)).sum() / 2
+    divergence = total((first.exp() - second.exp()) * (first - second)) / 2
     return torch.stack([smoothed + constants.alpha / 2 * divergence, -at_target, divergence])

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from deepwire.checkpoint.importers.archive import Foreign
 from deepwire.checkpoint.importers.base import Architecture, Family, Numbering, Place, Places
-from deepwire.checkpoint.importers.fairseq_architecture import fairseq_architecture, history_norms
+from deepwire.checkpoint.importers.fairseq_architecture import (
+    OF_LANGUAGE,
+    fairseq_architecture,
+    group_languages,
+    history_norms,
+)
 from deepwire.data.files import BadLine, display, read_lines
 from deepwire.errors import DataError
 from deepwire.model.fusions.groups import MixedGroups
@@ -65,6 +72,11 @@ class FairseqFamily(Family):
             return None
         if rest in _EMBEDDING:
             return (Place(f"{_SIDES[side]}.{_EMBEDDING[rest]}"),)
+        of_language = OF_LANGUAGE.fullmatch(name)
+        if of_language is not None:
+            (whole,) = _group_weights(of_language[1], model, foreign) or (None,)
+            part = int(of_language[2]), self.languages(foreign)
+            return None if whole is None else (Place(whole.name, *part),)
         if rest in ("decoder_fusion_weight", "loss_weight"):
             return _group_weights(rest, model, foreign)
         if rest in _WHOLE:
@@ -77,6 +89,20 @@ class FairseqFamily(Family):
             return (Place(f"{side}.aggregation.norms.{int(norm[1]) + shift}.{norm[2]}"),)
         layer = _LAYER.fullmatch(name)
         return None if layer is None else _in_layer(side, int(layer[1]), layer[2], layer[3])
+
+    def languages(self, foreign: Foreign) -> int:
+        """As many as there are weights of groups in a GTrans of kind ls:sparse or its like."""
+        return group_languages(foreign)
+
+    def in_order(self, foreign: Foreign, order: Sequence[int]) -> Foreign:
+        """The weights of groups have the number of the language in their name."""
+        places = {str(old): new for new, old in enumerate(order)}
+
+        def renamed(name: str) -> str:
+            found = OF_LANGUAGE.fullmatch(name)
+            return name if found is None else f"decoder.{found[1]}.{places.get(found[2], found[2])}"
+
+        return replace(foreign, tensors={renamed(name): one for name, one in foreign.tensors.items()})
 
     def read_pieces(self, path: Path) -> list[str]:
         """The pieces of a `dict.txt`: a piece and its count a line."""
@@ -107,7 +133,8 @@ def _group_weights(rest: str, model: TranslationModel, foreign: Foreign) -> Plac
     if rest == "loss_weight":
         if isinstance(fusion, MixedGroups):
             return (Place("decoder.fusion.weights"),)
-        return () if foreign.tensors["decoder.loss_weight"].numel() == 1 else None
+        single = foreign.tensors.get("decoder.loss_weight")
+        return () if single is not None and single.numel() == 1 else None
     return (Place(f"decoder.fusion.{'layer_gates' if isinstance(fusion, MixedGroups) else 'gates'}"),)
 
 

@@ -15,6 +15,8 @@ from deepwire.config.tree import PlainValue
 from deepwire.errors import ModelError
 from deepwire.model.context import Side
 
+# GTrans, decoder group types ls:sparse and ls:sparse-without-ensemble: weights of each target language.
+OF_LANGUAGE = re.compile(r"decoder\.(loss_weight|decoder_fusion_weight)\.(\d+)")
 _RELATIVE = "layers.0.self_attn.relative_position_keys"
 _SIDES: tuple[Side, Side] = ("encoder", "decoder")
 # Arguments that change what is computed without a trace in names, and the value that is known here.
@@ -60,6 +62,8 @@ class _Reader:
             known |= self._stack(side)
             # Names and shapes tell that layers are combined, but not all of how.
             (known if self.foreign.settings else assumed).update(self._combinations(side))
+        if group_languages(self.foreign):
+            known["model.languages"] = {"fusion": "decoder"}
         self._told("model.activation", "activation_fn", "relu", known, assumed)
         unscaled = self.foreign.settings.get("no_scale_embedding")
         (assumed if unscaled is None else known)["model.embeddings.scale"] = not unscaled
@@ -182,6 +186,9 @@ class _Reader:
 
     def _encoder_groups(self, depth: int, pre_norm: bool) -> PlainValue:
         groups = self._shape("encoder.encoder_fusion_weight", 0)
+        kind = self.foreign.settings.get("encoder_group_type")
+        if isinstance(kind, str) and kind.startswith("ls:"):
+            raise self._unknown("encoder_group_type", kind)  # the released code cannot compute it
         if groups is None:
             return None
         if pre_norm:
@@ -195,11 +202,15 @@ class _Reader:
         }
 
     def _decoder_groups(self, depth: int) -> PlainValue:
-        mixed = self._shape("decoder.loss_weight", 0)
-        gates = self._shape("decoder.decoder_fusion_weight", 0)
+        mixed, gates = (
+            self._shape(f"decoder.{name}", 0) or self._shape(f"decoder.{name}.0", 0)
+            for name in ("loss_weight", "decoder_fusion_weight")
+        )
         if mixed is None:
             return None
         kind = self.foreign.settings.get("decoder_group_type")
+        if isinstance(kind, str) and group_languages(self.foreign):
+            kind = kind.removeprefix("ls:")
         if kind is None:
             kind = "sparse" if gates is None else "dense" if gates == depth and mixed > 1 else None
             kind = kind or "sparse-without-ensemble"
@@ -299,6 +310,11 @@ class _Reader:
                 f"{' and '.join(map(str, sorted(found)))}, which no model here can"
             )
         return found.pop()
+
+
+def group_languages(foreign: Foreign) -> int:
+    """How many target languages have weights of groups of their own; 0 where all share them."""
+    return len({found[2] for found in map(OF_LANGUAGE.fullmatch, foreign.tensors) if found})
 
 
 def history_norms(foreign: Foreign, side: str) -> list[int]:

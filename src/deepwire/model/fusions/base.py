@@ -35,8 +35,13 @@ class Fusion(nn.Module, ABC):
             normalise: The connection's final norm.
         """
 
-    def log_weights(self) -> Tensor | None:
-        """Log of the weights `[G]` of a decoder's G results in the prediction; None when there is one."""
+    def log_weights(self, languages: Tensor | None = None) -> Tensor | None:
+        """Log of the weights `[G]` of a decoder's G results in the prediction; None when there is one.
+
+        Args:
+            languages: The target languages of the rows, `[B]`; where each has weights of its own, they are
+                `[G, B]`.
+        """
         return None
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:

@@ -1,6 +1,7 @@
 """GTrans: layers in groups, fused for the encoder's memory and for the prediction.
 
 Yang et al. 2022 (GTrans: Grouping and Fusing Transformer Layers for Neural Machine Translation), Eq. 2 to 7.
+The weights of groups may be each target language's own (`model.languages.fusion`).
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
-from deepwire.model.depth_weights import DepthWeights, layer_names, single
+from deepwire.model.depth_weights import TARGET_LANGUAGE, DepthWeights, layer_names, single
 from deepwire.model.fusions.base import Fusion, FusionSection, Probabilities
+from deepwire.model.languages import TargetLanguages
 
 
 class GroupsConfig(FusionSection):
@@ -116,33 +118,42 @@ class _Groups(Fusion):
 
 
 class AveragedGroups(_Groups):
-    """LN((1/M) sum_m sigma(w_m) h_m), one result (Eq. 2; the norm is the encoder's)."""
+    """LN((1/M) sum_m sigma(w_m) h_m), one result (Eq. 2; the norm is the encoder's).
+
+    `gates` w are `[M]`, or `[L, M]` of target languages.
+    """
 
     def __init__(self, context: StackContext, size: int, representation: str, *, final_norm: bool) -> None:
         super().__init__(context, size, representation)
-        self.gates = nn.Parameter(torch.zeros(len(self.groups)))
+        self._languages = context.fusion_languages
+        self.gates = _weights(len(self.groups), self._languages)
         self.norm = context.norm() if final_norm else None
 
     def forward(self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
         """One result, `[B, T, d]`."""
         groups = [normalise(group) for group in self.represent(kept)]
-        gates = self.gates[: len(groups)].sigmoid().to(groups[0].dtype)
+        weights = (
+            self.gates if self._languages is None else self._languages.pick(self.gates).t()[..., None, None]
+        )
+        gates = weights[: len(groups)].sigmoid().to(groups[0].dtype)
         average = gated_sum(groups, gates) / len(groups)
         return (average if self.norm is None else self.norm(average),)
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """The gates of groups in the average (Eq. 2), besides those of layers."""
         title = "Gates of groups in the average"
-        names = layer_names(len(self.groups))
-        return (*super().depth_weights(), single("group-gates", title, self.gates.sigmoid(), names, "group"))
+        return (*super().depth_weights(), _of_groups("group-gates", title, self.gates.sigmoid()))
 
 
 class MixedGroups(_Groups):
-    """One result for each group, predicted together with weights softmax(u / temperature) (Eq. 5 to 7)."""
+    """One result for each group, predicted together with weights softmax(u / temperature) (Eq. 5 to 7).
+
+    `weights` u are `[G]`, or `[L, G]` of target languages.
+    """
 
     def __init__(self, context: StackContext, config: GroupsConfig) -> None:
         super().__init__(context, config.size, config.representation or "sum")
-        self.weights = nn.Parameter(torch.zeros(len(self.groups)))
+        self.weights = _weights(len(self.groups), context.fusion_languages)
         self.temperature = config.temperature or context.dim**0.5
         self.probabilities = config.probabilities
 
@@ -150,19 +161,23 @@ class MixedGroups(_Groups):
         """G results, each `[B, T, d]`."""
         return tuple(normalise(group) for group in self.represent(kept))
 
-    def log_weights(self) -> Tensor | None:
-        """Log of psi over the chosen groups, `[G]`; they sum to one."""
+    def log_weights(self, languages: Tensor | None = None) -> Tensor | None:
+        """Log of psi over the chosen groups, `[G]`, or `[G, B]` of the rows' languages; they sum to one."""
         if len(self.chosen) == 1 < len(self.groups):
             return None  # its own probabilities as they are; a whole fusion of one group trains its weight
-        chosen = self.weights[self.chosen.start : self.chosen.stop]
+        weights: Tensor = self.weights
+        if weights.dim() == 2:
+            if languages is None:
+                raise RuntimeError("weights of each language without the languages of the rows")
+            weights = weights.index_select(0, languages).squeeze(0).t()
+        chosen = weights[self.chosen.start : self.chosen.stop]
         return (chosen / self.temperature).log_softmax(0)
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """The probability weights psi of all groups (Eq. 5), besides the gates of layers."""
-        shares = (self.weights / self.temperature).softmax(0)
+        shares = (self.weights / self.temperature).softmax(-1)
         title = "Probability weights of groups in the prediction"
-        names = layer_names(len(self.groups))
-        return (*super().depth_weights(), single("probability-weights", title, shares, names, "group"))
+        return (*super().depth_weights(), _of_groups("probability-weights", title, shares))
 
     def restrict(self, first: int, last: int) -> Fusion:
         """The mixture of groups `first` to `last` alone, counted from 1 (Table VI).
@@ -178,8 +193,22 @@ class MixedGroups(_Groups):
         return restricted
 
 
+def _weights(groups: int, languages: TargetLanguages | None) -> nn.Parameter:
+    """A weight for each group, 0 at first; of each target language its own."""
+    return nn.Parameter(torch.zeros(groups if languages is None else (languages.count, groups)))
+
+
+def _of_groups(key: str, title: str, values: Tensor) -> DepthWeights:
+    """Weights of groups `[G]`, or `[L, G]` with a row for each target language."""
+    names = layer_names(values.size(-1))
+    if values.dim() == 1:
+        return single(key, title, values, names, "group")
+    rows = layer_names(values.size(0))
+    return DepthWeights(key, title, values.detach(), rows, names, TARGET_LANGUAGE, "group")
+
+
 def gated_sum(tensors: Sequence[Tensor], gates: Tensor) -> Tensor:
-    """The sum of tensors `[B, T, d]` times their gates `[n]`, without stacking them."""
+    """The sum of n tensors `[B, T, d]` times their gates, `[n]` or `[n, B, 1, 1]`, without stacking them."""
     total = gates[0] * tensors[0]
     for gate, tensor in zip(gates[1:], tensors[1:], strict=True):
         total = torch.addcmul(total, gate, tensor)
