@@ -44,6 +44,7 @@ from deepwire.decoding.config import DecodingConfig
 from deepwire.decoding.loading import PRECISIONS
 from deepwire.decoding.shortlist.selected import search_selected
 from deepwire.decoding.shortlist.stored import Shortlist
+from deepwire.decoding.shortlist.table import Part
 from deepwire.decoding.shortlist.table import chosen as chosen_words
 from deepwire.decoding.side_by_side import side_by_side
 from deepwire.errors import DeepwireError
@@ -304,7 +305,7 @@ def shortlist_of(job: Job, size: int) -> Callable[[torch.Tensor], torch.Tensor |
         case folder, {"name": str(name)}:
             words = Vocabularies.load(resolve(name) / VOCABULARY)
             table = Shortlist.load(Path(folder), words).table("")
-            return lambda source: chosen_words([(table, source)], None, size)
+            return lambda source: chosen_words([Part(0, table, source)]).tokens
         case folder, _:
             sys.exit(f"error: --shortlist {folder}: a model with random weights takes a number of rows")
 

@@ -15,10 +15,10 @@ from deepwire.data.store import Block, StoreWriter, TokenStore
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
 from deepwire.decoding.config import DecodingConfig
 from deepwire.decoding.shortlist.alignment import Translations, translations
-from deepwire.decoding.shortlist.learning import LearningSettings, directions_into, learn
+from deepwire.decoding.shortlist.learning import LearningSettings, directions_into, learn, learn_seen
 from deepwire.decoding.shortlist.pairs import Pairs
 from deepwire.decoding.shortlist.stored import Shortlist, place_of
-from deepwire.decoding.shortlist.table import Table, chosen, table_of
+from deepwire.decoding.shortlist.table import Part, Table, chosen, table_of
 from deepwire.decoding.translation import Request
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError, ModelError, UsageError
@@ -64,22 +64,22 @@ def table(always=(), by_source=None):
     )
 
 
-def small_model(bias=True, seed=1, **more):
+def small_model(bias=True, seed=1, entries=SIZE, languages=None, **more):
     torch.manual_seed(seed)
     stack = {"layers": 1, **more}
     config = {"d_model": 16, "heads": 2, "feed_forward": 24, "encoder": stack, "decoder": stack}
-    model = build_model(ModelConfig.model_validate({**config, "bias": {"output": bias}}), SIZE, SIZE).eval()
+    config |= {"bias": {"output": bias}, "languages": languages or {}}
+    model = build_model(ModelConfig.model_validate(config), entries, entries, languages=3).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.5)
     return model
 
 
-def translator(toys, models, shortlist=None, **settings):
-    config = {"max_length_ratio": 1, "max_length_extra": 4, **settings}
-    return Translator(
-        models, toys.vocabularies(SIZE), DecodingConfig.model_validate(config), shortlist=shortlist
-    )
+def translator(toys, models, shortlist=None, languages=None, **settings):
+    config = DecodingConfig.model_validate({"max_length_ratio": 1, "max_length_extra": 4, **settings})
+    words = toys.vocabularies(SIZE)
+    return Translator(models, words, config, shortlist=shortlist, languages=languages)
 
 
 def expected_model_1(pairs, rounds):
@@ -136,7 +136,7 @@ def test_empty_and_overlong_pairs_are_left_out_and_the_rest_is_spread(tmp_path):
 )
 @settings(max_examples=20, deadline=None)
 def test_a_shortlist_is_what_it_should_be(always, by_source, rows, prefix):
-    found = chosen([(table(always, by_source), torch.tensor(rows))], [prefix, []], SIZE).tolist()
+    found = chosen([Part(0, table(always, by_source), torch.tensor(rows), [prefix, []])]).tokens.tolist()
     read = {number for row in rows for number in row}
     wanted = {PAD, BOS, EOS, UNK, *always, *prefix}.union(*(by_source.get(number, ()) for number in read))
     assert found == sorted(wanted)
@@ -219,13 +219,69 @@ def test_each_target_language_has_its_own(tmp_path, toys):
         learn(store, toys.vocabularies(SIZE), into, LearningSettings(first=0), silent)
     made = learn(store, toys.vocabularies(SIZE), {"de": [0], "fr": [1]}, LearningSettings(first=0), silent)
     read = torch.tensor([[4, 5, EOS]])
-    assert chosen([(made.table("de"), read)], None, SIZE).tolist() == [0, 1, 2, 3, 4, 5, 14, 15]
-    both = [(made.table("de"), read), (made.table("fr"), read)]
-    assert chosen(both, None, SIZE).tolist() == [0, 1, 2, 3, 4, 5, 14, 15, 24, 25]
+    de, fr = Part(0, made.table("de"), read), Part(2, made.table("fr"), read)
+    tokens, allowed = chosen([de], 3)
+    assert (tokens.tolist(), allowed) == ([0, 1, 2, 3, 4, 5, 14, 15], None)
+    tokens, allowed = chosen([de, fr], 3)
+    assert tokens.tolist() == [0, 1, 2, 3, 4, 5, 14, 15, 24, 25]
+    assert [tokens[row].tolist() for row in allowed] == [
+        [0, 1, 2, 3, 4, 5, 14, 15],
+        tokens.tolist(),
+        [0, 1, 2, 3, 4, 5, 24, 25],
+    ]
     with pytest.raises(UsageError, match="no subwords of en"):
         made.table("en")
     with pytest.raises(UsageError, match="one direction"):
         directions_into(None, "de")
+
+
+def test_what_was_seen_is_all_that_the_text_of_a_language_has(tmp_path, toys):
+    languages = Languages(tuple(map(Direction.parse, ["en-de", "fr-de", "de-en"])))
+    store = store_of(tmp_path / "store", [([4], [9]), ([5], [7, 9]), ([6], [8]), ([4], [])], [0, 1, 2, 0])
+    made = learn_seen(store, toys.vocabularies(SIZE), directions_into(languages, None), silent)
+    found = {name: one.always.tolist() for name, one in made.tables.items()}
+    assert found == {"de": [PAD, BOS, EOS, UNK, 7, 9], "en": [PAD, BOS, EOS, UNK, 8]}
+    assert made.made_from == {"de": {"lines": 3}, "en": {"lines": 1}}
+    one = learn_seen(store, toys.vocabularies(SIZE), {"": None}, silent).table("")
+    assert one.always.tolist() == [PAD, BOS, EOS, UNK, 7, 8, 9]
+    with pytest.raises(DataError, match="no text to find subwords in in it"):
+        learn_seen(store, toys.vocabularies(SIZE), {"it": [7]}, silent)
+
+
+SPOKEN = Languages(tuple(map(Direction.parse, ["en-de", "de-en", "en-fr", "fr-en"])))
+INTO = ["fr", "de", "de", "en", "fr", "fr", "en"]
+
+
+@pytest.mark.parametrize("settings", SEARCHES, ids=["beam", "greedy", "sampling"])
+@pytest.mark.parametrize(
+    "more", [{}, {"fusion": {"type": "groups", "size": 1}, "layers": 2}], ids=["top", "groups"]
+)
+def test_in_a_mixed_batch_each_line_has_the_subwords_of_its_language(toys, settings, more):
+    """As it has in a batch of one language, with an ensemble of which one has biases of languages."""
+    kinds = ({"bias": False}, {"seed": 2, "languages": {"output_bias": True}})
+    models = [small_model(entries=SIZE + 3, **kind, **more) for kind in kinds]
+    seen = {"de": range(4, 16), "en": range(12, 24), "fr": [*range(4, 9), *range(20, SIZE)]}
+    words = Shortlist({name: table(own) for name, own in seen.items()}, "")
+    tool = translator(toys, models, words, SPOKEN, **settings)
+    prefixes = ["", "", "", "a", "zz", "", ""]
+    rows = zip(TEXTS, prefixes, INTO, strict=True)
+    requests = [Request(text, prefix, to=to) for text, prefix, to in rows]
+    mixed = list(tool.translations(requests))
+    for to in seen:
+        asked = [request if into == to else "" for request, into in zip(requests, INTO, strict=True)]
+        alone = tool.translations(asked, to=to)
+        for into, answer, expected, prefix in zip(INTO, mixed, alone, prefixes, strict=True):
+            for one, other in zip(answer.candidates, expected.candidates, strict=True) if into == to else ():
+                assert one.tokens == other.tokens
+                assert one.log_probability == pytest.approx(other.log_probability, abs=1e-4)
+                own = {chr(ord("a") + number - 4) for number in seen[to]}
+                assert set(one.text) <= {*own, "⁇", *"".join(prefixes)}
+                assert one.text.startswith(prefix)
+    few = Shortlist({"de": words.table("de")}, "")
+    with pytest.raises(UsageError, match="no subwords of fr"):
+        translator(toys, models, few, SPOKEN, **settings).translate(["ab"], to="fr")
+    with pytest.raises(UsageError, match="does not know the language 'it'"):
+        tool.translate(["ab"], to="it")
 
 
 def test_what_is_stored_comes_back_and_damage_is_seen(tmp_path, toys):
@@ -234,7 +290,7 @@ def test_what_is_stored_comes_back_and_damage_is_seen(tmp_path, toys):
     made.save(tmp_path / "list")
     found = Shortlist.load(tmp_path / "list", words)
     assert found.made_from == made.made_from
-    assert chosen([(found.table(""), torch.tensor([[5]]))], None, SIZE).tolist() == [0, 1, 2, 3, 7, 8, 9]
+    assert chosen([Part(0, found.table(""), torch.tensor([[5]]))]).tokens.tolist() == [0, 1, 2, 3, 7, 8, 9]
     with pytest.raises(ModelError, match="another vocabulary"):
         Shortlist.load(tmp_path / "list", toys.vocabularies(SIZE + 1))
     with pytest.raises(UsageError, match="no shortlist"):

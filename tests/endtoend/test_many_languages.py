@@ -274,3 +274,37 @@ def test_a_shortlist_has_subwords_of_each_language(trained: Path) -> None:
     german = deepwire_command("translate", "runs/many", *only, "de", cwd=trained, stdin=sources[0])
     assert (english.returncode, german.returncode) == (0, 2)
     assert "no subwords of de" in german.stderr
+
+
+def test_only_subwords_that_a_language_has(trained: Path) -> None:
+    """`--seen`: learned from the text of the run, for lines of several languages in one batch."""
+    lines = (trained / "valid.en").read_text(encoding="utf-8").splitlines()[:12]
+    mixed = "".join(f"{('de', 'qaa')[row % 2]}\t{line}\n" for row, line in enumerate(lines))
+    asked = ("translate", "runs/many", "--language-column", "1", "--json", "--seen")
+    early = deepwire_command(*asked, cwd=trained, stdin=mixed)
+    assert (early.returncode, "deepwire shortlist MODEL --seen" in early.stderr) == (2, True)
+    made = deepwire_command("shortlist", "runs/many", "--seen", cwd=trained)
+    assert (made.returncode, made.stdout) == (0, "runs/many/seen\n"), made.stderr
+    found = deepwire_command(*asked, cwd=trained, stdin=mixed)
+    assert found.returncode == 0, found.stderr
+    words = load_model(trained / "runs/many/checkpoints/update-000080").vocabularies.target
+    for row, answer in enumerate(found.stdout.splitlines()):
+        text = (trained / f"train.{('de', 'qaa')[row % 2]}").read_text(encoding="utf-8").splitlines()
+        seen = {piece for ids in words.encode_lines(text) for piece in words.pieces(ids)}
+        assert set(json.loads(answer)["tokens"]) <= seen
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(trained)
+        tool = deepwire.load("runs/many", shortlist="seen")
+        expected = [json.loads(answer)["translation"] for answer in found.stdout.splitlines()]
+        assert tool.translate(lines, to=["de", "qaa"] * 6) == expected
+    score = ("evaluate", "--model", "runs/many", "--source", "valid.en", "--reference", "valid.de")
+    assert deepwire_command(*score, "--direction", "en-de", "--seen", cwd=trained).returncode == 0
+    table = ("evaluate-directions", "runs/many", "--test", "valid", "--directions", "en-de", "--seen")
+    assert deepwire_command(*table, cwd=trained).returncode == 0
+    for wrong, said in (
+        ((*asked, "--shortlist"), "--seen excludes --shortlist"),
+        (("shortlist", "runs/many", "--seen", "--best", "3"), "--best says nothing"),
+        (("translate", "runs/many", "--seen", "--to", "fr"), "does not know the language 'fr'"),
+    ):
+        refused = deepwire_command(*wrong, cwd=trained, stdin=mixed)
+        assert (refused.returncode, said in refused.stderr) == (2, True), refused.stderr

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from deepwire.errors import UsageError
+
 STDIO = Path("-")
 
 Models = Annotated[
@@ -49,6 +51,24 @@ UseShortlist = Annotated[
 ShortlistFrom = Annotated[
     Path | None, typer.Option(metavar="FOLDER", help="The same, with a shortlist that lies elsewhere.")
 ]
+Seen = Annotated[
+    bool,
+    typer.Option(
+        "--seen",
+        help="Only subwords that text of the target language has: see `deepwire shortlist --seen`.",
+    ),
+]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, or auto: a GPU if there is one.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: all.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")]
+
+
+def chosen_shortlist(likely: bool, folder: Path | None, seen: bool) -> bool | str | Path:
+    """Which shortlist the options ask for, as `deepwire.load` wants it.
+
+    Raises:
+        UsageError: Both kinds of them.
+    """
+    if seen and (likely or folder is not None):
+        raise UsageError("--seen excludes --shortlist and --shortlist-from", "leave out one of them")
+    return "seen" if seen else folder or likely

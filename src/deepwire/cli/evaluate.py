@@ -14,14 +14,17 @@ from deepwire.cli.decoding_options import (
     Groups,
     LengthPenalty,
     Precision,
+    Seen,
     ShortlistFrom,
     UseShortlist,
+    chosen_shortlist,
 )
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from deepwire.data.languages import Direction
     from deepwire.evaluation.comparison import PairedTest, Report
     from deepwire.evaluation.from_model import SearchSettings
     from deepwire.evaluation.texts import Text
@@ -91,6 +94,7 @@ def evaluate(
     precision: Precision = "auto",
     shortlist: UseShortlist = False,
     shortlist_from: ShortlistFrom = None,
+    seen: Seen = False,
     output: Output = None,
     as_json: Json = False,
 ) -> None:
@@ -108,7 +112,6 @@ def evaluate(
     from deepwire.evaluation.comparison import compare
     from deepwire.evaluation.from_model import SearchSettings
     from deepwire.evaluation.metrics import MetricOptions, make_metric
-    from deepwire.evaluation.multilingual.direction import parse_direction
     from deepwire.evaluation.texts import read_text
 
     models = list(model or ())
@@ -120,14 +123,20 @@ def evaluate(
     systems, references = ([read_text(Path(name)) for name in names] for names in (files, reference or ()))
     if models:
         changes = given(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
-        way = None if direction is None else parse_direction(direction)
-        search = SearchSettings(changes, device, precision, shortlist_from or shortlist, way)
+        words = chosen_shortlist(shortlist, shortlist_from, seen)
+        search = SearchSettings(changes, device, precision, words, _way(direction))
         systems, references = _with_translations(models, source, systems, references, search)
     try:
         if output is not None:
             _write(output, systems[-1])
     finally:  # the scores are shown even when the disk is full
         _show(compare(systems, references, metrics, test), as_json)
+
+
+def _way(direction: str | None) -> Direction | None:
+    from deepwire.evaluation.multilingual.direction import parse_direction
+
+    return None if direction is None else parse_direction(direction)
 
 
 def _check_inputs(

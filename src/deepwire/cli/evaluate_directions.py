@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.decoding_options import BatchTokens, Beam, Device, LengthPenalty, Precision
+from deepwire.cli.decoding_options import BatchTokens, Beam, Device, LengthPenalty, Precision, Seen
 
 if TYPE_CHECKING:
     from deepwire.evaluation.multilingual.table import DirectionsReport
@@ -122,6 +122,7 @@ def evaluate_directions(
     batch_tokens: BatchTokens = None,
     device: Device = "auto",
     precision: Precision = "auto",
+    seen: Seen = False,
     as_json: Json = False,
 ) -> None:
     """Score all directions of a model of many languages: each, on average, by group, against a baseline.
@@ -160,7 +161,7 @@ def evaluate_directions(
         paired=None if paired == "none" else PairedTest(paired, 0, samples, seed),
         language_text=language_text,
         output=output,
-        search=SearchSettings(changes, device, precision),
+        search=SearchSettings(changes, device, precision, "seen" if seen else False),
     )
     _show(work.evaluate_directions(request, warn, _progress), html, as_json)
 

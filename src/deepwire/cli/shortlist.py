@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from deepwire.data.store import TokenStore
     from deepwire.data.vocabulary import Vocabularies
+    from deepwire.decoding.shortlist.learning import LearningSettings
+    from deepwire.decoding.shortlist.stored import Shortlist
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Run directory, RUN@avg5 or model.")]
 Source = Annotated[
@@ -26,11 +28,22 @@ To = Annotated[
     str | None,
     typer.Option(metavar="LANGUAGE", help="Target language; for models of several. Default: each of them."),
 ]
-Best = Annotated[int, typer.Option(min=1, help="Most target subwords for each source subword.")]
-First = Annotated[
-    int, typer.Option(min=0, help="How many of the most frequent target subwords to have always.")
+Best = Annotated[
+    int | None, typer.Option(min=1, help="Most target subwords for each source subword. Default: 100.")
 ]
-PairCount = Annotated[str, typer.Option("--pairs", help="Learn from so many sentence pairs at most.")]
+First = Annotated[
+    int | None,
+    typer.Option(min=0, help="How many of the most frequent target subwords to have always. Default: 1000."),
+]
+PairCount = Annotated[
+    str | None, typer.Option("--pairs", help="Learn from so many sentence pairs at most. Default: 1M.")
+]
+Seen = Annotated[
+    bool,
+    typer.Option(
+        "--seen", help="In place of all this: the subwords that the text has, for translate --seen."
+    ),
+]
 Output = Annotated[
     Path | None, typer.Option("--output", "-o", help="Folder for it. Default: in the run or model directory.")
 ]
@@ -41,9 +54,10 @@ def shortlist(
     source: Source = None,
     target: Target = None,
     to: To = None,
-    best: Best = 100,
-    first: First = 1000,
-    pairs: PairCount = "1M",
+    best: Best = None,
+    first: First = None,
+    pairs: PairCount = None,
+    seen: Seen = False,
     output: Output = None,
     threads: Threads = None,
     quiet: Quiet = False,
@@ -56,27 +70,23 @@ def shortlist(
     deepwire shortlist runs/demo
 
     deepwire shortlist my-model --source train.de.gz --target train.en.gz --best 50
+
+    deepwire shortlist runs/six-directions --seen        (then: translate runs/six-directions --to fr --seen)
     """
     from deepwire.checkpoint.locate import resolve
     from deepwire.checkpoint.store import VOCABULARY, read_metadata
     from deepwire.cli.line_by_line import use_threads
-    from deepwire.config.quantities import parse_count
     from deepwire.data.languages import Languages
     from deepwire.data.vocabulary import Vocabularies
-    from deepwire.decoding.shortlist.learning import LearningSettings, directions_into, learn
-    from deepwire.decoding.shortlist.stored import RECORD, Shortlist, check_place, place_of
-    from deepwire.errors import UsageError
+    from deepwire.decoding.shortlist.learning import directions_into, learn, learn_seen
+    from deepwire.decoding.shortlist.stored import NAME, RECORD, SEEN, Shortlist, check_place, place_of
 
-    try:
-        most = parse_count(pairs)
-    except ValueError as error:
-        raise UsageError(f"--pairs {error}") from None
-    if most < 1:
-        raise UsageError(f"--pairs must be at least 1, not {most}")
+    settings = _settings(best, first, pairs, seen)
     use_threads(threads)
     folder = resolve(model)
     into = directions_into(Languages.from_metadata(read_metadata(folder)), to)
-    vocabularies, place = Vocabularies.load(folder / VOCABULARY), output or place_of(folder)
+    vocabularies = Vocabularies.load(folder / VOCABULARY)
+    place = output or place_of(folder, SEEN if seen else NAME)
     check_place(place)
     # Read now: what is wrong with it must not show up only after all has been learned.
     others = Shortlist.load(place, vocabularies) if to is not None and (place / RECORD).exists() else None
@@ -84,17 +94,53 @@ def shortlist(
     with _text(model, vocabularies, source, target, len(into), progress) as store:
         if source is not None:
             into = dict.fromkeys(into)
-        learned = learn(store, vocabularies, into, LearningSettings(best, first, most), progress.show)
+        if seen:
+            learned = learn_seen(store, vocabularies, into, progress.show)
+        else:
+            learned = learn(store, vocabularies, into, settings, progress.show)
     (learned if others is None else others.joined(learned)).save(place)
     progress.end()
     if not quiet:
-        mean = sum(len(each.targets) / (len(each.offsets) - 1) for each in learned.tables.values())
-        seconds = time.monotonic() - begun
-        print(
-            f"{mean / len(learned.tables):.1f} target subwords for each source subword, in {seconds:.1f} s",
-            file=sys.stderr,
-        )
+        what = _seen_in(learned) if seen else _likely(learned)
+        print(f"{what}, in {time.monotonic() - begun:.1f} s", file=sys.stderr)
     print(place)
+
+
+def _settings(best: int | None, first: int | None, pairs: str | None, seen: bool) -> LearningSettings:
+    """How to learn.
+
+    Raises:
+        UsageError: A setting is impossible, or is for another kind of shortlist.
+    """
+    from deepwire.cli.line_by_line import given
+    from deepwire.config.quantities import parse_count
+    from deepwire.decoding.shortlist.learning import LearningSettings
+    from deepwire.errors import UsageError
+
+    usual, written = LearningSettings(), given(best=best, first=first, pairs=pairs)
+    if seen and written:
+        raise UsageError(
+            f"--seen takes all subwords, so --{next(iter(written))} says nothing", "leave it out"
+        )
+    try:
+        most = usual.pairs if pairs is None else parse_count(pairs)
+    except ValueError as error:
+        raise UsageError(f"--pairs {error}") from None
+    if most < 1:
+        raise UsageError(f"--pairs must be at least 1, not {most}")
+    return LearningSettings(
+        usual.best if best is None else best, usual.first if first is None else first, most
+    )
+
+
+def _likely(learned: Shortlist) -> str:
+    mean = sum(len(each.targets) / (len(each.offsets) - 1) for each in learned.tables.values())
+    return f"{mean / len(learned.tables):.1f} target subwords for each source subword"
+
+
+def _seen_in(learned: Shortlist) -> str:
+    counts = [f"{len(each.always):,}{f' in {name}' * bool(name)}" for name, each in learned.tables.items()]
+    return f"of {next(iter(learned.tables.values())).size:,} target subwords the text has {', '.join(counts)}"
 
 
 def _text(

@@ -19,9 +19,11 @@ from deepwire.cli.decoding_options import (
     Output,
     Precision,
     Quiet,
+    Seen,
     ShortlistFrom,
     Threads,
     UseShortlist,
+    chosen_shortlist,
 )
 
 if TYPE_CHECKING:
@@ -93,6 +95,7 @@ def translate(
     batch_tokens: BatchTokens = None,
     shortlist: UseShortlist = False,
     shortlist_from: ShortlistFrom = None,
+    seen: Seen = False,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -124,7 +127,7 @@ def translate(
         settings={**changes, **given(batch_tokens=batch_tokens, sampling=sampling)},
         device=device,
         precision=precision,
-        shortlist=shortlist_from or shortlist,
+        shortlist=chosen_shortlist(shortlist, shortlist_from, seen),
         stream=stream,
     )
     run(job, threads=threads, quiet=quiet)

@@ -33,8 +33,11 @@ class Member(StepModel[StateT], ScoreModel, Protocol[StateT]):
         """The model with groups `first` to `last` of its decoder alone; ValueError where there are none."""
         ...
 
-    def select(self, tokens: Tensor) -> Self:
-        """The model that steps to `tokens` `[k]` alone, with log-probabilities `[rows, k]`."""
+    def select(self, tokens: Tensor, allowed: Tensor | None = None) -> Self:
+        """The model that steps to `tokens` `[k]` alone, with log-probabilities `[rows, k]`.
+
+        With `allowed` `[L, k]` each row has those of its target language alone.
+        """
         ...
 
 
@@ -79,10 +82,10 @@ class Ensemble(Generic[StateT]):
         self.models = tuple(models)
         self._log_weights = [math.log(weight / sum(weights)) for weight in weights]
 
-    def select(self, tokens: Tensor) -> Ensemble[StateT]:
-        """The same models, which step to `tokens` `[k]` alone."""
+    def select(self, tokens: Tensor, allowed: Tensor | None = None) -> Ensemble[StateT]:
+        """The same models, which step to `tokens` `[k]` alone; `allowed` as in `Member`."""
         ensemble = copy(self)
-        ensemble.models = tuple(model.select(tokens) for model in self.models)
+        ensemble.models = tuple(model.select(tokens, allowed) for model in self.models)
         return ensemble
 
     def start(

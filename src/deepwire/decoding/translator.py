@@ -24,7 +24,7 @@ from deepwire.decoding.loading import load_models
 from deepwire.decoding.scoring import PairScore, Scorer
 from deepwire.decoding.shortlist.selected import search_selected
 from deepwire.decoding.shortlist.stored import Shortlist, ShortlistChoice, load_shortlist
-from deepwire.decoding.shortlist.table import chosen
+from deepwire.decoding.shortlist.table import Chosen, Part, chosen
 from deepwire.decoding.side_by_side import Stoppable, side_by_side
 from deepwire.decoding.source import SourceEncoder, Warn
 from deepwire.decoding.targets import IntoLanguages, Target, Targets
@@ -214,9 +214,9 @@ class Translator(Generic[StateT]):
         stop: Event,
     ) -> list[list[Hypothesis]]:
         targets = [target for target in into if target is not None]
-        tokens = self._chosen(into, source, prefixes)
-        model = self.model if tokens is None else self.model.select(tokens)
-        asked = (tokens, source, limits, self.config, numbers, prefixes)
+        words = self._chosen(into, source, prefixes)
+        model = self.model if words is None else self.model.select(*words)
+        asked = (None if words is None else words.tokens, source, limits, self.config, numbers, prefixes)
         if not targets:
             return search_selected(Stoppable(model, stop), *asked)
         tagged = IntoLanguages(model, targets, self.vocabularies.target.size)
@@ -224,17 +224,20 @@ class Translator(Generic[StateT]):
 
     def _chosen(
         self, into: Sequence[Target | None], source: Tensor, prefixes: Sequence[Sequence[int]]
-    ) -> Tensor | None:
+    ) -> Chosen | None:
         """The shortlist of a batch; None without."""
         if self._shortlist is None:
             return None
-        rows: dict[str, list[int]] = {}
+        rows: dict[int, list[int]] = {}
         for row, target in enumerate(into):
-            name = "" if target is None or self.languages is None else self.languages.names[target.language]
-            rows.setdefault(name, []).append(row)
+            rows.setdefault(0 if target is None else target.language, []).append(row)
+        names = ("",) if self.languages is None else self.languages.names
         read = source.cpu()
-        tables = [(self._shortlist.table(name), read[some]) for name, some in rows.items()]
-        return chosen(tables, prefixes, self.vocabularies.target.size).to(self.device)
+        parts = [
+            Part(number, self._shortlist.table(names[number]), read[some], [prefixes[row] for row in some])
+            for number, some in rows.items()
+        ]
+        return chosen(parts, len(names)).to(self.device)
 
     def _candidate(self, hypothesis: Hypothesis) -> Candidate:
         target = self.vocabularies.target
@@ -278,7 +281,8 @@ def load(
         weights: Weights of the models in an ensemble; equal when left out.
         warn: Receives warnings, one line each; default: the log of `deepwire`.
         shortlist: True = translate with the shortlist that `deepwire shortlist` has stored with the first
-            model; or the folder of one.
+            model; "seen" = only with subwords that the training text of the target language has, as
+            `deepwire shortlist --seen` has stored them; or the folder of one.
 
     Raises:
         ModelError: A model or the shortlist is missing or damaged, or the vocabularies differ.

@@ -28,14 +28,15 @@ class SearchSettings:
         decoding: Values that replace the model's own: ``{"beam": 8}``.
         device: ``cpu``, ``cuda``, ``cuda:1``; ``auto`` is a GPU if there is one.
         precision: ``fp32``, ``bf16``; ``auto`` is the fast one of the device.
-        shortlist: Whether to use the shortlist of the model, or the folder of another one.
+        shortlist: Whether to use the shortlist of the model; ``seen``: the subwords that were seen in
+            training text of the target language; or the folder of another one.
         direction: The direction of the text, for models of several.
     """
 
     decoding: Mapping[str, object]
     device: str = "auto"
     precision: str = "auto"
-    shortlist: bool | Path = False
+    shortlist: bool | str | Path = False
     direction: Direction | None = None
 
 

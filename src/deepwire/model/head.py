@@ -74,18 +74,24 @@ class OutputHead(nn.Module):
         self.packed: PackedLinear | None = None
         self._make: Callable[[Tensor, Tensor | None], Callable[[Tensor], Tensor]] = _product
         self._selected: Projection | None = None
+        self.selects_by_language = False
 
     def pack(self, make: Pack) -> None:
         """Predict with a copy of the matrix that is laid out for decoding from now on; it learns no more."""
         self.packed, self._make = make(self.table.weight, self._biases()[0]), make
 
-    def select(self, tokens: Tensor) -> OutputHead:
+    def select(self, tokens: Tensor, allowed: Tensor | None = None) -> OutputHead:
         """The same projection, but `log_probs` are those of `tokens` `[k]` alone, and sum to one over them.
 
         Their rows are copied, and packed as all were; loss and `target_log_probs` stay those of all tokens.
+        With `allowed` `[L, k]` a row has only those of its target language: the others have a bias of -inf.
         """
         shared, biases = (None if each is None else each.detach()[..., tokens] for each in self._biases())
         head = copy(self)
+        head.selects_by_language = allowed is not None
+        if allowed is not None:
+            never = self.table.weight.new_zeros(allowed.shape).masked_fill_(~allowed, -torch.inf)
+            biases = never if biases is None else biases + never
         head._selected = Projection(self._make(self.table.weight.detach()[tokens], shared), biases)
         return head
 

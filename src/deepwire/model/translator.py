@@ -97,7 +97,7 @@ class TranslationModel(nn.Module):
         Raises:
             UsageError: They are missing, or are not one for each row.
         """
-        if self._targets is None:
+        if self._targets is None and not self.head.selects_by_language:
             return None
         if languages is None:
             raise UsageError(
@@ -212,12 +212,13 @@ class TranslationModel(nn.Module):
         """
         return self.with_stacks(decoder=self.decoder.restrict(first, last))
 
-    def select(self, tokens: Tensor) -> TranslationModel:
+    def select(self, tokens: Tensor, allowed: Tensor | None = None) -> TranslationModel:
         """The model that steps to `tokens` `[k]` alone; their probabilities `[rows, k]` sum to one.
 
-        It shares all else with this one; loss and `score` stay those of all tokens.
+        With `allowed` `[L, k]` each row has those of its target language alone, and `start` wants the
+        languages. It shares all else with this one; loss and `score` stay those of all tokens.
         """
-        return self._with(self.encoder, self.decoder, self.head.select(tokens))
+        return self._with(self.encoder, self.decoder, self.head.select(tokens, allowed))
 
     def with_stacks(self, *, encoder: Stack | None = None, decoder: Stack | None = None) -> TranslationModel:
         """The model with another encoder or decoder; everything else, with its parameters, is shared."""

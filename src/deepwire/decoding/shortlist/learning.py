@@ -10,10 +10,12 @@ from itertools import islice
 from pathlib import Path
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
 from deepwire.data.languages import Languages
 from deepwire.data.store import Block, StoreWriter, TokenStore
-from deepwire.data.vocabulary import PAD, Vocabularies
+from deepwire.data.vocabulary import PAD, UNK, Vocabularies
 from deepwire.decoding.shortlist.alignment import Progress, translations
 from deepwire.decoding.shortlist.pairs import Pairs
 from deepwire.decoding.shortlist.stored import Shortlist
@@ -21,6 +23,7 @@ from deepwire.decoding.shortlist.table import Table, table_of
 from deepwire.errors import DataError, UsageError
 
 _LINES = 4096
+_LINES_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,44 @@ def learn(
         tables[language] = _learn_table(pairs, vocabularies, settings, tell)
         made_from[language] = {"pairs": len(pairs), "best": settings.best, "first": settings.first}
     return Shortlist(tables, vocabularies.digest, made_from)
+
+
+def learn_seen(
+    store: TokenStore,
+    vocabularies: Vocabularies,
+    into: Mapping[str, Sequence[int] | None],
+    tell: Progress,
+) -> Shortlist:
+    """A shortlist of all target subwords that the text of a language has, whatever the source.
+
+    Arguments and errors are those of `learn`.
+    """
+    size = vocabularies.target.size
+    found, lines = _found(store, size, tell)
+    tables: dict[str, Table] = {}
+    made_from: dict[str, dict[str, object]] = {}
+    for language, directions in into.items():
+        rows = [each for each in range(len(lines)) if directions is None or each in directions]
+        if not lines[rows].sum():
+            raise DataError(f"there is no text to find subwords in{f' in {language}' * bool(language)}")
+        marks = found[rows].any(0) | (np.arange(size) <= UNK)
+        tables[language] = Table.of_all(torch.from_numpy(marks.nonzero()[0]), size)
+        made_from[language] = {"lines": int(lines[rows].sum())}
+    return Shortlist(tables, vocabularies.digest, made_from)
+
+
+def _found(store: TokenStore, size: int, tell: Progress) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+    """Which target subwords the text of each direction has, `[D, V_t]`, and its lines, `[D]`."""
+    count = 1 if store.directions is None or not len(store) else int(store.directions.max()) + 1
+    found, lines = np.zeros((count, size), bool), np.zeros(count, np.int64)
+    for first in range(0, len(store), _LINES_AT_ONCE):
+        block = np.arange(first, min(first + _LINES_AT_ONCE, len(store)))
+        read = store.target_side.take(block)
+        directions = np.zeros(len(block), np.int64) if store.directions is None else store.directions[block]
+        found[np.repeat(directions, read.lengths), read.tokens] = True
+        lines += np.bincount(directions, minlength=count)
+        tell("reading", int(block[-1]) + 1, len(store))
+    return found, lines
 
 
 def directions_into(languages: Languages | None, to: str | None) -> dict[str, Sequence[int] | None]:

@@ -22,11 +22,12 @@ from deepwire.decoding.shortlist.table import Table
 from deepwire.errors import ModelError, ResourceError, UsageError
 
 TABLES, RECORD = "shortlist.safetensors", "shortlist.json"
-NAME = "shortlist"
+NAME, SEEN = "shortlist", "seen"
 _FORMAT = 1
 _PARTS = ("always", "offsets", "targets")
 ShortlistChoice = bool | str | Path
-"""Whether to use the shortlist that is stored with the model, or the folder of another one."""
+"""Whether to use the shortlist that is stored with the model; SEEN: that of the subwords which were seen in
+training text; or the folder of another one."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ class Shortlist:
             UsageError: There is none.
         """
         if not folder.is_dir():
-            raise UsageError(f"{folder}: no shortlist is there", "make one: deepwire shortlist MODEL")
+            kind = " --seen" if folder.name == SEEN else ""
+            raise UsageError(f"{folder}: no shortlist is there", f"make one: deepwire shortlist MODEL{kind}")
         try:
             check_manifest(folder, required=(TABLES, RECORD))
         except DamagedError as error:
@@ -139,10 +141,10 @@ def check_place(folder: Path) -> None:
         raise ResourceError(f"{folder}: cannot write in {above}", "name another folder with --output")
 
 
-def place_of(model: Path) -> Path:
-    """Where the shortlist of a model directory lies, whether it is there or not."""
+def place_of(model: Path, name: str = NAME) -> Path:
+    """Where the shortlist of a model directory lies, whether it is there or not; `name` may be SEEN."""
     in_run = model.parent.name in ("checkpoints", "averages")
-    return (model.parent.parent if in_run else model) / NAME
+    return (model.parent.parent if in_run else model) / name
 
 
 def load_shortlist(choice: ShortlistChoice, model: Path, vocabularies: Vocabularies) -> Shortlist | None:
@@ -160,4 +162,4 @@ def shortlist_folder(choice: ShortlistChoice, model: Path) -> Path | None:
     """The folder of the shortlist that was chosen for a model directory; None for False."""
     if isinstance(choice, bool):
         return place_of(model) if choice else None
-    return Path(choice)
+    return place_of(model, SEEN) if choice == SEEN else Path(choice)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -26,7 +27,8 @@ class Table:
 
     Attributes:
         always: `[k]` what is part of every shortlist: special subwords, bytes, the most frequent subwords.
-        offsets: `[V_s + 1]` where the subwords of each source subword begin in `targets`.
+        offsets: `[V_s + 1]` where the subwords of each source subword begin in `targets`; of source subwords
+            after these there are none.
         targets: `[n]` target subwords, those of source subword 0 first.
         size: Entries of the target vocabulary.
 
@@ -53,6 +55,11 @@ class Table:
             or not bool(torch.isin(torch.arange(UNK + 1), self.always).all())
         ):
             raise ModelError("the table of the shortlist is damaged")
+
+    @classmethod
+    def of_all(cls, always: Tensor, size: int) -> Table:
+        """The table of subwords that every text may need, and of no others."""
+        return cls(always, torch.zeros(2, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), size)
 
     def mark(self, source: Tensor, marks: Tensor) -> None:
         """Set what the source subwords `[...]` may bring forth in `marks` `[size]`; tags bring nothing."""
@@ -115,19 +122,46 @@ def _ordinary(vocabulary: Vocabulary) -> Iterable[tuple[int, str]]:
     return zip(ids, vocabulary.pieces(ids), strict=True)
 
 
-def chosen(
-    tables: Sequence[tuple[Table, Tensor]], prefixes: Sequence[Sequence[int]] | None, size: int
-) -> Tensor:
-    """The shortlist of a batch, `[k]` ascending: it begins with PAD, BOS, EOS and UNK.
+class Part(NamedTuple):
+    """The sentences of a batch that are translated into one language."""
 
-    Args:
-        tables: Each table with the source subwords `[N, S]` that it holds for.
-        prefixes: What translations must begin with; all of it is in the shortlist.
-        size: Entries of the target vocabulary.
-    """
-    marks = torch.zeros(size, dtype=torch.bool)
-    for table, source in tables:
-        table.mark(source, marks)
-    for prefix in prefixes or ():
-        marks[list(prefix)] = True
-    return marks.nonzero().squeeze(1)
+    language: int
+    """Its number; 0 with a model of one direction."""
+    table: Table
+    source: Tensor
+    """`[N, S]` source subwords."""
+    prefixes: Sequence[Sequence[int]] = ()
+    """What their translations must begin with; all of it is in the shortlist."""
+
+    def marks(self) -> Tensor:
+        """`[V_t]`: which target subwords they are translated with."""
+        marks = torch.zeros(self.table.size, dtype=torch.bool)
+        self.table.mark(self.source, marks)
+        for prefix in self.prefixes:
+            marks[list(prefix)] = True
+        return marks
+
+
+class Chosen(NamedTuple):
+    """The shortlist of a batch."""
+
+    tokens: Tensor
+    """`[k]` ascending: it begins with PAD, BOS, EOS and UNK."""
+    allowed: Tensor | None
+    """`[L, k]`: which of them each target language may have; None: all have the same."""
+
+    def to(self, device: torch.device) -> Chosen:
+        """The same on a device."""
+        return Chosen(self.tokens.to(device), None if self.allowed is None else self.allowed.to(device))
+
+
+def chosen(parts: Sequence[Part], languages: int = 1) -> Chosen:
+    """The shortlist of a batch of one language or several; `languages` is how many the model has."""
+    marks = torch.stack([part.marks() for part in parts])
+    tokens = marks.any(0).nonzero().squeeze(1)
+    own = marks[:, tokens]
+    if bool(own.all()):
+        return Chosen(tokens, None)
+    allowed = torch.ones(languages, len(tokens), dtype=torch.bool)
+    allowed[[part.language for part in parts]] = own
+    return Chosen(tokens, allowed)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from deepwire.checkpoint.manifest import fingerprint
 from deepwire.data.languages import Direction
 from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.from_model import SearchSettings
@@ -154,7 +155,12 @@ class ModelSystem(System):
         if self._translator is None:
             where = self._settings
             self._translator = load(
-                self.name, where.device, where.precision, settings=where.decoding, warn=self._warn
+                self.name,
+                where.device,
+                where.precision,
+                settings=where.decoding,
+                warn=self._warn,
+                shortlist=where.shortlist,
             )
         to = None if self._description.languages is None else direction.target
         return Text(f"{self.name} {direction}", self._translator.translate(source.lines, to=to))
@@ -166,7 +172,16 @@ class ModelSystem(System):
             return None
         digest = hashlib.sha256(manifest.read_bytes()).hexdigest()
         settings = sorted(self._settings.decoding.items())
-        return [digest, direction, settings, self._settings.precision]
+        return [digest, direction, settings, self._settings.precision, *self._words()]
+
+    def _words(self) -> Sequence[object]:
+        """What the shortlist depends on, where there is one."""
+        if not self._settings.shortlist:
+            return []
+        from deepwire.decoding.shortlist.stored import shortlist_folder  # torch
+
+        folder = shortlist_folder(self._settings.shortlist, self._description.folder)
+        return [] if folder is None or not folder.is_dir() else [fingerprint(folder)]
 
 
 class PatternSystem(System):
