@@ -22,7 +22,7 @@ from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translator import TranslationModel
-from deepwire.results.plan import RunPlan
+from deepwire.results.runs import RunPlan
 from deepwire.results.training import Failure
 
 VOCABULARIES = Vocabularies.learn(

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import math
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from deepwire.results import conduct, training
 from deepwire.results.claims import Claim, judge
 from deepwire.results.conduct import Conductor
 from deepwire.results.league import Outputs, Spread
-from deepwire.results.plan import RunPlan, load_plan
+from deepwire.results.runs import RunPlan, load_plan
 from deepwire.results.training import Failure, Stopped, train_run
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
@@ -57,6 +58,7 @@ claims:
   - {paper: A 2024, where: Table 2, higher: lstm, lower: broken}
   - {paper: A 2024, where: Table 2, higher: lstm, lower: unknown}
 """
+_LONG = f"loss not finite: {'x' * 300}"
 
 
 @pytest.fixture(scope="module")
@@ -95,8 +97,64 @@ def done(
     return Done(folder, page, command, said.getvalue())
 
 
+def test_a_search_takes_what_has_the_lowest_validation_loss(
+    plan: Path, train_here: Callable[[RunPlan], Failure | None], tmp_path: Path, monkeypatch, capsys
+) -> None:
+    folder = tmp_path / "results"
+    alternatives = (
+        "{fast: [training.schedule.peak=0.02], twin: [training.schedule.peak=1e-6], "
+        "wild: ['training.schedule={peak: 1e30, warmup: 0}', training.clip_norm=null]}"
+    )
+    settings = "[training.max_updates=8, training.log_every=2, training.schedule.peak=1e-6]"
+    command = ["results", str(plan), f"settings={settings}", "--folder", str(folder), "--only", "plain", "-q"]
+    command.append(f"search={{max_updates: 4, alternatives: {alternatives}}}")
+    trained: list[str] = []
+
+    def train(run: RunPlan) -> Failure | None:
+        trained.append(run.folder.relative_to(folder).as_posix())
+        if len(trained) == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return train_here(run)
+
+    monkeypatch.setattr("deepwire.cli.results._can_plot", lambda: False)
+    monkeypatch.setattr(conduct, "train_run", train)
+    assert main(command) == 143
+    assert main([*command, "--report-only"]) == 0
+    losses = {one["alternatives"][0]: one["loss"] for one in trials(folder)}
+    assert losses["own"] > 0
+    assert losses["fast"] is losses["wild"] is None
+    assert not any(one["taken"] for one in trials(folder))
+    assert main(command) == 0
+    tried = [f"search/de-en/plain+{name}" for name in ("own", "fast", "fast", "wild")]
+    assert trained == [*tried, "runs/de-en/plain+fast/seed-1"]
+    found = {tuple(one["alternatives"]): one for one in trials(folder)}
+    assert found["fast",]["loss"] < found["own", "twin"]["loss"]
+    assert [names for names, one in found.items() if one["taken"]] == [("fast",)]
+    assert found["wild",]["failed"] == "no finite validation loss"
+    metrics = (folder / "search" / "de-en" / "plain+fast" / "metrics.jsonl").read_text().splitlines()
+    scores = [json.loads(line) for line in metrics]
+    assert found["fast",]["loss"] == min(one["nll"] for one in scores if one["kind"] == "valid")
+    page = (folder / "results.md").read_text()
+    assert "the search for settings" in page
+    assert "not tried yet" in page  # the trials of the other systems
+    record = json.loads((folder / "results.json").read_text())
+    assert [(one["system"], one["updates"]) for one in record["runs"]] == [("plain", 8)]
+    resolved = json.loads((folder / "search/de-en/plain+own/config.resolved.json").read_text())
+    assert resolved["training"]["schedule"]["warmup"] == 2  # of 5, in half as many updates
+    trained.clear()
+    assert main(command) == 0
+    assert trained == []
+
+
+def trials(folder: Path) -> list[dict[str, object]]:
+    """Those of the one system that is trained."""
+    found = json.loads((folder / "results.json").read_text())["trials"]
+    return [one for one in found if one["system"] == "plain"]
+
+
 def test_what_was_measured_is_shown_and_so_is_what_failed(done: Done, plan: Path) -> None:
     assert "broken seed 1: FAILED with exit code 5" in done.said
+    assert "warning: lstm, plain: training.max_updates=4 ends the run within the warm-up" in done.said
     record = json.loads((done.folder / "results.json").read_text())
     assert {one["system"] for one in record["runs"]} == {"lstm", "plain"}
     assert [one["run"] for one in record["failed"]] == ["de-en.broken.1"]
@@ -183,13 +241,14 @@ def test_a_signal_stops_it_and_the_same_command_goes_on(plan: Path, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("code", "outcome"),
-    [(0, None), (5, "loss not finite"), (2, UsageError), (130, Stopped), (143, Stopped)],
+    [(0, None), (5, _LONG), (2, UsageError), (130, Stopped), (143, Stopped)],
 )
 def test_how_a_training_process_ended_decides_what_follows(
     plan: Path, tmp_path: Path, monkeypatch, code: int, outcome: object
 ) -> None:
     program = tmp_path / "program"
-    program.write_text(f"#!/bin/sh\necho 'error: loss not finite' >&2\nexit {code}\n")
+    lines = f"{'warning ' * 50}", f"error: {_LONG}"
+    program.write_text("\n".join(["#!/bin/sh", *(f"echo '{line}' >&2" for line in lines), f"exit {code}"]))
     program.chmod(0o755)
     monkeypatch.setattr(training.sys, "executable", str(program))
     run = load_plan(plan, tmp_path).runs[0]
@@ -198,7 +257,7 @@ def test_how_a_training_process_ended_decides_what_follows(
             train_run(run)
         return
     failure = train_run(run)
-    assert failure == (None if outcome is None else Failure(code, f"error: {outcome}"))
+    assert failure == (None if outcome is None else Failure(code, _LONG))
 
 
 @pytest.mark.parametrize(
@@ -209,6 +268,20 @@ def test_how_a_training_process_ended_decides_what_follows(
         ("systems.plain.both=[connection=magic]", "system plain"),
         ("directions={De En: []}", "directions"),
         ("base=nowhere.yaml", "no such file"),
+        ("systems.plain.settings=['training.schedule={type: cosine, warmup: 300}']", "where the cosine ends"),
+        ("families={slow: {systems: [nobody], settings: [seed=1]}}", "families.slow: 'nobody' is no system"),
+        (
+            "families={a: {systems: [plain], settings: [seed=1]}, b: {systems: [plain], settings: [seed=1]}}",
+            "families.b: 'plain' is in families.a too",
+        ),
+        (
+            "search={max_updates: 4}",
+            "search.max_updates: 4 is not below training.max_updates=4 of system lstm",
+        ),
+        ("search={max_updates: 2, direction: x}", "search.direction: 'x' is no direction"),
+        ("search={max_updates: 2, alternatives: {own: []}}", "'own' stands for the settings as they are"),
+        ("search={max_updates: 2, alternatives: {x: [training.x=1]}}", "system lstm, alternative x: "),
+        ("systems.plain.alternatives={x: []}", "systems.plain: has alternatives, but the plan has no search"),
     ],
 )
 def test_mistakes_are_found_before_anything_is_trained(

@@ -25,7 +25,8 @@ from deepwire.results import conduct
 from deepwire.results.conduct import Conductor
 from deepwire.results.directions import SideBySide
 from deepwire.results.measuring import RunResult
-from deepwire.results.plan import ComparisonPlan, RunPlan, load_plan
+from deepwire.results.plan import ComparisonPlan
+from deepwire.results.runs import RunPlan, load_plan
 from deepwire.results.training import Failure
 
 PLAN = """

@@ -63,7 +63,7 @@ def results(
     from deepwire.analysis.text import as_text
     from deepwire.results.conduct import Conductor
     from deepwire.results.pages import write_pages
-    from deepwire.results.plan import load_plan
+    from deepwire.results.runs import load_plan
     from deepwire.results.training import Stopped
 
     loaded = load_plan(plan, folder, overrides or ())

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from deepwire.analysis.measured import Measured
 from deepwire.analysis.models import Pairs
 from deepwire.errors import DeepwireError
 from deepwire.evaluation.texts import read_text
+from deepwire.results.kept import Kept
 from deepwire.results.measuring import RunResult, measure_run, pairs_of
-from deepwire.results.plan import LoadedPlan, RunPlan
+from deepwire.results.runs import LoadedPlan, RunPlan
+from deepwire.results.search import Search
 from deepwire.results.training import Failure, stoppable, train_run
-from deepwire.runfile import completed
+from deepwire.training.limits import cut_short
 
 Tell = Callable[[str], None]
 
@@ -57,7 +58,10 @@ class Conductor:
     """
 
     def __init__(self, loaded: LoadedPlan, folder: Path, tell: Tell) -> None:
-        self.loaded, self.folder, self._tell = loaded, folder, tell
+        self.folder, self._undecided, self._tell = folder, loaded, tell
+        self.search = Search(loaded, folder, tell)
+        self.loaded = loaded.decided(self.search.taken())
+        self._measured, self._failed = Kept(folder / "measured"), Kept(folder / "failed")
 
     def carry_out(
         self,
@@ -67,38 +71,54 @@ class Conductor:
         retry: bool = False,
         after: Callable[[], None] | None = None,
     ) -> None:
-        """Train and measure, run by run; what failed is noted, and the next one follows.
+        """Search for settings, then train and measure, run by run; the next one follows one that failed.
 
         Args:
             systems, directions: Only these; all without any. A model of all directions is trained as a whole,
-                and measured in these.
+                and measured in these. The search keeps to the systems only.
             retry: Try runs that failed before once more.
-            after: Called after each run that was trained or measured.
+            after: Called after each trial, and after each run that was trained or measured.
 
         Raises:
             UsageError: A run is in use by another process, or was begun with other settings.
             Stopped: A signal asked to stop; what is done is kept.
         """
+        with stoppable():
+            self.search.carry_out(train_run, systems, retry=retry, after=after)
+            self.loaded = self._undecided.decided(self.search.taken())
+            self._carry_out(systems, directions, retry=retry, after=after or (lambda: None))
+
+    def _carry_out(
+        self, systems: Sequence[str], directions: Sequence[str], *, retry: bool, after: Callable[[], None]
+    ) -> None:
         wanted = [
             (run, [one for one in run.directions if not directions or one in directions])
             for run in self.loaded.runs
             if not systems or run.system in systems
         ]
         wanted = [(run, chosen) for run, chosen in wanted if chosen]
-        with stoppable():
-            for number, (run, chosen) in enumerate(wanted, 1):
-                label = f"[{number}/{len(wanted)}] {run.part} {run.system} seed {run.seed}"
-                left = [direction for direction in chosen if self.result(run, direction) is None]
-                if not left:
-                    continue
-                before = self.failure(run)
-                if before is not None and not retry:
-                    self._tell(f"{label}: failed before ({before.message}); --retry tries again")
-                    continue
-                self._tell(f"{label}: training in {run.folder}")
-                self._one(run, left, label)
-                if after is not None:
-                    after()
+        self._warn([run for run, _ in wanted])
+        for number, (run, chosen) in enumerate(wanted, 1):
+            label = f"[{number}/{len(wanted)}] {run.part} {run.system} seed {run.seed}"
+            left = [direction for direction in chosen if self.result(run, direction) is None]
+            if not left:
+                continue
+            before = self.failure(run)
+            if before is not None and not retry:
+                self._tell(f"{label}: failed before ({before.message}); --retry tries again")
+                continue
+            self._tell(f"{label}: training in {run.folder}")
+            self._one(run, left, label)
+            after()
+
+    def _warn(self, runs: Sequence[RunPlan]) -> None:
+        """Say which systems learn next to nothing; their own runs are quiet."""
+        found: dict[str, dict[str, None]] = {}
+        for run in runs:
+            if warning := cut_short(run.loaded.config.training):
+                found.setdefault(warning, {})[run.system] = None
+        for warning, systems in found.items():
+            self._tell(f"warning: {', '.join(systems)}: {warning}")
 
     def _one(self, run: RunPlan, directions: Sequence[str], label: str) -> None:
         failure = train_run(run)
@@ -110,13 +130,14 @@ class Conductor:
                 failure = Failure(error.exit_code, f"trained, but not measured: {error}")
             else:
                 return
-        self._keep("failed", run.name, run, {"exit_code": failure.exit_code, "message": failure.message})
+        why = {"exit_code": failure.exit_code, "message": failure.message}
+        self._failed.put(run.name, run.loaded, why)
         self._tell(f"{label}: FAILED with exit code {failure.exit_code}: {failure.message}")
 
     def _measure(self, run: RunPlan, direction: str, label: str) -> None:
         rounds = self.loaded.plan.rounds
         result = measure_run(run, direction, self.translation(run, direction), rounds, self._tell)
-        self._keep("measured", run.label(direction), run, result.model_dump(mode="json"))
+        self._measured.put(run.label(direction), run.loaded, result.model_dump(mode="json"))
         where = "" if direction == run.part else f"{direction} "
         self._tell(
             f"{label}: {where}BLEU {result.bleu:.2f}, {result.training_seconds / 60:.1f} min of training"
@@ -140,7 +161,7 @@ class Conductor:
 
     def result(self, run: RunPlan, direction: str) -> RunResult | None:
         """What was measured of a run with its present settings, in one of its directions."""
-        record = self._kept("measured", run.label(direction), run)
+        record = self._measured.get(run.label(direction), run.loaded)
         try:
             return None if record is None else RunResult.model_validate(record)
         except ValidationError:
@@ -148,7 +169,7 @@ class Conductor:
 
     def failure(self, run: RunPlan) -> Failure | None:
         """Why a run failed with its present settings; None where it did not."""
-        match self._kept("failed", run.name, run):
+        match self._failed.get(run.name, run.loaded):
             case {"exit_code": int(code), "message": str(message)}:
                 return Failure(code, message)
             case _:
@@ -173,34 +194,3 @@ class Conductor:
     def translation(self, run: RunPlan, direction: str) -> Path:
         """Where the translation of the test set is."""
         return self.folder / "translations" / f"{run.label(direction)}.txt"
-
-    def _kept(self, kind: str, name: str, run: RunPlan) -> dict[str, object] | None:
-        """What was kept of a run, if its settings were those of the plan now."""
-        record = self._records(kind).get(name)
-        if record is None:
-            return None
-        settings, found = record.get("settings"), record.get("found")
-        if not isinstance(settings, dict) or not isinstance(found, dict):
-            return None
-        return found if _same(settings, run.loaded.resolved) else None
-
-    def _keep(self, kind: str, name: str, run: RunPlan, found: Mapping[str, object]) -> None:
-        settings = dict(run.loaded.resolved)
-        self._records(kind).put(name, {"settings": settings, "found": dict(found)})
-
-    def _records(self, kind: str) -> Measured:
-        return Measured(self.folder / kind, {})
-
-
-def _same(before: Mapping[str, object], now: Mapping[str, object]) -> bool:
-    """Whether two run files train the same; settings that an earlier version did not have are defaults."""
-    return _decisive(before) == _decisive(now) or _decisive(completed(before)) == _decisive(now)
-
-
-def _decisive(resolved: Mapping[str, object]) -> dict[str, object]:
-    """A run file without what does not change a run: where it and the prepared text are kept, notes."""
-    kept = {name: value for name, value in resolved.items() if name not in ("recipe", "run")}
-    data = kept.get("data")
-    if isinstance(data, dict):
-        kept["data"] = {name: value for name, value in data.items() if name != "prepared"}
-    return kept

@@ -22,7 +22,8 @@ from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
 from deepwire.evaluation.texts import Text
 from deepwire.results.conduct import Conductor, Gathered
 from deepwire.results.measuring import RunResult
-from deepwire.results.plan import ComparisonPlan, RunPlan
+from deepwire.results.plan import ComparisonPlan
+from deepwire.results.runs import RunPlan
 
 METRICS = ("bleu", "chrf")
 

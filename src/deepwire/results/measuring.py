@@ -20,7 +20,7 @@ from deepwire.evaluation.base import Metric
 from deepwire.evaluation.from_model import SearchSettings
 from deepwire.evaluation.multilingual.sets import texts_of_run
 from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
-from deepwire.results.plan import RunPlan
+from deepwire.results.runs import RunPlan
 from deepwire.training.device import describe
 
 
@@ -123,6 +123,17 @@ def measure_run(
             "threads of decoding": str(torch.get_num_threads()),
         },
     )
+
+
+def validation_losses(run: RunPlan) -> list[float]:
+    """Negative log-likelihood a target token of every validation of a run, nats; only finite ones.
+
+    Raises:
+        ModelError: Its log is missing or damaged.
+    """
+    log = _log(RunDirectory(run.folder).metrics)
+    found = [record.get("nll") for record in log if record.get("kind") == "valid"]
+    return [loss for loss in found if isinstance(loss, float)]
 
 
 def _log(path: Path) -> list[dict[str, object]]:

@@ -45,6 +45,7 @@ def write_pages(
             for run, why in gathered.failures
         ],
         "missing": gathered.waiting(),
+        "trials": conductor.search.record(),
         "comparisons": [{"title": one.title, **as_json(one.report)} for one in report.comparisons],
     }
     write_json(folder / JSON, record)

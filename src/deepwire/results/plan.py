@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
 from deepwire.config.base import Section
-from deepwire.config.reader import absolute, read_settings
+from deepwire.config.quantities import Count
 from deepwire.data.languages import Direction, checked_language
-from deepwire.errors import UsageError
-from deepwire.results.claims import Claim, read_claims
-from deepwire.runfile import LoadedRunFile, load_run_file, locate
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,60}$")]
 """Names become folders: lower-case letters, digits, hyphens and dots."""
 DirectionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,60}$")]
 """Those of directions may have what languages are written with besides: ``en-pt_BR``."""
-_ALL = "all"
-_TEXT = "{text}"
+OWN = "own"
+"""The alternative that every system has: its settings as they are."""
 
 
 def _without_null(value: object) -> object:
@@ -29,6 +25,10 @@ def _without_null(value: object) -> object:
     if not isinstance(value, Mapping):
         return value
     return {name: entry for name, entry in value.items() if entry is not None}
+
+
+Alternatives = Annotated[dict[Name, tuple[str, ...]], BeforeValidator(_without_null)]
+"""Settings to choose from, by name."""
 
 
 class SystemPlan(Section):
@@ -45,12 +45,39 @@ class SystemPlan(Section):
         description="settings of both stacks: connection=pre_norm sets model.encoder.connection too",
     )
     settings: tuple[str, ...] = Field(default=(), description="more settings, as on the command line")
+    alternatives: Alternatives | None = Field(
+        default=None, description="what the search tries in this system, in place of search.alternatives"
+    )
 
     def overrides(self) -> list[str]:
         """All settings as ``deepwire train`` takes them."""
         sides = ("encoder", "decoder")
         shared = [f"model.{side}.{setting}" for setting in self.both for side in sides]
         return [*shared, *self.settings]
+
+
+class FamilyPlan(Section):
+    """Settings that some systems share, with the reason: a schedule that suits them, say."""
+
+    systems: tuple[str, ...] = Field(min_length=1, description="which systems; each in one family at most")
+    settings: tuple[str, ...] = Field(min_length=1, description="what each of them begins with")
+    why: str = Field(default="", description="the reason, for the page")
+
+
+class SearchPlan(Section):
+    """A search for the best settings of each system by short trials, before anything else is trained."""
+
+    max_updates: Count = Field(
+        ge=1, description="updates of a trial; warm-up and length of the schedule shrink in proportion"
+    )
+    alternatives: Alternatives = Field(
+        default={}, description=f"settings to try, by name; those of the system itself are tried as {OWN}"
+    )
+    seed: int = Field(default=1, ge=0, description="seed of all trials")
+    direction: DirectionName | None = Field(
+        default=None,
+        description="direction of all trials, where a system has a model for each; default: the first",
+    )
 
 
 class ComparisonPlan(Section):
@@ -81,6 +108,12 @@ class Plan(Section):
         "where a system has one model for all; null takes one out",
     )
     systems: dict[Name, SystemPlan] = Field(min_length=1, description="systems, each with its settings")
+    families: Annotated[dict[Name, FamilyPlan], BeforeValidator(_without_null)] = Field(
+        default={}, description="settings that several systems share, with the reason"
+    )
+    search: SearchPlan | None = Field(
+        default=None, description="try alternative settings of each system first, and take the best"
+    )
     baseline: str = Field(description="the system that all others are tested against")
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
         default=(1,), min_length=1, description="every system is trained once with each"
@@ -121,6 +154,50 @@ class Plan(Section):
                 Direction.parse(name)
         return self
 
+    @model_validator(mode="after")
+    def _families_fit(self) -> Self:
+        seen: dict[str, str] = {}
+        for family, entry in self.families.items():
+            for name in entry.systems:
+                if name not in self.systems:
+                    raise ValueError(f"families.{family}: {name!r} is no system of this plan")
+                if name in seen:
+                    raise ValueError(f"families.{family}: {name!r} is in families.{seen[name]} too")
+                seen[name] = family
+        return self
+
+    @model_validator(mode="after")
+    def _search_fits(self) -> Self:
+        own = {
+            f"systems.{name}": entry.alternatives
+            for name, entry in self.systems.items()
+            if entry.alternatives is not None
+        }
+        if own and self.search is None:
+            raise ValueError(f"{next(iter(own))}: has alternatives, but the plan has no search.max_updates")
+        every = {"search": self.search.alternatives if self.search is not None else {}, **own}
+        for place, alternatives in every.items():
+            if OWN in alternatives:
+                raise ValueError(f"{place}.alternatives: {OWN!r} stands for the settings as they are")
+        if self.search is not None and self.search.direction not in (None, *self.directions):
+            raise ValueError(f"search.direction: {self.search.direction!r} is no direction of this plan")
+        return self
+
+    def settings_of(self, system: str) -> tuple[str, ...]:
+        """What a system sets besides what the whole plan does: its family's settings, then its own."""
+        return (*self.family_settings(system), *self.systems[system].overrides())
+
+    def family_settings(self, system: str) -> tuple[str, ...]:
+        """What the family of a system sets; nothing where it is in none."""
+        shared = (entry.settings for entry in self.families.values() if system in entry.systems)
+        return next(shared, ())
+
+    def alternatives_of(self, system: str) -> dict[str, tuple[str, ...]]:
+        """What the search tries in a system: nothing, and each of its alternatives."""
+        own = self.systems[system].alternatives
+        shared = self.search.alternatives if self.search is not None else {}
+        return {OWN: (), **(shared if own is None else own)}
+
     @property
     def joint(self) -> bool:
         """Whether directions are shown together: a system has one model for all, or pairs are compared."""
@@ -133,163 +210,3 @@ class Plan(Section):
         return self.comparisons or tuple(
             ComparisonPlan(system=name, baseline=self.baseline) for name in others
         )
-
-
-@dataclass(frozen=True)
-class RunPlan:
-    """One run: the training of one model, for one direction or for all.
-
-    Attributes:
-        directions: What the model is scored in.
-        system: Which one it is a model of.
-        seed: Of the run.
-        part: The direction, or ``all``.
-        folder: Its run directory.
-        base: Run file or recipe.
-        overrides: Settings on top of the base.
-        loaded: The checked run file.
-    """
-
-    directions: tuple[str, ...]
-    system: str
-    seed: int
-    part: str
-    folder: Path
-    base: str
-    overrides: tuple[str, ...]
-    loaded: LoadedRunFile
-
-    @property
-    def name(self) -> str:
-        """As it is shown: ``all.residual.1``."""
-        return f"{self.part}.{self.system}.{self.seed}"
-
-    def label(self, direction: str) -> str:
-        """One direction of it, as its files are called: ``en-de.residual.1``."""
-        return f"{direction}.{self.system}.{self.seed}"
-
-    def target(self, direction: str) -> str:
-        """The language that one direction of it translates into."""
-        data = self.loaded.config.data
-        return data.target if data.languages is None else Direction.parse(direction).target
-
-
-@dataclass(frozen=True)
-class LoadedPlan:
-    """A checked plan with all its runs, in the order in which they are trained."""
-
-    plan: Plan
-    path: Path
-    runs: tuple[RunPlan, ...]
-    claims: tuple[Claim, ...]
-
-
-def load_plan(path: Path, folder: Path, overrides: Sequence[str] = ()) -> LoadedPlan:
-    """Read a plan and check every run file it makes, before anything is trained.
-
-    Seeds come one after the other, and models of all directions before those of one, so that a table of all
-    systems is there as early as possible.
-
-    Args:
-        path: The plan.
-        folder: Where everything is written.
-        overrides: Changes to the plan: ``seeds=[1]``.
-
-    Raises:
-        UsageError: The plan or one of its run files is wrong, or names no test set.
-    """
-    if path.suffix not in {".yaml", ".yml"}:
-        raise UsageError(f"{path}: a plan is a .yaml file", "see examples/results/multi30k.yaml")
-    settings = read_settings(Plan, str(path), overrides, locate=locate)
-    plan, home = settings.section, settings.document.path.parent
-    if plan.text is not None and not plan.text.is_dir():
-        raise UsageError(f"{path}: text: no such folder: {plan.text}", "say where the text is: text=FOLDER")
-    claims = read_claims(absolute(plan.claims, home)) if plan.claims is not None else ()
-    return LoadedPlan(plan, settings.document.path, tuple(_runs(plan, home, folder)), claims)
-
-
-def _runs(plan: Plan, home: Path, folder: Path) -> Iterator[RunPlan]:
-    every = tuple(plan.directions)
-    together = (f"data.directions=[{', '.join(every)}]",)
-    whole = {name: system for name, system in plan.systems.items() if system.one_model}
-    apart = {name: system for name, system in plan.systems.items() if not system.one_model}
-    for seed in plan.seeds:
-        yield from _part(plan, home, folder, seed, whole, _ALL, every, together)
-        for direction, changes in plan.directions.items():
-            yield from _part(plan, home, folder, seed, apart, direction, (direction,), changes)
-
-
-def _part(
-    plan: Plan,
-    home: Path,
-    folder: Path,
-    seed: int,
-    systems: Mapping[str, SystemPlan],
-    part: str,
-    directions: tuple[str, ...],
-    changes: Sequence[str],
-) -> Iterator[RunPlan]:
-    """The runs of some systems with one seed, in one direction or in all."""
-    for name, system in systems.items():
-        place = folder / "runs" / part / name / f"seed-{seed}"
-        settings = (*plan.settings, *changes, *system.overrides())
-        overrides = (
-            f"data.prepared={folder / 'prepared'}",
-            *(_with_text(setting, plan.text) for setting in settings),
-            f"seed={seed}",
-            f"run={place}",
-        )
-        base = _base(system.base or plan.base, home)
-        loaded = _checked(name, base, overrides)
-        _check_directions(plan, name, loaded, directions)
-        yield RunPlan(directions, name, seed, part, place, base, overrides, loaded)
-
-
-def _with_text(setting: str, text: Path | None) -> str:
-    if _TEXT not in setting:
-        return setting
-    if text is None:
-        raise UsageError(f"{setting}: the plan does not say where the text is", "add text=FOLDER")
-    return setting.replace(_TEXT, str(text))
-
-
-def _checked(system: str, base: str, overrides: Sequence[str]) -> LoadedRunFile:
-    try:
-        loaded = load_run_file(base, overrides)
-    except UsageError as error:
-        raise UsageError(f"system {system}: {error.message}", error.hint) from None
-    if loaded.config.data.test is None:
-        raise UsageError(f"system {system}: {base} names no data.test", "a results page scores a test set")
-    return loaded
-
-
-def _check_directions(plan: Plan, system: str, loaded: LoadedRunFile, directions: tuple[str, ...]) -> None:
-    """See that a run file translates in the directions that the plan has for it.
-
-    Raises:
-        UsageError: It does not.
-    """
-    data, name = loaded.config.data, f"system {system}"
-    if plan.systems[system].one_model:
-        known = [] if data.languages is None else [str(one) for one in data.languages.directions]
-        for direction in directions:
-            if direction not in known:
-                raise UsageError(
-                    f"{name}: its model does not translate {direction}",
-                    f"its settings leave data.directions at {', '.join(known) or 'null'}",
-                )
-    elif data.languages is not None:
-        raise UsageError(
-            f"{name}: has several directions in one model",
-            "add one_model: true, or data.directions=null where it is a model for each direction",
-        )
-    elif plan.joint and f"{data.source}-{data.target}" != directions[0]:
-        raise UsageError(
-            f"{name}: the model for {directions[0]} translates {data.source}-{data.target}",
-            f"give the direction its settings: {directions[0]}: [data.source=..., data.target=...]",
-        )
-
-
-def _base(name: str, home: Path) -> str:
-    """A run file is found from the folder of the plan, a recipe by its name."""
-    return str(absolute(Path(name), home)) if Path(name).suffix in {".yaml", ".yml"} else name

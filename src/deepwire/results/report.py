@@ -16,9 +16,9 @@ from deepwire.results.directions_report import directions_findings
 from deepwire.results.league import Outputs, Standing, standings
 from deepwire.results.measuring import metric_of
 from deepwire.results.plan import Plan
+from deepwire.results.runs_report import runs_finding
 
 _MILLION = 10**6
-_MINUTE = 60
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ def build(conductor: Conductor) -> Report:
         verdicts += _verdicts(conductor.loaded.claims, plan, direction, ranks, outputs, gathered)
     if verdicts:
         findings.append(_claims(plan, verdicts))
-    findings.append(_runs(plan, gathered))
+    findings += conductor.search.findings()
+    findings.append(runs_finding(conductor, gathered))
     return Report(tuple(findings), tuple(compared))
 
 
@@ -236,87 +237,6 @@ def _claim_row(one: Verdict) -> tuple[str | float | None, ...]:
 
 def _pair(numbers: tuple[float, float]) -> str:
     return " / ".join(f"{number:.2f}" if number < 100 else f"{number:,.0f}" for number in numbers)
-
-
-def _runs(plan: Plan, gathered: Gathered) -> Finding:
-    table = Table(
-        title="Every run",
-        columns=(
-            Column(name="direction"),
-            Column(name="system"),
-            Column(name="seed"),
-            Column(name="BLEU", digits=2),
-            Column(name="chrF", digits=2),
-            Column(name="validation loss", unit="nats/token", digits=3),
-            Column(name="updates"),
-            Column(name="target tokens", unit="M", digits=2),
-            Column(name="training", unit="min", digits=1),
-            Column(name="memory", unit="MiB", digits=0),
-        ),
-        rows=tuple(
-            (
-                one.direction,
-                one.system,
-                one.seed,
-                one.bleu,
-                one.chrf,
-                one.valid_loss,
-                one.updates,
-                one.target_tokens / _MILLION,
-                one.training_seconds / _MINUTE,
-                one.memory / 2**20,
-            )
-            for one in gathered.results
-        ),
-    )
-    tables = [table, _systems(plan)]
-    if gathered.failures:
-        tables.append(
-            Table(
-                title="Runs that failed",
-                columns=(Column(name="run"), Column(name="exit code"), Column(name="message")),
-                rows=tuple((run.name, why.exit_code, why.message) for run, why in gathered.failures),
-            )
-        )
-    missing = gathered.waiting()
-    kinds = "translations of test sets" if plan.joint else "runs"
-    return Finding(
-        analysis="runs",
-        title=f"{plan.title}: the runs",
-        measured=f"{len(gathered.results)} {kinds} measured, {len(gathered.failures)} runs failed, "
-        f"{len(gathered.missing)} not done yet. All start from {plan.base} with "
-        f"{' '.join(plan.settings) or 'no other settings'}.",
-        tables=tuple(tables),
-        notes=(f"Not run yet: {', '.join(missing)}.",) if missing else (),
-        provenance=provenance(),
-    )
-
-
-def _systems(plan: Plan) -> Table:
-    return Table(
-        title="The systems",
-        columns=(
-            Column(name="system"),
-            Column(name="what it is"),
-            Column(name="a model for"),
-            Column(name="settings"),
-        ),
-        rows=tuple(
-            (
-                name,
-                system.description,
-                "all directions" if system.one_model else "each direction",
-                " ".join(
-                    [
-                        *([f"base {system.base}"] if system.base else []),
-                        *(f"{setting} (both stacks)" for setting in system.both),
-                        *system.settings,
-                    ]
-                ),
-            )
-            for name, system in plan.systems.items()
-        ),
-    )
 
 
 def _provenance(ranks: Sequence[Standing]) -> Provenance:

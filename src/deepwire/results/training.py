@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from types import FrameType
 
 from deepwire.errors import UsageError
-from deepwire.results.plan import RunPlan
+from deepwire.results.runs import RunPlan
 
 _STOPPED = {128 + signal.SIGINT: signal.SIGINT, 128 + signal.SIGTERM: signal.SIGTERM}
 _WRONG_COMMAND = 2
 _SHOWN = 300
+_ERROR = "error: "
 
 
 @dataclass(frozen=True)
@@ -61,10 +62,17 @@ def train_run(run: RunPlan) -> Failure | None:
         return None
     if current.asked is not None or code in _STOPPED:
         raise Stopped(current.asked or _STOPPED[code])
-    words = " ".join(line for line in errors.splitlines() if line.strip())[-_SHOWN:]
+    words = _last_words(errors)
     if code == _WRONG_COMMAND:
         raise UsageError(f"{run.name}: {words or 'the run cannot be trained'}", f"see {run.folder}")
     return Failure(code, words or f"ended with exit code {code}")
+
+
+def _last_words(errors: str) -> str:
+    """What a process said about its end: its error and hint, or the end of whatever else it said."""
+    lines = [line for line in errors.splitlines() if line.strip()]
+    begin = max((place for place, line in enumerate(lines) if line.startswith(_ERROR)), default=None)
+    return " ".join(lines)[-_SHOWN:] if begin is None else " ".join(lines[begin:]).removeprefix(_ERROR)
 
 
 @dataclass
