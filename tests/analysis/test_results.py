@@ -312,7 +312,11 @@ def test_without_a_run_no_page_is_written(plan: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("name", "overrides"),
-    [("multi30k", ["seeds=[1]"]), ("six-directions", ["text=tests"]), ("l10n", ["text=tests"])],
+    [
+        ("multi30k", ["seeds=[1]", "directions.en-de=null", "search.alternatives={}"]),
+        ("six-directions", ["text=tests"]),
+        ("l10n", ["text=tests"]),
+    ],
 )
 def test_the_plans_of_the_repository_build_every_system(
     tmp_path: Path, monkeypatch, name: str, overrides: list[str]
