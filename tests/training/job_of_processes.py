@@ -23,7 +23,7 @@ from toy_run import digests, records, run_file, write_corpus
 import deepwire.training.sharding  # noqa: F401 - what the forked processes need is imported once, here
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.cli.main import main
-from deepwire.training import torchrun
+from deepwire.training import connected
 
 UPDATES = 12
 RUN_FILE = run_file(
@@ -138,7 +138,7 @@ class Launcher:
     def _fork(self, rank: int, count: int, port: int, arguments: Sequence[str], patch: Patch) -> int:
         def work() -> int:
             # Nobody is there to name the process that failed first.
-            torchrun._COURTESY_SECONDS = 0
+            connected._COURTESY_SECONDS = 0
             os.environ |= {
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),

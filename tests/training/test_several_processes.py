@@ -16,7 +16,7 @@ from job_of_processes import EXACT, UPDATES, Launcher, Patch, wait_for
 from torch import Tensor
 
 from deepwire.model.translator import LossSums, TranslationModel
-from deepwire.training import torchrun
+from deepwire.training import connected
 from deepwire.training.optimizer import Optimizer
 from deepwire.training.processes import Processes
 
@@ -325,10 +325,10 @@ def test_one_process_says_everything_to_itself() -> None:
 
 
 def test_tensors_travel_in_buckets_of_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torchrun, "_BUCKET_BYTES", 100)
+    monkeypatch.setattr(connected, "_BUCKET_BYTES", 100)
     tensors = [torch.full((5, 4), float(number)) for number in range(5)]
     tensors.insert(3, torch.tensor(7))
-    buckets = torchrun._buckets(tensors)
+    buckets = connected._buckets(tensors)
     assert [len(bucket) for bucket in buckets] == [2, 1, 1, 2]
-    parts = [part for bucket in buckets for part in torchrun._parts(torchrun._flat(bucket), bucket)]
+    parts = [part for bucket in buckets for part in connected._parts(connected._flat(bucket), bucket)]
     assert all(torch.equal(part, tensor) for part, tensor in zip(parts, tensors, strict=True))

@@ -53,9 +53,15 @@ def train(
     Examples: deepwire train run.yaml; deepwire train run.yaml training.max_updates=40k model.d_model=512;
     deepwire train run.yaml --dry-run; torchrun --nproc-per-node 4 -m deepwire train run.yaml
     """
+    from deepwire.runfile import load_run_file
     from deepwire.training.processes import joined
 
-    with joined() as processes:
+    def wanted() -> int:
+        from deepwire.training.forked import processes_wanted
+
+        return processes_wanted(load_run_file(run_file, overrides or ()).config.training)
+
+    with joined(wanted) as processes:
         if dry_run:
             _try_out(run_file, overrides or (), processes)
             return
@@ -227,5 +233,5 @@ def _summarise(loaded: LoadedRunFile, outcome: Outcome, processes: Processes) ->
         print(f"next: deepwire translate {run} {_first_text(loaded.config.data)}")
     else:
         print(f"stopped by {outcome.ending.reason} and saved; the same command goes on from here")
-        if processes.count > 1:
-            print("torchrun may report the signal below, with a traceback of its own: nothing is wrong")
+        if processes.after_stop:
+            print(processes.after_stop)

@@ -227,6 +227,12 @@ class TrainingConfig(Section):
     )
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N")
     threads: int | None = Field(default=None, ge=1, description="CPU threads; default: torch's own choice")
+    processes: int | None = Field(
+        default=None,
+        ge=1,
+        description="on a CPU: processes that `deepwire train` shares these threads among; default: one for "
+        "each, four at most and no more than the batch is worth",
+    )
     validation: ValidationConfig = Field(
         default=ValidationConfig(), description="scores on the validation set"
     )

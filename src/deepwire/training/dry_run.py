@@ -107,7 +107,7 @@ def dry_run(job: Job, *, processes: Processes | None = None) -> DryRun:
     """
     processes = processes or Processes()
     device = choose_device(job.config.device, processes)
-    set_up_process(job.config)
+    set_up_process(job.config, processes)
     settled = RunRecord.settle(job, device, processes.count, continued=False) if processes.main else None
     shared = processes.from_main(settled.to_json() if settled is not None else None)
     begun = Beginning(RunRecord.from_json(shared), TrainingState(StreamPosition()), None)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 Result = TypeVar("Result")
@@ -31,10 +32,17 @@ class Processes:
         self.rank, self.count = rank, count
         self.local_rank, self.local_count = local_rank, local_count
 
+    after_stop = ""
+    """What to tell the user when a signal has ended a run."""
+
     @property
     def main(self) -> bool:
         """Whether this is the process that writes files and talks to the user."""
         return self.rank == 0
+
+    def threads(self, wanted: int | None) -> int:
+        """CPU threads of this process, where so many are wanted; None = as torch chooses."""
+        return wanted or torch.get_num_threads()
 
     def total(self, numbers: Sequence[float]) -> list[float]:
         """The sums over the processes. The numbers are in host memory; the device is not waited for."""
@@ -71,17 +79,22 @@ class Processes:
 
 
 @contextmanager
-def joined() -> Iterator[Processes]:
-    """The processes of this job: those that torchrun started, or this one alone.
+def joined(wanted: Callable[[], int] = lambda: 1) -> Iterator[Processes]:
+    """The processes of this job: those that torchrun started; else `wanted()` of this machine.
 
     When a process fails, the first to do so lets its error out; the others end silently, because theirs are
     the same or mere consequences.
     """
     # Only torchrun sets the first; the second is found in the environment of many a cluster.
-    if "TORCHELASTIC_RUN_ID" not in os.environ or int(os.environ["WORLD_SIZE"]) == 1:
-        yield Processes()
-        return
-    from deepwire.training.torchrun import connected  # it stands on this module
+    if "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ["WORLD_SIZE"]) > 1:
+        from deepwire.training.torchrun import connected  # these stand on this module
 
-    with connected() as processes:
-        yield processes
+        with connected() as processes:
+            yield processes
+    elif (count := wanted()) > 1:
+        from deepwire.training.forked import forked
+
+        with forked(count) as own:
+            yield own
+    else:
+        yield Processes()

@@ -23,6 +23,7 @@ FREE = (
     "training.precision",
     "training.device",
     "training.threads",
+    "training.processes",
     "training.validation",
     "training.early_stopping",
     "training.checkpoint",

@@ -111,7 +111,7 @@ def start(
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
         device = choose_device(job.config.device, processes)
-        set_up_process(job.config)
+        set_up_process(job.config, processes)
         begun, recorder = None, cast("Recorder", SilentRecorder())
         if processes.main:
             opened = open_run(job, device, processes, fresh=fresh, quiet=quiet)
@@ -127,13 +127,13 @@ def start(
         return Outcome(ending, recorder.best())
 
 
-def set_up_process(config: TrainingConfig) -> None:
+def set_up_process(config: TrainingConfig, processes: Processes) -> None:
     """Set what holds for the whole process, before the first computation starts threads that inherit it."""
     keep_memory()
     # CPUs are slow with numbers next to zero, and the moments of rare words decay into them.
     torch.set_flush_denormal(True)
     # Setting the number, even to what it is, also keeps MKL from choosing one of its own from call to call.
-    torch.set_num_threads(config.threads or torch.get_num_threads())
+    torch.set_num_threads(processes.threads(config.threads))
 
 
 def make_trainer(

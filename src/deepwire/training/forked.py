@@ -1,0 +1,118 @@
+"""Processes that a command makes itself, to share the cores of this machine.
+
+Threads that share a product wait for each other after every operation, and small operations leave all but one
+of them idle; processes meet once an update. They are forked, so they start at once and share what was
+imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import NoReturn
+
+import torch
+from torch._C._distributed_c10d import FileStore
+
+from deepwire.training.config import TrainingConfig
+from deepwire.training.connected import ConnectedProcesses, LostProcessError, together
+
+# More were not measured. Each has a copy of the model, its gradient and the moments.
+_MOST = 4
+# Target tokens of an update that are worth a process.
+_WORTH = 512
+_PR_SET_PDEATHSIG = 1
+_LAST_SECONDS = 10.0
+
+
+def processes_wanted(config: TrainingConfig) -> int:
+    """How many processes are to train on the cores of this machine, where torchrun started none."""
+    if not sys.platform.startswith("linux") or config.sharding != "none" or config.compile:
+        return 1
+    if config.device != "cpu" and (config.device != "auto" or torch.cuda.is_available()):
+        return 1
+    if config.processes is not None:
+        return config.processes
+    cores = config.threads or torch.get_num_threads()
+    return max(1, min(cores, _MOST, config.batch_tokens // _WORTH))
+
+
+class ForkedProcesses(ConnectedProcesses):
+    """The processes of this machine, the first of which is the one that the user started."""
+
+    def threads(self, wanted: int | None) -> int:
+        """The share of this process in the cores."""
+        return max(1, super().threads(wanted) // self.count)
+
+    def fail(self, error: BaseException) -> NoReturn:
+        """End this process because of an error: the first one says what is wrong, whoever found it."""
+        self.record(error)
+        if self.main and isinstance(error, LostProcessError):
+            error.exit_code = self.exit_code(error)
+        raise error
+
+
+@contextmanager
+def forked(count: int) -> Iterator[ForkedProcesses]:
+    """Make `count` processes of this one; all begin and end the block together, and only this one leaves it.
+
+    When another process fails or is killed, this one raises `LostProcessError`. When this one ends, however
+    it does, so do the others.
+    """
+    rank, children, code = 0, list[int](), 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with tempfile.TemporaryDirectory(prefix="deepwire-") as folder:
+        try:
+            for other in range(1, count):
+                child = _fork()
+                if not child:
+                    rank, children = other, []
+                    break
+                children.append(child)
+            with together(_meet(Path(folder) / "store", rank, count)) as processes:
+                yield processes
+            code = 0
+        finally:
+            # Files, buffers and what runs at exit are the first's to tidy up.
+            if rank:
+                os._exit(code)
+            _end(children, kill=code != 0)
+
+
+def _fork() -> int:
+    first = os.getpid()
+    with warnings.catch_warnings():
+        # Newer Pythons warn of threads that hold a lock: those of numpy's library see to that themselves.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if not child:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != first:  # it was gone before that
+            os._exit(1)
+    return child
+
+
+def _end(children: Sequence[int], *, kill: bool) -> None:
+    """Wait for the others, which have nothing left to do; not for long, and not after an error."""
+    deadline = time.monotonic() + (0.0 if kill else _LAST_SECONDS)
+    for child in children:
+        with suppress(ChildProcessError, ProcessLookupError):
+            while not os.waitpid(child, os.WNOHANG)[0]:
+                if time.monotonic() > deadline:
+                    os.kill(child, signal.SIGKILL)
+                time.sleep(0.01)
+
+
+def _meet(store: Path, rank: int, count: int) -> ForkedProcesses:
+    # Other interfaces may be slow to find, or not there at all without a network.
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    return ForkedProcesses(FileStore(str(store), count), rank, count, rank, count)

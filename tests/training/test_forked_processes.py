@@ -1,0 +1,139 @@
+"""`deepwire train` shares the cores of a machine among processes of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from job_of_processes import UPDATES, Launcher, Running, wait_for
+
+import deepwire.cli.train
+from deepwire.errors import DataError
+from deepwire.training.config import TrainingConfig
+from deepwire.training.forked import processes_wanted
+from deepwire.training.processes import Processes
+
+TWO = "training.processes=2"
+
+
+@pytest.fixture(scope="module")
+def launcher(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
+    launcher = Launcher(tmp_path_factory.mktemp("forked"))
+    assert launcher.train("forked", 1, TWO) == [0], launcher.text()
+    return launcher
+
+
+def children(process: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def begun(launcher: Launcher, name: str) -> tuple[Running, int]:
+    """A job that has made an update, and the process that it made."""
+    job = launcher.begin(name, 1, TWO, "training.max_updates=100k")
+    wait_for(launcher.run_directory(name).metrics)
+    (child,) = children(job.children[0])
+    return job, child
+
+
+def gone(process: int) -> bool:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        try:
+            os.kill(process, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.005)
+    return False
+
+
+def test_they_are_as_those_of_torchrun(launcher: Launcher) -> None:
+    text = launcher.text()
+    assert text.count("2 processes on cpu") == text.count("stopped at update") == 1
+    assert launcher.train("torchrun", 2) == [0, 0], launcher.text()
+    assert launcher.outcome("forked") == launcher.outcome("torchrun")
+
+
+def test_a_signal_to_the_command_saves_and_stops_both_and_the_run_goes_on(launcher: Launcher) -> None:
+    job, child = begun(launcher, "signal")
+    job.signal(signal.SIGTERM)
+    assert job.wait() == [143]
+    assert gone(child)
+    text = launcher.text()
+    assert text.count(": SIGTERM\n") == 1
+    assert "torchrun" not in text
+    saved = launcher.run_directory("signal").checkpoints()[-1].update
+    if saved < UPDATES:
+        assert launcher.train("signal", 1, TWO, f"training.max_updates={UPDATES}") == [0], launcher.text()
+        assert launcher.outcome("signal")[1] == launcher.outcome("forked")[1]
+
+
+def test_killed_the_command_leaves_no_process_and_goes_on_exactly(launcher: Launcher) -> None:
+    job, child = begun(launcher, "killed")
+    job.signal(signal.SIGKILL)
+    assert job.wait() == [-signal.SIGKILL]
+    assert gone(child)
+
+
+def test_a_process_that_is_killed_ends_the_command(launcher: Launcher) -> None:
+    job, child = begun(launcher, "lost")
+    os.kill(child, signal.SIGKILL)
+    assert job.wait() == [1]
+    errors = [line for line in launcher.text().splitlines() if line.startswith(("error:", "hint:"))]
+    assert len(errors) == 2
+    assert errors[0].startswith("error: the job cannot go on: another process ended without a word")
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_an_error_of_either_process_is_shown_once_with_its_exit_code(launcher: Launcher, rank: int) -> None:
+    def fail_in(_process: int) -> None:
+        before = deepwire.cli.train._look_ahead
+
+        def look_ahead(loaded: object, processes: Processes, **options: bool) -> None:
+            before(loaded, processes, **options)  # type: ignore[arg-type]
+            if processes.rank == rank:
+                raise DataError("the text is not there")
+
+        deepwire.cli.train._look_ahead = look_ahead  # type: ignore[assignment]
+
+    job = launcher.begin(f"wrong{rank}", 1, TWO, patch=fail_in)
+    assert job.wait() == [3], launcher.text()
+    errors = [line for line in launcher.text().splitlines() if line.startswith("error:")]
+    assert len(errors) == 1
+    assert errors[0].endswith("the text is not there")
+
+
+def test_a_mistake_in_the_run_file_starts_nothing(launcher: Launcher) -> None:
+    assert launcher.train("mistake", 1, TWO, "training.clip_norm=-1") == [2]
+    assert launcher.text().count("error:") == 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ({"threads": 1}, 1),
+        ({"threads": 2}, 2),
+        ({"threads": 16}, 4),
+        ({"threads": 4, "batch_tokens": 1100}, 2),
+        ({"threads": 4, "batch_tokens": 10}, 1),
+        ({"threads": 1, "processes": 3}, 3),
+        ({"threads": 4, "processes": 1}, 1),
+        ({"threads": 4, "compile": True}, 1),
+        ({"threads": 4, "sharding": "full"}, 1),
+        ({"threads": 4, "device": "cuda"}, 1),
+    ],
+    ids=str,
+)
+def test_how_many_there_are(settings: dict[str, object], wanted: int) -> None:
+    config = TrainingConfig.model_validate(
+        {"max_updates": 1, "device": "cpu", "batch_tokens": 4096, **settings}
+    )
+    assert processes_wanted(config) == wanted
+
+
+def test_by_default_there_is_one_for_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert processes_wanted(TrainingConfig.model_validate({"max_updates": 1, "batch_tokens": 4096})) == 3
