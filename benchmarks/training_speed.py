@@ -28,6 +28,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import machine
+import process_tree
 import sentencepiece
 import torch
 from limits import Machine, operations_per_token
@@ -230,24 +231,20 @@ def counted(toolkit: Toolkit, log: Path, run: Path, options: argparse.Namespace)
 
 
 def watched(process: subprocess.Popen[bytes], readings: Callable[[], list[Reading]]) -> Watch:
-    """Wait for a run, noting its CPU time whenever its log says more."""
-    watch, spent = Watch(), 0.0
+    """Wait for a run, noting its memory, and its CPU time whenever its log says more."""
+    watch, spent, most = Watch(), 0.0, 0
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-        spent = spent if pid else cpu_seconds(process.pid)
+        if not pid:
+            spent, most = process_tree.cpu_seconds(process.pid), max(most, process_tree.memory(process.pid))
         for reading in readings():
             watch.cpu.setdefault(reading.update, spent)
         if pid:
-            watch.status, watch.peak_gib = os.waitstatus_to_exitcode(status), usage.ru_maxrss / 2**20
+            watch.status = os.waitstatus_to_exitcode(status)
+            # What was there between two looks is known of the first process only.
+            watch.peak_gib = max(most / 2**30, usage.ru_maxrss / 2**20)
             return watch
         time.sleep(0.2)
-
-
-def cpu_seconds(pid: int) -> float:
-    """CPU time of the training process; processes that load, which fill buffers at first, do not count."""
-    # After the name, in brackets: state, parent, ..., utime, stime (proc(5), fields 14, 15).
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def version(toolkit: Toolkit) -> str:
@@ -317,9 +314,9 @@ def as_table(
     lines += [
         "",
         "Median, lowest and highest of the rounds in target tokens a second, and the median by seconds of "
-        "CPU time of the training process, which other work on the machine changes less (compare it on one "
-        "thread: more threads wait busily). Tokens are real ones with the end of sentence, no padding. "
-        "Memory is the peak resident set of the largest process.",
+        "CPU time of all of a run's processes, which other work on the machine changes less (compare it on "
+        "one thread: more threads wait busily). Tokens are real ones with the end of sentence, no padding. "
+        "Memory is the most that a run's processes held together, what they share counted once.",
         "",
         f"Limit: {limit.tokens_per_second:.0f} tokens/s, {limit.operations_per_token / 1e6:.1f} MFLOP a "
         f"token at {limit.operations_per_second / 1e9:.0f} GFLOP/s ({limit.format}, the fastest product that "
