@@ -142,10 +142,12 @@ def test_an_average_waits_for_all_its_directions(done: Interrupted, plan: Path, 
     found = SideBySide(conductor, part)
     assert found.mean("both", ["de-en"], lambda result: result.chrf) is not None
     assert found.mean("both", ["de-en", "en-de"], lambda result: result.chrf) is None
-    compared = found.compare(ComparisonPlan(system="both", baseline="apart"))
-    assert compared is not None
-    assert compared.missing == ("en-de",)
-    assert len(compared.average.rows) == 1
+    for pair in (("both", "apart"), ("apart", "both")):
+        compared = found.compare(ComparisonPlan(system=pair[0], baseline=pair[1]))
+        assert compared is not None
+        assert compared.report.test == "test"
+        assert compared.missing == ("en-de",)
+        assert len(compared.average.rows) == 1
 
 
 def test_different_test_sets_are_not_compared(

@@ -10,6 +10,7 @@ from deepwire.data.languages import Direction
 from deepwire.errors import DataError
 from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.multilingual.groups import Group
+from deepwire.evaluation.multilingual.sets import texts_of_run
 from deepwire.evaluation.multilingual.table import (
     About,
     Average,
@@ -134,17 +135,16 @@ class SideBySide:
         groups = [Group(name, frozenset(languages)) for name, languages in self.plan.groups.items()]
         paired = PairedTest("bootstrap", samples=samples)
         table = Table(TableSettings(self.metrics.of, self.plan.centre, groups, paired))
-        test = ""
         for direction in done:
             reference = self._reference(pair, direction)
-            test = test or reference.name.rpartition(" ")[0].rpartition(" ")[0]
             ours, theirs = (
                 [self._output(system, direction, seed) for seed in shared[direction]]
                 for system in (pair.system, pair.baseline)
             )
             table.add_outputs(About(Direction.parse(direction)), reference, ours, theirs)
         missing = tuple(direction for direction in self.plan.directions if direction not in done)
-        report = table.report(pair.system, pair.baseline, test, self.metrics.notes)
+        test = texts_of_run(str(self._run(pair.system, done[0]).folder), "test")
+        report = table.report(pair.system, pair.baseline, test.name, self.metrics.notes)
         return Compared(pair, pair.heading, report, missing)
 
     def _shared(self, pair: ComparisonPlan, direction: str) -> list[int]:
