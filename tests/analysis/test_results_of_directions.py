@@ -182,6 +182,9 @@ def test_different_test_sets_are_not_compared(
         ("directions={German: []}", "is not a direction"),
         ("comparisons=[{system: both, baseline: none}]", "'none' is no system of this plan"),
         ("centre=English", "is not a language tag"),
+        ("centre=fr", "centre: no direction of this plan has 'fr'"),
+        ("groups={Romance: [de, it]}", "groups.Romance: no direction of this plan has 'it'"),
+        ("directions.en-fr=null", "directions.en-fr=null: the plan has no such direction"),
     ],
 )
 def test_mistakes_are_found_before_anything_is_trained(

@@ -252,7 +252,9 @@ class DataConfig(Section):
 
     def _check_directions(self, languages: Languages) -> None:
         if (self.source, self.target) != ("source", "target"):
-            raise ValueError("directions stand instead of source and target: leave these out")
+            raise ValueError(
+                "directions stand instead of source and target: leave these out, or set directions=null"
+            )
         if not self.vocabulary.joint:
             raise ValueError("directions need one vocabulary for all languages: set vocabulary.joint to true")
         for role, corpora in self.corpora().items():

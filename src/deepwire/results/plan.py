@@ -147,11 +147,20 @@ class Plan(Section):
                     raise ValueError(f"comparisons: {name!r} is no system of this plan")
             if pair.system == pair.baseline:
                 raise ValueError(f"comparisons: {pair.system!r} is compared with itself")
-        if self.joint:
-            for name in (self.centre, *(language for group in self.groups.values() for language in group)):
-                checked_language(name)
-            for name in self.directions:
-                Direction.parse(name)
+        return self
+
+    @model_validator(mode="after")
+    def _languages_fit(self) -> Self:
+        if not self.joint:
+            return self
+        known = {language for name in self.directions for language in Direction.parse(name)}
+        places = {f"groups.{name}": languages for name, languages in self.groups.items()}
+        if "centre" in self.model_fields_set:
+            places["centre"] = (self.centre,)
+        for place, languages in places.items():
+            for language in languages:
+                if checked_language(language) not in known:
+                    raise ValueError(f"{place}: no direction of this plan has {language!r}")
         return self
 
     @model_validator(mode="after")

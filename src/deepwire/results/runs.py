@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from deepwire.training.config import CosineConfig
 
 _ALL = "all"
 _TEXT = "{text}"
+_TAKEN_OUT = re.compile(r"directions\.([^=.]+)=\s*(?:null|~)?\s*")
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,7 @@ def load_plan(path: Path, folder: Path, overrides: Sequence[str] = ()) -> Loaded
         raise UsageError(f"{path}: a plan is a .yaml file", "see examples/results/multi30k.yaml")
     settings = read_settings(Plan, str(path), overrides, locate=locate)
     plan, home = settings.section, settings.document.path.parent
+    _check_taken_out(path, overrides)
     if plan.text is not None and not plan.text.is_dir():
         raise UsageError(f"{path}: text: no such folder: {plan.text}", "say where the text is: text=FOLDER")
     claims = read_claims(absolute(plan.claims, home)) if plan.claims is not None else ()
@@ -237,6 +240,24 @@ def _shorter(system: str, whole: RunPlan, search: SearchPlan) -> Iterator[str]:
         yield f"training.schedule.warmup={max(1, round(schedule.warmup * trial / updates))}"
     if isinstance(schedule, CosineConfig) and schedule.updates is not None:
         yield f"training.schedule.updates={max(1, round(schedule.updates * trial / updates))}"
+
+
+def _check_taken_out(path: Path, overrides: Sequence[str]) -> None:
+    """See that `directions.en-fr=null` takes something out of the plan.
+
+    Raises:
+        UsageError: The plan has no such direction.
+    """
+    names = [found[1] for found in map(_TAKEN_OUT.fullmatch, overrides) if found]
+    if not names:
+        return
+    others = [text for text in overrides if not _TAKEN_OUT.fullmatch(text)]
+    known = read_settings(Plan, str(path), others, locate=locate).section.directions
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"directions.{name}=null: the plan has no such direction", f"it has {', '.join(known)}"
+            )
 
 
 def _with_text(setting: str, text: Path | None) -> str:
