@@ -71,6 +71,8 @@ def test_rejects_are_written_whole_and_escaped(corpus: Path) -> None:
     packed.unlink()
     assert main([*command, "none/rejected.tsv"]) == 2
     assert main([*command, "."]) == 2
+    assert main([*command, "train.de"]) == 2
+    assert "Zwei Hunde." in (corpus / "train.de").read_text()
     (corpus / "train.en").write_text("A dog.\n")
     assert main([*command, "other.tsv"]) == 3
     assert [path.name for path in corpus.glob("*tsv*")] == ["rejected.tsv"]

@@ -137,6 +137,11 @@ def test_tokenised_text_is_warned_about(folder, capsys):
         (["--model", "absent"], 2, "absent is not a run directory"),
         (["--model", "good", "-s", "ref.txt", "-r", "ref.txt", "-o", "no/out"], 2, "does not exist"),
         (["--model", "good", "-s", "ref.txt", "-r", "ref.txt", "-o", "."], 2, "is a directory"),
+        (
+            ["--model", "good", "-s", "ref.txt", "-r", "ref.txt", "-o", "./ref.txt"],
+            2,
+            "is a text that is read",
+        ),
         (["--model", "good", "-s", "ref.txt", "-r", "ref.txt", "--paired", "t"], 2, "unknown paired test"),
         (["short.txt", "--model", "good", "-s", "ref.txt", "-r", "ref.txt"], 3, "line counts differ"),
     ],
@@ -194,7 +199,7 @@ def test_a_model_is_loaded_with_the_settings_of_the_command(folder, monkeypatch,
     class Translator:
         languages = None
 
-        def translate(self, lines):
+        def translate(self, lines, **_):
             return [line.upper() for line in lines]
 
     def load(name, device, precision, *, settings, warn, shortlist):

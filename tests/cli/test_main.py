@@ -170,6 +170,11 @@ def test_a_closed_pipe_ends_quietly() -> None:
     process.stderr.close()
 
 
+def test_closed_streams_are_no_mistake() -> None:
+    command = f"exec {sys.executable} -m deepwire --version <&- >&- 2>&-"
+    assert subprocess.run(["sh", "-c", command], timeout=60, check=False).returncode == 0
+
+
 def test_output_is_utf8_whatever_the_locale_says(tmp_path: Path) -> None:
     result = deepwire("recipes", "show", "größe", LC_ALL="C", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert result.returncode == 2

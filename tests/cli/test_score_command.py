@@ -87,6 +87,8 @@ def test_different_line_counts(score):
     assert "line counts differ" in errors
 
 
-def test_only_one_side_from_stdin(model, capsys):
+def test_only_one_side_from_stdin_and_neither_is_replaced(model, score, tmp_path, capsys):
     assert main(["score", model, "--source", "-", "--target", "-"]) == 2
     assert "stdin" in capsys.readouterr().err
+    code, _, errors = score("--output", str(tmp_path / "t"))
+    assert (code, "would be replaced" in errors, (tmp_path / "t").read_text()) == (2, True, TARGET)

@@ -169,6 +169,9 @@ def test_a_very_long_line(translate, model, tmp_path, capsys):
         (["--input", "nothing.de"], 3, "nothing.de: no such file"),
         (["--prefix", "-", "--input", "-"], 2, "only one text can come from stdin"),
         (["--output", "no/folder/out"], 2, "does not exist"),
+        (["--output", "./input"], 2, "is a text that is read, and would be replaced"),
+        (["--threads", "99999999999"], 2, "--threads"),
+        (["--shortlist-from", "."], 2, "no shortlist is there"),
     ],
 )
 def test_mistakes_are_one_line(model, tmp_path, monkeypatch, capsys, options, code, message):
@@ -211,6 +214,8 @@ def test_a_shortlist_takes_the_place_of_shortlists_only(tmp_path, capsys, transl
     for name, lines in (("s", SOURCE), ("t", TARGET), ("file", ["mine"])):
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
     learn = ["shortlist", model, "-q", "--source", str(tmp_path / "s"), "--target", str(tmp_path / "t")]
+    assert main(["shortlist", model, "--source", "-", "--target", "-"]) == 2
+    assert "only one text can come from stdin" in capsys.readouterr().err
     for place, code in ((model, 2), (tmp_path, 2), (tmp_path / "file", 2), (tmp_path / "file" / "x", 6)):
         assert main([*learn, "--output", str(place)]) == code
         assert str(place) in capsys.readouterr().err

@@ -42,6 +42,7 @@ DLCL = {"type": "dlcl"}
         ({"positions": "rotary"}, "sinusoidal"),
         ({"encoder": {"depth": 6}}, "depth"),
         ({"encoder": {"layers": 0}}, "greater than or equal to 1"),
+        ({"encoder": {"layers": 10**8}}, "less than or equal to 10000"),
         ({"dropout": 1.0}, "from 0 to below 1"),
         (
             {

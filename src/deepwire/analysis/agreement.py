@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from deepwire.analysis.agreement_sets import Contrast
 from deepwire.analysis.figures import Axis, Figure, Lines, Series
 from deepwire.analysis.finding import Finding, provenance
-from deepwire.analysis.models import model_source, told
+from deepwire.analysis.models import model_source
 from deepwire.analysis.records import Cell, Column, Table
 from deepwire.data.languages import Direction
 from deepwire.decoding.translator import Translator, load
 from deepwire.errors import DataError
+from deepwire.evaluation.from_model import told
 from deepwire.model.state import DecoderState
 
 LONGEST = 15

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deepwire.analysis.models import Pairs, told
+from deepwire.analysis.models import Pairs
 from deepwire.analysis.records import Column, Table
 from deepwire.data.languages import Direction
 from deepwire.decoding.translator import load
 from deepwire.evaluation.base import Metric
 from deepwire.evaluation.comparison import PairedTest, Report, compare
+from deepwire.evaluation.from_model import told
 from deepwire.evaluation.metrics import make_metric
 from deepwire.evaluation.texts import Text
 

@@ -8,9 +8,10 @@ from pathlib import Path
 from deepwire.analysis.figures import Axis, Bars, Figure, HeatMap, Lines, Series
 from deepwire.analysis.finding import Finding, provenance
 from deepwire.analysis.gate_statistics import CLOSED, OPEN, FamilyStatistics, observe
-from deepwire.analysis.models import NotApplicableError, batches, open_model, read_pairs, told
+from deepwire.analysis.models import NotApplicableError, batches, open_model, read_pairs
 from deepwire.analysis.records import Column, Table
 from deepwire.data.languages import Direction
+from deepwire.evaluation.from_model import told
 
 _MOST_BARS = 12
 

@@ -13,7 +13,7 @@ from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.manifest import fingerprint
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import LoadedModel, load_model, read_metadata
-from deepwire.data.languages import Direction, Languages
+from deepwire.data.languages import Direction
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.batching import batches_by_length, padded
 from deepwire.decoding.loading import languages_of, pick_device
@@ -136,32 +136,6 @@ def read_pairs(
         )
     first, second = (Text(text.name, text.lines[:limit]) for text in texts)
     return Pairs(first, second)
-
-
-def told(name: str, direction: Direction | None) -> str:
-    """What to tell a model: the language to translate into; nothing where it has one direction only.
-
-    Args:
-        name: A MODEL name.
-        direction: Of the text; a model of several directions needs it.
-
-    Raises:
-        UsageError: The model does not translate in the direction, or has several and none is named.
-        ModelError: There is no such model.
-    """
-    metadata = read_metadata(resolve(name))
-    languages = Languages.from_metadata(metadata)
-    if languages is None:
-        only = f"{metadata.get('source')}-{metadata.get('target')}"
-        if direction is not None and only != str(direction):
-            raise UsageError(f"{name}: translates {only}, not {direction}", "leave --direction out")
-        return ""
-    if direction is None:
-        known = ", ".join(map(str, languages.directions))
-        raise UsageError(f"{name}: has several directions", f"choose one: --direction {known}")
-    languages.require_source(direction.source)
-    languages.target(direction.target)
-    return direction.target
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ import typer
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
+    from deepwire.data.checking import Checked
     from deepwire.data.config import DataConfig
     from deepwire.data.report import CheckReport
 
@@ -54,36 +55,28 @@ def check(
     """
     from deepwire.data import checking
     from deepwire.data.mixture import share_lines
+    from deepwire.data.output import check_output
     from deepwire.data.rejects import RejectFile
 
     forms = {"source_file": source, "target_file": target, "tsv": tsv, "jsonl": jsonl}
     given = {name: path for name, path in forms.items() if path is not None}
-    if run_file is not None and (given or columns or languages or on_bad_utf8):
-        raise UsageError("a run file says itself where its text is", "change it with data.KEY=VALUE")
-    if run_file is None and not given:
-        raise UsageError("nothing to check", "name a run file, or --source and --target, --tsv or --jsonl")
     if run_file is None:
         data = _data_of_files(given, columns, languages, on_bad_utf8)
+    elif given or columns or languages or on_bad_utf8:
+        raise UsageError("a run file says itself where its text is", "change it with data.KEY=VALUE")
     else:
         data = _data_of_run(run_file, overrides or [])
+    if rejects is not None:
+        check_output(rejects, checking.files(data))
     progress = _Progress("pairs")
-    with RejectFile.at(rejects) if rejects else nullcontext() as reject_file:
-        found = checking.check(
-            data,
-            seed=seed,
-            samples=samples,
-            on_reject=reject_file.add if reject_file else None,
-            on_progress=progress.show,
-        )
+    with RejectFile.at(rejects) if rejects else nullcontext() as file:
+        add = file.add if file else None
+        found = checking.check(data, seed=seed, samples=samples, on_reject=add, on_progress=progress.show)
     progress.end()
-    mix = share_lines(found.mix, data.sampling_temperature) if found.mix else []
     if as_json:
-        record: dict[str, object] = {name: report.to_dict() for name, report in found.reports.items()}
-        if found.mix:
-            record["mix"] = [share._asdict() for share in found.mix]
-        print(json.dumps(record, ensure_ascii=False))
-    else:
-        _print_reports(found.reports, mix)
+        _print_json(found)
+        return
+    _print_reports(found.reports, share_lines(found.mix, data.sampling_temperature) if found.mix else [])
 
 
 @app.command()
@@ -155,6 +148,8 @@ def _data_of_files(
 
     from deepwire.data.config import DataConfig
 
+    if not forms:
+        raise UsageError("nothing to check", "name a run file, or --source and --target, --tsv or --jsonl")
     corpus: dict[str, object] = dict(forms)
     if columns is not None:
         names = _two(columns, "--columns")
@@ -188,6 +183,13 @@ def _labels_of(forms: dict[str, Path]) -> list[str]:
         path = path.with_suffix("") if path.suffix in COMPRESSED_SUFFIXES else path
         labels.append(path.suffix.removeprefix("."))
     return labels if all(labels) and labels[0] != labels[1] else ["source", "target"]
+
+
+def _print_json(found: Checked) -> None:
+    record: dict[str, object] = {name: report.to_dict() for name, report in found.reports.items()}
+    if found.mix:
+        record["mix"] = [share._asdict() for share in found.mix]
+    print(json.dumps(record, ensure_ascii=False))
 
 
 def _print_reports(found: dict[str, CheckReport], mix: list[str]) -> None:

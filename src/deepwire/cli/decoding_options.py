@@ -59,7 +59,7 @@ Seen = Annotated[
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, or auto: a GPU if there is one.")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads. Default: all.")]
+Threads = Annotated[int | None, typer.Option(min=1, max=4096, help="CPU threads. Default: all.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")]
 
 

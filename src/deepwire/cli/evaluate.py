@@ -163,7 +163,9 @@ def _check_inputs(
     if output is not None and len(models) != 1:
         raise UsageError(f"--output needs exactly one --model, not {len(models)}", "run it once per model")
     if output is not None:
-        check_output(output)
+        check_output(
+            output, [*map(Path, systems), *(references or ()), *([] if source is None else [source])]
+        )
 
 
 def _with_baseline(files: list[str], models: Sequence[str], baseline: str | None) -> list[str]:

@@ -103,6 +103,7 @@ def run() -> NoReturn:
 
 def main(arguments: Sequence[str]) -> int:
     """Run ``deepwire`` with these arguments and return the exit code; errors are printed, not raised."""
+    _open_what_is_closed()
     _use_utf8()
     arguments, debug = _without_debug(arguments)
     try:
@@ -242,6 +243,13 @@ def _without_debug(arguments: Sequence[str]) -> tuple[list[str], bool]:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     kept = [argument for argument in arguments[:end] if argument != "--debug"]
     return [*kept, *arguments[end:]], len(kept) < end
+
+
+def _open_what_is_closed() -> None:
+    """A standard stream that the caller has closed leads nowhere: else the next file would get its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: PTH123, SIM115 - for all time
 
 
 def _use_utf8() -> None:

@@ -62,12 +62,10 @@ def translate_in_parts(job: TranslationJob, processes: Processes, *, quiet: bool
 
 
 def _require_files(job: TranslationJob) -> None:
-    from deepwire.data.output import check_output
     from deepwire.errors import UsageError
 
     if job.stream:
         raise UsageError("--stream is for one process")
-    check_output(job.output)
     for path in job.text.files:
         if not path.is_file():
             raise UsageError(

@@ -60,6 +60,7 @@ def score(
     from functools import partial
 
     from deepwire.cli.line_by_line import Counted, given, use_threads, warn, write_answers
+    from deepwire.data.output import check_output
     from deepwire.decoding import formats
     from deepwire.decoding.requests import pairs
     from deepwire.decoding.translator import load
@@ -67,6 +68,7 @@ def score(
 
     if source == target == STDIO:
         raise UsageError("only one text can come from stdin (-)", "put the other one into a file")
+    check_output(output, (source, target))
     use_threads(threads)
     settings = given(groups=groups, batch_tokens=batch_tokens)
     translator = load(models, device, precision, settings=settings, warn=warn)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.decoding_options import Quiet, Threads
+from deepwire.cli.decoding_options import STDIO, Quiet, Threads
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -168,6 +168,8 @@ def _text(
     if (source is None) != (target is None):
         raise UsageError("--source and --target belong together", "give both, or neither: the run's text")
     if source is not None and target is not None:
+        if source == target == STDIO:
+            raise UsageError("only one text can come from stdin (-)", "put the other one into a file")
         if languages > 1:
             raise UsageError(
                 "the model translates into several languages", "name that of the --target file with --to"

@@ -124,12 +124,17 @@ def run(job: TranslationJob, *, threads: int | None, quiet: bool) -> None:
         job: What and how.
         threads: CPU threads of each process; None leaves them as they are.
         quiet: Whether to print no summary.
+
+    Raises:
+        UsageError: The answers cannot be written there.
     """
     from deepwire.cli.line_by_line import use_threads
     from deepwire.cli.parts import translate_in_parts
+    from deepwire.data.output import check_output
     from deepwire.training.allocator import keep_memory
     from deepwire.training.processes import joined
 
+    check_output(job.output, job.text.files)
     use_threads(threads)
     keep_memory()
     with joined() as processes:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 from deepwire.data.config import DataConfig, Role
+from deepwire.data.corpus import corpus_files
 from deepwire.data.directed import directed
 from deepwire.data.filters import NAMES
 from deepwire.data.mixture import DirectionShare, shares
@@ -24,6 +26,20 @@ class Checked(NamedTuple):
     """By role (`train`, `valid`, `test`), or by role and direction (`train en-de`)."""
     mix: list[DirectionShare]
     """What each direction has of an epoch; empty without directions."""
+
+
+def files(data: DataConfig) -> list[Path]:
+    """Every file that `check` reads.
+
+    Raises:
+        DataError: a side of a prefix does not exist.
+    """
+    return [
+        path
+        for role in data.corpora()
+        for corpus in directed(data, role)
+        for path in corpus_files(corpus, data)
+    ]
 
 
 def check(

@@ -9,7 +9,7 @@ import lzma
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -47,11 +47,16 @@ def open_output(path: Path) -> Iterator[TextIO]:
         yield stream
 
 
-def check_output(path: Path) -> None:
+def check_output(path: Path, read: Iterable[Path] = ()) -> None:
     """See early that a text can be written to `path`, before hours of work that end there.
 
+    Args:
+        path: Where to.
+        read: Files whose text is read, and must still be there afterwards.
+
     Raises:
-        UsageError: the folder does not exist, `path` is a directory, or zstd without the package for it.
+        UsageError: the folder does not exist, `path` is a directory or one of the files that are read, or
+            there is no package for zstd.
     """
     if path == STDIN:
         return
@@ -59,6 +64,10 @@ def check_output(path: Path) -> None:
         raise UsageError(f"{path}: is a directory, not a file to write")
     if not path.parent.is_dir():
         raise UsageError(f"{path}: the folder {path.parent} does not exist", "create it first")
+    if path.is_file() and any(other.is_file() and path.samefile(other) for other in read):
+        raise UsageError(
+            f"{path}: is a text that is read, and would be replaced", "name another file to write"
+        )
     if path.suffix == _ZSTD and find_spec("zstandard") is None:
         raise UsageError(
             f"{path}: writing zstd needs the package zstandard", "pip install 'deepwire[zstd]', or write .gz"

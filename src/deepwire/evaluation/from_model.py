@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from deepwire.checkpoint.files import disk_errors
 from deepwire.data.config import DataConfig
 from deepwire.data.corpus import read_pairs
-from deepwire.data.languages import Direction
+from deepwire.data.languages import Direction, Languages
 from deepwire.data.output import open_output
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.evaluation.texts import Text
@@ -64,13 +64,42 @@ def translate(model: str, source: Text, settings: SearchSettings, warn: Callable
         warn=warn,
         shortlist=settings.shortlist,
     )
-    if translator.languages is None:
-        return Text(model, translator.translate(source.lines))
-    direction = settings.direction
+    direction, to = settings.direction, ""
+    if direction is not None or translator.languages is not None:
+        to = told(model, direction)
+    from_ = direction.source if to and direction is not None else None
+    return Text(model, translator.translate(source.lines, to=to or None, from_=from_))
+
+
+def told(model: str, direction: Direction | None) -> str:
+    """What to tell a model: the language to translate into; nothing where it has one direction only.
+
+    Args:
+        model: A MODEL name.
+        direction: Of the text; a model of several directions needs it.
+
+    Raises:
+        UsageError: The model does not translate in the direction, or has several and none is named.
+        ModelError: There is no such model, or it is damaged.
+    """
+    from deepwire.checkpoint.locate import resolve  # torch
+    from deepwire.checkpoint.store import read_metadata
+
+    metadata = read_metadata(resolve(model))
+    languages = Languages.from_metadata(metadata)
+    if languages is None:
+        only = [str(metadata[side]) for side in ("source", "target") if side in metadata]
+        if direction is not None and len(only) == 2 and only != list(direction):
+            raise UsageError(
+                f"{model}: translates {'-'.join(only)}, not {direction}", "leave --direction out"
+            )
+        return ""
     if direction is None:
-        known = ", ".join(map(str, translator.languages.directions))
-        raise UsageError(f"{model} has several directions", f"choose one with --direction: {known}")
-    return Text(model, translator.translate(source.lines, to=direction.target, from_=direction.source))
+        known = ", ".join(map(str, languages.directions))
+        raise UsageError(f"{model}: has several directions", f"choose one: --direction {known}")
+    languages.require_source(direction.source)
+    languages.target(direction.target)
+    return direction.target
 
 
 def test_set(model: str) -> tuple[Text, Text]:

@@ -50,7 +50,7 @@ class SizeConfig(Section):
 class StackConfig(Section):
     """One stack: its depth and its four sockets."""
 
-    layers: int = Field(6, ge=1, description="number of layers")
+    layers: int = Field(6, ge=1, le=10_000, description="number of layers")
     size: SizeConfig = Field(SizeConfig(), description="widths of this side, where they differ")
     positions: PositionsConfig | None = Field(None, description="of this side; model.positions without it")
     scale_embedding: bool | None = Field(

@@ -226,7 +226,9 @@ class TrainingConfig(Section):
         default="auto", description="auto takes bf16 where the device computes it faster"
     )
     device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N")
-    threads: int | None = Field(default=None, ge=1, description="CPU threads; default: torch's own choice")
+    threads: int | None = Field(
+        default=None, ge=1, le=4096, description="CPU threads; default: torch's own choice"
+    )
     processes: int | None = Field(
         default=None,
         ge=1,

@@ -32,10 +32,9 @@ def open_scorers(
     Raises:
         UsageError: A model does not translate in the direction.
     """
-    from deepwire.analysis.models import told
     from deepwire.analysis.scored import Scorer
     from deepwire.cli.line_by_line import given, warn
-    from deepwire.evaluation.from_model import SearchSettings
+    from deepwire.evaluation.from_model import SearchSettings, told
 
     search = SearchSettings(given(**settings), device, precision)
     return [Scorer(name, pairs, search, warn, to=told(name, direction)) for name in models]

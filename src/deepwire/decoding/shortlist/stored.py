@@ -93,7 +93,7 @@ class Shortlist:
             ModelError: It is damaged, or of another vocabulary.
             UsageError: There is none.
         """
-        if not folder.is_dir():
+        if not (folder / RECORD).is_file():
             kind = " --seen" if folder.name == SEEN else ""
             raise UsageError(f"{folder}: no shortlist is there", f"make one: deepwire shortlist MODEL{kind}")
         try:
