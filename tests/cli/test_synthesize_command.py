@@ -20,12 +20,12 @@ from deepwire.data.files import find_text, read_lines
 from deepwire.data.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
-from deepwire.decoding.parts import OneWorker
 from deepwire.decoding.synthesis import SyntheticCorpus, finished, synthesize
 from deepwire.errors import DataError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.ops import precision
+from deepwire.training.processes import Processes
 
 WORDS = [f"w{number}" for number in range(40)]
 SHAPE = {"d_model": 16, "heads": 2, "feed_forward": 32, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
@@ -91,7 +91,7 @@ def test_from_python(model: str, folder: Path) -> None:
     translator = deepwire.load(model, "cpu", "fp32", settings={"window": 16})
     corpus = SyntheticCorpus.of(folder / "made.gz", "de", "en")
     job = {"teacher": model}
-    counts = synthesize(translator, corpus, lambda: lines, job, workers=OneWorker())
+    counts = synthesize(translator, corpus, lambda: lines, job, workers=Processes())
     assert counts is not None
     assert (counts.lines, counts.empty) == (60, 2)
     assert texts("made") == {"de": lines, "en": translator.translate(lines)}
@@ -104,7 +104,7 @@ def test_text_that_changes_meanwhile_is_an_error(model: str, folder: Path) -> No
     texts_in_turn = iter([["w1", "w2"], ["w1"]])
     corpus = SyntheticCorpus.of(folder / "made", "de", "en")
     with pytest.raises(DataError, match="has changed while it was translated"):
-        synthesize(deepwire.load(model, "cpu"), corpus, lambda: next(texts_in_turn), {}, workers=OneWorker())
+        synthesize(deepwire.load(model, "cpu"), corpus, lambda: next(texts_in_turn), {}, workers=Processes())
     assert not corpus.made.exists()
 
 

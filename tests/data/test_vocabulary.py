@@ -265,8 +265,10 @@ def flip_a_byte(folder: Path) -> None:
         spoil_header("digest", "0" * 64),
     ],
 )
-def test_a_damaged_folder_is_refused(spoil: Callable[[Path], object], tmp_path: Path) -> None:
-    learn({"size": 400}, pairs(300)).save(tmp_path)
+def test_a_damaged_folder_is_refused(
+    model: Vocabularies, spoil: Callable[[Path], object], tmp_path: Path
+) -> None:
+    model.save(tmp_path)
     Vocabularies.load(tmp_path)
     spoil(tmp_path)
     with pytest.raises(ModelError, match=str(tmp_path)):

@@ -67,23 +67,20 @@ def test_every_draw_spells_the_text(vocabulary: Vocabulary) -> None:
         )
 
 
-def test_another_process_draws_the_same(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    texts = lines(20)
-    kind = "bpe" if type(vocabulary).__name__.startswith("Bpe") else "unigram"
-    Vocabularies(vocabulary, vocabulary, True, kind).save(tmp_path)
+def test_another_process_draws_the_same(bpe: Vocabulary, unigram: Vocabulary, tmp_path: Path) -> None:
+    both, texts = {"bpe": bpe, "unigram": unigram}, lines(20)
+    for kind, vocabulary in both.items():
+        Vocabularies(vocabulary, vocabulary, True, kind).save(tmp_path / kind)
     code = (
         "import sys, pathlib, json\n"
         "from deepwire.data.vocabulary import Vocabularies\n"
-        "v = Vocabularies.load(pathlib.Path(sys.argv[1])).source\n"
-        "print([v.sample(t, s, 0.2) for s, t in enumerate(json.loads(sys.argv[2]))])\n"
+        "found = [Vocabularies.load(pathlib.Path(sys.argv[1]) / kind).source for kind in sys.argv[3:]]\n"
+        "print([[v.sample(t, s, 0.2) for s, t in enumerate(json.loads(sys.argv[2]))] for v in found])\n"
     )
-    out = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path), json.dumps(texts)],
-        capture_output=True,
-        check=True,
-        text=True,
-    )
-    assert json.loads(out.stdout) == [vocabulary.sample(t, s, 0.2) for s, t in enumerate(texts)]
+    command = [sys.executable, "-c", code, str(tmp_path), json.dumps(texts), *both]
+    out = subprocess.run(command, capture_output=True, check=True, text=True)
+    drawn = [[v.sample(t, s, 0.2) for s, t in enumerate(texts)] for v in both.values()]
+    assert json.loads(out.stdout) == drawn
 
 
 def test_almost_no_dropout_is_plain_bpe(bpe: Vocabulary) -> None:

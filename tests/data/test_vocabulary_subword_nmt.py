@@ -65,6 +65,11 @@ def learn(pairs: list[Pair] | None = None, **settings: object) -> Vocabularies:
     return Vocabularies.learn(config, text if pairs is None else pairs)
 
 
+@pytest.fixture(scope="module")
+def model(codes: Path) -> Vocabularies:
+    return learn(codes=codes)
+
+
 def shown(segmenter: Segmenter, text: str) -> str:
     """The segmented line as subword-nmt writes it."""
     pieces = [piece for word in text.split(" ") if word for piece in segmenter.cut(word)]
@@ -132,8 +137,7 @@ def learn_from_text(merges: Merges, text: str) -> SubwordNmtVocabulary:
     return SubwordNmtVocabulary(segmenter, counter.dictionary())
 
 
-def test_training_text_has_no_unknown_pieces_and_comes_back(codes: Path) -> None:
-    model = learn(codes=codes)
+def test_training_text_has_no_unknown_pieces_and_comes_back(model: Vocabularies) -> None:
     assert model.joint
     assert model.source is model.target
     for line in GERMAN[:300] + ENGLISH[:300]:
@@ -142,8 +146,7 @@ def test_training_text_has_no_unknown_pieces_and_comes_back(codes: Path) -> None
         assert model.source.decode(ids) == " ".join(filter(None, line.split(" ")))
 
 
-def test_pieces_are_shown_as_the_package_writes_them(codes: Path) -> None:
-    model = learn(codes=codes)
+def test_pieces_are_shown_as_the_package_writes_them(codes: Path, model: Vocabularies) -> None:
     line = GERMAN[3]
     assert (
         model.source.pieces(model.source.encode(line))
@@ -151,19 +154,18 @@ def test_pieces_are_shown_as_the_package_writes_them(codes: Path) -> None:
     )
 
 
-def test_unknown_characters_are_unk(codes: Path) -> None:
-    vocabulary = learn(codes=codes).source
+def test_unknown_characters_are_unk(model: Vocabularies) -> None:
+    vocabulary = model.source
     assert UNK in vocabulary.encode("日本")
     assert "\u2047" in vocabulary.decode(vocabulary.encode("日本"))
 
 
-def test_frequent_pieces_have_small_numbers(codes: Path) -> None:
-    model = learn(codes=codes)
+def test_frequent_pieces_have_small_numbers(model: Vocabularies) -> None:
     assert model.source.pieces([4, 5]) == [".", "a"]
 
 
-def test_dropout_is_repeatable_and_spells_the_text(codes: Path) -> None:
-    vocabulary = learn(codes=codes).source
+def test_dropout_is_repeatable_and_spells_the_text(codes: Path, model: Vocabularies) -> None:
+    vocabulary = model.source
     segmenter = Segmenter(Merges.read(codes))
     draws = [vocabulary.sample(GERMAN[0], seed, 0.3) for seed in range(20)]
     assert draws == [vocabulary.sample(GERMAN[0], seed, 0.3) for seed in range(20)]
@@ -198,8 +200,10 @@ def test_one_dictionary_with_a_vocabulary_file_on_one_side(codes: Path, counts: 
 
 @pytest.mark.parametrize("name", ["joint.codes", "joint.pieces.json", "joint.allowed.json"])
 @pytest.mark.parametrize("content", [None, b"", b"{}", b"\xff\xfe", b"[1]"])
-def test_a_damaged_folder_is_refused(name: str, content: bytes | None, codes: Path, tmp_path: Path) -> None:
-    learn(codes=codes).save(tmp_path)
+def test_a_damaged_folder_is_refused(
+    name: str, content: bytes | None, model: Vocabularies, tmp_path: Path
+) -> None:
+    model.save(tmp_path)
     if content is None:
         (tmp_path / name).unlink()
     else:
@@ -248,7 +252,9 @@ def test_no_text_is_an_error(codes: Path) -> None:
         learn([], codes=codes)
 
 
-def test_codes_with_a_final_newline_and_carriage_returns_are_read(codes: Path, tmp_path: Path) -> None:
+def test_codes_with_a_final_newline_and_carriage_returns_are_read(
+    codes: Path, model: Vocabularies, tmp_path: Path
+) -> None:
     path = tmp_path / "dos"
     path.write_bytes(codes.read_bytes().replace(b"\n", b"\r\n"))
-    assert learn(codes=path).source.encode(GERMAN[0]) == learn(codes=codes).source.encode(GERMAN[0])
+    assert learn(codes=path).source.encode(GERMAN[0]) == model.source.encode(GERMAN[0])

@@ -178,14 +178,3 @@ def test_a_dry_run_leaves_no_run(corpus: Path, capsys: pytest.CaptureFixture[str
     assert not (corpus / "runs/dry").exists()
     assert main(["train", "de-en.yaml", "run=runs/dry", "--dry-run", "training.freeze=encodr.*"]) == 2
     assert "near names: encoder.*" in capsys.readouterr().err
-
-
-def test_another_architecture_is_refused_by_name(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings = ["run=runs/other", "training.start_from=runs/de-en", "model.encoder.layers=3"]
-    assert main(["train", "de-en.yaml", *settings]) == 4
-    error = capsys.readouterr().err
-    assert "missing there: encoder.mixers.2." in error
-    assert "training.start_from.allow_missing" in error
-    allowed = ["training.start_from.model=runs/de-en", "training.start_from.allow_missing=encoder.*"]
-    short = ["run=runs/other", "model.encoder.layers=3", "training.max_updates=1"]
-    assert main(["train", "de-en.yaml", "-q", *short, *allowed]) == 0

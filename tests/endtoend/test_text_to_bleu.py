@@ -100,26 +100,6 @@ def test_python_and_command_agree(trained: Path) -> None:
     assert model.translate(source.splitlines()) == result.stdout.splitlines()
 
 
-def test_a_copied_model_directory_is_self_contained(trained: Path, tmp_path: Path) -> None:
-    made = deepwire_command(
-        "average", "runs/small", "--last", "2", "--output", str(tmp_path / "model"), cwd=trained
-    )
-    assert made.returncode == 0, made.stderr
-    (tmp_path / "moved").mkdir()
-    moved = (tmp_path / "model").rename(tmp_path / "moved" / "elsewhere")
-    result = deepwire_command("translate", str(moved), cwd=tmp_path, stdin="Ein Mann.\n")
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip()
-
-
-def test_an_ensemble_translates(trained: Path) -> None:
-    result = deepwire_command(
-        "translate", "runs/small@last", "runs/small@avg2", cwd=trained, stdin="Ein Mann.\n"
-    )
-    assert result.returncode == 0, result.stderr
-    assert result.stdout.strip()
-
-
 def test_score_and_evaluate(trained: Path) -> None:
     scored = deepwire_alone("score", "runs/small", "--source", "test.de", "--target", "test.en", cwd=trained)
     assert scored.returncode == 0, scored.stderr
@@ -133,30 +113,3 @@ def test_inspect_counts_what_is_stored(trained: Path) -> None:
     by_run = json.loads(deepwire_alone("inspect", "runs/small", "--json", cwd=trained).stdout)
     by_file = json.loads(deepwire_command("inspect", "small.yaml", "--json", cwd=trained).stdout)
     assert by_run["parameters"] == by_file["parameters"] == sum(by_run["parts"].values())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (["train", "missing.yaml"], 2, "missing.yaml"),
-        (["train", "."], 2, "."),
-        (["train", "small.yaml", "model.d_modell=64"], 2, "d_model"),
-        (["train", "small.yaml", "model.heads=3"], 2, "heads"),
-        (["train", "small.yaml", "decoding.beam=0"], 2, "beam"),
-        (["train", "small.yaml", "training.max_updates=many"], 2, "max_updates"),
-        (["train", "small.yaml", "model.encoder.connection=post_nrm"], 2, "post_norm"),
-        (["train", "small.yaml", "model.encoder.fusion={type: groups, size: 9}"], 2, "9"),
-        (["train", "small.yaml", "run=runs/b", "data.vocabulary.size=50000"], 3, "vocabulary"),
-        (["train", "small.yaml", "run=runs/b", "data.train=nowhere"], 3, "nowhere"),
-        (["translate", "runs/none"], 4, "runs/none"),
-        (["translate", "runs/small", "--beam", "0"], 2, "beam"),
-        (["evaluate", "test.de", "--reference", "train.en"], 3, "20"),
-        (["score", "runs/small", "--source", "test.de", "--target", "train.en"], 3, "20"),
-    ],
-)
-def test_wrong_input_is_one_clear_line(trained: Path, arguments: list[str], code: int, said: str) -> None:
-    result = deepwire_command(*arguments, cwd=trained)
-    assert result.returncode == code, result.stderr
-    assert "Traceback" not in result.stderr
-    assert "error: " in result.stderr
-    assert said in result.stderr

@@ -150,9 +150,9 @@ def test_a_thousand_resamples_of_a_thousand_sentences_take_well_under_a_second(r
     metric = make_metric("bleu")
     one = np.tile(metric.statistics(damaged(0.2, 1), reference), (5, 1))
     two = np.tile(metric.statistics(damaged(0.25, 2), reference), (5, 1))
-    start = time.perf_counter()
+    start = time.process_time()  # what else the machine does counts for nothing
     paired_bootstrap(metric, one, two, samples=1000)
-    assert time.perf_counter() - start < 1.0
+    assert time.process_time() - start < 1.0
 
 
 @pytest.mark.parametrize("test", [paired_bootstrap, approximate_randomization])

@@ -81,7 +81,8 @@ ROWS: Mapping[int, Row] = {
         (
             f"{DAMAGE}::test_a_damaged_checkpoint_is_named_and_the_one_before_is_used",
             f"{DAMAGE}::test_where_all_are_damaged_nothing_is_lost",
-            f"{DAMAGE}::test_a_damaged_model_is_refused",
+            f"{DAMAGE}::test_a_damaged_model_and_pickle_are_refused",
+            "checkpoint/test_store.py::test_damage_is_named",
             "checkpoint/test_retention.py::test_deleting_as_checkpoints_come_keeps_the_same_best_as_keeping_all",
             "checkpoint/test_run_directory.py::test_old_checkpoints_leave_but_never_the_best",
         ),
@@ -90,14 +91,18 @@ ROWS: Mapping[int, Row] = {
         "pickle offered as a model",
         "exit 4, never opened",
         (
-            f"{DAMAGE}::test_pickle_is_never_opened",
+            f"{DAMAGE}::test_a_damaged_model_and_pickle_are_refused",
             "checkpoint/test_store.py::test_pickle_is_refused_and_never_executed",
         ),
     ),
     8: Row(
         "hostile model: `../`, links, absurd sizes",
         "exit 4 before memory is taken",
-        (f"{DAMAGE}::test_hostile_models_are_refused",),
+        (
+            "checkpoint/test_store.py::test_odd_tensor_files_are_refused_before_anything_is_allocated",
+            "checkpoint/test_store.py::test_a_manifest_cannot_point_outside",
+            "checkpoint/test_store.py::test_a_link_out_of_the_folder_is_refused",
+        ),
     ),
     9: Row(
         "other text, vocabulary, architecture at continuation",
@@ -161,7 +166,7 @@ ROWS: Mapping[int, Row] = {
         "empty lines",
         "dropped and counted in training; an empty translation; score 0",
         (
-            f"{TEXT}::test_empty_lines_in_training_are_dropped",
+            f"{TEXT}::test_what_cannot_be_learned_from_is_dropped",
             "decoding/test_translator.py::test_empty_lines_never_reach_the_model",
         ),
     ),
@@ -169,7 +174,7 @@ ROWS: Mapping[int, Row] = {
         "a line of 10^6 characters",
         "dropped and counted in training; cut with a warning in decoding",
         (
-            f"{TEXT}::test_a_line_of_a_million_characters_in_training_is_dropped",
+            f"{TEXT}::test_what_cannot_be_learned_from_is_dropped",
             "cli/test_translate_command.py::test_a_very_long_line",
         ),
     ),
@@ -177,7 +182,7 @@ ROWS: Mapping[int, Row] = {
         "special words in the text",
         "text like any other; cannot end or steer decoding",
         (
-            f"{TEXT}::test_special_words_are_text",
+            f"{TEXT}::test_every_line_in_is_a_line_out",
             "data/test_vocabulary.py::test_text_that_looks_special_is_text",
         ),
     ),
@@ -186,7 +191,7 @@ ROWS: Mapping[int, Row] = {
         "works, or one line and exit 2 or 3",
         (
             f"{TEXT}::test_places_without_text",
-            f"{TEXT}::test_the_last_line_needs_no_end",
+            f"{TEXT}::test_what_cannot_be_learned_from_is_dropped",
             f"{TEXT}::test_a_pipe_is_read_once",
             "data/test_files.py::test_a_file_without_permission_is_an_error",
         ),
@@ -227,7 +232,12 @@ ROWS: Mapping[int, Row] = {
         ),
     ),
     25: Row(
-        "read-only folder, clock, no HOME, locale C, no GPU", "works, or one line; output is UTF-8", (PLACES,)
+        "read-only folder, clock, no HOME, locale C, no GPU",
+        "works, or one line; output is UTF-8",
+        (
+            PLACES,
+            "cli/test_train_command.py::test_what_is_not_there_is_said_before_the_text_is_prepared",
+        ),
     ),
     35: Row(
         "models of earlier releases",

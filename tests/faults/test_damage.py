@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import pickle
 import shutil
 from collections.abc import Callable
@@ -23,26 +21,12 @@ def flip(path: Path) -> None:
     path.write_bytes(data)
 
 
-def truncate(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
-
-
 DAMAGE: dict[str, tuple[Damage, str]] = {
-    "a flipped byte of the weights": (
-        lambda folder: flip(folder / "model.safetensors"),
-        "model.safetensors: digest differs",
-    ),
     "a flipped byte of the moments": (
         lambda folder: flip(folder / "optimizer.safetensors"),
         "optimizer.safetensors: digest differs",
     ),
-    "truncated weights": (lambda folder: truncate(folder / "model.safetensors"), "model.safetensors: "),
     "no state": (lambda folder: (folder / "state.json").unlink(), "state.json: missing"),
-    "no vocabulary": (lambda folder: shutil.rmtree(folder / "vocabulary"), "vocabulary/"),
-    "an empty manifest": (
-        lambda folder: (folder / "manifest.json").write_text(""),
-        "manifest.json: cannot be read",
-    ),
     "no manifest": (lambda folder: (folder / "manifest.json").unlink(), "manifest.json: missing"),
 }
 
@@ -84,19 +68,6 @@ def test_where_all_are_damaged_nothing_is_lost(trainer: Trainer, half: Path) -> 
     assert sorted(path.name for path in run.checkpoints_folder.iterdir()) == before
 
 
-@pytest.mark.parametrize(
-    "kind", [kind for kind in DAMAGE if kind not in ("no state", "a flipped byte of the moments")]
-)
-def test_a_damaged_model_is_refused(trainer: Trainer, half: Path, tmp_path: Path, kind: str) -> None:
-    damage, reason = DAMAGE[kind]
-    model = tmp_path / "model"
-    shutil.copytree(half / "checkpoints" / "update-000020", model)
-    damage(model)
-    assert trainer.command("translate", str(model), "--input", str(trainer.folder / "valid.src")) == 4
-    assert f"error: {model} is damaged ({reason}" in trainer.text()
-    assert "Traceback" not in trainer.text()
-
-
 class Payload:
     """Touches a file when it is unpickled."""
 
@@ -107,50 +78,22 @@ class Payload:
         return Path.touch, (self.canary,)
 
 
-def test_pickle_is_never_opened(trainer: Trainer, half: Path, tmp_path: Path) -> None:
-    canary, file = tmp_path / "canary", tmp_path / "model.pt"
-    file.write_bytes(pickle.dumps(Payload(canary)))
-    disguised = tmp_path / "disguised"
-    shutil.copytree(half / "checkpoints" / "update-000020", disguised)
-    shutil.copy(file, disguised / "model.safetensors")
+def test_a_damaged_model_and_pickle_are_refused(trainer: Trainer, half: Path, tmp_path: Path) -> None:
+    damaged, disguised, canary = tmp_path / "damaged", tmp_path / "disguised", tmp_path / "canary"
+    for model in (damaged, disguised):
+        shutil.copytree(half / "checkpoints" / "update-000020", model)
+    flip(damaged / "model.safetensors")
+    (disguised / "model.safetensors").write_bytes(pickle.dumps(Payload(canary)))
     write_manifest(disguised)
-    for place in (file, disguised):
-        assert trainer.command("translate", str(place), "--input", str(trainer.folder / "valid.src")) == 4
+    for model, said in (
+        (damaged, f"{damaged} is damaged (model.safetensors: digest"),
+        (disguised, "safetensors"),
+    ):
+        assert trainer.command("translate", str(model), "--input", str(trainer.folder / "valid.src")) == 4
+        assert said in trainer.text()
+        assert trainer.text().count("error: ") == 1
         assert "Traceback" not in trainer.text()
     assert not canary.exists()
-
-
-def absurd_header(folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes((1 << 60).to_bytes(8, "little") + b"{}")
-
-
-def absurd_shape(folder: Path) -> None:
-    entry = {"w": {"dtype": "F32", "shape": [10**9, 10**9], "data_offsets": [0, 4 * 10**18]}}
-    header = json.dumps(entry).encode()
-    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
-
-
-def climbing_name(folder: Path) -> None:
-    manifest = json.loads((folder / "manifest.json").read_text())
-    manifest["files"]["../outside"] = manifest["files"]["config.json"]
-    (folder / "manifest.json").write_text(json.dumps(manifest))
-
-
-def link_outside(folder: Path) -> None:
-    shutil.move(folder / "config.json", folder.parent / "outside")
-    (folder / "config.json").symlink_to(folder.parent / "outside")
-
-
-@pytest.mark.parametrize("attack", [absurd_header, absurd_shape, climbing_name, link_outside])
-def test_hostile_models_are_refused(trainer: Trainer, half: Path, tmp_path: Path, attack: Damage) -> None:
-    model = tmp_path / "model"
-    shutil.copytree(half / "checkpoints" / "update-000020", model)
-    attack(model)
-    if attack in (absurd_header, absurd_shape):
-        write_manifest(model)
-    assert trainer.command("translate", str(model), "--input", str(trainer.folder / "valid.src")) == 4
-    assert trainer.text().count("error: ") == 1
-    assert "Traceback" not in trainer.text()
 
 
 def test_other_text_settings_and_vocabulary_are_refused_with_a_list(

@@ -66,10 +66,3 @@ def test_without_home_and_locale(tmp_path: Path, trainer: Trainer) -> None:
     translated = call("translate", "läuft", "--input", "valid.src")
     assert translated.decode("utf-8").count("\n") == 20
     assert "ä" in (tmp_path / "läuft" / "config.resolved.json").read_text(encoding="utf-8")
-
-
-def test_a_gpu_that_is_not_there(trainer: Trainer) -> None:
-    assert trainer.train("gpu", *SHORT, "training.device=cuda:7") == 2
-    assert "training.device: cuda:7 was asked for, but there are" in trainer.text()
-    assert "hint: set training.device to auto or cpu" in trainer.text()
-    assert not trainer.run_directory("gpu").path.exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import signal
 import subprocess
 import sys
@@ -74,16 +73,19 @@ def test_with_fewer_pairs_than_processes_some_have_nothing_to_do(launcher: Launc
 
 
 def test_killed_at_random_moments_gives_the_same_run(pair: Launcher, record_property: Record) -> None:
-    generator = random.Random(7)
-    for _ in range(3):
+    kills = 0
+    for wait in (0.0, 0.1, 0.3):
         job = pair.begin("killed", 2)
         wait_for(pair.run_directory("killed").metrics)
-        time.sleep(generator.uniform(0, 0.5))
+        time.sleep(wait)
         job.signal(signal.SIGKILL)
-        assert job.wait() == [-signal.SIGKILL] * 2
+        codes = job.wait()  # a fast machine may have come to the end
+        assert set(codes) <= {0, -signal.SIGKILL}
+        kills += 0 not in codes
+    assert kills >= 1
     assert pair.train("killed", 2) == [0, 0], pair.text()
     assert pair.outcome("killed") == pair.outcome("pair")
-    record_property("figure", f"2 processes, 3 kills, {UPDATES} updates: the same bits")
+    record_property("figure", f"2 processes, {kills} kills, {UPDATES} updates: the same bits")
 
 
 def test_a_signal_to_one_process_saves_and_stops_all(pair: Launcher) -> None:
@@ -303,8 +305,7 @@ def test_an_update_that_is_not_finite_in_one_process_is_skipped_in_all(
     assert len(bad) == 10
     record_property("figure", "10 updates skipped in both processes, then exit 5")
     # Pairs of the whole update, not only those of the process that writes.
-    sizes = [sum(map(len, [one["lines"]])) for one in bad]
-    assert min(sizes) > 10
+    assert min(len(one["lines"]) for one in bad) > 10
 
 
 def test_weights_that_drift_apart_are_not_saved(launcher: Launcher) -> None:

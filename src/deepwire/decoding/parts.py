@@ -44,20 +44,6 @@ class Workers(Protocol):
         """The value of the main process."""
 
 
-class OneWorker:
-    """One process that does all the work."""
-
-    rank, count, main = 0, 1, True
-
-    def total(self, numbers: Sequence[float]) -> list[float]:
-        """Its own numbers."""
-        return list(numbers)
-
-    def from_main(self, value: object) -> object:
-        """Its own value."""
-        return value
-
-
 @dataclass(frozen=True)
 class PartsFolder:
     """The folder beside the output, `OUTPUT.parts`, with a file for each part: `<number>-<lines read>`."""
