@@ -293,8 +293,8 @@ _MADE: dict[str, object] = {}
 
 def bpe() -> Vocabularies:
     if "bpe" not in _MADE:
-        source, target = multi30k_text()
-        config = TypeAdapter(VocabularyConfig).validate_python({"type": "bpe", "size": 8000})
+        source, target = (side[:5000] for side in multi30k_text())
+        config = TypeAdapter(VocabularyConfig).validate_python({"type": "bpe", "size": 4000})
         pairs = (Pair(n, s, t, 0) for n, (s, t) in enumerate(zip(source, target, strict=True), 1))
         _MADE["bpe"] = Vocabularies.learn(config, pairs)
     made = _MADE["bpe"]
@@ -326,13 +326,14 @@ def text_store(folder: Path, count: int) -> TokenStore:
     return TokenStore(folder)
 
 
-@pytest.mark.parametrize("size", [1024, 4096])
-def test_padding_is_below_five_percent_on_multi30k(size: int, tmp_path: Path) -> None:
-    stream = UpdateStream(text_store(tmp_path / "s", 29_000), BatchSettings(4 * size, size), seed=1)
-    batches = [batch for update in epoch_of(stream) for batch in update.batches]
-    real = sum(batch.source_tokens + batch.target_tokens for batch in batches)
-    places = sum(batch.source.size + batch.target_output.size for batch in batches)
-    assert real / places >= 0.95
+def test_padding_is_below_five_percent_on_multi30k(tmp_path: Path) -> None:
+    store = text_store(tmp_path / "s", 29_000)
+    for size in (1024, 4096):
+        stream = UpdateStream(store, BatchSettings(4 * size, size), seed=1)
+        batches = [batch for update in epoch_of(stream) for batch in update.batches]
+        real = sum(batch.source_tokens + batch.target_tokens for batch in batches)
+        places = sum(batch.source.size + batch.target_output.size for batch in batches)
+        assert real / places >= 0.95
 
 
 def test_sampling_needs_vocabularies() -> None:
