@@ -242,7 +242,7 @@ def _synthesize(work: _Work, processes: Processes, *, quiet: bool) -> None:
 
     begun = time.monotonic()
     corpus = processes.main_first(work.corpus)
-    check_output(corpus.given, (work.text,))
+    check_output(corpus.given)
     translator, formats = _load(work, corpus, processes)
     job = work.describe(translator.config.model_dump(mode="json"), formats)
     counts = finished(corpus, job) if processes.main else None
