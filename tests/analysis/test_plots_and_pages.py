@@ -100,6 +100,11 @@ def _axis(label: str, log: bool = False) -> Axis:
     return Axis(label=label, log=log)
 
 
+def test_many_lines_have_their_names_at_their_ends_and_beside_them_what_they_name() -> None:
+    figure = _lines("ten", [(1.0, number) for number in range(10)]).model_copy(update={"legend": "depth"})
+    assert {"depth", *(f"layer {number}" for number in range(10))} <= set(texts(figure))
+
+
 def _map(name: str, values: list[list[float | None]], log: bool = False) -> HeatMap:
     return HeatMap(
         name=name,

@@ -119,6 +119,7 @@ def test_transparent_attention_and_fusions_of_layers(make_model: ModelMaker, sto
     assert matrix.rows == ("1", "2")
     assert matrix.values[0] == pytest.approx((1 / 8, 1 / 8, 1 / 8, 5 / 8))
     assert matrix.values[1] == pytest.approx((1 / 4,) * 4)
+    assert matrix.value.label == "share"
     assert bars(found, "decoder-mlrf") == pytest.approx({"0": 0.25, "1": 0.25, "2": 0.5})
 
 

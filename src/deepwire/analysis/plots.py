@@ -29,6 +29,7 @@ _DASHES = ("-", "--", "-.", ":")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 _HATCHES = ("", "///", "...", "xxx", "\\\\\\", "+++", "ooo", "---")
 _FEW = 8
+_NAMED = 32
 _MARKS = 12
 _TICKS = 12
 _LETTER = 0.085  # inches: the width of a letter at a tick
@@ -149,7 +150,7 @@ def _size(figure: Figure) -> tuple[float, float]:
         return max(4.0, min(14.0, 1.8 + field * columns)), max(2.6, min(9.0, 1.0 + 0.75 * field * rows))
     if isinstance(figure, Bars):
         return max(5.5, min(14.0, 1.5 + 0.22 * len(figure.categories) * (len(figure.series) + 0.7))), 3.6
-    return 6.5, 3.8
+    return 6.5, max(3.8, 0.15 * min(len(figure.series), _NAMED))
 
 
 def _name_axes(axes: Axes, x: Axis, y: Axis) -> None:
@@ -204,7 +205,10 @@ def _draw_lines(axes: Axes, figure: Lines) -> None:
 
 
 def _name_lines_at_their_ends(axes: Axes, figure: Lines) -> None:
-    """Names beside the ends of the lines, spread so that none covers another; all of them up to 32."""
+    """Names beside the ends of the lines, spread so that none covers another, each led to by a thin line.
+
+    Of very many only every second or third has one.
+    """
     bottom, top = axes.get_ylim()
     log = axes.get_yscale() == "log"
 
@@ -215,13 +219,14 @@ def _name_lines_at_their_ends(axes: Axes, figure: Lines) -> None:
         return (value - bottom) / (top - bottom)
 
     ends = []
-    every = math.ceil(len(figure.series) / 32)
+    every = math.ceil(len(figure.series) / _NAMED)
     for number, one in enumerate(figure.series):
         last = next(
             (value for value in reversed(one.y) if value is not None and (value > 0 or not log)), None
         )
         if last is not None and number % every == 0:
             ends.append((height(last), number))
+    heights = {number: share for share, number in ends}
     gap = min(0.048, 1.0 / max(len(ends), 1))
     place = -math.inf
     places = []
@@ -235,14 +240,19 @@ def _name_lines_at_their_ends(axes: Axes, figure: Lines) -> None:
         places[index] = (moved, places[index][1])
         ceiling = moved - gap
     for place, number in places:
-        axes.text(
-            1.01,
-            place,
-            f"{figure.series[number].name}",
-            transform=axes.transAxes,
+        axes.annotate(
+            figure.series[number].name,
+            xy=(1.0, heights[number]),
+            xytext=(1.06, place),
+            xycoords="axes fraction",
+            textcoords="axes fraction",
             fontsize=7,
             va="center",
+            arrowprops={"arrowstyle": "-", "color": "0.5", "linewidth": 0.5, "shrinkA": 0, "shrinkB": 0},
+            annotation_clip=False,
         )
+    axes.margins(x=0)
+    axes.text(1.14, 0.5, figure.legend, transform=axes.transAxes, rotation=90, va="center", fontsize=8)
 
 
 def _draw_bars(axes: Axes, figure: Bars) -> None:

@@ -130,7 +130,7 @@ def _figures(one: _Shown, layer: int | None, *, blank: bool) -> Iterator[Figure]
             name=one.name,
             title=one.title,
             x=Axis(label=weights.column_axis),
-            y=Axis(label="weight"),
+            y=Axis(label=weights.value),
             categories=weights.columns,
             series=(Series(name="weight", y=tuple(one.values[0])),),
         )
@@ -141,7 +141,7 @@ def _figures(one: _Shown, layer: int | None, *, blank: bool) -> Iterator[Figure]
         caption=_THINNED if weights.thinned and blank else "",
         row_axis=Axis(label=weights.row_axis),
         column_axis=Axis(label=weights.column_axis),
-        value=Axis(label="weight"),
+        value=Axis(label=weights.value),
         rows=weights.rows,
         columns=weights.columns,
         values=tuple(map(tuple, one.values)),
@@ -175,7 +175,7 @@ def _successors(one: _Shown, layer: int | None) -> Figure:
         title=f"{one.side.capitalize()}: weights of {weights.columns[chosen]} in all that read it",
         caption="One column of the matrix: in ordinary residual connections it would be constant.",
         x=Axis(label=weights.row_axis),
-        y=Axis(label="weight"),
+        y=Axis(label=weights.value),
         categories=tuple(row for row, _ in reached),
         series=(Series(name="weight", y=tuple(value for _, value in reached)),),
     )
@@ -222,9 +222,9 @@ def _curves(one: _Shown, records: Sequence[Mapping[str, object]]) -> Figure | No
     return Lines(
         name=f"{one.name}-over-training",
         title=f"{one.title}, over training",
-        caption="" if single else f"The last row of the matrix ({weights.rows[-1]}).",
+        caption="" if single else f"The last row of the matrix: {weights.row_axis} {weights.rows[-1]}.",
         x=Axis(label="update"),
-        y=Axis(label="weight"),
+        y=Axis(label=weights.value),
         series=tuple(
             Series(
                 name=column,

@@ -21,6 +21,7 @@ class DepthWeights:
         values: ``[R, C]``, or ``[R, C, n]`` where a pair has n weights; NaN where nothing is connected.
         rows, columns: Names of both; a column is the depth that something comes from.
         row_axis, column_axis: What rows and columns are.
+        value: What a number of it is.
         thinned: Whether plots leave out small weights, as Wang et al. 2019 do in Fig. 5.
     """
 
@@ -31,12 +32,16 @@ class DepthWeights:
     columns: tuple[str, ...]
     row_axis: str
     column_axis: str
+    value: str = "weight"
     thinned: bool = False
 
 
-def single(key: str, title: str, values: Tensor, columns: Sequence[str], column_axis: str) -> DepthWeights:
+def single(
+    key: str, title: str, values: Tensor, columns: Sequence[str], column_axis: str, value: str = "weight"
+) -> DepthWeights:
     """One row of weights, `[C]` or `[C, n]`."""
-    return DepthWeights(key, title, values.detach().unsqueeze(0), ("",), tuple(columns), "", column_axis)
+    row = values.detach().unsqueeze(0)
+    return DepthWeights(key, title, row, ("",), tuple(columns), "", column_axis, value)
 
 
 def layer_names(count: int, *, embedding: bool = False) -> tuple[str, ...]:

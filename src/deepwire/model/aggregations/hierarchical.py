@@ -168,5 +168,6 @@ class Hierarchical(Aggregation):
                 columns=names,
                 row_axis="combiner",
                 column_axis="vector that is merged",
+                value="norm",
             ),
         )

@@ -87,7 +87,7 @@ class LinearFusion(LayerFusion):
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """The shares of the layers; they sum to 1."""
-        return (_weights("Shares of layers in the result", self.weights.softmax(0)),)
+        return (_weights("Shares of layers in the result", self.weights.softmax(0), "share"),)
 
 
 class FeedForwardFusion(LayerFusion):
@@ -108,7 +108,7 @@ class FeedForwardFusion(LayerFusion):
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """Frobenius norm of the part of W_1 that reads each layer."""
         parts = self.input.weight.view(len(self.input.weight), -1, self.output.out_features)
-        return (_weights("Norm of the map from each layer into the fusion", parts.norm(dim=(0, 2))),)
+        return (_weights("Norm of the map from each layer into the fusion", parts.norm(dim=(0, 2)), "norm"),)
 
 
 class AttentionFusion(LayerFusion):
@@ -150,9 +150,9 @@ class AttentionFusion(LayerFusion):
         return (GateProbe("attention over layers", self.score, (Place(0, "fusion"),), read, meaning),)
 
 
-def _weights(title: str, values: Tensor) -> DepthWeights:
+def _weights(title: str, values: Tensor, value: str) -> DepthWeights:
     names = layer_names(len(values) - 1, embedding=True)
-    return single("mlrf", title, values, names, "output of layer; 0: embedding")
+    return single("mlrf", title, values, names, "output of layer; 0: embedding", value)
 
 
 _FORMS: Mapping[Form, type[LayerFusion]] = {

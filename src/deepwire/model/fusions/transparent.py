@@ -83,6 +83,7 @@ class Transparent(Fusion):
                 columns=layer_names(encoder - 1, embedding=True),
                 row_axis="decoder layer",
                 column_axis="output of encoder layer; 0: embedding",
+                value="share",
             ),
         )
 
