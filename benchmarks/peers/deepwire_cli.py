@@ -9,7 +9,10 @@ from peers.base import Reading, Task, Toolkit
 
 
 class Deepwire(Toolkit):
+    """As it is by default: on a CPU, processes share the cores."""
+
     name = "deepwire"
+    settings: tuple[str, ...] = ()
     version_code = "import deepwire, torch; print(deepwire.__version__, 'torch', torch.__version__)"
 
     def prepare(self, folder: Path, task: Task, corpus: Path) -> None:
@@ -45,7 +48,7 @@ class Deepwire(Toolkit):
     def command(self, folder: Path, updates: int, log_every: int, run: Path) -> list[str]:
         return [
             *(str(self.python), "-m", "deepwire", "train", str(folder / "run.yaml"), f"run={run}"),
-            *(f"training.max_updates={updates}", f"training.log_every={log_every}"),
+            *(f"training.max_updates={updates}", f"training.log_every={log_every}", *self.settings),
         ]
 
     def readings(self, output: str, run: Path) -> list[Reading]:  # noqa: ARG002
@@ -58,3 +61,10 @@ class Deepwire(Toolkit):
             for record in records
             if record["kind"] == "train"
         ]
+
+
+class DeepwireThreads(Deepwire):
+    """In one process, whose threads share every product."""
+
+    name = "deepwire, one process"
+    settings = ("training.processes=1",)
