@@ -131,9 +131,21 @@ def test_how_many_there_are(settings: dict[str, object], wanted: int) -> None:
     config = TrainingConfig.model_validate(
         {"max_updates": 1, "device": "cpu", "batch_tokens": 4096, **settings}
     )
-    assert processes_wanted(config) == wanted
+    assert processes_wanted(config, lambda: 1000) == wanted
 
 
 def test_by_default_there_is_one_for_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    assert processes_wanted(TrainingConfig.model_validate({"max_updates": 1, "batch_tokens": 4096})) == 3
+    config = TrainingConfig.model_validate({"max_updates": 1, "batch_tokens": 4096})
+    assert processes_wanted(config, lambda: 1000) == 3
+
+
+def test_copies_of_a_large_model_may_take_a_quarter_of_the_memory() -> None:
+    config = TrainingConfig.model_validate({"max_updates": 1, "threads": 4, "batch_tokens": 4096})
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert [processes_wanted(config, lambda part=part: memory // 16 // part) for part in (3, 5, 9, 13)] == [
+        1,
+        2,
+        3,
+        4,
+    ]

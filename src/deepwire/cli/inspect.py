@@ -125,7 +125,7 @@ def _from_run_file(
     if vocabulary_size is not None:
         both, told = (vocabulary_size, vocabulary_size), "--vocabulary-size"
         return Subject(name, kind, config.model, *both, told, number, listed)
-    size = _configured_size(config.data)
+    size = configured_size(config.data)
     if size is None:
         raise UsageError(
             f"{name}: the size of its vocabulary is not known before it is prepared",
@@ -137,7 +137,7 @@ def _from_run_file(
     return Subject(name, kind, config.model, size, size, told, number, listed)
 
 
-def _configured_size(data: DataConfig) -> int | None:
+def configured_size(data: DataConfig) -> int | None:
     """The size that preparation will make the vocabulary, where the run file says it."""
     size = getattr(data.vocabulary, "size", None)
     return size if isinstance(size, int) else None

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from deepwire.data.config import DataConfig
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.model.translator import TranslationModel
-    from deepwire.runfile import LoadedRunFile
+    from deepwire.runfile import LoadedRunFile, RunFile
     from deepwire.training.config import TextMetric
     from deepwire.training.ending import Ending
     from deepwire.training.job import Job, TranslateTexts
     from deepwire.training.processes import Processes
     from deepwire.training.start import Outcome
+
+_USUAL_VOCABULARY = 32_000
 
 RunFileName = Annotated[str, typer.Argument(metavar="RUN.yaml", help="Run file, or the name of a recipe.")]
 Overrides = Annotated[
@@ -59,7 +61,8 @@ def train(
     def wanted() -> int:
         from deepwire.training.forked import processes_wanted
 
-        return processes_wanted(load_run_file(run_file, overrides or ()).config.training)
+        config = load_run_file(run_file, overrides or ()).config
+        return processes_wanted(config.training, lambda: _parameters(config))
 
     with joined(wanted) as processes:
         if dry_run:
@@ -68,6 +71,17 @@ def train(
         ending = _train(run_file, overrides or (), processes, fresh=fresh, quiet=quiet)
     if ending is not None and ending.exit_code:
         raise typer.Exit(ending.exit_code)
+
+
+def _parameters(config: RunFile) -> int:
+    """About how many the model has; before preparation nobody knows the size of every vocabulary."""
+    from deepwire.cli.inspect import configured_size
+    from deepwire.model.cost import empty_model
+
+    size = configured_size(config.data) or _USUAL_VOCABULARY
+    languages = 0 if config.data.languages is None else len(config.data.languages.names)
+    model = empty_model(config.model, size, size, languages)
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def _train(

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
@@ -25,16 +25,24 @@ from torch._C._distributed_c10d import FileStore
 from deepwire.training.config import TrainingConfig
 from deepwire.training.connected import ConnectedProcesses, LostProcessError, together
 
-# More were not measured. Each has a copy of the model, its gradient and the moments.
+# More were not measured.
 _MOST = 4
 # Target tokens of an update that are worth a process.
 _WORTH = 512
+# Each process has a parameter, its gradient and two moments, in float32; the copies that are not needed with
+# one process may take this part of the memory of the machine.
+_BYTES, _SHARE = 16, 4
 _PR_SET_PDEATHSIG = 1
 _LAST_SECONDS = 10.0
 
 
-def processes_wanted(config: TrainingConfig) -> int:
-    """How many processes are to train on the cores of this machine, where torchrun started none."""
+def processes_wanted(config: TrainingConfig, parameters: Callable[[], int]) -> int:
+    """How many processes are to train on the cores of this machine, where torchrun started none.
+
+    Args:
+        config: What the run file says.
+        parameters: Gives about how many the model has; asked for only where it matters.
+    """
     if not sys.platform.startswith("linux") or config.sharding != "none" or config.compile:
         return 1
     if config.device != "cpu" and (config.device != "auto" or torch.cuda.is_available()):
@@ -42,7 +50,11 @@ def processes_wanted(config: TrainingConfig) -> int:
     if config.processes is not None:
         return config.processes
     cores = config.threads or torch.get_num_threads()
-    return max(1, min(cores, _MOST, config.batch_tokens // _WORTH))
+    count = max(1, min(cores, _MOST, config.batch_tokens // _WORTH))
+    if count == 1:
+        return count
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return min(count, 1 + memory // _SHARE // (_BYTES * parameters()))
 
 
 class ForkedProcesses(ConnectedProcesses):
