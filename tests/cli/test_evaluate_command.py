@@ -39,7 +39,9 @@ def models(monkeypatch):
         asked.append((name, source, settings))
         return Text(name, outputs[name])
 
+    told = from_model.told
     monkeypatch.setattr(from_model, "translate", translate)
+    monkeypatch.setattr(from_model, "told", lambda name, way: "" if name in outputs else told(name, way))
     return asked
 
 
@@ -135,6 +137,7 @@ def test_tokenised_text_is_warned_about(folder, capsys):
         ),
         (["--model", "good", "--source", "ref.txt"], 2, "there is no reference"),
         (["--model", "absent"], 2, "absent is not a run directory"),
+        (["--model", "good", "--model", "gone", "-s", "ref.txt", "-r", "ref.txt"], 4, "gone: no such model"),
         (["--model", "good", "-s", "ref.txt", "-r", "ref.txt", "-o", "no/out"], 2, "does not exist"),
         (["--model", "good", "-s", "ref.txt", "-r", "ref.txt", "-o", "."], 2, "is a directory"),
         (
@@ -207,6 +210,7 @@ def test_a_model_is_loaded_with_the_settings_of_the_command(folder, monkeypatch,
         warn("line 3 was cut")
         return Translator()
 
+    monkeypatch.setattr(from_model, "told", lambda _name, _way: "")
     translator = ModuleType("deepwire.decoding.translator")
     monkeypatch.setattr(translator, "load", load, raising=False)
     monkeypatch.setitem(sys.modules, "deepwire.decoding.translator", translator)

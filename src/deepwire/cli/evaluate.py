@@ -213,8 +213,10 @@ def _with_translations(
         references = references or [answer]
     else:
         text = read_text(source)
-    # Counts are compared now: a mistake must not show up only after an hour of translation.
+    # Counts and models are looked at now: a mistake must not show up only after an hour of translation.
     check_line_counts([(each.name, each.lines) for each in (text, *files, *references)])
+    for name in models:
+        from_model.told(name, search.direction)
     return [*files, *(from_model.translate(name, text, search, _warn) for name in models)], references
 
 

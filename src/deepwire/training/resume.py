@@ -111,5 +111,6 @@ def _free(key: str) -> bool:
 
 
 def _shown(settings: Mapping[str, object], key: str) -> str:
-    text = str(settings[key]) if key in settings else "not set"
+    value = settings.get(key)
+    text = "not set" if value is None else str(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
