@@ -49,7 +49,11 @@ def check_model(settings: Mapping[str, object], seed: int = 0) -> None:
 
     In a model of several languages each of the three sentences is translated into another one.
     """
-    model = small_model(settings, seed)
+    check_parts(small_model(settings, seed))
+
+
+def check_parts(model: TranslationModel) -> None:
+    """Check all that must hold for a model whose settings fit each other."""
     check_gradients(model)
     with torch.no_grad():
         check_padding(model)
@@ -108,8 +112,8 @@ def language_tables(model: TranslationModel) -> dict[str, nn.Parameter]:
 
 
 def check_padding(model: TranslationModel) -> None:
-    """A sentence gets the same probabilities alone and padded in a batch."""
-    source, target_input, _ = batch()
+    """A sentence gets the same probabilities alone and padded in a batch, and padding scores 0."""
+    source, target_input, target_output = batch()
     languages = targets(model)
     together = model.log_probs(source, target_input, languages=languages)
     for row in range(3):
@@ -121,6 +125,9 @@ def check_padding(model: TranslationModel) -> None:
         )
         difference = (together[row, tokens] - alone[0]).abs().max().item()
         assert difference < TOLERANCE, f"padding changes row {row} by {difference:.1e}"
+    score = model.score(source, target_input, target_output, languages=languages)
+    expected = together.gather(2, target_output[..., None]).squeeze(2).masked_fill(target_output == 0, 0.0)
+    assert (score - expected).abs().max() < TOLERANCE, "scores differ from log-probabilities"
 
 
 def check_causality(model: TranslationModel) -> None:
