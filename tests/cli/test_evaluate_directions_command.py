@@ -155,7 +155,7 @@ def test_the_page_is_written_beside_the_text(capsys):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["good", "--test", "test", "--directions", "en-xx"], 3, "test.xx: no such file"),
+        (["good", "--test", "test", "--directions", "en-xx"], 2, "no translation en-xx.hyp"),
         (["good", "--test", "test", "--directions", "en"], 2, "'en' is not a direction"),
         (["good", "--test", "test", "--directions", "de-fr"], 2, "no translation de-fr.hyp"),
         (["absent", "--test", "test"], 4, "absent: no such model"),

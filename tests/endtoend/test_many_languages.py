@@ -235,6 +235,7 @@ def test_python_refuses_what_the_model_does_not_know(trained: Path) -> None:
         (["translate", "runs/many", "--language-column", "1"], 3, "<stdin>:1: no column 1"),
         (["evaluate", "--model", "runs/many", "-s", "valid.en", "-r", "valid.de"], 2, "--direction en-de, "),
         (["evaluate", "--model", "runs/many", "--direction", "en-de"], 2, "names no data.test"),
+        (["evaluate", "--model", "runs/many", "--direction", "en-fr"], 2, "does not know the language 'fr'"),
         (["evaluate", "valid.de", "-r", "valid.de", "--direction", "en-de"], 2, "there is no --model"),
         (["score", "runs/many", "--source", "valid.en", "--target", "valid.de"], 2, "say which language"),
         (["train", "many.yaml", "data.directions=[en-german]"], 2, "'en-german' is not a direction"),

@@ -206,8 +206,10 @@ def _with_translations(
     from deepwire.evaluation.multilingual.sets import texts_of_run
     from deepwire.evaluation.texts import read_text
 
+    way = search.direction
+    for name in models if way is not None else ():
+        from_model.told(name, way)
     if source is None:
-        way = search.direction
         texts = None if way is None else texts_of_run(models[0], "test").read(way)
         text, answer = texts or from_model.test_set(models[0])
         references = references or [answer]

@@ -79,7 +79,8 @@ def told(model: str, direction: Direction | None) -> str:
         direction: Of the text; a model of several directions needs it.
 
     Raises:
-        UsageError: The model does not translate in the direction, or has several and none is named.
+        UsageError: The model says that it does not translate in the direction, or has several and none is
+            named.
         ModelError: There is no such model, or it is damaged.
     """
     from deepwire.checkpoint.locate import resolve  # torch
@@ -89,9 +90,10 @@ def told(model: str, direction: Direction | None) -> str:
     languages = Languages.from_metadata(metadata)
     if languages is None:
         only = [str(metadata[side]) for side in ("source", "target") if side in metadata]
-        if direction is not None and len(only) == 2 and only != list(direction):
+        named = len(only) == 2 and only != ["source", "target"]  # what a run file has that names none
+        if direction is not None and named and only != list(direction):
             raise UsageError(
-                f"{model}: translates {'-'.join(only)}, not {direction}", "leave --direction out"
+                f"{model}: translates {'-'.join(only)}, not {direction}", "name a direction that it has"
             )
         return ""
     if direction is None:

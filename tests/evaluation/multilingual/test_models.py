@@ -5,7 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -34,17 +34,24 @@ def captions(language: str, first: int, last: int) -> list[str]:
     return gzip.decompress((EXAMPLES / f"val.{language}.gz").read_bytes()).decode().split("\n")[first:last]
 
 
-def save(folder: Path, directions: tuple[Direction, ...], seed: int = 1) -> str:
+def save(
+    folder: Path,
+    directions: tuple[Direction, ...],
+    seed: int = 1,
+    *,
+    one_direction: Mapping[str, str] | None = None,
+) -> str:
     """A model as training writes it, but drawn at random."""
     languages = Languages(directions)
     lines = [line for language in languages.names for line in captions(language, 0, 200)]
     vocabularies = Vocabularies.learn_joint(BpeConfig(size=400), lines)
     torch.manual_seed(seed)
-    size = vocabularies.source.size + languages.tags
-    config = ModelConfig.model_validate({**SMALL, "languages": {"norm": True, "transform": "identity"}})
+    size = vocabularies.source.size + (0 if one_direction else languages.tags)
+    own = {} if one_direction else {"norm": True, "transform": "identity"}
+    config = ModelConfig.model_validate({**SMALL, "languages": own})
     model = build_model(config, size, size, languages=len(languages.names))
     metadata = {
-        **languages.to_metadata(),
+        **(one_direction or languages.to_metadata()),
         "training_pairs": {"en-de": 9000, "de-en": 9000, "en-qaa": 90, "qaa-en": 90},
         "decoding": {"beam": 1, "max_length_ratio": 1, "max_length_extra": 2},
     }
@@ -130,6 +137,20 @@ def test_one_model_for_each_direction_is_a_baseline(run: Run, model: str) -> Non
         assert rows(swapped)[name]["scores"] == row["baseline"]
 
 
+def test_a_model_of_one_direction_scores_no_other(
+    run: Run, model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also beside a model that has it, and before anything is translated."""
+    ways = {"single": {"source": "en", "target": "de"}, "unnamed": {"source": "source", "target": "target"}}
+    for name, way in ways.items():
+        save(Path(name), (Direction("en", "de"),), one_direction=way)
+    files = ["--source", "test.de", "--reference", "test.en", "--direction", "de-en"]
+    assert main(["evaluate", "--model", model, "--model", "single", *files]) == 2
+    assert "single: translates en-de, not de-en" in capsys.readouterr().err
+    files = ["--source", "test.en", "--reference", "test.de", "--direction", "en-de"]
+    assert main(["evaluate", "--model", "unnamed", "--model", "single", *files]) == 0
+
+
 def test_trained_directions_without_a_test_set_are_left_out_and_named(run: Run, model: str) -> None:
     Path("test.qaa").unlink()
     found = run(model)
@@ -140,7 +161,7 @@ def test_trained_directions_without_a_test_set_are_left_out_and_named(run: Run, 
 @pytest.mark.parametrize(
     ("directions", "message"),
     [
-        ("en-xx", "test.xx: no such file"),
+        ("en-xx", "the model does not know the language 'xx'"),
         ("en-fr", "the model does not know the language 'fr'"),
         ("fr-en", "the model does not know the language 'fr'"),
     ],

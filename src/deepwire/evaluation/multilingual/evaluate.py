@@ -128,6 +128,7 @@ class _Evaluation:
         )
 
     def _choose(self) -> list[Direction]:
+        self._check(self.request.directions)
         chosen = list(self.request.directions) or list(self.system.available() or ())
         name = self.system.name
         if not chosen:
@@ -138,10 +139,14 @@ class _Evaluation:
             pairs = (Direction(*pair) for pair in permutations(self.system.languages, 2))
             chosen += [pair for pair in pairs if pair not in chosen and self.tests.has(pair)]
         chosen = self._with_tests(chosen)
-        for direction in chosen:
+        self._check(chosen)
+        return chosen
+
+    def _check(self, directions: Sequence[Direction]) -> None:
+        """See that both systems translate them."""
+        for direction in directions:
             for system in filter(None, (self.system, self.baseline)):
                 system.check(direction)
-        return chosen
 
     def _with_tests(self, chosen: list[Direction]) -> list[Direction]:
         """Those that can be scored; a direction that was asked for by name must be one of them."""

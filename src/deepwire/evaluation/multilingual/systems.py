@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from deepwire.checkpoint.manifest import fingerprint
 from deepwire.data.languages import Direction
 from deepwire.errors import ModelError, UsageError
-from deepwire.evaluation.from_model import SearchSettings
+from deepwire.evaluation.from_model import SearchSettings, told
 from deepwire.evaluation.multilingual.direction import languages_of, parse_direction
 from deepwire.evaluation.multilingual.stored import HYPOTHESES, StoredTranslations, read_stored
 from deepwire.evaluation.texts import Text, read_text
@@ -140,13 +140,7 @@ class ModelSystem(System):
 
     def check(self, direction: Direction) -> None:
         """See that the model knows both languages, and that it writes the target language."""
-        languages = self._description.languages
-        if languages is not None:
-            languages.require_source(direction.source)
-            languages.target(direction.target)
-        elif (direction,) != self.trained:
-            only = self._description.directions[0]
-            raise UsageError(f"{self.name}: translates {only}, not {direction}", "choose with --directions")
+        told(self.name, direction)
 
     def translate(self, direction: Direction, source: Text) -> Text:
         """Translate a text."""
