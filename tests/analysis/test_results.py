@@ -125,13 +125,13 @@ def test_a_search_takes_what_has_the_lowest_validation_loss(
     assert losses["fast"] is losses["wild"] is None
     assert not any(one["taken"] for one in trials(folder))
     assert main(command) == 0
-    tried = [f"search/de-en/plain+{name}" for name in ("own", "fast", "fast", "wild")]
+    tried = [f"search/4/de-en/plain+{name}/seed-1" for name in ("own", "fast", "fast", "wild")]
     assert trained == [*tried, "runs/de-en/plain+fast/seed-1"]
     found = {tuple(one["alternatives"]): one for one in trials(folder)}
     assert found["fast",]["loss"] < found["own", "twin"]["loss"]
     assert [names for names, one in found.items() if one["taken"]] == [("fast",)]
     assert found["wild",]["failed"] == "no finite validation loss"
-    metrics = (folder / "search" / "de-en" / "plain+fast" / "metrics.jsonl").read_text().splitlines()
+    metrics = (folder / tried[1] / "metrics.jsonl").read_text().splitlines()
     scores = [json.loads(line) for line in metrics]
     assert found["fast",]["loss"] == min(one["nll"] for one in scores if one["kind"] == "valid")
     page = (folder / "results.md").read_text()
@@ -139,7 +139,7 @@ def test_a_search_takes_what_has_the_lowest_validation_loss(
     assert "not tried yet" in page  # the trials of the other systems
     record = json.loads((folder / "results.json").read_text())
     assert [(one["system"], one["updates"]) for one in record["runs"]] == [("plain", 8)]
-    resolved = json.loads((folder / "search/de-en/plain+own/config.resolved.json").read_text())
+    resolved = json.loads((folder / tried[0] / "config.resolved.json").read_text())
     assert resolved["training"]["schedule"]["warmup"] == 2  # of 5, in half as many updates
     trained.clear()
     assert main(command) == 0
@@ -313,8 +313,18 @@ def test_without_a_run_no_page_is_written(plan: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "overrides"),
     [
-        ("multi30k", ["seeds=[1]", "directions.en-de=null", "search.alternatives={}"]),
-        ("six-directions", ["text=tests"]),
+        (
+            "multi30k",
+            [
+                "seeds=[1]",
+                "directions.en-de=null",
+                "search.alternatives={half: null, recipe: null, double: null}",
+            ],
+        ),
+        (
+            "six-directions",
+            ["text=tests", "search={max_updates: 99, alternatives: {low: [training.schedule.peak=0.001]}}"],
+        ),
         ("l10n", ["text=tests"]),
     ],
 )
@@ -334,6 +344,16 @@ def test_the_plans_of_the_repository_build_every_system(
         for run in loaded.runs
     }
     assert len(settings) == len(loaded.runs), "two systems are the same"
+    for trial in loaded.trials:
+        system = loaded.plan.systems[trial.run.system]
+        assert (trial.run.part == "all") == system.one_model
+        assert trial.run.loaded.config.training.max_updates == loaded.plan.search.max_updates
+    peaks = {run.system: run.loaded.config.training.schedule.peak for run in loaded.runs}
+    if name == "multi30k":
+        assert {trial.run.system for trial in loaded.trials} == {"rezero"}  # the only one with its own
+        assert peaks["gtrans"] < peaks["post-norm"] < peaks["pre-norm"] < peaks["ode-rk2"]
+    else:
+        assert {trial.run.system for trial in loaded.trials} == (set(peaks) if loaded.plan.search else set())
     if loaded.plan.joint:
         sizes = {str(run.loaded.resolved["data"]["vocabulary"]["size"]) for run in loaded.runs}
         assert len(sizes) == 1, "systems differ in the size of their vocabulary"

@@ -187,7 +187,9 @@ class _Maker:
     def _trial(self, system: str, name: str, search: SearchPlan) -> RunPlan:
         direction = search.direction or next(iter(self.plan.directions))
         part = self._together() if self.plan.systems[system].one_model else self._alone(direction)
-        place = self.folder / "search" / part.name / f"{system}+{name}"
+        # Longer trials have another schedule, so they do not go on from shorter ones.
+        top = self.folder / "search" / str(search.max_updates)
+        place = top / part.name / f"{system}+{name}" / f"seed-{search.seed}"
         whole = self._run(system, name, part, search.seed, place)
         return self._run(system, name, part, search.seed, place, _shorter(system, whole, search))
 
