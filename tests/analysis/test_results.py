@@ -136,6 +136,7 @@ def test_a_search_takes_what_has_the_lowest_validation_loss(
     assert found["fast",]["loss"] == min(one["nll"] for one in scores if one["kind"] == "valid")
     page = (folder / "results.md").read_text()
     assert "the search for settings" in page
+    assert "constant, peak 0.02, warmup 2" in page
     assert "not tried yet" in page  # the trials of the other systems
     record = json.loads((folder / "results.json").read_text())
     assert [(one["system"], one["updates"]) for one in record["runs"]] == [("plain", 8)]

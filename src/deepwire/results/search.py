@@ -136,6 +136,7 @@ class Search:
             Column(name="system"),
             Column(name="alternative"),
             Column(name="settings"),
+            Column(name="schedule of the trial"),
             Column(name="validation loss", unit="nats/token", digits=3),
             Column(name="outcome"),
         )
@@ -150,11 +151,19 @@ class Search:
                 remark = f"failed: {outcome.message}"
             elif trial.names[0] == taken.get(system):
                 remark = "taken"
-            rows.append((system, ", ".join(trial.names), " ".join(trial.settings), loss, remark))
+            names, settings = ", ".join(trial.names), " ".join(trial.settings)
+            rows.append((system, names, settings, _schedule(trial), loss, remark))
         return Table(title="All trials", columns=columns, rows=tuple(rows))
 
     def _put(self, trial: Trial, found: dict[str, object]) -> None:
         self._kept.put(trial.name, trial.run.loaded, found)
+
+
+def _schedule(trial: Trial) -> str:
+    """The learning rate of a trial: ``cosine, peak 0.005, warmup 75``."""
+    schedule = trial.run.loaded.config.training.schedule
+    constants = schedule.model_dump(include={"peak", "scale", "warmup"})
+    return ", ".join([schedule.type, *(f"{name} {value:g}" for name, value in constants.items())])
 
 
 def _outcome(trial: Trial, train: Train) -> float | Failure:
