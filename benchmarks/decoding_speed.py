@@ -123,6 +123,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=RANDOM[2], help="subwords of its sentences")
     parser.add_argument("--peers", type=Path, default=Path("~/.cache/deepwire-peers").expanduser())
     parser.add_argument("--results", type=Path, default=HERE / "results")
+    parser.add_argument("--name", help="in the names of the results, beside those of another run of the day")
     parser.add_argument("--note", help="a remark for the results, such as what else the machine was doing")
     options = parser.parse_args()
     if options.model is not None and options.text is None:
@@ -370,7 +371,8 @@ def write_results(
     table = as_table(rounds, record, figures, options.rounds)
     options.results.mkdir(parents=True, exist_ok=True)
     kind = "random" if options.model is None else "trained"
-    stem = options.results / f"decoding_speed_{kind}_{figures['date']}"
+    name = f"{kind}_{options.name}" if options.name else kind
+    stem = options.results / f"decoding_speed_{name}_{figures['date']}"
     Path(f"{stem}.md").write_text(table)
     Path(f"{stem}.json").write_text(json.dumps(record, indent=1) + "\n")
     return table

@@ -55,6 +55,7 @@ PEERS: tuple[tuple[type[Toolkit], str], ...] = (
     (Marian, "marian"),
 )
 PEERS_BFLOAT16: tuple[tuple[type[Toolkit], str], ...] = ((EoleBfloat16, "eole"), (MarianBfloat16, "marian"))
+MEMORY_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -233,11 +234,14 @@ def counted(toolkit: Toolkit, log: Path, run: Path, options: argparse.Namespace)
 
 def watched(process: subprocess.Popen[bytes], readings: Callable[[], list[Reading]]) -> Watch:
     """Wait for a run, noting its memory, and its CPU time whenever its log says more."""
-    watch, spent, most = Watch(), 0.0, 0
+    watch, spent, most, look = Watch(), 0.0, 0, 0.0
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if not pid:
-            spent, most = process_tree.cpu_seconds(process.pid), max(most, process_tree.memory(process.pid))
+            spent = process_tree.cpu_seconds(process.pid)
+        if not pid and time.monotonic() > look:
+            # Seldom: the system holds a process up while it counts gigabytes of pages.
+            most, look = max(most, process_tree.memory(process.pid)), time.monotonic() + MEMORY_SECONDS
         for reading in readings():
             watch.cpu.setdefault(reading.update, spent)
         if pid:
