@@ -55,6 +55,7 @@ PEERS: tuple[tuple[type[Toolkit], str], ...] = (
     (Marian, "marian"),
 )
 PEERS_BFLOAT16: tuple[tuple[type[Toolkit], str], ...] = ((EoleBfloat16, "eole"), (MarianBfloat16, "marian"))
+# Seldom: the system holds a process up while it counts gigabytes of pages.
 MEMORY_SECONDS = 5.0
 
 
@@ -239,9 +240,8 @@ def watched(process: subprocess.Popen[bytes], readings: Callable[[], list[Readin
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if not pid:
             spent = process_tree.cpu_seconds(process.pid)
-        if not pid and time.monotonic() > look:
-            # Seldom: the system holds a process up while it counts gigabytes of pages.
-            most, look = max(most, process_tree.memory(process.pid)), time.monotonic() + MEMORY_SECONDS
+            if time.monotonic() > look:
+                most, look = max(most, process_tree.memory(process.pid)), time.monotonic() + MEMORY_SECONDS
         for reading in readings():
             watch.cpu.setdefault(reading.update, spent)
         if pid:

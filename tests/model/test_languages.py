@@ -181,23 +181,29 @@ def test_language_embeddings_join_before_the_scale() -> None:
     assert decoder.target_embedding.language is not None
 
 
+def assert_predicts(built: TranslationModel, expected: Tensor) -> None:
+    """Log-probabilities, scores and loss of the batch in SPOKEN are those of `expected` `[B, T, V]`."""
+    source, target_input, target_output = batch()
+    found = built.log_probs(source, target_input, languages=SPOKEN)
+    assert torch.allclose(found, expected, atol=1e-5)
+    picked = expected.gather(2, target_output.unsqueeze(2)).squeeze(2) * (target_output != 0)
+    score = built.score(source, target_input, target_output, languages=SPOKEN)
+    assert torch.allclose(score, picked, atol=1e-5)
+    loss = built.loss(source, target_input, target_output, languages=SPOKEN)
+    assert loss.nll.item() == pytest.approx(-picked.sum().item(), rel=1e-5)
+
+
 def test_output_bias_by_language() -> None:
     """The loss, the scores and the log-probabilities see the bias of the row's language."""
     built = model(languages={"output_bias": True})
-    source, target_input, target_output = batch()
+    source, target_input, _ = batch()
     assert built.head.bias is not None
     assert built.head.bias.shape == (LANGUAGES, SIZE)
     with torch.no_grad():
         results = built.decode(source, target_input, languages=SPOKEN)
         logits = results[0] @ built.head.table.weight.t() + built.head.bias[SPOKEN][:, None]
         expected = logits.log_softmax(-1)
-        found = built.log_probs(source, target_input, languages=SPOKEN)
-        assert torch.allclose(found, expected, atol=1e-5)
-        picked = expected.gather(2, target_output.unsqueeze(2)).squeeze(2) * (target_output != 0)
-        score = built.score(source, target_input, target_output, languages=SPOKEN)
-        assert torch.allclose(score, picked, atol=1e-5)
-        loss = built.loss(source, target_input, target_output, languages=SPOKEN)
-        assert loss.nll.item() == pytest.approx(-picked.sum().item(), rel=1e-5)
+        assert_predicts(built, expected)
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
@@ -289,19 +295,13 @@ def test_one_language_may_stand_for_all_rows(stacks: str) -> None:
 def test_weights_of_groups_by_language() -> None:
     """GTrans as released, ls:sparse: log p = sum_g softmax(u_t / tau)_g log p_g, t the target language."""
     built = model("geometric", {"fusion": "decoder"})
-    source, target_input, target_output = batch()
+    source, target_input, _ = batch()
     with torch.no_grad():
         results = torch.stack(built.decode(source, target_input, languages=SPOKEN))
         alone = (results @ built.head.table.weight.t() + built.head.bias).log_softmax(-1)
         psi = (built.get_parameter("decoder.fusion.weights")[SPOKEN] / 4.0).softmax(1)
         expected = torch.einsum("bg,gbtv->btv", psi, alone)
-        found = built.log_probs(source, target_input, languages=SPOKEN)
-        assert torch.allclose(found, expected, atol=1e-5)
-        picked = expected.gather(2, target_output.unsqueeze(2)).squeeze(2) * (target_output != 0)
-        score = built.score(source, target_input, target_output, languages=SPOKEN)
-        assert torch.allclose(score, picked, atol=1e-5)
-        loss = built.loss(source, target_input, target_output, languages=SPOKEN)
-        assert loss.nll.item() == pytest.approx(-picked.sum().item(), rel=1e-5)
+        assert_predicts(built, expected)
     (shown,) = [weights for weights in built.decoder.depth_weights() if weights.key == "probability-weights"]
     assert torch.allclose(shown.values[SPOKEN], psi)
 

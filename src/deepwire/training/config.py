@@ -232,6 +232,7 @@ class TrainingConfig(Section):
     processes: int | None = Field(
         default=None,
         ge=1,
+        le=256,
         description="on a CPU: processes that `deepwire train` shares these threads among; default: one for "
         "each, four at most and no more than the batch is worth",
     )
