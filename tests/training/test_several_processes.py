@@ -197,6 +197,23 @@ def test_a_mistake_is_one_line_once(
     assert "Traceback" not in launcher.text()
 
 
+def slow_to_say_why(rank: int) -> None:
+    """The main process takes its time between failing and saying with which code."""
+    code = connected._code
+
+    def slow(error: BaseException) -> int:
+        time.sleep(0.5)
+        return code(error)
+
+    if rank == 0:
+        connected._code = slow
+
+
+def test_all_end_with_the_code_of_the_first_that_fails(launcher: Launcher) -> None:
+    assert launcher.train("mistake", 2, "data.train=nothing", patch=slow_to_say_why) == [3, 3]
+    assert launcher.text().count("error: ") == 1
+
+
 def test_a_directory_in_use_and_a_finished_run(pair: Launcher) -> None:
     assert pair.train("pair", 2) == [0, 0]
     assert pair.text().count("nothing to do: run finished at update 12") == 1

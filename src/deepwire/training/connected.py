@@ -27,6 +27,8 @@ PATIENCE = timedelta(minutes=30)
 _POLL_SECONDS = 0.1
 # A process that ends because of another lets that one end first, so that torchrun names the right one.
 _COURTESY_SECONDS = 5.0
+# The first process that fails needs no more to say so.
+_WORD = timedelta(seconds=10)
 _BUCKET_BYTES = 32 << 20
 # Names in the store.
 _FAILURES, _REASON, _CODE = "deepwire/failures", "deepwire/reason", "deepwire/code"
@@ -120,7 +122,7 @@ class ConnectedProcesses(Processes):
         with self._losses():
             # Not a collective, which would give up after a while: preparing a corpus may take hours.
             while not self._store.check([done]):
-                if self._store.check([_FAILURES]):
+                if self._store.check([_CODE]):
                     raise RuntimeError("the main process failed")
                 time.sleep(_POLL_SECONDS)
         return work()
@@ -154,8 +156,9 @@ class ConnectedProcesses(Processes):
         with suppress(RuntimeError):  # the store is gone with another process, so nobody knows
             first = self._store.add(_FAILURES, 1) == 1
             if first:
-                self._store.set(_CODE, str(_code(error)))
+                # The code comes last: who finds it finds the reason too.
                 self._store.set(_REASON, f"process {self.rank} of {self.count} failed: {_line(error)}")
+                self._store.set(_CODE, str(_code(error)))
         if first and not isinstance(error, DeepwireError | KeyboardInterrupt):
             traceback.print_exception(error)
         return first
@@ -163,7 +166,8 @@ class ConnectedProcesses(Processes):
     def exit_code(self, error: BaseException) -> int:
         """That of the process that failed first; of this error where nobody knows."""
         with suppress(RuntimeError):
-            if self._store.check([_CODE]):
+            if self._store.check([_FAILURES]):
+                self._store.wait([_CODE], _WORD)
                 return int(self._store.get(_CODE))
         return _code(error)
 
