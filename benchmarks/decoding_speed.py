@@ -54,6 +54,7 @@ from deepwire.model.translator import TranslationModel
 from deepwire.ops.packed_linear import has_kernels, pack_linears
 from deepwire.ops.precision import pick, set_fp32_matmul
 from deepwire.runfile import load_run_file
+from deepwire.training.allocator import keep_memory
 
 HERE = Path(__file__).resolve().parent
 RANDOM = ("papers/neutron-base", 32_000, 15)
@@ -250,6 +251,7 @@ def one_round(
 def work(job: Job, format_name: str) -> None:
     """One round of deepwire, in a process of its own."""
     torch.set_num_threads(job["threads"])
+    keep_memory()  # as `deepwire translate` does
     kind, packing = PRECISIONS[format_name]
     if kind is torch.float32:
         set_fp32_matmul("auto")
