@@ -176,12 +176,14 @@ def test_depth_scaling(alpha: float, form: str, connection: str) -> None:
 
 
 def test_what_layers_share_has_the_depth_of_the_first() -> None:
-    """Gates shared by all layers are not scaled down, and are set once."""
+    """Gates shared by all layers are not scaled down, and are set once; also where as many as layers are."""
     gates = {"type": "depth_lstm", "share": "gates"}
-    model = built("depth_scaled", encoder={"layers": 4, "connection": gates}, decoder={"layers": 3})
-    assert_uniform(
-        model.get_parameter("encoder.connection.gates.0.linear.weight"), math.sqrt(6 / (2 * D + 3 * D))
+    two = {**gates, "merge": "two"}
+    model = built(
+        "depth_scaled", encoder={"layers": 4, "connection": gates}, decoder={"layers": 2, "connection": two}
     )
+    for name in ("encoder.connection.gates.0", "decoder.connection.gates.0", "decoder.connection.gates.1"):
+        assert_uniform(model.get_parameter(f"{name}.linear.weight"), math.sqrt(6 / (2 * D + 3 * D)))
 
 
 def test_a_new_module_takes_part_by_its_role() -> None:

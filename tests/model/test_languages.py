@@ -23,6 +23,7 @@ from deepwire.model.languages import LanguageTransform, TargetLanguages
 from deepwire.model.mixers.head_linear import HeadNorm
 from deepwire.model.norm import LanguageNorm, PartsNorm
 from deepwire.model.translator import TranslationModel
+from deepwire.ops.packed_linear import pack_linears
 
 ALL = {"norm": True, "transform": "released", "embedding": "both", "output_bias": True}
 SPOKEN = torch.tensor([2, 0, 1])
@@ -265,7 +266,8 @@ def test_languages_must_be_told_and_fit() -> None:
     "stacks", ["residual", "depth_lstm", "joint", "mhplstm", "recurrent", "collaboration"]
 )
 def test_one_language_may_stand_for_all_rows(stacks: str) -> None:
-    """`[1]` is that language in every row: probabilities, loss, and search, which notices by itself."""
+    """`[1]` is that language in every row: probabilities, loss, scores, also of packed weights, and search,
+    which notices by itself."""
     built = model(stacks)
     source, target_input, target_output = batch()
     one, each = torch.tensor([2]), torch.tensor([2, 2, 2])
@@ -277,6 +279,10 @@ def test_one_language_may_stand_for_all_rows(stacks: str) -> None:
             for weight in (0.0, 1.0)
             for spoken in (one, each)
         ]
+        pairs = source, target_input, target_output
+        scores = [built.score(*pairs, languages=each)]
+        pack_linears(built, "none")
+        scores += [built.score(*pairs, languages=spoken) for spoken in (one, each)]
         state = built.start(source, 6, languages=each)
         assert state.languages is not None
         assert state.languages.tolist() == [2]
@@ -288,6 +294,7 @@ def test_one_language_may_stand_for_all_rows(stacks: str) -> None:
         step, _ = built.step(target_input[[2, 0], 2].repeat_interleave(2), state)
     assert torch.allclose(found, expected, atol=2e-5)
     assert torch.allclose(step[::2], expected[[2, 0], 2], atol=2e-5)
+    assert all(torch.allclose(score, scores[0], atol=2e-5) for score in scores[1:])
     assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-5)
     assert losses[2].item() == pytest.approx(losses[3].item(), rel=1e-5)
 

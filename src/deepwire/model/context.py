@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeVar, cast
 
@@ -43,16 +43,24 @@ class Dropout(Section):
 
 
 class SharedModules:
-    """Modules that several stacks own together, by name; the first to ask makes it."""
+    """Modules that both stacks own together; the first to ask makes them."""
 
     def __init__(self) -> None:
-        self._made: dict[str, nn.Module] = {}
+        self._made: dict[tuple[str, int], tuple[nn.Module, Mapping[str, object]]] = {}
 
-    def get(self, name: str, make: Callable[[], M]) -> M:
-        """The module of that name, made now if nobody has asked for it before."""
-        if name not in self._made:
-            self._made[name] = make()
-        return cast("M", self._made[name])  # a name stands for one kind of module
+    def get(self, option: str, number: int, settings: Mapping[str, object], make: Callable[[], M]) -> M:
+        """Module `number` of those that an option shares, made now if nobody has asked for it before.
+
+        Raises:
+            ValueError: It was made with other settings.
+        """
+        if (option, number) not in self._made:
+            self._made[option, number] = make(), settings
+        module, first = self._made[option, number]
+        differing = [name for name, value in settings.items() if value != first[name]]
+        if differing:
+            raise ValueError(f"{option} needs the same {' and '.join(differing)} in encoder and decoder")
+        return cast("M", module)  # an option shares one kind of module
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,6 @@ class StackContext:
         dropout: Probabilities by place.
         norm_eps: Epsilon inside the square root of every layer norm.
         attention_bias, feed_forward_bias: Which linear maps have a bias (`model.bias`).
-        max_length: Longest sequence, for tables of learned positions.
         shared: Modules that both stacks may own together.
         norm_style: Where the connection of this stack normalises; known to aggregations and fusions.
         mixer_input: Width of what the mixer reads; `dim` without it.

@@ -215,9 +215,10 @@ class OutputHead(nn.Module):
             weight, bias = self._map()
             return linear_log_prob(self._inputs(result, languages)[real], weight, bias, tokens)
         size, project = chunk_size(self.table.weight), self._projection()
+        each = None if languages is None else languages.expand(real.size(0))
         rows = torch.arange(real.size(0), device=real.device).unsqueeze(1).expand_as(real)[real]
         found = [
-            _log_softmax(project(hidden, None if languages is None else languages[row]))
+            _log_softmax(project(hidden, None if each is None else each[row]))
             .gather(1, wanted.unsqueeze(1))
             .squeeze(1)
             for hidden, row, wanted in zip(

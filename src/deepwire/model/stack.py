@@ -226,19 +226,26 @@ class Stack(nn.Module):
         own = (self.connection.gate_probes(), self.fusion.gate_probes(), *crosses)
         return tuple(probe for probes in own for probe in probes)
 
+    def modules_by_layer(self) -> list[list[nn.Module]]:
+        """Of each layer, lowest first, its sub-layers and what the connection has for it alone."""
+        return [
+            [
+                *(part[layer] for part in self.sublayers() if layer < len(part)),
+                *self.connection.modules_of(layer),
+            ]
+            for layer in range(max(call.layer for call in self.connection.calls) + 1)
+        ]
+
     def parameters_by_layer(self) -> list[tuple[str, list[nn.Parameter]]]:
         """Every parameter of the stack once: those of each layer under its number from 1, others as `rest`.
 
         What several layers have in common, such as the gates of a depth-wise LSTM, is in the rest.
         """
-        layers = max(call.layer for call in self.connection.calls) + 1
         found: list[tuple[str, list[nn.Parameter]]] = []
         seen: set[int] = set()
-        for layer in range(layers):
-            sublayers = [part[layer] for part in self.sublayers() if layer < len(part)]
-            modules = (*sublayers, *self.connection.modules_of(layer))
+        for layer, modules in enumerate(self.modules_by_layer(), 1):
             own = {id(one): one for module in modules for one in module.parameters()}
-            found.append((str(layer + 1), [one for key, one in own.items() if key not in seen]))
+            found.append((str(layer), [one for key, one in own.items() if key not in seen]))
             seen |= own.keys()
         return [*found, ("rest", [one for one in self.parameters() if id(one) not in seen])]
 

@@ -195,26 +195,29 @@ class DepthLSTM(_DepthRecurrent):
 
         def gates(number: int) -> Gates:
             def make() -> Gates:
-                joint = config.gate_norm == "joint"
                 return Gates(
                     self.input_width,
                     context.dim,
                     context.norm_eps,
                     bias=config.bias,
-                    joint=joint,
+                    joint=config.gate_norm == "joint",
                     forget_bias=config.forget_bias,
                     languages=context.languages,
                 )
 
-            named = f"depth_lstm.gates.{number}"
-            return context.shared.get(named, make) if config.gate_scope == "model" else make()
+            if config.gate_scope == "stack":
+                return make()
+            own = config.model_dump(include={"gate_norm", "bias", "forget_bias"})
+            return context.shared.get("gate_scope: model", number, own, make)
 
         def hidden(number: int) -> Hidden:
             def make() -> Hidden:
                 return _hidden(config, context, self.input_width)
 
-            named = f"depth_lstm.hidden.{number}"
-            return context.shared.get(named, make) if config.hidden_scope == "model" else make()
+            if config.hidden_scope == "stack":
+                return make()
+            own = {"hidden": config.hidden, "hidden_size": _inner(config, context), "bias": config.bias}
+            return context.shared.get("hidden_scope: model", number, own, make)
 
         self.gates = nn.ModuleList(gates(number) for number in sorted(set(self.gate_of)))
         self.hiddens = nn.ModuleList(hidden(number) for number in sorted(set(self.hidden_of)))
@@ -291,11 +294,22 @@ _GATE_MEANING = {
 }
 
 
+def _inner(config: _DepthSection, context: StackContext) -> int:
+    """Width of a hidden part before its activation."""
+    if config.hidden == "one_layer":
+        return context.dim
+    inner = config.hidden_size or context.feed_forward
+    if config.hidden == "glu" and inner % 2:
+        where = "feed_forward" if config.hidden_size is None else "connection.hidden_size"
+        raise ValueError(f"{context.side}: {where} must be even with GLU, not {inner}")
+    return inner
+
+
 def _hidden(config: _DepthSection, context: StackContext, width: int) -> Hidden:
     return Hidden(
         config.hidden,
         width,
-        config.hidden_size or context.feed_forward,
+        _inner(config, context),
         context.dim,
         context.norm_eps,
         bias=config.bias,

@@ -51,8 +51,9 @@ class Gates(nn.Module):
 class Hidden(nn.Module):
     """The hidden state of one unit.
 
-    one_layer: GELU(LN(W c + b)), Eq. 5. glu: W2 GLU(LN(W1 c + b1)) + b2, Eq. 6, where `inner` is the width
-    before the GLU and W2 reads half of it. gelu: the same with GELU, W2 reads all of it (2020, Eq. 8).
+    one_layer: GELU(LN(W c + b)), Eq. 5, where `inner` is d. glu: W2 GLU(LN(W1 c + b1)) + b2, Eq. 6, where
+    `inner` is the width before the GLU and W2 reads half of it. gelu: the same with GELU, W2 reads all of it
+    (2020, Eq. 8).
     """
 
     def __init__(
@@ -70,7 +71,6 @@ class Hidden(nn.Module):
         super().__init__()
         one_layer = kind == "one_layer"
         self.activation, narrows = ACTIVATIONS["gelu" if one_layer else kind]
-        inner = dim if one_layer else inner
         self.input = nn.Linear(width, inner, bias=bias)
         self.norm = layer_norm(inner, eps, languages)
         self.activation_dropout = Dropout(dropout.activation)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from torch import nn
 
 from deepwire.model.embedding import Embedding, TokenTable
@@ -37,26 +35,10 @@ def initialize(model: nn.Module, config: Initialization) -> None:
 
 
 def _layers(model: nn.Module) -> dict[int, int]:
-    """The layer, from 1, that each module belongs to, by identity; the lowest one for what layers share."""
+    """The layer, from 1, that each module belongs to, by identity; others belong to several or to none."""
     found: dict[int, int] = {}
     for stack in model.modules():
-        if isinstance(stack, Stack):
-            for layer, module in _by_layer(stack):
-                for inner in module.modules():
-                    found[id(inner)] = min(layer, found.get(id(inner), layer))
+        for layer, modules in enumerate(stack.modules_by_layer(), 1) if isinstance(stack, Stack) else ():
+            for inner in (inner for module in modules for inner in module.modules()):
+                found[id(inner)] = min(layer, found.get(id(inner), layer))
     return found
-
-
-def _by_layer(stack: Stack) -> Iterator[tuple[int, nn.Module]]:
-    """Each part of a stack that belongs to one layer, with that layer."""
-    calls = stack.connection.calls
-    depth = max(call.layer for call in calls) + 1
-    for kind in stack.sublayers():
-        yield from enumerate(kind, 1)
-    # Other parts keep what belongs to a layer in lists with one entry for each layer, or for each call.
-    for part in (stack.connection, stack.aggregation, stack.fusion):
-        for entries in part.modules():
-            if isinstance(entries, nn.ModuleList) and len(entries) == depth:
-                yield from enumerate(entries, 1)
-            elif isinstance(entries, nn.ModuleList) and len(entries) == len(calls):
-                yield from ((call.layer + 1, entry) for call, entry in zip(calls, entries, strict=True))
