@@ -40,6 +40,7 @@ VERBS = {
         "deepwire.cli.train:train", "Train a model; the same command continues an interrupted run."
     ),
     "translate": Verb("deepwire.cli.translate:translate", "Translate text with a model, line by line."),
+    "serve": Verb("deepwire.cli.serve:serve", "Translate for many clients over HTTP; with a web page."),
     "score": Verb("deepwire.cli.score:score", "Log-probabilities of given translations."),
     "evaluate": Verb(
         "deepwire.cli.evaluate:evaluate", "BLEU, chrF, TER and significance, of files or of models."

@@ -147,11 +147,20 @@ def _config(model: LoadedModel, settings: Mapping[str, object]) -> DecodingConfi
     if not isinstance(stored, dict):
         raise ModelError(f"{model.folder}: the stored decoding settings are damaged")
     try:
-        DecodingConfig.model_validate(stored)
+        config = DecodingConfig.model_validate(stored)
     except ValidationError as error:
         raise ModelError(f"{model.folder}: stored decoding settings: {_first_fault(error)}") from error
+    return changed(config, settings)
+
+
+def changed(config: DecodingConfig, settings: Mapping[str, object]) -> DecodingConfig:
+    """These settings with others on top.
+
+    Raises:
+        UsageError: A setting is impossible.
+    """
     try:
-        return DecodingConfig.model_validate({**stored, **settings})
+        return DecodingConfig.model_validate({**config.model_dump(), **settings})
     except ValidationError as error:
         raise UsageError(f"decoding settings: {_first_fault(error)}") from error
 

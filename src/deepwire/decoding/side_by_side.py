@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 # Batches at a time at most: each has logits and states of its own in memory, and all share one interpreter.
-_MOST = 8
+MOST = 8
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: nobody waits for the result
@@ -38,7 +38,7 @@ def side_by_side(
     raise `Stopped`.
     """
     stop, threads = threading.Event(), torch.get_num_threads()
-    workers = min(threads, len(items), _MOST) if device.type == "cpu" else 1
+    workers = min(threads, len(items), MOST) if device.type == "cpu" else 1
     if workers <= 1:
         return [work(item, stop) for item in items]
     share = partial(torch.set_num_threads, threads // workers)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -20,7 +21,7 @@ from deepwire.decoding.config import DecodingConfig
 from deepwire.decoding.contract import StateT
 from deepwire.decoding.ensemble import Ensemble, Member
 from deepwire.decoding.hypotheses import Hypothesis
-from deepwire.decoding.loading import load_models
+from deepwire.decoding.loading import changed, load_models
 from deepwire.decoding.scoring import PairScore, Scorer
 from deepwire.decoding.shortlist.selected import search_selected
 from deepwire.decoding.shortlist.stored import Shortlist, ShortlistChoice, load_shortlist
@@ -80,6 +81,20 @@ class Translator(Generic[StateT]):
     def languages(self) -> Languages | None:
         """The languages of a model with several directions; None with one."""
         return self._targets.languages
+
+    def with_search(
+        self, *, beam: int | None = None, n_best: int | None = None, batch_tokens: int | None = None
+    ) -> Translator[StateT]:
+        """The same models with other settings of the search, those that are given; nothing is copied.
+
+        Raises:
+            UsageError: A setting is impossible.
+        """
+        asked = {"beam": beam, "n_best": n_best, "batch_tokens": batch_tokens}
+        changes = {name: value for name, value in asked.items() if value is not None}
+        other = copy(self)
+        other.config = changed(self.config, changes)
+        return other
 
     def translate(
         self,

@@ -1,0 +1,157 @@
+"""``deepwire serve``: a model behind HTTP, with a web page."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deepwire.cli.decoding_options import (
+    BatchTokens,
+    Beam,
+    Device,
+    Groups,
+    LengthPenalty,
+    Models,
+    Precision,
+    Threads,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deepwire.serving.limits import Limits
+
+Host = Annotated[str, typer.Option(help="Address to listen at; others than this machine's own need a token.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 = any that is free.")]
+TokenFile = Annotated[
+    Path | None, typer.Option(help="File with the token that clients send as Authorization: Bearer TOKEN.")
+]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Serve other machines without a token: everybody can translate.")
+]
+Limit = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--limit",
+        metavar="NAME=NUMBER",
+        help="Change a limit: texts=32, characters=2000, queue=512, request_seconds=20 ...; repeatable.",
+    ),
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No line for each request on stderr.")]
+
+_NEEDED = ("starlette", "uvicorn", "prometheus_client")
+
+
+def serve(
+    models: Models,
+    host: Host = "127.0.0.1",
+    port: Port = 8080,
+    token_file: TokenFile = None,
+    insecure: Insecure = False,
+    limit: Limit = None,
+    beam: Beam = None,
+    length_penalty: LengthPenalty = None,
+    groups: Groups = None,
+    batch_tokens: BatchTokens = None,
+    precision: Precision = "auto",
+    device: Device = "auto",
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Translate for many clients over HTTP: a page at /, JSON at /translate; SIGTERM ends it in good order.
+
+    deepwire serve runs/demo
+
+    curl -H 'Content-Type: application/json' -d '{"text": "Ein Hund."}' localhost:8080/translate
+
+    deepwire serve runs/demo --host 0.0.0.0 --token-file token --precision int8
+    """
+    _require_packages()
+    limits = _limits(limit or [])
+
+    import os
+    import signal
+    import sys
+
+    from deepwire.cli.line_by_line import given, use_threads, warn
+    from deepwire.cli.main import INTERRUPTED
+    from deepwire.serving.access import bind, read_token, require_safe, url
+    from deepwire.serving.guard import Guard
+    from deepwire.serving.metrics import Metrics
+    from deepwire.serving.opening import open_models
+    from deepwire.serving.server import Server
+    from deepwire.serving.service import Service
+    from deepwire.training.allocator import keep_memory
+
+    token = None if token_file is None else read_token(token_file)
+    with bind(host, port) as bound:
+        require_safe(bound, token=token is not None, insecure=insecure)
+        use_threads(threads)
+        keep_memory()
+        settings = given(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
+        engine = open_models(models, device, precision, settings=settings, warn=warn)
+        _log_to_stderr(quiet)
+        service = Service(engine, limits, Metrics())
+        server = Server(Guard(service, token), service)
+        bound.listen()
+        print(f"serving {engine.name} at {url(bound)}", file=sys.stderr, flush=True)
+        server.serve_on(bound)
+    interrupted = server.stopped_by is signal.SIGINT
+    if service.batcher.alive:  # what it still translates is for nobody, and no reason to stay
+        sys.stderr.flush()
+        os._exit(INTERRUPTED if interrupted else 0)
+    if interrupted:
+        raise KeyboardInterrupt
+
+
+def _require_packages() -> None:
+    """See that the packages of the extra `serve` are installed.
+
+    Raises:
+        UsageError: One is not.
+    """
+    from deepwire.errors import UsageError
+
+    missing = [name.replace("_", "-") for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise UsageError(f"{', '.join(missing)} is not installed", "pip install 'deepwire[serve]'")
+
+
+def _limits(changes: Sequence[str]) -> Limits:
+    """The limits with these changes.
+
+    Raises:
+        UsageError: There is no such limit, or its value is impossible.
+    """
+    from deepwire.config.reader import from_mapping
+    from deepwire.errors import UsageError
+    from deepwire.serving.limits import Limits
+
+    values: dict[str, object] = {}
+    for change in changes:
+        name, equals, value = change.partition("=")
+        if not equals:
+            raise UsageError(f"--limit {change}: must be NAME=NUMBER", "for example --limit texts=32")
+        try:
+            values[name.strip()] = float(value) if "." in value else int(value)
+        except ValueError:
+            raise UsageError(f"--limit {change}: {value!r} is no number") from None
+    return from_mapping(Limits, values, "--limit")
+
+
+def _log_to_stderr(quiet: bool) -> None:
+    import logging
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    for name, level in (
+        ("deepwire", logging.WARNING if quiet else logging.INFO),
+        ("uvicorn", logging.ERROR),
+        ("asyncio", logging.ERROR),
+    ):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.setLevel(level)

@@ -1,0 +1,124 @@
+"""The model of a server: what it can be asked for, and translations of many clients' texts at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+
+from deepwire.data.languages import Direction
+from deepwire.decoding.side_by_side import MOST
+from deepwire.decoding.translation import Request, Translation
+from deepwire.decoding.translator import Translator
+from deepwire.errors import UsageError
+from deepwire.model.state import DecoderState
+from deepwire.serving.refusal import Refusal
+
+# A batch is only divided among cores where each part is worth the trouble.
+_FEWEST_TEXTS = 2
+# Room in a divided batch for padding: without it the last few texts would be a batch too many.
+_ROOM = 1.1
+
+
+class Search(NamedTuple):
+    """The settings that all texts of a batch share."""
+
+    beam: int
+    n_best: int
+
+
+class Engine:
+    """A translator, its name and its languages.
+
+    Args:
+        translator: Loaded models.
+        name: What clients are told that the model is called.
+        direction: The languages of a model with one direction, if they are known.
+    """
+
+    def __init__(
+        self, translator: Translator[DecoderState], name: str, direction: Direction | None = None
+    ) -> None:
+        self.name = name
+        self._translator = translator
+        self._direction = direction
+
+    @property
+    def search(self) -> Search:
+        """What is used where a client asks for nothing."""
+        return Search(self._translator.config.beam, self._translator.config.n_best)
+
+    @property
+    def most_subwords(self) -> int:
+        """Longer texts would be cut."""
+        return self._translator.config.max_source_length
+
+    def directions(self) -> tuple[Direction, ...]:
+        """What the model was trained to translate; nothing where that is not known."""
+        if self._translator.languages is not None:
+            return self._translator.languages.directions
+        return () if self._direction is None else (self._direction,)
+
+    def languages(self) -> dict[str, object]:
+        """What clients can choose."""
+        several = self._translator.languages
+        directions = self.directions()
+        return {
+            "several": several is not None,
+            "sources": sorted({one.source for one in directions}),
+            "targets": sorted({one.target for one in directions}),
+            "directions": [[one.source, one.target] for one in directions],
+        }
+
+    def into(self, target: str | None, source: str | None) -> tuple[str, str]:
+        """The languages to give to the translator.
+
+        Raises:
+            Refusal: The model does not know them, or must be told one.
+        """
+        languages = self._translator.languages
+        if languages is None:
+            known = self._direction or (None, None)
+            for asked, name in ((source, known[0]), (target, known[1])):
+                if asked is not None and asked != name:
+                    raise Refusal("invalid", f"the model has one direction only, not {asked!r}: leave it out")
+            return "", ""
+        if target is None and len(languages.targets) > 1:
+            raise Refusal("invalid", f"target: one of {', '.join(languages.targets)} is needed")
+        target = languages.targets[0] if target is None else target
+        try:
+            languages.target(target)
+            if source is not None:
+                languages.require_source(source)
+        except UsageError as error:
+            raise Refusal("invalid", f"{error.message}: {error.hint}") from None
+        return target, source or ""
+
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """How many subwords each text has."""
+        return [len(ids) for ids in self._translator.vocabularies.source.encode_lines(texts)]
+
+    @property
+    def cores(self) -> int:
+        """How many batches are translated at a time."""
+        if self._translator.device.type != "cpu":
+            return 1
+        return min(torch.get_num_threads(), MOST)
+
+    def budget(self, search: Search) -> int:
+        """Source subwords that are worth translating together."""
+        return max(1, self.cores * self._translator.config.batch_tokens // search.beam)
+
+    def translate(
+        self, requests: Sequence[Request], lengths: Sequence[int], search: Search
+    ) -> list[Translation]:
+        """Translations in order; on a CPU a batch of texts for each core."""
+        batch_tokens = self._translator.config.batch_tokens
+        if len(requests) >= _FEWEST_TEXTS * self.cores:
+            share = _ROOM * search.beam * sum(lengths) / self.cores
+            batch_tokens = min(batch_tokens, max(1, round(share), search.beam * max(lengths)))
+        translator = self._translator.with_search(
+            beam=search.beam, n_best=search.n_best, batch_tokens=batch_tokens
+        )
+        return list(translator.translations(requests, window=len(requests)))

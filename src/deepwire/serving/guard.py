@@ -1,0 +1,121 @@
+"""Around every request: an id, the token, headers that protect browsers, counters, always an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import secrets
+import time
+from collections.abc import MutableMapping
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from deepwire.serving.access import Token
+from deepwire.serving.refusal import Refusal
+from deepwire.serving.routes import OPEN, PATHS, WATCHED, application, note_failure, refusal_response
+from deepwire.serving.service import Service
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""In every answer; `Cache-Control: no-store`, too, where nothing else is said."""
+
+_STOPPING = Refusal("stopping", "the server is being stopped", headers={"Retry-After": "10"})
+
+log = logging.getLogger("deepwire.serving")
+
+
+class Guard:
+    """The whole application of a server.
+
+    Args:
+        service: Translates.
+        token: What clients must send; None = nothing.
+    """
+
+    def __init__(self, service: Service, token: Token | None = None) -> None:
+        self._service, self._token = service, token
+        self._app: ASGIApp = application(service)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request (ASGI)."""
+        exchange = _Exchange(scope, receive, send, self._service)
+        try:
+            refusal = self._refusal(scope)
+            if refusal is None:
+                await self._app(scope, exchange.receive, exchange.send)
+            else:
+                await refusal_response(refusal, exchange.id)(scope, exchange.receive, exchange.send)
+        except asyncio.CancelledError:  # the time for stopping is over
+            if exchange.status is None:
+                await refusal_response(_STOPPING, exchange.id)(scope, exchange.receive, exchange.send)
+        except Exception as error:  # a fault of ours: the client gets a line, and the server lives on
+            note_failure(exchange.id, error)
+            if exchange.status is None:
+                refusal = Refusal("internal", "the server failed on this request")
+                await refusal_response(refusal, exchange.id)(scope, exchange.receive, exchange.send)
+        finally:
+            exchange.end()
+
+    def _refusal(self, scope: Scope) -> Refusal | None:
+        """Why the request is not even looked at."""
+        path = scope["path"]
+        if self._service.work.stopping and path not in WATCHED:
+            return _STOPPING
+        given = dict(scope["headers"]).get(b"authorization")
+        if self._token is None or path in OPEN or self._token.admits(given):
+            return None
+        return Refusal(
+            "unauthorized",
+            "send Authorization: Bearer, and the token of this server",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+
+
+class _Exchange:
+    """A request and its answer, as they go by."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, service: Service) -> None:
+        self.id = secrets.token_hex(8)
+        self.status: int | None = None
+        self._receive, self._send, self._service = receive, send, service
+        self._begun = time.monotonic()
+        # Other addresses are made up by clients, and there is no end to them.
+        self._path = scope["path"] if scope["path"] in PATHS else "other"
+        self._method = scope["method"]
+        headers = Headers(scope=scope)
+        self._unread = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+        state: MutableMapping[str, Any] = scope.setdefault("state", {})
+        state["id"] = self.id
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if not message.get("more_body", False):
+            self._unread = False
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers[name] = value
+            headers.setdefault("Cache-Control", "no-store")
+            headers["X-Request-Id"] = self.id
+            # What is left of a body is not read, only to be thrown away.
+            if self._unread or self._service.work.stopping:
+                headers["Connection"] = "close"
+        await self._send(message)
+
+    def end(self) -> None:
+        seconds = time.monotonic() - self._begun
+        metrics = self._service.metrics
+        metrics.requests.labels(self._path, str(self.status)).inc()
+        metrics.seconds.labels(self._path).observe(seconds)
+        log.info("%s %s %s %s %.0f ms", self.id, self._method, self._path, self.status, seconds * 1000)

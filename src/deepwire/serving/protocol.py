@@ -1,0 +1,123 @@
+"""HTTP connections that end when a client is too slow, and are not too many."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from deepwire.serving.limits import Limits
+from deepwire.serving.refusal import Refusal
+
+
+class ServerConfig(uvicorn.Config):
+    """The settings of uvicorn, and our limits."""
+
+    def __init__(self, app: Any, limits: Limits) -> None:
+        super().__init__(
+            app,
+            http=Protocol,
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=limits.connections,
+            timeout_keep_alive=max(1, round(limits.header_seconds)),
+            timeout_graceful_shutdown=1,
+        )
+        self.limits = limits
+
+
+class Protocol(H11Protocol):
+    """A connection.
+
+    From its beginning, and from the first byte of every further request, `header_seconds` run until the
+    headers are complete; then the application keeps the time. An answer that is not fetched within
+    `body_seconds` is given up.
+    """
+
+    config: ServerConfig
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits = config.limits
+        self._headers_due: asyncio.TimerHandle | None = None
+        self._fetching_due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
+        """A client has connected."""
+        super().connection_made(transport)
+        if len(self.connections) > self._limits.connections:
+            self._answer(Refusal("too_many_connections", "try again", headers={"Retry-After": "5"}))
+            return
+        self._await_headers()
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes have come."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting_for_headers()
+        elif not self.transport.is_closing():
+            self._await_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        self._stop_waiting_for_headers()
+        if self._fetching_due is not None:
+            self._fetching_due.cancel()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """An answer is written, though the client may not have fetched it."""
+        super().on_response_complete()
+        if self._fetching_due is None:
+            self._fetching_due = self.loop.call_later(self._limits.body_seconds, self._see_if_fetched)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer to what is no HTTP."""
+        self._answer(Refusal("bad_request", msg))
+
+    def _await_headers(self) -> None:
+        if self._headers_due is None:
+            self._headers_due = self.loop.call_later(self._limits.header_seconds, self.transport.close)
+
+    def _stop_waiting_for_headers(self) -> None:
+        if self._headers_due is not None:
+            self._headers_due.cancel()
+            self._headers_due = None
+
+    def _see_if_fetched(self) -> None:
+        self._fetching_due = None
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+    def _answer(self, refusal: Refusal) -> None:
+        """Answer without the application, and close."""
+        body = json.dumps(refusal.record()).encode()
+        headers = {
+            "content-type": "application/json",
+            "content-length": str(len(body)),
+            "connection": "close",
+            **refusal.headers,
+        }
+        lines = [
+            f"HTTP/1.1 {refusal.status} Refused",
+            *(f"{name}: {value}" for name, value in headers.items()),
+        ]
+        self.transport.write("\r\n".join([*lines, "", ""]).encode("ascii") + body)
+        self.transport.close()

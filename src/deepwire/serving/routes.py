@@ -1,0 +1,160 @@
+"""What there is under which address."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import traceback
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from deepwire.serving.batcher import TextFailedError
+from deepwire.serving.body import read_body
+from deepwire.serving.limits import Limits
+from deepwire.serving.metrics import CONTENT_TYPE
+from deepwire.serving.page import File, read_page
+from deepwire.serving.refusal import Refusal
+from deepwire.serving.service import GoneError, Service
+
+PAGE = read_page()
+OPEN = frozenset({*PAGE, "/healthz", "/readyz"})
+"""What can be had without a token: it says nothing of the model."""
+WATCHED = frozenset({"/healthz", "/readyz", "/metrics"})
+"""What is answered to the end, also while the server stops."""
+PATHS = frozenset({*OPEN, *WATCHED, "/languages", "/translate"})
+
+_CLIENT_GONE = 499  # no standard status: nobody reads it but the metrics
+_Endpoint = Callable[[Request], Awaitable[Response]]
+
+log = logging.getLogger("deepwire.serving")
+
+
+def application(service: Service) -> Starlette:
+    """The application: addresses, and errors as JSON."""
+    routes = [
+        Route("/translate", _translate(service), methods=["POST"]),
+        Route("/languages", _languages(service), methods=["GET"]),
+        Route("/healthz", _healthz, methods=["GET"]),
+        Route("/readyz", _readyz(service), methods=["GET"]),
+        Route("/metrics", _metrics(service), methods=["GET"]),
+        *(Route(path, _file(file), methods=["GET"]) for path, file in PAGE.items()),
+    ]
+    found = Starlette(routes=routes, exception_handlers={Refusal: _refused, HTTPException: _http_error})
+    found.router.redirect_slashes = False
+    return found
+
+
+def refusal_response(refusal: Refusal, request_id: str) -> Response:
+    """The answer to a refused request."""
+    return JSONResponse(refusal.record(request_id), refusal.status, refusal.headers)
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, Refusal)
+    return refusal_response(error, request.state.id)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """What the router says: there is no such address, or it wants another method."""
+    assert isinstance(error, HTTPException)
+    if error.status_code == 405:
+        allowed = (error.headers or {}).get("Allow", "")
+        refusal = Refusal("method_not_allowed", f"use {allowed}", headers=error.headers)
+    else:
+        refusal = Refusal("not_found", "there is nothing at this address")
+    return refusal_response(refusal, request.state.id)
+
+
+def _translate(service: Service) -> _Endpoint:
+    async def translate(request: Request) -> Response:
+        try:
+            body = read_body(await _read(request, service.limits), service.limits)
+            answer = await service.translate(body, lambda: _gone(request))
+        except (GoneError, ClientDisconnect):
+            return Response(status_code=_CLIENT_GONE)
+        except TextFailedError as error:
+            note_failure(request.state.id, error.__cause__ or error)
+            raise Refusal("internal", "the model failed on this text", index=error.index) from None
+        return JSONResponse(answer)
+
+    return translate
+
+
+def note_failure(request_id: str, error: BaseException) -> None:
+    """Log what went wrong and where, but not what it says: that may quote a text."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
+    log.error("request %s failed: %s at %s", request_id, type(error).__name__, place)
+
+
+async def _read(request: Request, limits: Limits) -> bytes:
+    """The body of a request.
+
+    Raises:
+        Refusal: It is not JSON, too large, or comes too slowly.
+        ClientDisconnect: The client has gone away.
+    """
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise Refusal("unsupported_media_type", "send Content-Type: application/json")
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise Refusal("unsupported_media_type", "send the body as it is, without Content-Encoding")
+    too_large = Refusal("too_large", f"the body has more than {limits.body_bytes} bytes")
+    # h11 has seen to it that the length is a number, and that nothing is sent beyond it.
+    if int(request.headers.get("content-length", "0")) > limits.body_bytes:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(limits.body_seconds):
+            async for part in request.stream():
+                body += part
+                if len(body) > limits.body_bytes:
+                    raise too_large
+    except TimeoutError:
+        raise Refusal("body_too_slow", f"no whole body within {limits.body_seconds:g} s") from None
+    return bytes(body)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+def _languages(service: Service) -> _Endpoint:
+    async def languages(_request: Request) -> Response:
+        return JSONResponse(service.facts())
+
+    return languages
+
+
+async def _healthz(_request: Request) -> Response:
+    return JSONResponse({"status": "alive"})
+
+
+def _readyz(service: Service) -> _Endpoint:
+    async def readyz(_request: Request) -> Response:
+        ready = service.ready
+        return JSONResponse({"status": "ready" if ready else "stopping"}, 200 if ready else 503)
+
+    return readyz
+
+
+def _metrics(service: Service) -> _Endpoint:
+    async def metrics(_request: Request) -> Response:
+        return Response(service.metrics.page(), headers={"Content-Type": CONTENT_TYPE})
+
+    return metrics
+
+
+def _file(file: File) -> _Endpoint:
+    async def page(_request: Request) -> Response:
+        headers = {"Content-Type": file.media_type, "Cache-Control": "no-cache"}
+        return Response(file.content, headers=headers)
+
+    return page

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pytest
+
+from deepwire.decoding.translation import Candidate, Request, Translation
+from deepwire.serving.batcher import Batcher, Job, TextFailedError
+from deepwire.serving.engine import Search
+from deepwire.serving.limits import Limits
+from deepwire.serving.metrics import Metrics
+from deepwire.serving.refusal import Refusal
+
+GREEDY, BEAM = Search(1, 1), Search(4, 1)
+
+
+class Model:
+    """Turns texts round; fails where one says so; notes what it was given together."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[Search, list[str]]] = []
+        self.free = threading.Event()
+        self.free.set()
+
+    def __call__(self, requests, lengths, search):
+        self.batches.append((search, [request.text for request in requests]))
+        assert self.free.wait(10)
+        if any("!" in request.text for request in requests):
+            raise ValueError("no")
+        assert [len(request.text) for request in requests] == list(lengths)
+        return [
+            Translation(line, request, (Candidate(request.text[::-1], (), 0.0, 0.0),))
+            for line, request in enumerate(requests, 1)
+        ]
+
+
+@pytest.fixture
+def model():
+    return Model()
+
+
+@pytest.fixture
+def batcher(model):
+    found = Batcher(model, lambda search: 40 // search.beam, Limits(queue=60, batch_wait_ms=2), Metrics())
+    found.start()
+    yield found
+    model.free.set()
+    found.close(10)
+    assert not found.alive
+
+
+def job(*texts: str, search: Search = GREEDY) -> Job:
+    return Job([Request(text) for text in texts], [len(text) for text in texts], search)
+
+
+def answers(job: Job) -> list[str]:
+    return [translation.text for translation in job.answer.result(10)]
+
+
+def held(batcher: Batcher, model: Model) -> Job:
+    """A job that the model has begun and may not finish."""
+    model.free.clear()
+    first = job("first")
+    batcher.submit(first)
+    while not model.batches:
+        time.sleep(0.001)
+    return first
+
+
+def test_what_waits_is_translated_together_up_to_the_budget(batcher, model):
+    held(batcher, model)
+    jobs = [job(letter * 12) for letter in "abcd"] + [job("beam", search=BEAM)]
+    for one in jobs:
+        batcher.submit(one)
+    model.free.set()
+    assert [answers(one) for one in jobs] == [[letter * 12] for letter in "abcd"] + [["maeb"]]
+    assert model.batches[1:] == [
+        (GREEDY, ["a" * 12, "b" * 12, "c" * 12]),
+        (GREEDY, ["d" * 12]),
+        (BEAM, ["beam"]),
+    ]
+
+
+def test_a_text_beyond_the_budget_goes_alone_and_is_not_overtaken_for_ever(batcher, model):
+    held(batcher, model)
+    jobs = [job("a"), job("b" * 100), job("c")]
+    for one in jobs:
+        batcher.submit(one)
+    model.free.set()
+    assert [answers(one) for one in jobs] == [["a"], ["b" * 100], ["c"]]
+    assert [texts for _, texts in model.batches[1:]] == [["a"], ["b" * 100], ["c"]]
+
+
+def test_only_the_request_that_the_model_fails_on_fails(batcher, model):
+    held(batcher, model)
+    jobs = [job("ab", "cd"), job("ef", "!", "gh"), job("ij"), job("kl")]
+    for one in jobs:
+        batcher.submit(one)
+    model.free.set()
+    assert [answers(jobs[place]) for place in (0, 2, 3)] == [["ba", "dc"], ["ji"], ["lk"]]
+    with pytest.raises(TextFailedError) as failure:
+        jobs[1].answer.result(10)
+    assert failure.value.index == 1
+    assert isinstance(failure.value.__cause__, ValueError)
+
+
+def test_the_queue_is_bounded_and_takes_a_request_whole_or_not(batcher, model):
+    held(batcher, model)
+    batcher.submit(job(*["a"] * 40))
+    with pytest.raises(Refusal, match="41 texts are waiting") as refused:
+        batcher.submit(job(*["b"] * 20))
+    assert refused.value.status == 429
+    assert 1 <= int(refused.value.headers["Retry-After"]) <= 60
+    last = job(*["c"] * 19)
+    batcher.submit(last)
+    assert batcher.texts == 60
+    model.free.set()
+    assert answers(last) == ["c"] * 19
+
+
+def test_what_is_dropped_is_not_translated_and_leaves_room(batcher, model):
+    first = held(batcher, model)
+    unwanted, wanted = job(*["x"] * 50), job("y")
+    batcher.submit(unwanted)
+    batcher.submit(wanted)
+    batcher.drop(unwanted)
+    assert batcher.texts == 2
+    model.free.set()
+    assert answers(first) == ["tsrif"]
+    assert answers(wanted) == ["y"]
+    assert model.batches[1:] == [(GREEDY, ["y"])]
+    assert not unwanted.answer.done()
+
+
+def test_everybody_gets_the_own_answers(model):
+    """Many threads, texts of all lengths, several searches, poisoned ones among them."""
+    batcher = Batcher(model, lambda search: 60, Limits(batch_wait_ms=1), Metrics())
+    batcher.start()
+    wrong: list[object] = []
+
+    def client(seed: int) -> None:
+        draw = random.Random(seed)
+        for _ in range(20):
+            texts = [f"{seed} {draw.random()}"[: draw.randint(1, 20)] for _ in range(draw.randint(1, 6))]
+            poisoned = draw.random() < 0.1
+            asked = job(*texts, *["!"] * poisoned, search=draw.choice([GREEDY, BEAM]))
+            batcher.submit(asked)
+            try:
+                found = answers(asked)
+            except TextFailedError as failure:
+                found = failure.index
+            if found != (len(texts) if poisoned else [text[::-1] for text in texts]):
+                wrong.append((texts, found))
+
+    threads = [threading.Thread(target=client, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    batcher.close(10)
+    assert not wrong
+    assert not batcher.texts
+    assert max(len(texts) for _, texts in model.batches) > 6, "no batch had texts of several clients"

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deepwire.serving.body import read_body
+from deepwire.serving.limits import Limits
+from deepwire.serving.refusal import Refusal
+
+LIMITS = Limits(texts=3, characters=10)
+
+
+def test_text_and_texts() -> None:
+    assert read_body(b'{"text": "a\\nb\\u0000c"}', LIMITS).lines == ["a b c"]
+    found = read_body(b'{"texts": ["a", ""], "target": "de", "beam": 2, "n_best": 1}', LIMITS)
+    assert (found.lines, found.target, found.beam, found.n_best) == (["a", ""], "de", 2, 1)
+    assert read_body(b'{"texts": []}', LIMITS).lines == []
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "said", "index"),
+    [
+        (b"", "bad_json", "not JSON", None),
+        (b'{"text": "a"', "bad_json", "character", None),
+        (b"\xff\xfe", "bad_json", "not UTF-8: byte 0", None),
+        (b"[" * 100_000, "bad_json", "too deep", None),
+        (b'{"text": "a", "text": "b"}', "bad_json", "twice", None),
+        (b'{"text": "a", "beam": NaN}', "bad_json", "NaN", None),
+        (b'{"text": "a", "beam": ' + b"9" * 5000 + b"}", "bad_json", "", None),
+        (b'{"text": "a", "beam": 1e999}', "invalid", "beam: ", None),
+        (b'{"text": "a", "beam": true}', "invalid", "beam: ", None),
+        (b'{"text": "a", "beam": "2"}', "invalid", "beam: ", None),
+        (b'{"text": "a", "beam": 0}', "invalid", "beam: ", None),
+        (b'{"text": "a", "n_best": -1}', "invalid", "n_best: ", None),
+        (b'{"text": "a", "model": "b"}', "invalid", "model: ", None),
+        (b'{"text": "a", "texts": ["a"]}', "invalid", "either text or texts", None),
+        (b"{}", "invalid", "either text or texts", None),
+        (b"[]", "invalid", "", None),
+        (b'{"text": 3}', "invalid", "text: ", None),
+        (b'{"texts": ["a", 3]}', "invalid", "texts.1: ", 1),
+        (b'{"texts": ["a", "b", "c", "d"]}', "invalid", "4 texts, but at most 3", None),
+        (b'{"texts": ["a", "12345678901"]}', "invalid", "text 1: 11 characters, at most 10", 1),
+        (b'{"texts": ["a", "\\ud800"]}', "invalid", "text 1: half a surrogate pair", 1),
+        (b'{"text": "a", "target": "\\ud800"}', "invalid", "target: ", None),
+        (b'{"\\ud800": "a"}', "invalid", "unicode", None),
+    ],
+)
+def test_wrong_bodies_are_refused_with_a_reason(body: bytes, code: str, said: str, index: int | None) -> None:
+    with pytest.raises(Refusal) as caught:
+        read_body(body, LIMITS)
+    assert (caught.value.code, caught.value.index) == (code, index)
+    assert said in caught.value.message
+    json.dumps(caught.value.record("1"), ensure_ascii=False).encode()
+
+
+TEXT = st.text("ab \n\0\ud800é\U0001f600\u2028", max_size=12)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT, inner, max_size=4),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(["text", "texts", "target", "source", "beam", "n_best", "x"])
+BODIES = st.binary(max_size=40) | st.dictionaries(KEYS, JSON, max_size=4).map(
+    lambda it: json.dumps(it).encode()
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(BODIES)
+def test_whatever_comes_is_read_or_refused(body: bytes) -> None:
+    found = refused = None
+    try:
+        found = read_body(body, LIMITS)
+    except Refusal as refusal:
+        refused = refusal
+    if found is not None:
+        assert len(found.lines) <= 3
+        assert all(len(line) <= 10 for line in found.lines)
+    else:
+        assert refused.status in (400, 422)
+        assert len(refused.message) < 300

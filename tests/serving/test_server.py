@@ -1,0 +1,370 @@
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+import socket
+import struct
+import threading
+import time
+
+import pytest
+
+import deepwire
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def translator(one_direction):
+    return deepwire.load(one_direction, "cpu", "fp32")
+
+
+def test_translations_come_in_order_and_empty_texts_stay_empty(server, translator, serving):
+    lines = [*serving.texts(5), "", "  \n ", "</s> <pad>"]
+    answer = server.post({"texts": lines})
+    assert answer.status == 200
+    assert answer.texts == translator.translate([line.replace("\n", " ") for line in lines])
+    assert answer.texts[5:7] == ["", ""]
+    assert any(answer.texts)
+    assert server.post({"text": lines[0]}).texts == answer.texts[:1]
+    assert server.post({"texts": []}).texts == []
+
+
+def test_scores_where_they_are_asked_for(server, one_direction, serving):
+    (text,) = serving.texts(1)
+    (found,) = server.post({"text": text, "beam": 3, "n_best": 3}).json["translations"]
+    best = deepwire.load(one_direction, "cpu", "fp32", settings={"beam": 3, "n_best": 3})
+    (expected,) = best.translations([text])
+    assert [one["text"] for one in found["candidates"]] == [one.text for one in expected.candidates]
+    scores = [one["score"] for one in found["candidates"]]
+    assert scores == pytest.approx([one.score for one in expected.candidates], abs=1e-5)
+    assert scores == sorted(scores, reverse=True)
+    empty = server.post({"text": " ", "n_best": 1}).json["translations"][0]
+    assert empty == {"text": "", "candidates": [{"text": "", "score": 0.0, "log_probability": 0.0}]}
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "said", "index"),
+    [
+        (b"{", 400, "not JSON", None),
+        (b"[" * 100_000, 400, "too deep", None),
+        (b'{"text": "\\ud800"}', 422, "surrogate", 0),
+        (b'{"text": "a", "beam": 1e999}', 422, "beam", None),
+        ({"text": "a", "beam": 9}, 422, "beam: at most 8, but is 9", None),
+        ({"text": "a", "n_best": 3}, 422, "n_best: at most the beam (2), but is 3", None),
+        ({"text": "a", "max_length": 10**9}, 422, "max_length", None),
+        ({"texts": ["a"] * 129}, 422, "129 texts, but at most 128", None),
+        ({"texts": ["a", "b" * 5001]}, 422, "text 1: 5001 characters, at most 5000", 1),
+        ({"texts": ["", "ein " * 1200]}, 422, "subwords, at most 512", 1),
+        ({"text": "a", "target": "fr"}, 422, "one direction only, not 'fr'", None),
+    ],
+)
+def test_wrong_requests_get_a_reason_and_harm_nobody(server, asked, status, said, index):
+    answer = server.post(asked)
+    assert answer.status == status
+    error = answer.json["error"]
+    assert said in error["message"]
+    assert error.get("index") == index
+    assert error["request"] == answer.headers["x-request-id"]
+    assert server.get("/healthz").status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status", "code"),
+    [
+        ("POST", "/translate", {}, 415, "unsupported_media_type"),
+        ("POST", "/translate", {"Content-Type": "text/plain"}, 415, "unsupported_media_type"),
+        ("POST", "/translate", {**JSON, "Content-Encoding": "gzip"}, 415, "unsupported_media_type"),
+        ("GET", "/translate", {}, 405, "method_not_allowed"),
+        ("DELETE", "/", {}, 405, "method_not_allowed"),
+        ("POST", "/unload_model", JSON, 404, "not_found"),
+        ("GET", "/translate/", {}, 404, "not_found"),
+        ("GET", "/static/../../etc/passwd", {}, 404, "not_found"),
+        ("GET", "/%2e%2e/%2e%2e/etc/passwd", {}, 404, "not_found"),
+        ("GET", "//etc/passwd", {}, 404, "not_found"),
+        ("GET", "/page.js%00", {}, 404, "not_found"),
+        ("GET", "/page.html", {}, 404, "not_found"),
+        ("GET", "/<script>alert(1)</script>", {"X-A": '"onload=1'}, 404, "not_found"),
+    ],
+)
+def test_other_addresses_and_forms(server, method, path, headers, status, code):
+    body = gzip.compress(bytes(10**6)) if method == "POST" else None
+    answer = server.request(method, path, body, headers)
+    assert (answer.status, answer.code) == (status, code)
+    assert answer.headers["content-type"] == "application/json"
+    assert "root:" not in answer.body.decode()
+
+
+def test_browsers_are_protected_in_every_answer(server):
+    for path in ("/", "/page.css", "/page.js", "/languages", "/healthz", "/nothing"):
+        headers = server.get(path).headers
+        policy = headers["content-security-policy"]
+        assert policy.startswith(
+            "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'"
+        )
+        assert headers["x-content-type-options"] == "nosniff"
+        assert not {"server", "access-control-allow-origin"} & set(headers)
+
+
+def test_what_can_be_asked_for(server, engine):
+    facts = server.get("/languages").json
+    assert facts["model"] == "<img src=x onerror=alert(1)>"
+    assert facts["languages"]["directions"] == [["de", "en"]]
+    assert (facts["beam"], facts["limits"]["beam"], facts["limits"]["texts"]) == (2, 8, 128)
+    assert server.post({"text": "ein", "source": "de", "target": "en"}).status == 200
+
+
+def test_languages_are_chosen_for_each_request(polyglot, serving):
+    (text,) = serving.texts(1, start=4)
+    with serving.running(polyglot) as server:
+        assert server.get("/languages").json["languages"] == {
+            "several": True,
+            "sources": ["de", "en", "fr"],
+            "targets": ["de", "en", "fr"],
+            "directions": [["en", "de"], ["en", "fr"], ["de", "en"], ["fr", "en"]],
+        }
+        for to in ("de", "fr"):
+            expected = polyglot._translator.translate([text], to=to)
+            assert server.post({"text": text, "target": to}).texts == expected
+        assert server.post({"text": text, "target": "de", "source": "en"}).status == 200
+        for wrong, said in (
+            ({}, "one of de, en, fr is needed"),
+            ({"target": "it"}, "does not know the language 'it'"),
+            ({"target": "de", "source": "<b>"}, "does not know the language '<b>'"),
+        ):
+            answer = server.post({"text": text, **wrong})
+            assert answer.status == 422
+            assert said in answer.json["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        b"Content-Length: 100000000\r\n\r\n",
+        b"Content-Length: 100000000\r\n\r\n" + b" " * 5000,
+        b"Transfer-Encoding: chunked\r\n\r\n" + b"1000\r\n" + b" " * 4096 + b"\r\n",
+    ],
+)
+def test_a_large_body_is_refused_before_it_is_read(server, framing):
+    """The rest of it is not read: the connection is closed."""
+    with server.connect() as client:
+        client.sendall(b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n" + framing)
+        for _ in range(400 * framing.count(b"chunked")):
+            try:
+                client.sendall(b"1000\r\n" + b" " * 4096 + b"\r\n")
+            except OSError:
+                break
+        head = received(client)
+    assert head.startswith(b"HTTP/1.1 413")
+    assert b'"code":"too_large"' in head
+    assert b"connection: close" in head.lower()
+
+
+def received(client: socket.socket) -> bytes:
+    """Everything until the server closes."""
+    parts = []
+    try:
+        while part := client.recv(65536):
+            parts.append(part)
+    except ConnectionResetError:
+        pass
+    return b"".join(parts)
+
+
+def test_what_is_no_http_is_refused(server):
+    for raw in (
+        b"\x16\x03\x01 tls\r\n\r\n",
+        b"GET / HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+        b"GET /\xff\r\n\r\n",
+    ):
+        with server.connect() as client:
+            client.sendall(raw)
+            answer = received(client)
+        assert answer.startswith(b"HTTP/1.1 400")
+        assert json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"] == "bad_request"
+    with server.connect() as client:
+        client.sendall(b"GET / HTTP/1.1\r\n" + b"X-Long: " + b"a" * 100_000)
+        assert received(client).startswith(b"HTTP/1.1 400")
+
+
+def test_slow_clients_are_cut_off_and_others_are_served(engine, serving):
+    with serving.running(engine, header_seconds=0.3, body_seconds=0.3) as server:
+        begun = time.monotonic()
+        silent = [server.connect() for _ in range(50)]
+        for client in silent[10:]:
+            client.sendall(b"POST /translate HTTP/1.1\r\nHost: a\r\nX-Slow: ")
+        again = server.connect()
+        again.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert again.recv(12) == b"HTTP/1.1 200"
+        again.sendall(b"GET /healthz HTTP/1.1\r\nHo")
+        late = server.connect()
+        late.sendall(b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n")
+        late.sendall(b"Content-Length: 10\r\n\r\n{")
+        assert server.post({"text": "ein"}).status == 200
+        assert received(late).startswith(b"HTTP/1.1 408")
+        assert [received(client) for client in silent] == [b""] * 50
+        assert received(again).endswith(b'{"status":"alive"}')
+        assert time.monotonic() - begun < 5
+        serving.wait_until(lambda: server.metric("deepwire_connections") == 1)
+
+
+def test_too_many_connections_are_refused(engine, serving):
+    with serving.running(engine, connections=3) as server:
+        clients = [server.connect() for _ in range(3)]
+        with server.connect() as refused:
+            assert received(refused).startswith(b"HTTP/1.1 503")
+        for client in clients:
+            client.close()
+        serving.wait_until(lambda: not server.server.server_state.connections)
+        assert server.get("/healthz").status == 200
+
+
+def test_many_clients_at_once_get_their_own_translations(engine, translator, serving):
+    lines = serving.texts(120)
+    expected = dict(zip(lines, translator.translate(lines), strict=True))
+    wrong = []
+    with serving.running(engine) as server:
+
+        def client(number):
+            for turn in range(3):
+                asked = lines[number * 7 + turn :][: 1 + number % 3]
+                answer = server.post({"texts": asked})
+                if answer.status != 200 or answer.texts != [expected[line] for line in asked]:
+                    wrong.append((asked, answer))
+
+        threads = [threading.Thread(target=client, args=(number,)) for number in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert not wrong
+        assert server.metric("deepwire_texts_total") == sum(3 * (1 + number % 3) for number in range(16))
+        assert server.metric("deepwire_batch_texts_count") < 48, "nothing was translated together"
+        assert server.metric('deepwire_requests_total{path="/translate",status="200"}') == 48
+        assert server.metric('deepwire_tokens_total{side="source"}') > 90
+        assert server.metric("deepwire_queue_texts") == 0
+
+
+def test_a_client_that_goes_away_leaves_room(engine, serving):
+    model = serving.Held(engine)
+    with serving.running(model, queue=3) as server:
+        first = threading.Thread(target=server.post, args=({"text": "ein"},))
+        first.start()
+        serving.wait_until(lambda: len(model.batches) == 1)
+        gone = server.connect()
+        body = json.dumps({"texts": ["zwei", "drei"]}).encode()
+        gone.sendall(
+            b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n" % len(body) + body
+        )
+        serving.wait_until(lambda: server.service.batcher.texts == 3)
+        full = server.post({"text": "hund"})
+        assert (full.status, full.code) == (429, "queue_full")
+        assert int(full.headers["retry-after"]) >= 1
+        gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        gone.close()
+        serving.wait_until(lambda: server.service.batcher.texts == 1)
+        assert server.metric("deepwire_cancelled_total") == 1
+        model.free.set()
+        assert server.post({"text": "hund"}).status == 200
+        first.join()
+        assert model.batches == [["ein"], ["hund"]]
+
+
+def test_a_request_that_the_model_fails_on_fails_alone(engine, serving, caplog):
+    model = serving.Held(engine)
+    answers = {}
+    with serving.running(model) as server, caplog.at_level(logging.INFO):
+
+        def client(text):
+            answers[text] = server.post({"texts": ["ein", text]})
+
+        first = threading.Thread(target=client, args=("first",))
+        first.start()
+        serving.wait_until(lambda: model.batches != [])
+        others = [threading.Thread(target=client, args=(text,)) for text in ("zwei", "poison", "drei")]
+        for thread in others:
+            thread.start()
+        serving.wait_until(lambda: server.service.batcher.texts == 8)
+        model.free.set()
+        for thread in [first, *others]:
+            thread.join()
+        assert server.metric("deepwire_failed_texts_total") == 1
+    assert {text: answer.status for text, answer in answers.items()} == {
+        "first": 200,
+        "zwei": 200,
+        "drei": 200,
+        "poison": 500,
+    }
+    error = answers["poison"].json["error"]
+    assert (error["code"], error["index"]) == ("internal", 1)
+    assert f"request {error['request']} failed: RuntimeError at conftest.py:" in caplog.text
+    assert not any(word in caplog.text for word in ("poison", "secret", "zwei", "ein ")), "text was logged"
+
+
+def test_a_request_has_its_time(engine, serving):
+    model = serving.Held(engine)
+    with serving.running(model, request_seconds=0.2) as server:
+        answer = server.post({"text": "ein"})
+        assert (answer.status, answer.code) == (503, "out_of_time")
+        model.free.set()
+        serving.wait_until(lambda: server.service.batcher.texts == 0)
+        assert server.post({"text": "ein"}).status == 200
+
+
+def test_without_the_token_there_is_no_translation(engine, serving):
+    secret = "0123456789abcdef"
+    with serving.running(engine, token=secret) as server:
+        for wrong in (
+            {},
+            {"Authorization": "Bearer x"},
+            {"Authorization": secret},
+            {"Authorization": "Bearer"},
+        ):
+            answer = server.post({"text": "ein"}, **wrong)
+            assert (answer.status, answer.code) == (401, "unauthorized")
+            assert answer.headers["www-authenticate"] == "Bearer"
+            assert answer.headers["connection"] == "close"
+        for path in ("/languages", "/metrics", "/nothing"):
+            assert server.get(path).status == 401
+        for path in ("/", "/page.js", "/healthz", "/readyz"):
+            assert server.get(path).status == 200
+        right = {"Authorization": f"Bearer {secret}"}
+        assert server.post({"text": "ein"}, **right).status == 200
+        assert server.get("/metrics", **right).status == 200
+
+
+def test_stopping_finishes_what_is_in_work_and_refuses_the_rest(engine, serving):
+    model = serving.Held(engine)
+    with serving.running(model) as server:
+        answers = []
+        client = threading.Thread(target=lambda: answers.append(server.post({"text": "ein"})))
+        client.start()
+        serving.wait_until(lambda: model.batches != [])
+        assert server.get("/readyz").status == 200
+        server.stop()
+        assert server.get("/readyz").status == 503
+        assert server.get("/healthz").status == 200
+        refused = server.post({"text": "zwei"})
+        assert (refused.status, refused.code) == (503, "stopping")
+        assert refused.headers["connection"] == "close"
+        model.free.set()
+        client.join()
+        assert answers[0].status == 200
+        server.join()
+        assert model.batches == [["ein"]]
+
+
+def test_stopping_does_not_wait_for_ever(engine, serving):
+    model = serving.Held(engine)
+    with serving.running(model, drain_seconds=0.2) as server:
+        answers = []
+        client = threading.Thread(target=lambda: answers.append(server.post({"text": "ein"})))
+        client.start()
+        serving.wait_until(lambda: model.batches != [])
+        server.stop()
+        client.join()
+        assert (answers[0].status, answers[0].code) == (503, "stopping")
+        server.join()
+        model.free.set()
