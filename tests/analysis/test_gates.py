@@ -170,8 +170,10 @@ def test_attention_over_layers_sums_to_one(make_model: ModelMaker, store: Store,
     found = analyse_gates(store(make_model({}, {"fusion": "mlrf"})), *text)
     chart = found.figures[0]
     assert isinstance(chart, Bars)
-    assert [one.name for one in chart.series] == ["layer 0", "layer 1", "layer 2"]
-    assert sum(one.y[0] or 0 for one in chart.series) == pytest.approx(1)
+    assert (chart.x.label, chart.categories) == ("output of layer; 0: embedding", ("0", "1", "2"))
+    (shares,) = chart.series
+    assert sum(share or 0 for share in shares.y) == pytest.approx(1)
+    assert [column.name for column in found.tables[0].columns][1::3] == [chart.x.label, "share below 0.1"]
 
 
 def test_the_model_is_not_changed_by_being_watched(make_model: ModelMaker, store: Store, text: Text) -> None:

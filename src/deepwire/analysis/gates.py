@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from deepwire.analysis.figures import Axis, Bars, Figure, HeatMap, Lines, Series
 from deepwire.analysis.finding import Finding, provenance
-from deepwire.analysis.gate_statistics import CLOSED, OPEN, FamilyStatistics, observe
+from deepwire.analysis.gate_statistics import CLOSED, OPEN, FamilyStatistics, GateSums, observe
 from deepwire.analysis.models import NotApplicableError, batches, open_model, read_pairs
 from deepwire.analysis.records import Column, Table
 from deepwire.data.languages import Direction
@@ -68,15 +68,16 @@ def _tables(family: FamilyStatistics) -> Iterator[Table]:
         for place in family.places()
         for gate, sums in family.sums[place].items()
     ]
+    shares_of = family.probe.shares_of
+    names = ("layer", "gate") if shares_of is None else ("place", shares_of)
+    ends = ("closed", "open") if shares_of is None else (f"below {CLOSED}", f"above {OPEN}")
     yield Table(
         title=f"{family.side.capitalize()}, {family.probe.family}",
         columns=(
-            Column(name="layer"),
-            Column(name="gate"),
+            *(Column(name=name) for name in names),
             Column(name="mean", digits=3),
             Column(name="standard deviation", digits=3),
-            Column(name="share closed", digits=3),
-            Column(name="share open", digits=3),
+            *(Column(name=f"share {end}", digits=3) for end in ends),
         ),
         rows=tuple(rows),
     )
@@ -85,18 +86,23 @@ def _tables(family: FamilyStatistics) -> Iterator[Table]:
 def _figures(family: FamilyStatistics) -> Iterator[Figure]:
     places = family.places()
     name = f"{family.side}-{family.probe.family.lower().replace(' ', '-')}"
-    title = f"{family.side.capitalize()}, {family.probe.family}: how open gates are"
+    title = f"{family.side.capitalize()}, {family.probe.family}"
+    gates = tuple(family.sums[places[0]])
+    if family.probe.shares_of is not None:
+        yield Bars(
+            name=name,
+            title=f"{title}: shares",
+            caption="Mean over words and hops; the range is one standard deviation. The means sum to 1.",
+            x=Axis(label=family.probe.shares_of),
+            y=Axis(label="share of the attention"),
+            categories=gates,
+            series=tuple(_series(place.name, list(family.sums[place].values())) for place in places),
+        )
+        return
+    title += ": how open gates are"
     caption = "Mean over words and features; the range is one standard deviation."
     y = Axis(label="openness (0 closed, 1 open)")
-    gates = list(family.sums[places[0]])
-    series = []
-    for gate in gates:
-        sums = [family.sums[place][gate] for place in places]
-        means = [one.mean for one in sums]
-        spread = [one.deviation for one in sums]
-        low = tuple(mean - width for mean, width in zip(means, spread, strict=True))
-        high = tuple(mean + width for mean, width in zip(means, spread, strict=True))
-        series.append(Series(name=gate, y=tuple(means), low=low, high=high))
+    series = [_series(gate, [family.sums[place][gate] for place in places]) for gate in gates]
     if len(places) <= _MOST_BARS:
         yield Bars(
             name=name,
@@ -119,6 +125,16 @@ def _figures(family: FamilyStatistics) -> Iterator[Figure]:
         )
     if family.kept:
         yield _reach(family, name)
+
+
+def _series(name: str, sums: Sequence[GateSums]) -> Series:
+    """The mean of each, with one standard deviation below and above it."""
+    return Series(
+        name=name,
+        y=tuple(one.mean for one in sums),
+        low=tuple(one.mean - one.deviation for one in sums),
+        high=tuple(one.mean + one.deviation for one in sums),
+    )
 
 
 def _reach(family: FamilyStatistics, name: str) -> HeatMap:

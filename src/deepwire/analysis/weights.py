@@ -132,7 +132,7 @@ def _figures(one: _Shown, layer: int | None, *, blank: bool) -> Iterator[Figure]
             x=Axis(label=weights.column_axis),
             y=Axis(label=weights.value),
             categories=weights.columns,
-            series=(Series(name="weight", y=tuple(one.values[0])),),
+            series=(Series(name=weights.value, y=tuple(one.values[0])),),
         )
         return
     yield HeatMap(
@@ -177,7 +177,7 @@ def _successors(one: _Shown, layer: int | None) -> Figure:
         x=Axis(label=weights.row_axis),
         y=Axis(label=weights.value),
         categories=tuple(row for row, _ in reached),
-        series=(Series(name="weight", y=tuple(value for _, value in reached)),),
+        series=(Series(name=weights.value, y=tuple(value for _, value in reached)),),
     )
 
 

@@ -22,9 +22,10 @@ from deepwire.cli.decoding_options import (
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from deepwire.data.languages import Direction
+    from deepwire.evaluation.base import Metric
     from deepwire.evaluation.comparison import PairedTest, Report
     from deepwire.evaluation.from_model import SearchSettings
     from deepwire.evaluation.texts import Text
@@ -111,19 +112,18 @@ def evaluate(
     from deepwire.cli.line_by_line import given
     from deepwire.evaluation.comparison import compare
     from deepwire.evaluation.from_model import SearchSettings
-    from deepwire.evaluation.metrics import MetricOptions, make_metric
     from deepwire.evaluation.texts import read_text
 
     models = list(model or ())
     files = _with_baseline([str(path) for path in hypotheses or ()], models, baseline)
-    _check_inputs([*files, *models], models, reference, source, direction, output)
-    options = MetricOptions(tokenize, lowercase=lowercase, split_hyphens=split_hyphens)
-    metrics = [make_metric(name, options) for name in dict.fromkeys(metric or ["bleu"])]
+    changes = given(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
+    words = chosen_shortlist(shortlist, shortlist_from, seen)
+    used = given(source=source, direction=direction, **changes, seen=seen or None, shortlist=words or None)
+    _check_inputs([*files, *models], models, reference, source, output, used)
+    metrics = _metrics(metric or ["bleu"], tokenize, lowercase, split_hyphens)
     test = _test(paired, [*files, *models], baseline, samples, seed)
     systems, references = ([read_text(Path(name)) for name in names] for names in (files, reference or ()))
     if models:
-        changes = given(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
-        words = chosen_shortlist(shortlist, shortlist_from, seen)
         search = SearchSettings(changes, device, precision, words, _way(direction))
         systems, references = _with_translations(models, source, systems, references, search)
     try:
@@ -144,18 +144,16 @@ def _check_inputs(
     models: Sequence[str],
     references: Sequence[Path] | None,
     source: Path | None,
-    direction: str | None,
     output: Path | None,
+    for_models: Mapping[str, object],
 ) -> None:
     from deepwire.data.output import check_output
 
     if not systems:
         raise UsageError("nothing to evaluate", "name hypothesis files, or a model with --model")
-    for option, value in (("--source", source), ("--direction", direction)):
-        if value is not None and not models:
-            raise UsageError(
-                f"{option} is for models, and there is no --model", "leave it out, or add --model"
-            )
+    for name in () if models else for_models:
+        option = f"--{name.replace('_', '-')}"
+        raise UsageError(f"{option} is for models, and there is no --model", "leave it out, or add --model")
     if not references and (not models or source is not None):
         raise UsageError("there is no reference", "add --reference FILE")
     if [*systems, str(source), *map(str, references or ())].count("-") > 1:
@@ -166,6 +164,20 @@ def _check_inputs(
         check_output(
             output, [*map(Path, systems), *(references or ()), *([] if source is None else [source])]
         )
+
+
+def _metrics(names: Sequence[str], tokenize: str, lowercase: bool, split_hyphens: bool) -> list[Metric]:
+    """The metrics; an option of one that is not among them would leave its number out without a word."""
+    from deepwire.evaluation.metrics import MetricOptions, make_metric
+
+    for option, metric, wanted in (
+        ("--tokenize", "bleu", tokenize != "13a"),
+        ("--split-hyphens", "multi-bleu", split_hyphens),
+    ):
+        if wanted and metric not in names:
+            raise UsageError(f"{option} is for {metric}", f"leave it out, or add --metric {metric}")
+    options = MetricOptions(tokenize, lowercase=lowercase, split_hyphens=split_hyphens)
+    return [make_metric(name, options) for name in dict.fromkeys(names)]
 
 
 def _with_baseline(files: list[str], models: Sequence[str], baseline: str | None) -> list[str]:
@@ -182,8 +194,9 @@ def _test(
     from deepwire.evaluation.comparison import PairedTest
 
     if paired is None:
-        if baseline is not None:
-            raise UsageError("--baseline is for tests, and there is no --paired", "add --paired bootstrap")
+        for option, value in (("--baseline", baseline), ("--samples", samples)):
+            if value is not None:
+                raise UsageError(f"{option} is for tests, and there is no --paired", "add --paired bootstrap")
         return None
     place = 0
     if baseline is not None:
@@ -207,18 +220,15 @@ def _with_translations(
     from deepwire.evaluation.texts import read_text
 
     way = search.direction
-    for name in models if way is not None else ():
+    text = None if source is None else read_text(source)
+    # Models and counts are looked at now: a mistake must not show up only after an hour of translation.
+    for name in models:
         from_model.told(name, way)
-    if source is None:
+    if text is None:
         texts = None if way is None else texts_of_run(models[0], "test").read(way)
         text, answer = texts or from_model.test_set(models[0])
         references = references or [answer]
-    else:
-        text = read_text(source)
-    # Counts and models are looked at now: a mistake must not show up only after an hour of translation.
     check_line_counts([(each.name, each.lines) for each in (text, *files, *references)])
-    for name in models:
-        from_model.told(name, search.direction)
     return [*files, *(from_model.translate(name, text, search, _warn) for name in models)], references
 
 

@@ -10,7 +10,13 @@ import typer
 from deepwire.cli.decoding_options import BatchTokens, Beam, Device, LengthPenalty, Precision, Seen
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deepwire.data.languages import Direction
+    from deepwire.evaluation.comparison import PairedTest
+    from deepwire.evaluation.multilingual.groups import Group
     from deepwire.evaluation.multilingual.table import DirectionsReport
+    from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
 
 _SYSTEM = "a model; a folder of DIRECTION.hyp; or a pattern with {direction} of models or files"
 
@@ -134,12 +140,8 @@ def evaluate_directions(
     deepwire evaluate-directions hyps/ours hyps/theirs --test opus-100-corpus --subset de,zh,br,te
     """
     from deepwire.cli.line_by_line import given, warn
-    from deepwire.evaluation.comparison import PairedTest
     from deepwire.evaluation.from_model import SearchSettings
     from deepwire.evaluation.multilingual import evaluate as work
-    from deepwire.evaluation.multilingual.direction import parse_directions
-    from deepwire.evaluation.multilingual.groups import parse_group
-    from deepwire.evaluation.multilingual.tokenizers import parse_tokenizers
 
     _check_output(html)
     changes = given(beam=beam, length_penalty=length_penalty, batch_tokens=batch_tokens)
@@ -147,18 +149,12 @@ def evaluate_directions(
         system=system,
         baseline=baseline,
         test=test,
-        directions=parse_directions(directions) if directions else [],
+        directions=_directions(directions) or [],
         zero_shot=zero_shot,
-        trained=parse_directions(trained) if trained else None,
-        metrics=list(dict.fromkeys(metric or ["bleu", "chrf"])),
-        tokenize=parse_tokenizers(tokenize or ""),
-        lowercase=lowercase,
-        centre=centre,
-        groups=[parse_group(text) for text in [*([subset] if subset else []), *(group or [])]],
-        sizes=sizes,
-        high=high,
-        low=low,
-        paired=None if paired == "none" else PairedTest(paired, 0, samples, seed),
+        trained=_directions(trained),
+        metrics=_metrics(metric, tokenize, lowercase),
+        averages=work.Averages(centre, _groups(subset, group), sizes, high, low),
+        paired=_paired(paired, samples, seed),
         language_text=language_text,
         output=output,
         search=SearchSettings(changes, device, precision, "seen" if seen else False),
@@ -174,6 +170,31 @@ def _check_output(html: Path | None) -> None:
         raise UsageError(f"{html}: the folder {html.parent} does not exist", "create it first")
     if html is not None and html.is_dir():
         raise UsageError(f"{html}: is a directory", "name a file in it")
+
+
+def _directions(text: str | None) -> list[Direction] | None:
+    from deepwire.evaluation.multilingual.direction import parse_directions
+
+    return parse_directions(text) if text else None
+
+
+def _metrics(names: Sequence[str] | None, tokenize: str | None, lowercase: bool) -> LanguageMetrics:
+    from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics, parse_tokenizers
+
+    chosen = list(dict.fromkeys(names or LanguageMetrics.names))
+    return LanguageMetrics(chosen, parse_tokenizers(tokenize or ""), lowercase=lowercase)
+
+
+def _paired(test: str, samples: int | None, seed: int) -> PairedTest | None:
+    from deepwire.evaluation.comparison import PairedTest
+
+    return None if test == "none" else PairedTest(test, 0, samples, seed)
+
+
+def _groups(subset: str | None, groups: Sequence[str] | None) -> list[Group]:
+    from deepwire.evaluation.multilingual.groups import parse_group
+
+    return [parse_group(text) for text in (*([subset] if subset else ()), *(groups or ()))]
 
 
 def _progress(line: str) -> None:

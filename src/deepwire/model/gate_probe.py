@@ -39,6 +39,8 @@ class GateProbe:
         read: Takes the gates from a call.
         meaning: What it means that a gate is 1, by the gate's name.
         keeps: The gate whose product over places says how much of a state is still there; None without one.
+        shares_of: Where the gates of a place are shares that sum to 1, what their names stand for; None where
+            each gate is open or closed by itself.
     """
 
     family: str
@@ -47,3 +49,4 @@ class GateProbe:
     read: ReadGates
     meaning: Mapping[str, str]
     keeps: str | None = None
+    shares_of: str | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -23,12 +23,12 @@ from deepwire.cli.decoding_options import Device, Precision, Threads
 
 if TYPE_CHECKING:
     from deepwire.analysis.finding import ModelSource
-    from deepwire.analysis.speed import Architecture, Workload
+    from deepwire.analysis.speed import Architecture, Axis, Mode, Workload
 
 Subjects = Annotated[
     list[str], typer.Argument(metavar="RUNFILE|RECIPE|MODEL...", help="What to measure; untrained will do.")
 ]
-Mode = Annotated[
+Wanted = Annotated[
     str,
     typer.Option(
         metavar="training|decoding|both|text",
@@ -62,7 +62,7 @@ _TEXT = "text"
 
 def speed(
     subjects: Subjects,
-    mode: Mode = "both",
+    mode: Wanted = "both",
     batch: Batch = "1,8,32,128",
     beam: Beam = "1,2,4,8",
     length: Length = "10,20,40,80",
@@ -91,42 +91,49 @@ def speed(
     """
     from deepwire.analysis.beside import Program
     from deepwire.analysis.models import read_pairs
-    from deepwire.analysis.speed import AXES, Axis
     from deepwire.analysis.speed_finding import TextWork, finding
-    from deepwire.cli.analyses.choices import ALL, one_of
     from deepwire.cli.line_by_line import use_threads
     from deepwire.decoding.loading import pick_device
 
     outputs = Outputs(as_json, html, plots, output)
-    chosen = one_of(mode, (*AXES, ALL, _TEXT), "--mode")
-    modes = [one for one in AXES if chosen in (one, ALL)]
-    written: dict[Axis, str] = {"batch": batch, "beam": beam, "length": length, "depth": depth}
-    values = {axis: numbers(text, f"--{axis}") for axis, text in written.items() if text}
+    modes = _modes(mode)
+    work = _base(base)
+    values = _values({"batch": batch, "beam": beam, "length": length, "depth": depth})
     use_threads(threads)
     found = [_architecture(name, vocabulary_size) for name in subjects]
     programs = [Program.parse(one, threads) for one in beside or ()]
     text = None
-    if programs or chosen == _TEXT:
+    if programs or mode == _TEXT:
         _check_trained(found)
         way = read_direction(direction)
         pairs = read_pairs(subjects[0], source, reference, sentences, way)
-        changes: dict[str, object] = {"beam": _base(base).beam}
-        text = TextWork(open_scorers(subjects, pairs, changes, device, precision, way), programs)
-    outputs.write(
-        [
-            finding(
-                [architecture for architecture, _ in found],
-                [source for _, source in found if source is not None],
-                values,
-                modes,
-                _base(base),
-                rounds=rounds,
-                device=pick_device(device),
-                tell=tell,
-                text=text,
-            )
-        ]
+        text = TextWork(open_scorers(subjects, pairs, {"beam": work.beam}, device, precision, way), programs)
+    made = finding(
+        [architecture for architecture, _ in found],
+        [source for _, source in found if source is not None],
+        values,
+        modes,
+        work,
+        rounds=rounds,
+        device=pick_device(device),
+        tell=tell,
+        text=text,
     )
+    outputs.write([made])
+
+
+def _modes(mode: str) -> list[Mode]:
+    """What is done with random sentences; nothing where a text is to be translated."""
+    from deepwire.analysis.speed import AXES
+    from deepwire.cli.analyses.choices import ALL, one_of
+
+    chosen = one_of(mode, (*AXES, ALL, _TEXT), "--mode")
+    return [one for one in AXES if chosen in (one, ALL)]
+
+
+def _values(written: Mapping[Axis, str]) -> dict[Axis, list[int]]:
+    """The values of every axis that is looked at."""
+    return {axis: numbers(text, f"--{axis}") for axis, text in written.items() if text}
 
 
 def _check_trained(found: Sequence[tuple[Architecture, ModelSource | None]]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
@@ -26,6 +26,25 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
+class Averages:
+    """Which directions are averaged together, besides all of a kind.
+
+    Attributes:
+        centre: Directions out of it and into it are averaged apart.
+        groups: Groups of languages, besides those by training size.
+        sizes: A JSON file of training pairs; what is recorded with the system when None.
+        high: Training pairs from which a language is high-resource.
+        low: Training pairs below which a language is low-resource.
+    """
+
+    centre: str = "en"
+    groups: Sequence[Group] = ()
+    sizes: Path | None = None
+    high: int = HIGH
+    low: int = LOW
+
+
+@dataclass(frozen=True)
 class DirectionsRequest:
     """What to evaluate, and how.
 
@@ -36,14 +55,8 @@ class DirectionsRequest:
         directions: All that the system has when empty.
         zero_shot: Evaluate also all directions of its languages that it was not trained on.
         trained: The trained directions; what the system says when None, all if it does not.
-        metrics: Names, see ``LanguageMetrics``; the first one decides what is better.
-        tokenize: The tokenizer of BLEU by language, see ``LanguageMetrics``.
-        lowercase: Ignore case.
-        centre: Directions out of it and into it are averaged apart.
-        groups: Languages to average, besides all and those by training size.
-        sizes: A JSON file of training pairs; what is recorded with the system when None.
-        high: Training pairs from which a language is high-resource.
-        low: Training pairs below which a language is low-resource.
+        metrics: What to count in each language; the first metric decides what is better.
+        averages: Which directions are averaged together.
         paired: The test against the baseline; None for none.
         language_text: Training text to learn to tell languages apart from, as in ``test``; when None, that of
             the run, and only if there are zero-shot directions.
@@ -57,14 +70,8 @@ class DirectionsRequest:
     directions: Sequence[Direction] = ()
     zero_shot: bool = False
     trained: Sequence[Direction] | None = None
-    metrics: Sequence[str] = ("bleu", "chrf")
-    tokenize: Mapping[str, str] = field(default_factory=dict)
-    lowercase: bool = False
-    centre: str = "en"
-    groups: Sequence[Group] = ()
-    sizes: Path | None = None
-    high: int = HIGH
-    low: int = LOW
+    metrics: LanguageMetrics = field(default_factory=LanguageMetrics)
+    averages: Averages = field(default_factory=Averages)
     paired: PairedTest | None = field(default_factory=lambda: PairedTest("bootstrap"))
     language_text: str | None = None
     output: Path | None = None
@@ -99,12 +106,9 @@ class _Evaluation:
         self.notes: list[str] = []
         self.directions = self._choose()
         self.trained = self.system.trained if request.trained is None else tuple(request.trained)
-        self.pairs = (
-            read_sizes(request.sizes, self.directions, request.centre)
-            if request.sizes
-            else dict(self.system.training_pairs)
-        )
-        self.metrics = LanguageMetrics(request.metrics, request.tokenize, lowercase=request.lowercase)
+        sizes, centre = request.averages.sizes, request.averages.centre
+        self.pairs = read_sizes(sizes, self.directions, centre) if sizes else dict(self.system.training_pairs)
+        self.metrics = request.metrics
         self.table = self._table()
         self.identifier = self._identifier()
         self.store: StoredTranslations | None = None
@@ -139,7 +143,7 @@ class _Evaluation:
             pairs = (Direction(*pair) for pair in permutations(self.system.languages, 2))
             chosen += [pair for pair in pairs if pair not in chosen and self.tests.has(pair)]
         chosen = self._with_tests(chosen)
-        self._check(chosen)
+        self._check([direction for direction in chosen if direction not in self.request.directions])
         return chosen
 
     def _check(self, directions: Sequence[Direction]) -> None:
@@ -169,11 +173,12 @@ class _Evaluation:
             if paired.samples is None:  # with the usual number no p-value may pass Holm's correction
                 usual = DEFAULT_SAMPLES[paired.test]
                 paired = replace(paired, samples=max(usual, 2 * samples_for(len(self.directions))))
-        by_size = resource_groups(self.pairs, request.centre, high=request.high, low=request.low)
-        for group in request.groups:
+        averages = request.averages
+        by_size = resource_groups(self.pairs, averages.centre, high=averages.high, low=averages.low)
+        for group in averages.groups:
             group.check(self.directions)
-        groups = [*request.groups, *by_size]
-        return Table(TableSettings(self.metrics.of, request.centre, groups, paired))
+        groups = [*averages.groups, *by_size]
+        return Table(TableSettings(self.metrics.of, averages.centre, groups, paired))
 
     def _identifier(self) -> LanguageIdentifier | None:
         """Learned from the text that was named; else from that of the run, if a direction is zero-shot."""

@@ -140,21 +140,22 @@ class AttentionFusion(LayerFusion):
 
     def gate_probes(self) -> tuple[GateProbe, ...]:
         """The attention weights A of the layers, of every position and hop."""
-        names = [f"layer {name}" for name in layer_names(len(self.layer_embedding) - 1, embedding=True)]
+        names = layer_names(len(self.layer_embedding) - 1, embedding=True)
 
         def read(_inputs: tuple[Tensor, ...], output: object) -> Mapping[str, Tensor]:
             scores = cast("Tensor", output)  # [B, T, L + 1, hops]
             return dict(zip(names, scores.softmax(-2).unbind(-2), strict=True))
 
-        meaning = {name: f"all attention is on {name}" for name in names}
-        return (GateProbe("attention over layers", self.score, (Place(0, "fusion"),), read, meaning),)
+        place = Place(0, "fusion")
+        return (GateProbe("attention over layers", self.score, (place,), read, {}, shares_of=_LAYERS),)
 
 
 def _weights(title: str, values: Tensor, value: str) -> DepthWeights:
     names = layer_names(len(values) - 1, embedding=True)
-    return single("mlrf", title, values, names, "output of layer; 0: embedding", value)
+    return single("mlrf", title, values, names, _LAYERS, value)
 
 
+_LAYERS = "output of layer; 0: embedding"
 _FORMS: Mapping[Form, type[LayerFusion]] = {
     "linear": LinearFusion,
     "feed_forward": FeedForwardFusion,
