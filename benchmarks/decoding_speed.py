@@ -33,7 +33,7 @@ from typing import TypedDict, cast
 
 import machine
 import torch
-from peers.ctranslate2_model import CannotExportError, export
+from peers.ctranslate2_model import export
 
 import deepwire
 from deepwire.checkpoint.locate import resolve
@@ -47,7 +47,7 @@ from deepwire.decoding.shortlist.stored import Shortlist
 from deepwire.decoding.shortlist.table import Part
 from deepwire.decoding.shortlist.table import chosen as chosen_words
 from deepwire.decoding.side_by_side import side_by_side
-from deepwire.errors import DeepwireError
+from deepwire.errors import DeepwireError, ModelError
 from deepwire.evaluation.metrics import corpus_score
 from deepwire.model.build import build_model
 from deepwire.model.translator import TranslationModel
@@ -91,7 +91,7 @@ def main() -> None:
             names = list(toolkits)
             for name in names if number % 2 == 0 else reversed(names):
                 rounds += one_round(name, toolkits[name], task, folder, options)
-    except (DeepwireError, CannotExportError, OSError) as error:
+    except (DeepwireError, OSError) as error:
         sys.exit(f"error: {error}")
     finally:
         shutil.rmtree(folder)
@@ -148,7 +148,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> tuple[TranslationModel
         loaded = load_model(folder_of_model, torch.device("cpu"), torch.float32)
         model = loaded.model
         if loaded.metadata.get("source_bos") is True:
-            raise CannotExportError("data.source_bos is not supported by this comparison")
+            raise ModelError("data.source_bos is not supported by this comparison")
         source = [
             [*loaded.vocabularies.source.encode(line), EOS] for line in lines(options.text, options.sentences)
         ]

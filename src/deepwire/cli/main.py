@@ -63,6 +63,10 @@ VERBS = {
     "import": Verb(
         "deepwire.cli.import_model:import_model", "Make a model of a checkpoint of fairseq or Neutron."
     ),
+    "export": Verb(
+        "deepwire.cli.export:export",
+        "Write a model for another program, checked against ours.",
+    ),
     "inspect": Verb(
         "deepwire.cli.inspect:inspect", "Parameters and settings of a run file, recipe or model."
     ),

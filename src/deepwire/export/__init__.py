@@ -1,0 +1,1 @@
+"""Models in the formats of other programs; a new format is a new file and a line in `formats.FORMATS`."""

@@ -1,0 +1,213 @@
+"""A plain Transformer as the arrays and settings that CTranslate2 computes with.
+
+Pre-norm, post-norm and Neutron's order (residuals taken from the normalised input), with any positions that
+are a table; what CTranslate2 does not compute is refused by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypedDict, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from deepwire.data.vocabulary import BOS, PAD
+from deepwire.errors import ModelError
+from deepwire.model.connections.base import ConnectionSection
+from deepwire.model.connections.residual import PostNorm, PostNormConfig, PreNorm, PreNormConfig
+from deepwire.model.cross_attention import CrossAttention
+from deepwire.model.embedding import Embedding
+from deepwire.model.feed_forward import FeedForward
+from deepwire.model.mixers.self_attention import SelfAttention
+from deepwire.model.stack import Stack
+from deepwire.model.translator import TranslationModel
+
+Kind = TypeVar("Kind", bound=nn.Module)
+
+LONGEST = 1024
+"""Positions that are written out: CTranslate2 has a table where deepwire may have a formula."""
+NEVER = -1e9
+"""Bias of PAD and BOS, which CTranslate2 may choose and deepwire never does."""
+_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU"}
+
+
+class Settings(TypedDict):
+    """What CTranslate2 must know beside the arrays."""
+
+    layers: tuple[int, int]
+    heads: int
+    pre_norm: bool
+    embedding_norm: bool
+    activation: str
+    norm_eps: float
+    scale: tuple[bool, bool]
+    """Whether embeddings are multiplied by the square root of the width, on either side."""
+
+
+def arrays_of(model: TranslationModel) -> dict[str, Tensor]:
+    """Copies of the parameters by CTranslate2's names, float32: it rounds them in place.
+
+    Raises:
+        ModelError: The model is not one that CTranslate2 computes.
+    """
+    require_plain(model)
+    arrays = {
+        **_side("encoder", model.encoder, model.source_embedding),
+        **_side("decoder", model.decoder, model.target_embedding),
+    }
+    arrays["decoder/projection/weight"] = model.head.table.weight
+    bias = torch.zeros(model.target_vocabulary)
+    if model.head.bias is not None:
+        bias += model.head.bias.detach()
+    bias[[PAD, BOS]] = NEVER
+    arrays["decoder/projection/bias"] = bias
+    return {name: array.detach().float().clone() for name, array in arrays.items()}
+
+
+def settings_of(model: TranslationModel) -> Settings:
+    """How the arrays of `arrays_of` are to be used."""
+    config = model.config
+    connection = config.encoder.connection
+    return {
+        "layers": (config.encoder.layers, config.decoder.layers),
+        "heads": config.heads,
+        # With normalised residuals it is post-norm and one norm more.
+        "pre_norm": isinstance(connection, PreNormConfig) and connection.residual == "input",
+        "embedding_norm": _normalises_embedding(connection),
+        "activation": _ACTIVATIONS[config.activation],
+        "norm_eps": config.norm_eps,
+        "scale": (model.source_embedding.scale != 1, model.target_embedding.scale != 1),
+    }
+
+
+def require_plain(model: TranslationModel) -> None:
+    """See that the model is a plain Transformer.
+
+    Raises:
+        ModelError: It is not; names the setting.
+    """
+    config = model.config
+    for name, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
+        sockets = {"mixer": "self_attention", "aggregation": "last", "fusion": "top"}
+        for socket, plain in sockets.items():
+            if (kind := getattr(stack, socket).type) != plain:
+                raise _refused(f"{name}.{socket}={kind}")
+        if getattr(stack.mixer, "relative", None) is not None:
+            raise _refused(f"{name}.mixer.relative")
+        connection = stack.connection
+        if not isinstance(connection, PreNormConfig | PostNormConfig):
+            raise _refused(f"{name}.connection={connection.type}")
+        if not connection.mixer_norm:
+            raise _refused(f"{name}.connection.mixer_norm=false")
+        if not getattr(connection, "final_norm", True):
+            raise _refused(f"{name}.connection.final_norm=false")
+        if not stack.feed_forward:
+            raise _refused(f"{name}.feed_forward=false")
+        if stack.inner_feed_forward:
+            raise _refused(f"{name}.inner_feed_forward=true")
+    if config.encoder.connection != config.decoder.connection:
+        raise _refused("different connections of encoder and decoder")
+    if config.size("encoder") != config.size("decoder"):
+        raise _refused("different sizes of encoder and decoder")
+    if config.activation not in _ACTIVATIONS:
+        raise _refused(f"activation={config.activation}")
+    if config.embeddings.norm:
+        raise _refused("embeddings.norm=true")
+    if config.embeddings.start != "bos":
+        raise _refused(f"embeddings.start={config.embeddings.start}")
+    if model.languages:
+        raise _refused("languages, parameters of each language")
+
+
+def _refused(what: str) -> ModelError:
+    return ModelError(
+        f"CTranslate2 does not compute model.{what}",
+        "it computes plain Transformers: self-attention without relative positions, pre-norm or post-norm",
+    )
+
+
+def _normalises_embedding(connection: ConnectionSection) -> bool:
+    if isinstance(connection, PreNormConfig):
+        return connection.residual == "normalised"
+    return isinstance(connection, PostNormConfig) and connection.embedding_norm
+
+
+def _side(name: str, stack: Stack, embedding: Embedding) -> dict[str, Tensor]:
+    """The arrays of one stack."""
+    weight = embedding.table.weight
+    positions = embedding.positions(0, LONGEST, weight)
+    if positions is None:
+        raise _refused(f"{name}.positions=none")
+    first = "embeddings_0" if name == "encoder" else "embeddings"
+    outer, inner = _norms(stack)
+    arrays = {f"{first}/weight": weight, "position_encodings/encodings": positions, **outer}
+    for layer, norms in enumerate(inner):
+        arrays |= _prefixed(f"layer_{layer}", _layer(stack, layer) | norms)
+    return _prefixed(name, arrays)
+
+
+def _layer(stack: Stack, layer: int) -> dict[str, Tensor]:
+    """The linear maps of one layer, each with a bias."""
+    mixer = _is(SelfAttention, stack.mixers[layer])
+    feed_forward = _is(FeedForward, stack.feed_forwards[layer])
+    maps = {
+        "self_attention/linear_0": mixer.query_key_value,
+        "self_attention/linear_1": mixer.output,
+        "ffn/linear_0": feed_forward.input,
+        "ffn/linear_1": feed_forward.output,
+    }
+    if len(stack.crosses):
+        cross = _is(CrossAttention, stack.crosses[layer])
+        maps |= {
+            "attention/linear_0": cross.query,
+            "attention/linear_1": cross.key_value,
+            "attention/linear_2": cross.output,
+        }
+    arrays = {}
+    for place, linear in maps.items():
+        bias: Tensor | None = linear.bias
+        arrays[f"{place}/weight"] = linear.weight
+        arrays[f"{place}/bias"] = torch.zeros(linear.out_features) if bias is None else bias
+    return arrays
+
+
+def _norms(stack: Stack) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
+    """The norms around all layers, and those of each layer."""
+    connection = stack.connection
+    outer: dict[str, Tensor] = {}
+    if isinstance(connection, PostNorm):
+        every = list(connection.norms)
+        if connection.embedding_norm is not None:
+            outer = _norm("layernorm_embedding", connection.embedding_norm)
+    else:
+        before = _is(PreNorm, connection)
+        every, last = list(before.norms), _is(nn.LayerNorm, before.final_norm)
+        if before.from_normalised:
+            # x <- LN(x) + F(LN(x)) is post-norm whose first norm is that of the embedding.
+            first, *every = [*every, last]
+            outer = _norm("layernorm_embedding", first)
+        else:
+            outer = _norm("layer_norm", last)
+    places = ["self_attention", "attention", "ffn"] if len(stack.crosses) else ["self_attention", "ffn"]
+    inner: list[dict[str, Tensor]] = [{} for _ in stack.mixers]
+    for index, norm in enumerate(every):
+        layer, place = divmod(index, len(places))
+        inner[layer] |= _norm(f"{places[place]}/layer_norm", norm)
+    return outer, inner
+
+
+def _norm(place: str, norm: nn.Module) -> dict[str, Tensor]:
+    layer_norm = _is(nn.LayerNorm, norm)
+    return {f"{place}/gamma": layer_norm.weight, f"{place}/beta": layer_norm.bias}
+
+
+def _prefixed(name: str, arrays: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{name}/{key}": array for key, array in arrays.items()}
+
+
+def _is(kind: type[Kind], module: nn.Module | None) -> Kind:
+    """The module, which `require_plain` has seen to be of that kind."""
+    if not isinstance(module, kind):
+        raise TypeError(f"{type(module).__name__} is not {kind.__name__}")
+    return module

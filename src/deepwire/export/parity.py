@@ -1,0 +1,126 @@
+"""Whether an exported model computes what it was exported from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+
+from deepwire.checkpoint.store import LoadedModel
+from deepwire.decoding.config import DecodingConfig
+from deepwire.decoding.translation import Translation
+from deepwire.decoding.translator import Translator
+from deepwire.errors import DataError
+from deepwire.evaluation.metrics import corpus_score
+from deepwire.export.contract import Exported
+from deepwire.model.state import DecoderState
+
+EXACT, ROUNDED = 0.001, 0.1
+"""Most that the log-probability of a subword may differ by on average, in nats: with weights as they are, and
+with rounded ones."""
+
+# Subwords of a translation; sources of more than half as many are left out of the comparison.
+_LONGEST = 256
+# Programs differ in what else counts as a subword of it.
+_SURE = _LONGEST - 2
+
+
+@dataclass(frozen=True)
+class Parity:
+    """What a comparison found.
+
+    Attributes:
+        lines: Lines compared.
+        equal: Part of them whose greedy translations are the same, subword by subword.
+        mean_difference: Mean of |difference| of the log-probability of a subword, in nats; both programs
+            score our translations.
+        largest_difference: The largest of them.
+        bleu: BLEU of ours and of theirs, where there are references.
+    """
+
+    lines: int
+    equal: float
+    mean_difference: float
+    largest_difference: float
+    bleu: tuple[float, float] | None
+
+    def to_json(self) -> dict[str, object]:
+        """As it stands in `parity.json`."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        bleu = "" if self.bleu is None else f"; BLEU {self.bleu[0]:.2f} here, {self.bleu[1]:.2f} there"
+        return (
+            f"{self.lines} lines: {self.equal:.1%} translated alike, log-probability of a subword differs by "
+            f"{self.mean_difference:.2g} on average, {self.largest_difference:.2g} at most{bleu}"
+        )
+
+
+def compare(
+    model: LoadedModel, exported: Exported, lines: Sequence[str], references: Sequence[str] | None
+) -> Parity:
+    """Translate and score lines with both, greedily.
+
+    Args:
+        model: Ours, on the CPU in float32.
+        exported: The same as the other program has read it.
+        lines: Raw source text; empty and very long ones are left out.
+        references: A translation of each line, for BLEU.
+
+    Raises:
+        DataError: No line is left.
+    """
+    source, target = model.vocabularies.source, model.vocabularies.target
+    kept = [
+        (line, number) for number, line in enumerate(lines) if 0 < len(source.encode(line)) <= _LONGEST // 2
+    ]
+    if not kept:
+        raise DataError("no line to compare translations of", "give text with sentences of usual length")
+    texts = [line for line, _ in kept]
+    translator = Translator(
+        [model.model],
+        model.vocabularies,
+        DecodingConfig(beam=1, length_penalty=0, max_length_ratio=0, max_length_extra=_LONGEST),
+        source_bos=model.metadata.get("source_bos") is True,
+    )
+    ours = list(translator.translations(texts))
+    segmented = [source.pieces(source.encode(line)) for line in texts]
+    theirs = exported.translate(segmented, _LONGEST)
+    differences = _differences(translator, exported, segmented, ours)
+    bleu = None
+    if references is not None:
+        wanted = [references[number] for _, number in kept]
+        numbers = {piece: number for number, piece in enumerate(target.pieces(range(target.size)))}
+        decoded = [target.decode(numbers[piece] for piece in pieces) for pieces in theirs]
+        here, there = (
+            corpus_score("bleu", each, wanted).value for each in ([one.text for one in ours], decoded)
+        )
+        bleu = here, there
+    same = [
+        list(one.candidates[0].tokens)[:_SURE] == other[:_SURE]
+        for one, other in zip(ours, theirs, strict=True)
+    ]
+    return Parity(
+        lines=len(kept),
+        equal=fmean(same),
+        mean_difference=fmean(differences),
+        largest_difference=max(differences),
+        bleu=bleu,
+    )
+
+
+def _differences(
+    translator: Translator[DecoderState],
+    exported: Exported,
+    sources: Sequence[Sequence[str]],
+    ours: Sequence[Translation],
+) -> list[float]:
+    """|Difference| of every subword's log-probability in our translations, those of no subwords left out."""
+    scored = list(translator.score([(one.request.text, one.text) for one in ours]))
+    pairs = [(source, one) for source, one in zip(sources, scored, strict=True) if one.flag is None]
+    there = exported.score([source for source, _ in pairs], [one.tokens for _, one in pairs])
+    return [
+        abs(one - other)
+        for (_, score), log_probs in zip(pairs, there, strict=True)
+        for one, other in zip(score.token_log_probabilities, log_probs, strict=True)
+    ] or [0.0]

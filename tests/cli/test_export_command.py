@@ -1,0 +1,145 @@
+"""``deepwire export``: a small model of real text, read and run by CTranslate2."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import ctranslate2
+import pytest
+import torch
+
+import deepwire
+from deepwire.checkpoint.store import load_model, save_model
+from deepwire.cli.main import main
+from deepwire.data.pairs import Pair
+from deepwire.data.vocabulary import BOS, PAD, Vocabularies
+from deepwire.data.vocabulary_config import BpeConfig, WordsConfig
+from deepwire.export.ctranslate2 import CTranslate2
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+
+LINES = 12
+Text = Mapping[str, Sequence[str]]
+Export = Callable[..., tuple[int, str]]
+
+
+def saved(folder: Path, vocabularies: Vocabularies, metadata: dict[str, object], **changes: object) -> Path:
+    stacks = {side: {"layers": 2, "connection": "post_norm"} for side in ("encoder", "decoder")}
+    small = {"d_model": 16, "heads": 2, "feed_forward": 32, **stacks, **changes}
+    torch.manual_seed(3)
+    model = build_model(ModelConfig.model_validate(small), vocabularies.source.size, vocabularies.target.size)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        assert model.head.bias is not None
+        model.head.bias[[PAD, BOS]] = -30  # as training leaves them
+    save_model(folder, model, vocabularies, metadata)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, multi30k: Text) -> Path:
+    """A model and some text."""
+    folder = tmp_path_factory.mktemp("export")
+    pairs = [Pair(n, *both, 0) for n, both in enumerate(zip(multi30k["de"], multi30k["en"], strict=True), 1)]
+    vocabularies = Vocabularies.learn(BpeConfig(size=400), pairs[:300])
+    saved(folder / "model", vocabularies, {"source_bos": True})
+    for language in ("de", "en"):
+        (folder / f"text.{language}").write_text("\n".join(["", *multi30k[language][: LINES - 1], ""]))
+    return folder
+
+
+@pytest.fixture
+def export(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Export:
+    """Exit code and errors of ``deepwire export MODEL -o out ...``."""
+
+    def run(*options: str, model: Path | None = None) -> tuple[int, str]:
+        code = main(["export", str(model or folder / "model"), "-o", str(tmp_path / "out"), *options])
+        return code, capsys.readouterr().err
+
+    return run
+
+
+def test_it_translates_the_same_there(export: Export, folder: Path, tmp_path: Path) -> None:
+    code, errors = export("--text", str(folder / "text.de"), "--reference", str(folder / "text.en"))
+    assert code == 0, errors
+    found = json.loads((tmp_path / "out" / "parity.json").read_text())["compared"]
+    assert found["lines"] == LINES - 1
+    assert found["equal"] == 1
+    assert found["largest_difference"] < 1e-4
+    assert found["bleu"][0] == found["bleu"][1]
+    # As someone else would use it.
+    vocabularies = Vocabularies.load(tmp_path / "out" / "vocabulary")
+    line = (folder / "text.de").read_text().split("\n")[1]
+    pieces = vocabularies.source.pieces(vocabularies.source.encode(line))
+    translator = ctranslate2.Translator(str(tmp_path / "out"))
+    (result,) = translator.translate_batch([pieces], beam_size=1, disable_unk=True)
+    ours = deepwire.load(str(folder / "model"), settings={"beam": 1}).translate([line])
+    numbers = {
+        piece: n for n, piece in enumerate(vocabularies.target.pieces(range(vocabularies.target.size)))
+    }
+    assert [vocabularies.target.decode(numbers[piece] for piece in result.hypotheses[0])] == ours
+
+
+def test_rounded_weights_leave_the_model_as_it_is(export: Export, folder: Path, tmp_path: Path) -> None:
+    loaded = load_model(folder / "model")
+    before = {name: value.clone() for name, value in loaded.model.named_parameters()}
+    (tmp_path / "rounded").mkdir()
+    CTranslate2().write(loaded, tmp_path / "rounded", "int8")
+    assert all(torch.equal(value, before[name]) for name, value in loaded.model.named_parameters())
+    code, errors = export("--quantization", "int8", "--text", str(folder / "text.de"), "--lines", "5")
+    assert code == 0, errors
+    found = json.loads((tmp_path / "out" / "parity.json").read_text())
+    assert found["quantization"] == "int8"
+    assert found["compared"]["lines"] == 4
+    assert 1e-4 < found["compared"]["mean_difference"] < 0.1
+
+
+def test_what_differs_too_much_is_rejected(export: Export, folder: Path, tmp_path: Path) -> None:
+    code, errors = export("--text", str(folder / "text.de"), "--most-different", "0")
+    assert code == 1
+    assert "out.rejected: ctranslate2 computes something else" in errors
+    assert not (tmp_path / "out").exists()
+    assert (tmp_path / "out.rejected" / "model.bin").exists()
+    assert export("--unchecked")[0] == 0
+    assert json.loads((tmp_path / "out" / "parity.json").read_text())["compared"] is None
+
+
+def test_what_it_cannot_be_is_refused(export: Export, folder: Path, tmp_path: Path) -> None:
+    vocabularies = load_model(folder / "model").vocabularies
+    deep = saved(tmp_path / "deep", vocabularies, {}, encoder={"aggregation": "dlcl", "layers": 2})
+    code, errors = export("--unchecked", model=deep)
+    assert code == 4
+    assert "model.encoder.aggregation=dlcl" in errors
+    words = Vocabularies.learn(WordsConfig(joint=True), [Pair(1, "ein <s> hund", "a dog", 0)])
+    code, errors = export("--unchecked", model=saved(tmp_path / "words", words, {}))
+    assert code == 4
+    assert "has <s> twice" in errors
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        ((), 2, "--unchecked"),
+        (("--unchecked", "--to", "onnx"), 2, "--to onnx: no such format"),
+        (("--unchecked", "--quantization", "int4"), 2, "use float32, float16"),
+        (("--unchecked", "--text", "text"), 2, "contradict"),
+        (("--text", "nothing"), 3, "nothing"),
+    ],
+)
+def test_a_wrong_command_says_what_to_do(
+    export: Export, options: tuple[str, ...], code: int, said: str
+) -> None:
+    found, errors = export(*options)
+    assert found == code
+    assert said in errors
+
+
+def test_nothing_is_replaced(export: Export, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    code, errors = export("--unchecked")
+    assert code == 2
+    assert "exists already" in errors
