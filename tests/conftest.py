@@ -42,35 +42,36 @@ def multi30k() -> Mapping[str, Sequence[str]]:
     }
 
 
-@pytest.fixture
-def open_in_browser(tmp_path: Path) -> Callable[[Path], str]:
-    """The page as a real browser has it after loading, and nothing said about errors while it loaded."""
+@pytest.fixture(scope="session")
+def browser_command() -> Sequence[str] | None:
+    """A real browser without a window; None where there is none."""
     program = os.environ.get("CHROME") or shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        return None
+    return [
+        program,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-quic",
+        "--no-first-run",
+        "--disable-background-networking",
+        "--disable-component-update",
+        "--disable-sync",
+        "--disable-dev-shm-usage",
+    ]
+
+
+@pytest.fixture
+def open_in_browser(browser_command: Sequence[str] | None, tmp_path: Path) -> Callable[[Path], str]:
+    """The page as a real browser has it after loading, and nothing said about errors while it loaded."""
 
     def load(page: Path) -> str:
-        if program is None:  # here, so that what was checked before this call counts
+        if browser_command is None:  # here, so that what was checked before this call counts
             pytest.skip("no chromium on the PATH and CHROME is not set")
+        own = ["--enable-logging=stderr", f"--user-data-dir={tmp_path / 'browser'}", "--dump-dom"]
         done = subprocess.run(
-            [
-                program,
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-quic",
-                "--no-first-run",
-                "--disable-background-networking",
-                "--disable-component-update",
-                "--disable-sync",
-                "--disable-dev-shm-usage",
-                "--enable-logging=stderr",
-                f"--user-data-dir={tmp_path / 'browser'}",
-                "--dump-dom",
-                page.as_uri(),
-            ],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
+            [*browser_command, *own, page.as_uri()], capture_output=True, text=True, timeout=60, check=True
         )
         said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
         assert not said, said

@@ -147,7 +147,7 @@ async function translate() {
   } catch (error) {
     if (control.signal.aborted) return;
     const where = error.index === undefined ? "" : `Line ${first + error.index + 1}: `;
-    say("", where + error.message);
+    say("", where + error.message.replace(/^text \d+: /, ""));
   } finally {
     if (running === control) find("work").removeAttribute("aria-busy");
   }

@@ -1,0 +1,240 @@
+"""A server under load: many clients at once, slow ones, one that sends too much, and a stop in the middle.
+
+    python benchmarks/serving_load.py MODEL [--clients 1000] [--requests 10] [--half-open 500]
+        [--text FILE] [--json FILE] [-- OPTIONS OF deepwire serve]
+
+Starts `deepwire serve MODEL`, compares every answer with what `deepwire.load(MODEL)` gives for the text,
+and prints what came back and how long it took (seconds), and the memory of the server (MB) before and after.
+The exit code is 1 if an answer was wrong, a client got a 5xx, or the server did not end as it should.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gzip
+import json
+import resource
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import deepwire
+
+TEXT = Path(__file__).resolve().parents[1] / "examples" / "multi30k" / "train.de.gz"
+LINES = 500
+PATIENCE = 120
+
+
+@dataclass
+class Seen:
+    """What the clients of a test have seen."""
+
+    statuses: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+    wrong: int = 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("model")
+    parser.add_argument("--clients", type=int, default=1000)
+    parser.add_argument("--requests", type=int, default=10, help="of each client, one after the other")
+    parser.add_argument("--half-open", type=int, default=500, help="clients that never finish their headers")
+    parser.add_argument("--text", type=Path, default=TEXT, help="lines to translate, .gz or plain")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
+    own, _, for_serve = "\0".join(sys.argv[1:]).partition("\0--\0")
+    options = parser.parse_args(own.split("\0"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, options.clients + 1000)), hard))
+    lines = read(options.text)
+    expected = dict(zip(lines, deepwire.load(options.model).translate(lines), strict=True))
+    server = Server(options.model, for_serve.split("\0") if for_serve else [])
+    try:
+        figures = asyncio.run(measured(server, expected, options))
+        figures["exit code after SIGTERM under load"] = server.process.wait(60)
+    finally:
+        server.process.kill()
+    for name, value in figures.items():
+        print(f"{name}: {value}")
+    if options.json is not None:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    bad = figures["wrong answers"] or figures["5xx"] or figures["exit code after SIGTERM under load"]
+    return 1 if bad else 0
+
+
+def read(path: Path) -> list[str]:
+    """The first lines of a text, each once."""
+    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return list(dict.fromkeys(raw.decode().split("\n")))[:LINES]
+
+
+class Server:
+    """`deepwire serve` in a process of its own."""
+
+    def __init__(self, model: str, options: list[str]) -> None:
+        command = [sys.executable, "-m", "deepwire", "serve", model, "--port", "0", "--quiet", *options]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert self.process.stderr is not None
+        said = self.process.stderr.readline()
+        if not said.startswith("serving "):
+            sys.exit(f"the server has not started: {said}{self.process.stderr.read()}")
+        host, _, port = said.split()[-1].removeprefix("http://").rpartition(":")
+        self.address = host.strip("[]"), int(port)
+
+    async def request(self, text: str, connection: Connection) -> tuple[int, dict[str, object]]:
+        """Ask for a translation."""
+        body = json.dumps({"text": text}).encode()
+        return await connection.ask(
+            b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+            b"Content-Length: %d\r\n\r\n" % len(body) + body
+        )
+
+    def megabytes(self) -> float:
+        """Memory of the process."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) / 1000
+
+
+class Connection:
+    """A client that keeps its connection."""
+
+    def __init__(self, address: tuple[str, int]) -> None:
+        self._address = address
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, request: bytes) -> tuple[int, dict[str, object]]:
+        """The status and the JSON of an answer."""
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(*self._address)
+        reader, writer = self._streams
+        writer.write(request)
+        head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
+        found = json.loads(await reader.readexactly(length))
+        if "connection: close" in head:
+            self.close()
+        return int(head.split()[1]), found
+
+    def close(self) -> None:
+        """End the connection."""
+        if self._streams is not None:
+            self._streams[1].close()
+        self._streams = None
+
+
+async def measured(
+    server: Server, expected: dict[str, str], options: argparse.Namespace
+) -> dict[str, object]:
+    """All the tests, one after the other."""
+    await crowd(server, expected, 20, 5)  # what is allocated once is there before memory is compared
+    before = server.megabytes()
+    begun = time.monotonic()
+    seen = await crowd(server, expected, options.clients, options.requests)
+    seconds = time.monotonic() - begun
+    times = statistics.quantiles(seen.seconds, n=100)
+    figures: dict[str, object] = {
+        "clients": options.clients,
+        "answers": dict(seen.statuses),
+        "5xx": sum(count for status, count in seen.statuses.items() if status.startswith("5")),
+        "wrong answers": seen.wrong,
+        "answers per second": round(sum(seen.statuses.values()) / seconds, 1),
+        "seconds, median and 99th percentile": [round(times[49], 2), round(times[98], 2)],
+        "MB before and after": [round(before), round(server.megabytes())],
+    }
+    figures["half-open connections, closed after"] = await half_open(server, expected, options.half_open)
+    figures["MB more while 100 MB are sent"] = await too_much(server)
+    figures["stopped under load"] = await stopped(server, expected)
+    return figures
+
+
+async def crowd(server: Server, expected: dict[str, str], clients: int, requests: int) -> Seen:
+    """Clients that ask at the same time and check what they get; asked to wait, they wait."""
+    seen, lines = Seen(), list(expected)
+
+    async def client(number: int) -> None:
+        connection = Connection(server.address)
+        for turn in range(requests):
+            text = lines[(number * 31 + turn * 7) % len(lines)]
+            begun = time.monotonic()
+            status = 429
+            while status == 429:
+                try:
+                    status, found = await server.request(text, connection)
+                except (OSError, asyncio.IncompleteReadError):
+                    connection.close()
+                    seen.statuses["connection lost"] += 1
+                    break
+                seen.statuses[str(status)] += 1
+                if status == 429:
+                    await asyncio.sleep(1)
+            if status == 200:
+                seen.seconds.append(time.monotonic() - begun)
+                seen.wrong += found["translations"] != [{"text": expected[text]}]
+        connection.close()
+
+    await asyncio.wait_for(
+        asyncio.gather(*(client(number) for number in range(clients))), PATIENCE + clients * requests
+    )
+    return seen
+
+
+async def half_open(server: Server, expected: dict[str, str], count: int) -> dict[str, object]:
+    """Clients that send half of their headers, and one that wants a translation."""
+    begun = time.monotonic()
+    streams = [await asyncio.open_connection(*server.address) for _ in range(count)]
+    for _, writer in streams:
+        writer.write(b"POST /translate HTTP/1.1\r\nHost: a\r\nX-Slow: ")
+    asked = time.monotonic()
+    await server.request(next(iter(expected)), Connection(server.address))
+    answered = time.monotonic() - asked
+    await asyncio.gather(*(reader.read() for reader, _ in streams))
+    closed = time.monotonic() - begun
+    for _, writer in streams:
+        writer.close()
+    return {"count": count, "all closed after": round(closed, 2), "normal client": round(answered, 2)}
+
+
+async def too_much(server: Server) -> dict[str, object]:
+    """A chunked body of 100 MB: when is it refused, and what does it cost?"""
+    before = most = server.megabytes()
+    reader, writer = await asyncio.open_connection(*server.address)
+    writer.write(b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n")
+    writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
+    sent = 0
+    try:
+        while sent < 100_000_000 and not reader.at_eof():
+            writer.write(b"10000\r\n" + b" " * 65536 + b"\r\n")
+            await writer.drain()
+            await asyncio.sleep(0)
+            sent += 65536
+            most = max(most, server.megabytes())
+        status = (await reader.readline()).decode().split()[1]
+    except (OSError, IndexError):
+        status = "connection closed"
+    writer.close()
+    return {"status": status, "MB sent": round(sent / 1e6, 1), "MB more": round(most - before, 1)}
+
+
+async def stopped(server: Server, expected: dict[str, str]) -> dict[str, object]:
+    """SIGTERM while clients ask: what is in work is answered, what comes later gets a 503."""
+    load = asyncio.create_task(crowd(server, expected, 50, 40))
+    await asyncio.sleep(1)
+    begun = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    while server.process.poll() is None and time.monotonic() - begun < PATIENCE:
+        await asyncio.sleep(0.05)
+    seconds = time.monotonic() - begun
+    seen = await load
+    return {"seconds": round(seconds, 1), "answers": dict(seen.statuses), "wrong answers": seen.wrong}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

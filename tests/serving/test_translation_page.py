@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+import deepwire
+
+sys.path.insert(0, str(Path(__file__).parent))
+from driven_browser import Browser
+
+CONTROL = 2
+NAMELESS = """[...document.querySelectorAll('input, select, textarea, button, output')].filter(
+    (one) => !(one.labels?.length || one.ariaLabel || one.textContent.trim())).map((one) => one.id)"""
+
+
+@pytest.fixture(scope="module")
+def browser(
+    browser_command: Sequence[str] | None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Browser]:
+    if browser_command is None:
+        pytest.skip("no chromium on the PATH and CHROME is not set")
+    with Browser([*browser_command, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"]) as found:
+        yield found
+
+
+def shown(browser: Browser) -> object:
+    browser.wait("!document.getElementById('work').ariaBusy")
+    assert browser.value("document.getElementById('problem').textContent") == ""
+    return browser.value("document.getElementById('result').textContent")
+
+
+def test_a_page_to_translate_with(browser, server, one_direction):
+    model = deepwire.load(one_direction, "cpu", "fp32", settings={"beam": 3, "n_best": 3})
+    browser.open(f"http://127.0.0.1:{server.port}/")
+    browser.wait("document.getElementById('model').textContent")
+    assert browser.value("document.getElementById('model').textContent").endswith(
+        " <img src=x onerror=alert(1)>"
+    )
+    assert browser.value(
+        "document.body.innerText.includes('German') && document.body.innerText.includes('English')"
+    )
+    assert browser.value(NAMELESS) == []
+    text = '<script>alert(1)</script>\n\nder hund" onload='
+    browser.type(text)  # the cursor is there; nothing is clicked
+    browser.wait("document.getElementById('result').textContent")
+    greedy = deepwire.load(one_direction, "cpu", "fp32")
+    assert shown(browser) == "\n".join(greedy.translate(text.split("\n")))
+    choice = "document.getElementById('alternatives')"
+    browser.value(f"{choice}.value = 3; {choice}.dispatchEvent(new Event('change'))")
+    browser.wait("document.querySelectorAll('#lines button').length === 6")
+    expected = list(model.translations(text.split("\n")))
+    best = [[one.text, f"{one.score:.2f}"] for one in expected[0].candidates]
+    read = "[...button.children].map((one) => one.textContent)"
+    found = f"[...document.querySelectorAll('#lines li:first-child button')].map((button) => {read})"
+    assert browser.value(found)[:3] == best
+    browser.value("document.querySelectorAll('#lines button')[2].click()")
+    assert shown(browser).split("\n")[0] == expected[0].candidates[2].text
+    browser.value("document.getElementById('text').focus(); document.getElementById('typing').click()")
+    browser.key("Escape", 27)
+    assert shown(browser) == ""
+    browser.type("der ball")
+    browser.key("Enter", 13, CONTROL)
+    browser.wait("document.getElementById('result').textContent")
+    assert browser.value("document.getElementById('text').value") == "der ball"
+    assert browser.value("document.querySelectorAll('img, script:not([src]), iframe').length") == 0
+    assert browser.said == []
+
+
+def test_languages_a_token_and_errors(browser, polyglot, serving):
+    with serving.running(polyglot, token="a-long-enough-secret", characters=20) as server:
+        browser.open(f"http://127.0.0.1:{server.port}/")
+        browser.wait("document.activeElement.id === 'token'")
+        browser.type("a-long-enough-secret")
+        browser.key("Enter", 13)
+        browser.wait("!document.getElementById('target').hidden && document.getElementById('access').hidden")
+        options = "[...document.getElementById('target').options].map((one) => one.textContent)"
+        assert browser.value(options) == ["German", "English", "French"]
+        browser.value("document.getElementById('target').value = 'fr'")
+        browser.value("document.getElementById('text').focus()")
+        browser.type("zwei hund")
+        browser.key("Enter", 13, CONTROL)
+        browser.wait("document.getElementById('result').textContent")
+        assert [shown(browser)] == polyglot._translator.translate(["zwei hund"], to="fr")
+        assert browser.value("document.getElementById('result').lang") == "fr"
+        browser.value("document.getElementById('swap').click()")
+        assert browser.value("document.getElementById('source').value") == "fr"
+        shown(browser)
+        browser.value("document.getElementById('text').value = 'der hund\\n' + 'x'.repeat(21)")
+        browser.value("document.getElementById('translate').click()")
+        browser.wait("document.getElementById('problem').textContent")
+        problem = browser.value("document.getElementById('problem').textContent")
+        assert problem == "Line 2: 21 characters, at most 20"
