@@ -99,6 +99,15 @@ def test_a_baseline_that_is_no_system_yet_is_added(folder, capsys):
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[1:3]] == ["bad.txt", "good.txt"]
 
 
+@pytest.mark.parametrize(("test", "warned"), [("bootstrap", True), ("randomization", False)])
+def test_a_bootstrap_of_few_sentences_is_warned_about(folder, capsys, test, warned):
+    """Every resample of one sentence is that sentence, however different the systems are by chance."""
+    for name, text in {"a": GOOD, "b": RAW}.items():
+        Path(name).write_text("".join(f"{line}\n" for line in text[:1]), encoding="utf-8")
+    assert main(["evaluate", "a", "b", "-r", "b", "--paired", test, "--samples", "9"]) == 0
+    assert ("p-values and intervals say little" in capsys.readouterr().err) == warned
+
+
 def test_tokenised_text_is_warned_about(folder, capsys):
     Path("tok.txt").write_text("".join(f"{line}\n" for line in REFERENCE), encoding="utf-8")
     assert main(["evaluate", "good.txt", "-r", "tok.txt"]) == 0

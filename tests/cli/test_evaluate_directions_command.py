@@ -169,6 +169,7 @@ def test_the_page_is_written_beside_the_text(capsys):
             "no/such.html: the folder no does not exist",
         ),
         (["good", "--test", "test", "--sizes", "absent.json"], 3, "absent.json: cannot read"),
+        (["good", "--test", "test", "--centre", "it"], 2, "--centre it: no direction of the table has it"),
         (["good", "--test", "test", "--low", "9", "--high", "3"], 2, "--low 9 is above --high 3"),
         (["good", "--test", "test", "--language-text", "absent"], 2, "no text to learn"),
         (["good"], 2, "good is not a run directory"),

@@ -21,11 +21,12 @@ MIXERS = {
 
 
 def walk(
-    model: TranslationModel, width: int, steps: int, restless: float, seed: int
+    model: TranslationModel, width: int, steps: int, restless: float, seed: int, again: int = 1
 ) -> tuple[DecoderState, list[int]]:
     """Random steps and reorderings of double-precision hypotheses, each compared with the full pass.
 
-    Returns the last state, and the capacity of the stores at each step.
+    After three steps each becomes `again` ones. Returns the last state, and the capacity of the stores at
+    each step.
     """
     generator = torch.Generator().manual_seed(seed)
     source, capacities = SOURCE, []
@@ -35,6 +36,8 @@ def walk(
         found, state = model.step(read.flatten(), state)
         state, read = state.expand(width), read.expand(-1, width, -1)
         for step in range(1, steps):
+            if step == 3:
+                state, read, width = state.expand(again), read.repeat_interleave(again, 1), width * again
             if torch.rand((), generator=generator) < restless:
                 parents = torch.randint(width, (len(source), width), generator=generator)
                 state = state.take((torch.arange(len(source)).unsqueeze(1) * width + parents).flatten())
@@ -55,15 +58,18 @@ def walk(
 @pytest.mark.parametrize("mixer", MIXERS)
 @given(
     width=st.integers(1, 5),
-    steps=st.integers(2, 40),
+    steps=st.integers(2, 32),
     restless=st.sampled_from([0.0, 0.3, 1.0]),
     seed=st.integers(0, 2**16),
+    again=st.integers(1, 2),
 )
 @settings(max_examples=8, deadline=None)
-def test_each_row_sees_its_own_past(mixer: str, width: int, steps: int, restless: float, seed: int) -> None:
-    """Rows begin as one, are reordered with and without repetition, and sentences leave."""
+def test_each_row_sees_its_own_past(
+    mixer: str, width: int, steps: int, restless: float, seed: int, again: int
+) -> None:
+    """Rows begin as one, multiply, are reordered with and without repetition, and sentences leave."""
     model = double(MIXERS[mixer])
-    walk(model, width, steps, restless, seed)
+    walk(model, width, steps, restless, seed, again)
 
 
 def double(changes: dict[str, object]) -> TranslationModel:

@@ -240,7 +240,7 @@ class Decoder:
                 hint = (
                     "it looks like UTF-16: convert it with iconv -f UTF-16 -t UTF-8"
                     if utf16
-                    else "repair the line, or set data.on_bad_utf8 to skip or replace"
+                    else "repair the line; in training text, data.on_bad_utf8 can skip or replace it"
                 )
                 raise DataError(f"{where}: not UTF-8 (byte 0x{raw[fault.start]:02x})", hint) from None
             text = raw.decode(errors="replace")

@@ -27,6 +27,8 @@ from deepwire.evaluation.texts import Text
 
 _SUSPICIOUS_SHARE = 0.10
 _TESTS = {"bootstrap": paired_bootstrap, "randomization": approximate_randomization}
+# A resample of one sentence is always the text itself: its p-value would be the smallest there is.
+_FEW_SENTENCES = 20
 _TOKENIZERS_FOR_RAW_TEXT = ("13a", "intl")
 
 
@@ -128,7 +130,10 @@ def compare(
         references=tuple(text.name for text in references),
         systems=results,
         baseline=None if paired is None else paired.baseline,
-        warnings=tuple(text_warnings([*systems, *references], metrics)),
+        warnings=(
+            *text_warnings([*systems, *references], metrics),
+            *few_sentences(paired, len(answers[0])),
+        ),
     )
 
 
@@ -146,6 +151,16 @@ def paired_comparison(
         run(metric, first, second, samples=samples, seed=paired.seed)
         for metric, first, second in zip(metrics, baseline, system, strict=True)
     )
+
+
+def few_sentences(paired: PairedTest | None, sentences: int) -> list[str]:
+    """What is odd about a test on so many sentences, one line each."""
+    if paired is None or paired.test != "bootstrap" or sentences >= _FEW_SENTENCES:
+        return []
+    return [
+        f"fewer than {_FEW_SENTENCES} sentences: a bootstrap draws the same few again and again, so its "
+        "p-values and intervals say little; --paired randomization is valid for any number"
+    ]
 
 
 def text_warnings(texts: Sequence[Text], metrics: Sequence[Metric]) -> list[str]:

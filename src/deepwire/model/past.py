@@ -108,9 +108,13 @@ class Past:
         return replace(self, position=self.position + 1)
 
     def shared(self, width: int, like: Tensor) -> Past:
-        """Each row becomes a group of `width` rows that share its slots; type and device as `like`."""
-        seen = like.new_zeros(self.groups, 1, width, self.capacity)
-        origin = torch.arange(self.capacity, device=like.device).repeat(self.groups, 1)
+        """Each row becomes `width` rows of its group, which share its slots; type and device as `like`."""
+        if self.lineage is None:
+            seen = like.new_zeros(self.groups, 1, width, self.capacity)
+            origin = torch.arange(self.capacity, device=like.device).repeat(self.groups, 1)
+        else:
+            seen, origin = self.lineage.seen.repeat_interleave(width, 2), self.lineage.origin
+        width *= self.width
         own = like.new_full((width, width), lowest(like.dtype)).fill_diagonal_(0.0)
         return replace(self, width=width, lineage=Lineage(seen, origin, own))
 

@@ -174,6 +174,11 @@ class _Evaluation:
                 usual = DEFAULT_SAMPLES[paired.test]
                 paired = replace(paired, samples=max(usual, 2 * samples_for(len(self.directions))))
         averages = request.averages
+        known = languages_of(self.directions)
+        if averages.centre not in (*known, Averages.centre):
+            raise UsageError(
+                f"--centre {averages.centre}: no direction of the table has it", f"it has {', '.join(known)}"
+            )
         by_size = resource_groups(self.pairs, averages.centre, high=averages.high, low=averages.low)
         for group in averages.groups:
             group.check(self.directions)

@@ -9,7 +9,7 @@ import numpy as np
 
 from deepwire.data.languages import Direction
 from deepwire.evaluation.base import Floats, Metric, Score, check_line_counts
-from deepwire.evaluation.comparison import PairedTest, paired_comparison, text_warnings
+from deepwire.evaluation.comparison import PairedTest, few_sentences, paired_comparison, text_warnings
 from deepwire.evaluation.multilingual.groups import Group
 from deepwire.evaluation.significance import Comparison
 from deepwire.evaluation.texts import Text
@@ -220,6 +220,7 @@ class Table:
             for outputs in (hypotheses, baseline)
         )
         paired = self.settings.paired if theirs else None
+        self.warnings += few_sentences(paired, len(reference.lines))
         row = Row(
             about,
             len(reference.lines),
