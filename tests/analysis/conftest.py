@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -180,9 +180,26 @@ def run(corpus: Path) -> str:
     return str(folder)
 
 
+Train = Callable[[RunPlan], Failure | None]
+
+
 @pytest.fixture(scope="session")
-def train_here() -> Callable[[RunPlan], Failure | None]:
-    """What `train_run` of a plan does, without the seconds that a process of its own takes to start."""
+def one_by_one() -> Callable[[Train], Callable[..., Iterator[tuple[RunPlan, Failure | None]]]]:
+    """What stands for `train_runs`: each run is trained by a function, in this process."""
+
+    def standing_for(train: Train) -> Callable[..., Iterator[tuple[RunPlan, Failure | None]]]:
+        def runs(wanted: Iterable[RunPlan], **_: object) -> Iterator[tuple[RunPlan, Failure | None]]:
+            for run in wanted:
+                yield run, train(run)
+
+        return runs
+
+    return standing_for
+
+
+@pytest.fixture(scope="session")
+def train_here() -> Train:
+    """Trains a run without the seconds that a process of its own takes to start."""
 
     def train(run: RunPlan) -> Failure | None:
         errors = io.StringIO()

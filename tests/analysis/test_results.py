@@ -25,7 +25,7 @@ from deepwire.results.claims import Claim, judge
 from deepwire.results.conduct import Conductor
 from deepwire.results.league import Outputs, Spread
 from deepwire.results.runs import RunPlan, load_plan
-from deepwire.results.training import Failure, Stopped, train_run
+from deepwire.results.training import Failure, Stopped, stoppable, train_runs
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 from forked import Piped
@@ -58,6 +58,7 @@ claims:
   - {paper: A 2024, where: Table 2, higher: lstm, lower: broken}
   - {paper: A 2024, where: Table 2, higher: lstm, lower: unknown}
 """
+StandIn = Callable[[Callable[[RunPlan], Failure | None]], object]
 _LONG = f"loss not finite: {'x' * 300}"
 
 
@@ -85,20 +86,28 @@ class Done:
 
 @pytest.fixture(scope="module")
 def done(
-    plan: Path, train_here: Callable[[RunPlan], Failure | None], tmp_path_factory: pytest.TempPathFactory
+    plan: Path,
+    train_here: Callable[[RunPlan], Failure | None],
+    one_by_one: StandIn,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Done:
     top = tmp_path_factory.mktemp("carried-out")
     folder, page = top / "results", top / "page.md"
     command = ["results", str(plan), "--folder", str(folder), "--markdown", str(page), "--quiet"]
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said):
-        patch.setattr(conduct, "train_run", train_here)
+        patch.setattr(conduct, "train_runs", one_by_one(train_here))
         assert main(command) == 0
     return Done(folder, page, command, said.getvalue())
 
 
 def test_a_search_takes_what_has_the_lowest_validation_loss(
-    plan: Path, train_here: Callable[[RunPlan], Failure | None], tmp_path: Path, monkeypatch, capsys
+    plan: Path,
+    train_here: Callable[[RunPlan], Failure | None],
+    one_by_one: StandIn,
+    tmp_path: Path,
+    monkeypatch,
+    capsys,
 ) -> None:
     folder = tmp_path / "results"
     alternatives = (
@@ -117,7 +126,7 @@ def test_a_search_takes_what_has_the_lowest_validation_loss(
         return train_here(run)
 
     monkeypatch.setattr("deepwire.cli.results._can_plot", lambda: False)
-    monkeypatch.setattr(conduct, "train_run", train)
+    monkeypatch.setattr(conduct, "train_runs", one_by_one(train))
     assert main(command) == 143
     assert main([*command, "--report-only"]) == 0
     losses = {one["alternatives"][0]: one["loss"] for one in trials(folder)}
@@ -174,11 +183,13 @@ def test_what_was_measured_is_shown_and_so_is_what_failed(done: Done, plan: Path
     assert "de-en.broken.1" in done.markdown.read_text()
 
 
-def test_what_is_done_is_not_done_again(done: Done, plan: Path, capsys, monkeypatch) -> None:
+def test_what_is_done_is_not_done_again(
+    done: Done, plan: Path, one_by_one: StandIn, capsys, monkeypatch
+) -> None:
     def never(run: RunPlan) -> Failure | None:
         raise AssertionError(f"{run.name} was trained again")
 
-    monkeypatch.setattr(conduct, "train_run", never)
+    monkeypatch.setattr(conduct, "train_runs", one_by_one(never))
     text = done.markdown.read_text()
     assert main(done.command) == 0
     assert "broken seed 1: failed before" in capsys.readouterr().err
@@ -253,12 +264,51 @@ def test_how_a_training_process_ended_decides_what_follows(
     program.chmod(0o755)
     monkeypatch.setattr(training.sys, "executable", str(program))
     run = load_plan(plan, tmp_path).runs[0]
-    if isinstance(outcome, type):
-        with pytest.raises(outcome):
-            train_run(run)
-        return
-    failure = train_run(run)
-    assert failure == (None if outcome is None else Failure(code, _LONG))
+    with stoppable() as stop:
+        trained = train_runs([run], at_once=2, stop=stop)
+        if isinstance(outcome, type):
+            with pytest.raises(outcome):
+                next(trained)
+            return
+        assert list(trained) == [(run, None if outcome is None else Failure(code, _LONG))]
+
+
+def test_two_at_a_time_and_one_less_while_a_result_is_looked_at(
+    plan: Path, tmp_path: Path, monkeypatch
+) -> None:
+    """Each run waits for a file; all that are left are stopped, and save themselves, when nobody waits."""
+    program = tmp_path / "program"
+    script = """
+        trap "echo stopped >> $0.log; exit 143" TERM
+        for word; do case $word in run=*) run=$(echo $word | tr / .);; esac; done
+        echo begun $run >> $0.log
+        until [ -e $0$run ]; do sleep 0.02; done
+        echo ended $run >> $0.log
+    """
+    program.write_text(f"#!/bin/sh\n{script}")
+    program.chmod(0o755)
+    monkeypatch.setattr(training.sys, "executable", str(program))
+    runs = load_plan(plan, tmp_path, ["seeds=[1,2,3,4]"]).runs[:4]
+    names = [f"run={run.folder}".replace("/", ".") for run in runs]
+    log = tmp_path / "program.log"
+
+    def lines(count: int) -> list[str]:
+        deadline = time.monotonic() + 60
+        while not (log.exists() and log.read_text().count("\n") >= count):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return log.read_text().splitlines()
+
+    (tmp_path / f"program{names[1]}").touch()
+    with stoppable() as stop:
+        trained = train_runs(runs, at_once=2, stop=stop)
+        assert next(trained) == (runs[1], None)
+        assert sorted(lines(3)) == sorted([f"begun {names[0]}", f"begun {names[1]}", f"ended {names[1]}"])
+        (tmp_path / f"program{names[2]}").touch()
+        assert next(trained) == (runs[2], None)
+        assert sorted(lines(5)[3:]) == [f"begun {names[2]}", f"ended {names[2]}"]
+        trained.close()
+    assert lines(6)[5:] == ["stopped"]
 
 
 @pytest.mark.parametrize(

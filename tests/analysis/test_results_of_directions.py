@@ -67,7 +67,11 @@ class Interrupted:
 
 @pytest.fixture(scope="module")
 def done(
-    plan: Path, corpus: Path, train_here: Train, tmp_path_factory: pytest.TempPathFactory
+    plan: Path,
+    corpus: Path,
+    train_here: Train,
+    one_by_one: Callable[[Train], object],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Interrupted:
     folder = tmp_path_factory.mktemp("both") / "results"
     command = ["results", str(plan), f"text={corpus}", "--folder", str(folder), "--quiet"]
@@ -87,7 +91,7 @@ def done(
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said):
         patch.setattr("deepwire.cli.results._can_plot", lambda: False)  # the page is that of other plans
-        patch.setattr(conduct, "train_run", train)
+        patch.setattr(conduct, "train_runs", one_by_one(train))
         patch.setattr(conduct, "measure_run", stop)
         assert main(command) == 143
         patch.setattr(conduct, "measure_run", measure)

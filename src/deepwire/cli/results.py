@@ -34,6 +34,16 @@ Markdown = Annotated[
     Path | None,
     typer.Option(help="Also write the Markdown there (docs/results.md), where runs were measured."),
 ]
+Jobs = Annotated[
+    int,
+    typer.Option(
+        "--jobs",
+        "-j",
+        min=1,
+        help="Train so many runs at a time: as many as there are cores, where each has one thread "
+        "(training.threads: 1). What is measured meanwhile is slower.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the tables at the end.")]
 
 
@@ -43,6 +53,7 @@ def results(
     folder: Folder = Path("runs/results"),
     only: Only = None,
     direction: Direction = None,
+    jobs: Jobs = 1,
     retry: Retry = False,
     report_only: ReportOnly = False,
     markdown: Markdown = None,
@@ -70,7 +81,7 @@ def results(
     _check("--only", only or (), loaded.plan.systems)
     _check("--direction", direction or (), loaded.plan.directions)
     html = _can_plot()
-    conductor = Conductor(loaded, folder, _tell)
+    conductor = Conductor(loaded, folder, _tell, jobs)
     if not report_only:
         try:
             pages = _Pages(conductor, html=html)

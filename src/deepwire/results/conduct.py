@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -15,7 +18,7 @@ from deepwire.results.kept import Kept
 from deepwire.results.measuring import RunResult, measure_run, pairs_of
 from deepwire.results.runs import LoadedPlan, RunPlan
 from deepwire.results.search import Search
-from deepwire.results.training import Failure, stoppable, train_run
+from deepwire.results.training import Failure, stoppable, train_runs
 from deepwire.training.limits import cut_short
 
 Tell = Callable[[str], None]
@@ -48,6 +51,14 @@ class Gathered:
         return names
 
 
+class _Left(NamedTuple):
+    """What is still to be done of a run."""
+
+    run: RunPlan
+    directions: Sequence[str]
+    label: str
+
+
 class Conductor:
     """The runs of a plan in one folder; everything that is done is kept and not done again.
 
@@ -55,10 +66,11 @@ class Conductor:
         loaded: The plan.
         folder: ``runs/``, ``measured/``, ``translations/`` and the pages are made in it.
         tell: Hears how far it is, line by line.
+        at_once: How many runs are trained at a time.
     """
 
-    def __init__(self, loaded: LoadedPlan, folder: Path, tell: Tell) -> None:
-        self.folder, self._undecided, self._tell = folder, loaded, tell
+    def __init__(self, loaded: LoadedPlan, folder: Path, tell: Tell, at_once: int = 1) -> None:
+        self.folder, self._undecided, self._tell, self._at_once = folder, loaded, tell, at_once
         self.search = Search(loaded, folder, tell)
         self.loaded = loaded.decided(self.search.taken())
         self._measured, self._failed = Kept(folder / "measured"), Kept(folder / "failed")
@@ -83,14 +95,19 @@ class Conductor:
             UsageError: A run is in use by another process, or was begun with other settings.
             Stopped: A signal asked to stop; what is done is kept.
         """
-        with stoppable():
-            self.search.carry_out(train_run, systems, retry=retry, after=after)
+        with stoppable() as stop:
+            train = partial(train_runs, at_once=self._at_once, stop=stop)
+            self.search.carry_out(train, systems, retry=retry, after=after)
             self.loaded = self._undecided.decided(self.search.taken())
-            self._carry_out(systems, directions, retry=retry, after=after or (lambda: None))
+            left = self._left(systems, directions, retry=retry)
+            with closing(train(self._begun(left))) as ended:
+                for run, failure in ended:
+                    self._conclude(run, failure, left[run.name])
+                    if after is not None:
+                        after()
 
-    def _carry_out(
-        self, systems: Sequence[str], directions: Sequence[str], *, retry: bool, after: Callable[[], None]
-    ) -> None:
+    def _left(self, systems: Sequence[str], directions: Sequence[str], *, retry: bool) -> dict[str, _Left]:
+        """What is to be trained or measured, by the names of runs."""
         wanted = [
             (run, [one for one in run.directions if not directions or one in directions])
             for run in self.loaded.runs
@@ -98,6 +115,7 @@ class Conductor:
         ]
         wanted = [(run, chosen) for run, chosen in wanted if chosen]
         self._warn([run for run, _ in wanted])
+        found: dict[str, _Left] = {}
         for number, (run, chosen) in enumerate(wanted, 1):
             label = f"[{number}/{len(wanted)}] {run.part} {run.system} seed {run.seed}"
             left = [direction for direction in chosen if self.result(run, direction) is None]
@@ -107,9 +125,13 @@ class Conductor:
             if before is not None and not retry:
                 self._tell(f"{label}: failed before ({before.message}); --retry tries again")
                 continue
-            self._tell(f"{label}: training in {run.folder}")
-            self._one(run, left, label)
-            after()
+            found[run.name] = _Left(run, left, label)
+        return found
+
+    def _begun(self, left: Mapping[str, _Left]) -> Iterator[RunPlan]:
+        for one in left.values():
+            self._tell(f"{one.label}: training in {one.run.folder}")
+            yield one.run
 
     def _warn(self, runs: Sequence[RunPlan]) -> None:
         """Say which systems learn next to nothing; their own runs are quiet."""
@@ -120,23 +142,24 @@ class Conductor:
         for warning, systems in found.items():
             self._tell(f"warning: {', '.join(systems)}: {warning}")
 
-    def _one(self, run: RunPlan, directions: Sequence[str], label: str) -> None:
-        failure = train_run(run)
+    def _conclude(self, run: RunPlan, failure: Failure | None, left: _Left) -> None:
+        """Measure a run that has ended; a failure is kept."""
         if failure is None:
             try:
-                for direction in directions:
-                    self._measure(run, direction, label)
+                for direction in left.directions:
+                    self._measure(run, direction, left.label)
             except DeepwireError as error:
                 failure = Failure(error.exit_code, f"trained, but not measured: {error}")
             else:
                 return
         why = {"exit_code": failure.exit_code, "message": failure.message}
         self._failed.put(run.name, run.loaded, why)
-        self._tell(f"{label}: FAILED with exit code {failure.exit_code}: {failure.message}")
+        self._tell(f"{left.label}: FAILED with exit code {failure.exit_code}: {failure.message}")
 
     def _measure(self, run: RunPlan, direction: str, label: str) -> None:
         rounds = self.loaded.plan.rounds
         result = measure_run(run, direction, self.translation(run, direction), rounds, self._tell)
+        result = result.model_copy(update={"at_once": self._at_once})
         self._measured.put(run.label(direction), run.loaded, result.model_dump(mode="json"))
         where = "" if direction == run.part else f"{direction} "
         self._tell(

@@ -11,7 +11,7 @@ from deepwire.analysis.records import Cell, Column, Table
 from deepwire.evaluation.multilingual.table import Average, Block, DirectionsReport
 from deepwire.evaluation.multilingual.text import signature_lines, verdicts
 from deepwire.results.directions import Compared, SideBySide
-from deepwire.results.measuring import RunResult
+from deepwire.results.measuring import RunResult, pace
 
 _MILLION = 10**6
 _MINUTE = 60
@@ -40,8 +40,8 @@ def _summary(found: SideBySide) -> Finding:
             "directions are measured. Win ratio: directions with more BLEU than "
             f"{plan.baseline}, in % of those measured of both; better and worse: those of them with p below "
             "0.05. Parameters are of all models of a system together, time too; updates are those of each "
-            "model. Speeds are those of the machine that trained, one run after the other: target tokens a "
-            "second, sentences a second."
+            f"model. Speeds are those of the machine that trained, {pace(found.gathered.results)}: target "
+            "tokens a second, sentences a second."
         ),
         tables=(
             Table(title="All systems", columns=_columns(found), rows=tuple(_rows(found))),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -40,6 +40,7 @@ class RunResult(Record):
         memory: Bytes in use at most, as training logged it.
         model: Digest of the checkpoint.
         settings: Decoding settings, device, precision, signature of BLEU.
+        at_once: How many runs were trained at a time.
     """
 
     direction: str
@@ -57,6 +58,13 @@ class RunResult(Record):
     memory: int
     model: str
     settings: dict[str, str]
+    at_once: int = 1
+
+
+def pace(results: Iterable[RunResult]) -> str:
+    """How the machine was shared when runs were trained and timed, in words."""
+    most = max((result.at_once for result in results), default=1)
+    return "one run after the other" if most == 1 else f"up to {most} runs at a time"
 
 
 def pairs_of(run: RunPlan, direction: str) -> Pairs:

@@ -14,7 +14,7 @@ from deepwire.results.conduct import Conductor, Gathered
 from deepwire.results.directions import Compared, SideBySide
 from deepwire.results.directions_report import directions_findings
 from deepwire.results.league import Outputs, Standing, standings
-from deepwire.results.measuring import metric_of
+from deepwire.results.measuring import metric_of, pace
 from deepwire.results.plan import Plan
 from deepwire.results.runs_report import runs_finding
 
@@ -89,7 +89,8 @@ def _league(plan: Plan, direction: str, ranks: Sequence[Standing], gathered: Gat
             f"{plan.baseline}: paired bootstrap over {plan.samples} resamples of the sentences, one-sided, "
             "the outputs of all common seeds of a sentence drawn together; it knows the chance in the choice "
             "of sentences, and that between seeds only as far as there are seeds. Speeds are those of the "
-            "machine that trained, one run after the other: target tokens a second, sentences a second."
+            f"machine that trained, {pace(one for rank in ranks for one in rank.results)}: target tokens a "
+            "second, sentences a second."
         ),
         tables=(_league_table(plan, ranks),),
         figures=(_league_figure(plan, ranks),),

@@ -7,7 +7,8 @@ test set, and all of them are in the report.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from deepwire.analysis.finding import Finding, provenance
@@ -19,7 +20,7 @@ from deepwire.results.runs import LoadedPlan, RunPlan, Trial
 from deepwire.results.training import Failure
 
 Tell = Callable[[str], None]
-Train = Callable[[RunPlan], Failure | None]
+Train = Callable[[Iterable[RunPlan]], Generator[tuple[RunPlan, Failure | None], None, None]]
 
 
 class Search:
@@ -46,7 +47,7 @@ class Search:
         """Make the trials that have not been made.
 
         Args:
-            train: Trains one run.
+            train: Trains runs, and gives back each that has ended; see `train_runs`.
             systems: Only of these; of all without any.
             retry: Make trials that failed before once more.
             after: Called after each trial.
@@ -56,21 +57,36 @@ class Search:
             Stopped: A signal asked to stop.
         """
         wanted = [trial for trial in self.trials if not systems or trial.run.system in systems]
-        for number, trial in enumerate(wanted, 1):
-            before = self.outcome(trial)
-            if before is not None and not (retry and isinstance(before, Failure)):
-                continue
-            label = f"[trial {number}/{len(wanted)}] {trial.run.part} {trial.run.system} {trial.names[0]}"
-            self._tell(f"{label}: training in {trial.run.folder}")
-            found = _outcome(trial, train)
-            if isinstance(found, Failure):
-                self._put(trial, {"exit_code": found.exit_code, "message": found.message})
-                self._tell(f"{label}: FAILED with exit code {found.exit_code}: {found.message}")
-            else:
-                self._put(trial, {"loss": found})
-                self._tell(f"{label}: validation loss {found:.3f}")
-            if after is not None:
-                after()
+        labels = {
+            run.folder: f"[trial {number}/{len(wanted)}] {run.part} {run.system} {names[0]}"
+            for number, (names, run) in enumerate(((trial.names, trial.run) for trial in wanted), 1)
+        }
+        left = {trial.run.folder: trial for trial in wanted if self._is_left(trial, retry=retry)}
+
+        def begun() -> Iterator[RunPlan]:
+            for folder, trial in left.items():
+                self._tell(f"{labels[folder]}: training in {folder}")
+                yield trial.run
+
+        with closing(train(begun())) as ended:
+            for run, failure in ended:
+                self._conclude(left[run.folder], failure, labels[run.folder])
+                if after is not None:
+                    after()
+
+    def _is_left(self, trial: Trial, *, retry: bool) -> bool:
+        before = self.outcome(trial)
+        return before is None or (retry and isinstance(before, Failure))
+
+    def _conclude(self, trial: Trial, failure: Failure | None, label: str) -> None:
+        """Keep what came out of a trial that has ended."""
+        found = _outcome(trial) if failure is None else failure
+        if isinstance(found, Failure):
+            self._put(trial, {"exit_code": found.exit_code, "message": found.message})
+            self._tell(f"{label}: FAILED with exit code {found.exit_code}: {found.message}")
+        else:
+            self._put(trial, {"loss": found})
+            self._tell(f"{label}: validation loss {found:.3f}")
 
     def outcome(self, trial: Trial) -> float | Failure | None:
         """The lowest validation loss of a trial, or why it failed; None before it was made."""
@@ -166,11 +182,8 @@ def _schedule(trial: Trial) -> str:
     return ", ".join([schedule.type, *(f"{name} {value:g}" for name, value in constants.items())])
 
 
-def _outcome(trial: Trial, train: Train) -> float | Failure:
-    """Train a trial, and find its lowest validation loss."""
-    failure = train(trial.run)
-    if failure is not None:
-        return failure
+def _outcome(trial: Trial) -> float | Failure:
+    """The lowest validation loss of a trial that was trained."""
     try:
         losses = validation_losses(trial.run)
     except DeepwireError as error:

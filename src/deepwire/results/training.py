@@ -1,14 +1,17 @@
-"""One training run of a plan, in a process of its own: what happens to it cannot end the others."""
+"""Training runs of a plan, each in a process of its own: what happens to one cannot end the others."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from tempfile import TemporaryFile
 from types import FrameType
+from typing import IO
 
 from deepwire.errors import UsageError
 from deepwire.results.runs import RunPlan
@@ -16,6 +19,7 @@ from deepwire.results.runs import RunPlan
 _STOPPED = {128 + signal.SIGINT: signal.SIGINT, 128 + signal.SIGTERM: signal.SIGTERM}
 _WRONG_COMMAND = 2
 _SHOWN = 300
+_POLL_SECONDS = 0.05
 _ERROR = "error: "
 
 
@@ -40,32 +44,136 @@ class Stopped(Exception):  # noqa: N818 - a wish, not an error
         self.number = number
 
 
-def train_run(run: RunPlan) -> Failure | None:
-    """Train a run, or go on with it, or find that it is done; None when it is done.
+class Stop:
+    """SIGINT and SIGTERM while a plan is carried out: `Stopped`, wherever this process is."""
+
+    def __init__(self) -> None:
+        self.asked: signal.Signals | None = None
+        self.times = 0
+        self._shielded = False
+
+    def receive(self, number: int, _frame: FrameType | None) -> None:
+        """Handle a signal."""
+        self.asked = signal.Signals(number)
+        self.times += 1
+        if not self._shielded:
+            raise Stopped(self.asked)
+
+    @contextmanager
+    def shielded(self) -> Iterator[None]:
+        """In here nothing is raised, but a signal is noted."""
+        before, self._shielded = self._shielded, True
+        try:
+            yield
+        finally:
+            self._shielded = before
+
+
+@contextmanager
+def stoppable() -> Iterator[Stop]:
+    """While entered, SIGINT and SIGTERM raise `Stopped`."""
+    stop = Stop()
+    before = {number: signal.signal(number, stop.receive) for number in _STOPPED.values()}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@dataclass(frozen=True)
+class _Training:
+    """A training process, and what it says."""
+
+    run: RunPlan
+    process: subprocess.Popen[bytes]
+    errors: IO[bytes]
+
+    @classmethod
+    def of(cls, run: RunPlan) -> _Training:
+        command = [sys.executable, "-m", "deepwire", "train", run.base, *run.overrides, "--quiet"]
+        errors = TemporaryFile()  # noqa: SIM115 - closed when the process has ended
+        # A session of its own: Ctrl-C reaches it through this process alone, once.
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True)
+        return cls(run, process, errors)
+
+    def outcome(self) -> Failure | None:
+        """How it ended; None when it is done."""
+        code = self.process.returncode
+        self.errors.seek(0)
+        words = _last_words(self.errors.read().decode(errors="replace"))
+        self.errors.close()
+        if code == 0:
+            return None
+        if code in _STOPPED:
+            raise Stopped(_STOPPED[code])
+        if code == _WRONG_COMMAND:
+            raise UsageError(
+                f"{self.run.name}: {words or 'the run cannot be trained'}", f"see {self.run.folder}"
+            )
+        return Failure(code, words or f"ended with exit code {code}")
+
+
+def train_runs(
+    runs: Iterable[RunPlan], at_once: int, stop: Stop
+) -> Generator[tuple[RunPlan, Failure | None], None, None]:
+    """Train runs, or go on with them, or find that they are done; each is given back when it has ended.
+
+    The next run is taken from `runs` when there is room for it, and there is none while the caller is busy
+    with one that has ended: nothing else runs here then, if it is one at a time. Closing it, or an error,
+    stops all processes; they save themselves and can go on.
+
+    Args:
+        runs: What to train; taken one by one.
+        at_once: How many at a time.
+        stop: Of `stoppable`.
 
     Raises:
-        UsageError: Another process trains it, or it was begun with other settings.
-        Stopped: This process or the training was asked to stop.
+        UsageError: Another process trains a run, or it was begun with other settings.
+        Stopped: This process or a training was asked to stop.
     """
-    command = [sys.executable, "-m", "deepwire", "train", run.base, *run.overrides, "--quiet"]
-    with _passing_on() as current:
-        # A session of its own: Ctrl-C reaches it through this process alone, once.
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True
-        )
-        current.process = process
-        if current.asked is not None:
-            process.send_signal(current.asked)
-        _, errors = process.communicate()
-    code = process.returncode
-    if code == 0 and current.asked is None:
-        return None
-    if current.asked is not None or code in _STOPPED:
-        raise Stopped(current.asked or _STOPPED[code])
-    words = _last_words(errors)
-    if code == _WRONG_COMMAND:
-        raise UsageError(f"{run.name}: {words or 'the run cannot be trained'}", f"see {run.folder}")
-    return Failure(code, words or f"ended with exit code {code}")
+    waiting = iter(runs)
+    active: list[_Training] = []
+    try:
+        while True:
+            while len(active) < at_once and (run := next(waiting, None)) is not None:
+                _begin(run, active, stop)
+            if not active:
+                return
+            ended = _first_to_end(active)
+            active.remove(ended)
+            yield ended.run, ended.outcome()
+    finally:
+        _end(active, stop)
+
+
+def _begin(run: RunPlan, active: list[_Training], stop: Stop) -> None:
+    with stop.shielded():
+        active.append(_Training.of(run))
+    if stop.asked is not None:
+        raise Stopped(stop.asked)
+
+
+def _first_to_end(active: Sequence[_Training]) -> _Training:
+    while True:
+        for training in active:
+            if training.process.poll() is not None:
+                return training
+        time.sleep(_POLL_SECONDS)
+
+
+def _end(active: Sequence[_Training], stop: Stop) -> None:
+    """Stop all, and wait until they have saved themselves; each further signal is passed on to them."""
+    with stop.shielded():
+        told = -1
+        while alive := [one for one in active if one.process.poll() is None]:
+            if told < stop.times:
+                told = stop.times
+                for training in alive:
+                    training.process.send_signal(stop.asked or signal.SIGTERM)
+            time.sleep(_POLL_SECONDS)
+    for training in active:
+        training.errors.close()
 
 
 def _last_words(errors: str) -> str:
@@ -73,46 +181,3 @@ def _last_words(errors: str) -> str:
     lines = [line for line in errors.splitlines() if line.strip()]
     begin = max((place for place, line in enumerate(lines) if line.startswith(_ERROR)), default=None)
     return " ".join(lines)[-_SHOWN:] if begin is None else " ".join(lines[begin:]).removeprefix(_ERROR)
-
-
-@dataclass
-class _Current:
-    """The training process, and the signal that is to stop it."""
-
-    process: subprocess.Popen[str] | None = None
-    asked: signal.Signals | None = None
-
-    def receive(self, number: int, _frame: FrameType | None) -> None:
-        """Pass a signal on."""
-        self.asked = signal.Signals(number)
-        if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(number)
-
-
-@contextmanager
-def stoppable() -> Iterator[None]:
-    """While entered, SIGINT and SIGTERM raise `Stopped`, wherever this process is."""
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        raise Stopped(signal.Signals(number))
-
-    with _handled_by(stop):
-        yield
-
-
-@contextmanager
-def _passing_on() -> Iterator[_Current]:
-    """While entered, SIGINT and SIGTERM go to the training process, which saves and ends."""
-    current = _Current()
-    with _handled_by(current.receive):
-        yield current
-
-
-@contextmanager
-def _handled_by(receive: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    before = {number: signal.signal(number, receive) for number in _STOPPED.values()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
