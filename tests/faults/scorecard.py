@@ -33,6 +33,7 @@ class Row:
 
 ONE, TWO = "faults/test_training_faults.py", "training/test_several_processes.py"
 DAMAGE, TEXT, PLACES = "faults/test_damage.py", "faults/test_text_faults.py", "faults/test_surroundings.py"
+SERVER, QUEUE, BODY = "serving/test_server.py", "serving/test_batcher.py", "serving/test_body.py"
 ROWS: Mapping[int, Row] = {
     1: Row(
         "`kill -9` at random moments",
@@ -237,6 +238,76 @@ ROWS: Mapping[int, Row] = {
         (
             PLACES,
             "cli/test_train_command.py::test_what_is_not_there_is_said_before_the_text_is_prepared",
+        ),
+    ),
+    26: Row(
+        "server: no JSON, wrong type, deep nesting, keys twice, NaN, half a surrogate pair",
+        "400, 415 or 422 with a code; the index of the text; the server goes on",
+        (
+            f"{BODY}::test_wrong_bodies_are_refused_with_a_reason",
+            f"{BODY}::test_whatever_comes_is_read_or_refused",
+            f"{SERVER}::test_wrong_requests_get_a_reason_and_harm_nobody",
+        ),
+    ),
+    27: Row(
+        "server: a body of 100 MB, with its length, without, chunked, compressed; no HTTP at all",
+        "413, 415 or 400 without reading the rest; the connection is closed",
+        (
+            f"{SERVER}::test_a_large_body_is_refused_before_it_is_read",
+            f"{SERVER}::test_other_addresses_and_forms",
+            f"{SERVER}::test_what_is_no_http_is_refused",
+        ),
+    ),
+    28: Row(
+        "server: many clients at once",
+        "every 200 is right and goes to the right client; without room 429 with Retry-After, or 503",
+        (
+            f"{SERVER}::test_many_clients_at_once_get_their_own_translations",
+            f"{SERVER}::test_too_many_connections_are_refused",
+            f"{QUEUE}::test_everybody_gets_the_own_answers",
+            f"{QUEUE}::test_the_queue_is_bounded_and_takes_a_request_whole_or_not",
+        ),
+    ),
+    29: Row(
+        "server: half-open and slow connections",
+        "closed in time; others are answered meanwhile",
+        (
+            f"{SERVER}::test_slow_clients_are_cut_off_and_others_are_served",
+            f"{SERVER}::test_a_client_that_fetches_no_answers_is_cut_off",
+        ),
+    ),
+    30: Row(
+        "server: a client goes away",
+        "its waiting texts leave the queue, and it is counted",
+        (
+            f"{SERVER}::test_a_client_that_goes_away_leaves_room",
+            f"{QUEUE}::test_what_is_dropped_is_not_translated_and_leaves_room",
+        ),
+    ),
+    31: Row(
+        "server: HTML in texts and names, addresses with `..`, `%2e`, NUL",
+        "shown as text; 404; only three files can be had",
+        (
+            "serving/test_translation_page.py::test_a_page_to_translate_with",
+            f"{SERVER}::test_other_addresses_and_forms",
+            f"{SERVER}::test_browsers_are_protected_in_every_answer",
+        ),
+    ),
+    32: Row(
+        "server: the model fails on a text",
+        "its request gets 500 with the id in the log; its neighbours are answered",
+        (
+            f"{SERVER}::test_a_request_that_the_model_fails_on_fails_alone",
+            f"{QUEUE}::test_only_the_request_that_the_model_fails_on_fails",
+        ),
+    ),
+    33: Row(
+        "server: SIGTERM under load",
+        "what is in work is answered, the rest gets 503 and `Connection: close`; exit 0 in time",
+        (
+            f"{SERVER}::test_stopping_finishes_what_is_in_work_and_refuses_the_rest",
+            f"{SERVER}::test_stopping_does_not_wait_for_ever",
+            "serving/test_serve_command.py::test_the_command_serves_until_it_is_told_to_stop",
         ),
     ),
     35: Row(

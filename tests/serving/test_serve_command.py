@@ -12,7 +12,11 @@ from pathlib import Path
 import pytest
 
 import deepwire
+import deepwire.serving.server
 from deepwire.cli.main import main
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
+from forked import Piped
 
 TEXT = "der hund läuft"
 
@@ -52,6 +56,14 @@ def test_the_command_serves_until_it_is_told_to_stop(one_direction: Path, tmp_pa
     assert " POST /translate 200 " in log
     assert "GET /readyz 200" in log
     assert not any(word in log for word in ("hund", "secret", "Traceback"))
+
+
+def test_an_interrupt_ends_it_in_good_order_too(one_direction: Path) -> None:
+    command = Piped("serve", str(one_direction), "--port", "0", "--quiet", "--device", "cpu")
+    assert command.stderr.readline().startswith(b"serving ")
+    os.kill(command._child, signal.SIGINT)
+    assert command.wait(20) == 130
+    assert command.stderr.read() == b"interrupted\n"
 
 
 @pytest.mark.parametrize(

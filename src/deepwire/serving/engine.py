@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from deepwire.data.languages import Direction
+from deepwire.decoding.batching import batches_by_length
 from deepwire.decoding.side_by_side import MOST
 from deepwire.decoding.translation import Request, Translation
 from deepwire.decoding.translator import Translator
@@ -15,10 +16,8 @@ from deepwire.errors import UsageError
 from deepwire.model.state import DecoderState
 from deepwire.serving.refusal import Refusal
 
-# A batch is only divided among cores where each part is worth the trouble.
+# Texts are only divided among cores where each part is worth the trouble.
 _FEWEST_TEXTS = 2
-# Room in a divided batch for padding: without it the last few texts would be a batch too many.
-_ROOM = 1.1
 
 
 class Search(NamedTuple):
@@ -114,11 +113,19 @@ class Engine:
         self, requests: Sequence[Request], lengths: Sequence[int], search: Search
     ) -> list[Translation]:
         """Translations in order; on a CPU a batch of texts for each core."""
-        batch_tokens = self._translator.config.batch_tokens
-        if len(requests) >= _FEWEST_TEXTS * self.cores:
-            share = _ROOM * search.beam * sum(lengths) / self.cores
-            batch_tokens = min(batch_tokens, max(1, round(share), search.beam * max(lengths)))
-        translator = self._translator.with_search(
-            beam=search.beam, n_best=search.n_best, batch_tokens=batch_tokens
-        )
+        tokens = self._batch_tokens(lengths, search.beam)
+        translator = self._translator.with_search(beam=search.beam, n_best=search.n_best, batch_tokens=tokens)
         return list(translator.translations(requests, window=len(requests)))
+
+    def _batch_tokens(self, lengths: Sequence[int], beam: int) -> int:
+        """The smallest size of a batch with which there are no more batches than cores."""
+        most = self._translator.config.batch_tokens
+        if len(lengths) < _FEWEST_TEXTS * self.cores:
+            return most
+        languages = self._translator.languages
+        marks = 1 + (languages is not None and languages.tags_source)  # EOS, a tag
+        rows = [length + marks for length in lengths]
+        tokens = sum(rows) // self.cores
+        while tokens * beam < most and len(batches_by_length(rows, tokens)) > self.cores:
+            tokens += tokens // 10 + 1
+        return min(most, tokens * beam)

@@ -12,7 +12,7 @@ class Limits(Section):
 
     header_seconds: float = Field(5.0, gt=0, le=3600, description="from connecting to the end of the headers")
     body_seconds: float = Field(10.0, gt=0, le=3600, description="for sending the body of a request")
-    request_seconds: float = Field(60.0, gt=0, le=3600, description="from the whole request to the answer")
+    request_seconds: float = Field(60.0, gt=0, le=3600, description="to the answer; again for fetching it")
     drain_seconds: float = Field(25.0, ge=0, le=3600, description="for requests in work when it is stopped")
     batch_wait_ms: float = Field(
         5.0, ge=0, le=1000, description="how long the first text of a batch waits for others, milliseconds"

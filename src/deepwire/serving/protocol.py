@@ -41,8 +41,8 @@ class Protocol(H11Protocol):
     """A connection.
 
     From its beginning, and from the first byte of every further request, `header_seconds` run until the
-    headers are complete; then the application keeps the time. An answer that is not fetched within
-    `body_seconds` is given up.
+    headers are complete; then the application keeps the time. A client that does not fetch its answers within
+    `request_seconds` is cut off.
     """
 
     config: ServerConfig
@@ -85,8 +85,12 @@ class Protocol(H11Protocol):
     def on_response_complete(self) -> None:
         """An answer is written, though the client may not have fetched it."""
         super().on_response_complete()
-        if self._fetching_due is None:
-            self._fetching_due = self.loop.call_later(self._limits.body_seconds, self._see_if_fetched)
+        self._await_fetching()
+
+    def pause_writing(self) -> None:
+        """The client fetches its answers more slowly than they are made."""
+        super().pause_writing()
+        self._await_fetching()
 
     def send_400_response(self, msg: str) -> None:
         """Answer to what is no HTTP."""
@@ -100,6 +104,10 @@ class Protocol(H11Protocol):
         if self._headers_due is not None:
             self._headers_due.cancel()
             self._headers_due = None
+
+    def _await_fetching(self) -> None:
+        if self._fetching_due is None and self.transport.get_write_buffer_size():
+            self._fetching_due = self.loop.call_later(self._limits.request_seconds, self._see_if_fetched)
 
     def _see_if_fetched(self) -> None:
         self._fetching_due = None

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from deepwire.decoding.translation import Request
+from deepwire.errors import UsageError
+from deepwire.serving.engine import Engine, Search
+from deepwire.serving.refusal import Refusal
+
+
+def test_each_core_gets_a_batch_of_its_own(engine, serving, monkeypatch):
+    """Twelve texts for two cores are two batches; two texts stay together, for a part is too little work."""
+    translator = engine._translator
+    batches = []
+    searched = translator._search
+
+    def search(into, source, *others):
+        batches.append(len(source))
+        return searched(into, source, *others)
+
+    monkeypatch.setattr(translator, "_search", search)
+    texts = serving.texts(12)
+    alone = [
+        engine.translate([Request(text)], engine.lengths([text]), engine.search)[0].text for text in texts
+    ]
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert engine.cores == 2
+        for count, parts in ((12, 2), (2, 1)):
+            batches.clear()
+            asked = texts[:count]
+            found = engine.translate([Request(text) for text in asked], engine.lengths(asked), engine.search)
+            assert [translation.text for translation in found] == alone[:count]
+            assert len(batches) == parts
+            assert max(batches) <= count // parts + 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_search_of_a_request_changes_nothing_for_others(engine):
+    lengths = engine.lengths(["ein hund"])
+    (wide,) = engine.translate([Request("ein hund")], lengths, Search(4, 3))
+    assert len(wide.candidates) == 3
+    (usual,) = engine.translate([Request("ein hund")], lengths, engine.search)
+    assert len(usual.candidates) == 1
+    assert engine.search == Search(2, 1)
+    with pytest.raises(UsageError, match="n_best must be at most beam"):
+        engine.translate([Request("ein hund")], lengths, Search(1, 2))
+
+
+def test_where_the_languages_are_not_known_none_can_be_named(engine):
+    unknown = Engine(engine._translator, "model")
+    assert unknown.into(None, None) == ("", "")
+    assert unknown.languages() == {"several": False, "sources": [], "targets": [], "directions": []}
+    with pytest.raises(Refusal, match="one direction only"):
+        unknown.into("en", None)
