@@ -59,6 +59,11 @@ def test_a_page_to_translate_with(browser, server, one_direction):
     browser.value("document.querySelectorAll('#lines button')[2].click()")
     assert shown(browser).split("\n")[0] == expected[0].candidates[2].text
     browser.value("document.getElementById('text').focus(); document.getElementById('typing').click()")
+    before = server.metric("deepwire_texts_total")
+    browser.type('\nder hund" onload=')  # lines that are known are not asked for again
+    browser.key("Enter", 13, CONTROL)
+    browser.wait("document.getElementById('result').textContent.split('\\n').length === 4")
+    assert server.metric("deepwire_texts_total") == before
     browser.key("Escape", 27)
     assert shown(browser) == ""
     browser.type("der ball")
@@ -73,6 +78,11 @@ def test_languages_a_token_and_errors(browser, polyglot, serving):
     with serving.running(polyglot, token="a-long-enough-secret", characters=20) as server:
         browser.open(f"http://127.0.0.1:{server.port}/")
         browser.wait("document.activeElement.id === 'token'")
+        browser.type("a-wrong-token")
+        browser.key("Enter", 13)
+        browser.wait(
+            "document.getElementById('problem').textContent === 'That is not the token of this server.'"
+        )
         browser.type("a-long-enough-secret")
         browser.key("Enter", 13)
         browser.wait("!document.getElementById('target').hidden && document.getElementById('access').hidden")

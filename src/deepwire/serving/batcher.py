@@ -216,6 +216,8 @@ class Batcher:
         requests = [waiting.job.requests[waiting.place] for waiting in batch]
         try:
             found = self._work(requests, [waiting.subwords for waiting in batch], batch[0].job.search)
+            if len(found) != len(batch):
+                raise ValueError(f"{len(found)} translations of {len(batch)} texts")
         except Exception as error:  # whatever one text does, the others are answered
             if len(batch) == 1:
                 self._metrics.failed.inc()

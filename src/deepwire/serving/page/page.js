@@ -5,10 +5,12 @@
 const find = (id) => document.getElementById(id);
 const PAUSE = 500; // milliseconds without a key after which the text is translated
 const TRIES = 4;
+const KEPT = 2000; // lines whose translations are remembered
 
 let facts = null;
 let answers = []; // of each line: the candidates, best first
 let chosen = []; // of each line: which of them is shown
+let known = { settings: "", found: new Map() }; // what the server has said to each line, with the same settings
 let running = null;
 let timer = 0;
 
@@ -44,9 +46,11 @@ function headers() {
 async function ask(path, options = {}, tries = TRIES) {
   const answer = await fetch(path, { ...options, headers: { ...headers(), ...options.headers } });
   if (answer.status === 401) {
+    const wrong = sessionStorage.getItem("token") !== null;
     sessionStorage.removeItem("token");
     find("access").hidden = false;
     find("token").focus();
+    throw new Error(wrong ? "That is not the token of this server." : "");
   }
   const wait = Number(answer.headers.get("Retry-After"));
   if ((answer.status === 429 || answer.status === 503) && wait && tries > 1) {
@@ -103,8 +107,9 @@ function count() {
   find("count").textContent = longest > most ? `a line has ${longest} characters, at most ${most}` : "";
 }
 
-function request(texts) {
-  const body = { texts };
+/** What is asked for besides the texts. */
+function settings() {
+  const body = {};
   if (facts.languages.several) {
     body.target = find("target").value;
     body.source = find("source").value;
@@ -114,7 +119,29 @@ function request(texts) {
     body.n_best = alternatives;
     body.beam = Math.max(alternatives, facts.beam);
   }
-  return JSON.stringify(body);
+  return body;
+}
+
+/** The translations of lines; only what is not known yet is asked for. */
+async function answersTo(texts, signal) {
+  const asked = settings();
+  const name = JSON.stringify(asked);
+  if (known.settings !== name || known.found.size > KEPT) known = { settings: name, found: new Map() };
+  const found = known.found;
+  const missing = [...new Set(texts)].filter((text) => text.trim() && !found.has(text));
+  for (let first = 0; first < missing.length; first += facts.limits.texts) {
+    const some = missing.slice(first, first + facts.limits.texts);
+    const body = JSON.stringify({ ...asked, texts: some });
+    const headers = { "Content-Type": "application/json" };
+    try {
+      const answer = await ask("translate", { method: "POST", body, headers, signal });
+      some.forEach((text, place) => found.set(text, answer.translations[place]));
+    } catch (error) {
+      if (error.index !== undefined) error.line = texts.indexOf(some[error.index]) + 1;
+      throw error;
+    }
+  }
+  return texts.map((text) => found.get(text) ?? { text: "" });
 }
 
 /** Translate what is there now; what was being translated is given up. */
@@ -133,20 +160,12 @@ async function translate() {
   running = control;
   find("work").setAttribute("aria-busy", "true");
   say("Translating …");
-  let first = 0;
   try {
-    const found = [];
-    for (; first < texts.length; first += facts.limits.texts) {
-      const body = request(texts.slice(first, first + facts.limits.texts));
-      const options = { method: "POST", body, headers: { "Content-Type": "application/json" } };
-      const answer = await ask("translate", { ...options, signal: control.signal });
-      found.push(...answer.translations);
-    }
-    show(found);
+    show(await answersTo(texts, control.signal));
     say("");
   } catch (error) {
     if (control.signal.aborted) return;
-    const where = error.index === undefined ? "" : `Line ${first + error.index + 1}: `;
+    const where = error.line ? `Line ${error.line}: ` : "";
     say("", where + error.message.replace(/^text \d+: /, ""));
   } finally {
     if (running === control) find("work").removeAttribute("aria-busy");
