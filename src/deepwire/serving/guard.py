@@ -26,6 +26,7 @@ HEADERS = {
 }
 """In every answer; `Cache-Control: no-store`, too, where nothing else is said."""
 
+_LONGEST_METHOD = 10
 _STOPPING = Refusal("stopping", "the server is being stopped", headers={"Retry-After": "10"})
 
 log = logging.getLogger("deepwire.serving")
@@ -88,7 +89,7 @@ class _Exchange:
         self._begun = time.monotonic()
         # Other addresses are made up by clients, and there is no end to them.
         self._path = scope["path"] if scope["path"] in PATHS else "other"
-        self._method = scope["method"]
+        self._method = scope["method"][:_LONGEST_METHOD]
         headers = Headers(scope=scope)
         self._unread = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
         state: MutableMapping[str, Any] = scope.setdefault("state", {})
