@@ -91,8 +91,8 @@ def test_chance_differences_are_seldom_called_significant(reference, damaged):
 
 
 def test_a_bootstrap_by_hand():
-    # Two sentences: the system is better on one and worse by the same amount on the other, so a resample is
-    # better, worse or equal with probability 1/4, 1/4, 1/2.
+    # Two sentences: the system is better on the first and the same on the second, so a resample shows no
+    # difference with probability 1/4.
     metric = make_metric("ter")
     baseline, system = np.array([[2.0, 10], [2, 10]]), np.array([[1.0, 10], [2, 10]])
     result = paired_bootstrap(metric, baseline, system, samples=4000)

@@ -110,12 +110,11 @@ CHOICES: list[dict[str, object]] = [
 ]
 
 
-@pytest.mark.parametrize("stack", [{}, {"aggregation": "dlcl"}], ids=["last", "dlcl"])
 @pytest.mark.parametrize("connection", CHOICES, ids=str)
-def test_model_properties(connection: dict[str, object], stack: dict[str, object]) -> None:
-    """Gradients, padding, causality, steps and state selection."""
-    both = {"connection": connection, **stack}
-    check_model({"encoder": both, "decoder": both})
+def test_model_properties(connection: dict[str, object]) -> None:
+    """Gradients, padding, causality, steps and state selection; one stack with a history."""
+    stack = {"connection": connection}
+    check_model({"encoder": {**stack, "aggregation": "dlcl"}, "decoder": stack})
 
 
 @pytest.mark.parametrize(

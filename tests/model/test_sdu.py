@@ -103,12 +103,11 @@ CHOICES: list[dict[str, object]] = [
 ]
 
 
-@pytest.mark.parametrize("both", [{}, {"aggregation": "dlcl"}], ids=["last", "dlcl"])
 @pytest.mark.parametrize("settings", CHOICES, ids=str)
-def test_model_properties(settings: dict[str, object], both: dict[str, object]) -> None:
-    """Gradients, padding, causality, steps and state selection."""
-    stack = {"connection": {"type": "sdu", **settings}, **both}
-    check_model({"encoder": stack, "decoder": stack})
+def test_model_properties(settings: dict[str, object]) -> None:
+    """Gradients, padding, causality, steps and state selection; one stack with a history."""
+    stack = {"connection": {"type": "sdu", **settings}}
+    check_model({"encoder": {**stack, "aggregation": "dlcl"}, "decoder": stack})
 
 
 def test_dropout_of_output_and_unit() -> None:
