@@ -63,7 +63,10 @@ def test_translations_of_unknown_origin_are_not_touched(tmp_path):
     assert read_stored(tmp_path).trained is None
 
 
-@pytest.mark.parametrize("damage", ["", "[]", "{}", '{"system": 1}', '{"system": "x", "trained": 3}'])
+UNREADABLE = '{"system": "x", "trained": ["English"], "training_pairs": {}, "made": {}}'
+
+
+@pytest.mark.parametrize("damage", ["", "[]", "{}", '{"system": "x", "trained": 3}', UNREADABLE])
 def test_a_damaged_record_is_named(tmp_path, damage):
     (tmp_path / "en-de.hyp").write_text("ein hund\n")
     (tmp_path / "system.json").write_text(damage)
@@ -84,7 +87,7 @@ def test_the_record_is_json_for_people(tmp_path):
 
 def test_files_with_foreign_names_are_refused_by_name(tmp_path):
     (tmp_path / "test.hyp").write_text("ein hund\n")
-    with pytest.raises(UsageError, match="'test' is not a direction"):
+    with pytest.raises(UsageError, match=f"{tmp_path}: 'test' is not a direction"):
         system(tmp_path)
 
 

@@ -33,8 +33,8 @@ class StoredTranslations:
 
     folder: Path
     system: str
-    trained: tuple[str, ...] | None = None
-    training_pairs: Mapping[str, int] = field(default_factory=dict)
+    trained: tuple[Direction, ...] | None = None
+    training_pairs: Mapping[Direction, int] = field(default_factory=dict)
     made: dict[str, str] = field(default_factory=dict)
 
     def path(self, direction: Direction) -> Path | None:
@@ -54,6 +54,20 @@ class StoredTranslations:
             if path.name.endswith(ending)
         }
         return sorted(names)
+
+    def directions(self) -> tuple[Direction, ...]:
+        """The directions with a file.
+
+        Raises:
+            UsageError: A file is not called after one.
+        """
+        names = self.names()
+        try:
+            return tuple(map(Direction.parse, names))
+        except ValueError as error:
+            raise UsageError(
+                f"{self.folder}: {error}", f"each file is called after its direction: en-de{HYPOTHESES}"
+            ) from None
 
     def kept(self, direction: Direction, made: str) -> list[str] | None:
         """The translation of a direction if it was made from just that; None if it has to be made again."""
@@ -77,8 +91,8 @@ class StoredTranslations:
     def _write_record(self) -> None:
         record = {
             "system": self.system,
-            "trained": self.trained,
-            "training_pairs": dict(self.training_pairs),
+            "trained": None if self.trained is None else list(map(str, self.trained)),
+            "training_pairs": {str(direction): size for direction, size in self.training_pairs.items()},
             "made": self.made,
         }
         write_json(self.folder / RECORD, record)
@@ -98,8 +112,8 @@ def read_stored(folder: Path) -> StoredTranslations:
         return StoredTranslations(
             folder,
             str(record["system"]),
-            None if record["trained"] is None else tuple(map(str, record["trained"])),
-            {str(name): int(size) for name, size in record["training_pairs"].items()},
+            None if record["trained"] is None else tuple(map(Direction.parse, record["trained"])),
+            {Direction.parse(name): int(size) for name, size in record["training_pairs"].items()},
             {str(name): str(made) for name, made in record["made"].items()},
         )
     except OSError as error:
@@ -130,8 +144,8 @@ def store_in(
             "name another folder; nothing there was changed",
         )
     stored.system = system
-    stored.trained = None if trained is None else tuple(map(str, trained))
-    stored.training_pairs = {str(direction): size for direction, size in training_pairs.items()}
+    stored.trained = None if trained is None else tuple(trained)
+    stored.training_pairs = dict(training_pairs)
     return stored
 
 

@@ -13,7 +13,7 @@ from deepwire.checkpoint.manifest import fingerprint
 from deepwire.data.languages import Direction
 from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.from_model import SearchSettings, told
-from deepwire.evaluation.multilingual.direction import languages_of, parse_direction
+from deepwire.evaluation.multilingual.direction import languages_of
 from deepwire.evaluation.multilingual.stored import HYPOTHESES, StoredTranslations, read_stored
 from deepwire.evaluation.texts import Text, read_text
 
@@ -96,11 +96,9 @@ class StoredSystem(System):
     def __init__(self, stored: StoredTranslations) -> None:
         self._stored = stored
         self.name = stored.system
-        trained = stored.trained
-        self._present = tuple(map(parse_direction, stored.names()))
-        self.trained = None if trained is None else tuple(map(parse_direction, trained))
+        self._present, self.trained = stored.directions(), stored.trained
         self.languages = tuple(languages_of([*self._present, *(self.trained or ())]))
-        self.training_pairs = {parse_direction(each): size for each, size in stored.training_pairs.items()}
+        self.training_pairs = stored.training_pairs
 
     def available(self) -> tuple[Direction, ...]:
         """Every direction that has a file."""

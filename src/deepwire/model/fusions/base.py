@@ -66,7 +66,7 @@ class Fusion(nn.Module, ABC):
         Raises:
             ValueError: It needs them all.
         """
-        raise ValueError(f"fusion {type(self).__name__} needs all layers")
+        raise ValueError("its fusion needs all of them")
 
 
 class FusionSection(Section, ABC):
