@@ -171,8 +171,9 @@ def test_attention_over_layers_sums_to_one(make_model: ModelMaker, store: Store,
     chart = found.figures[0]
     assert isinstance(chart, Bars)
     assert (chart.x.label, chart.categories) == ("output of layer; 0: embedding", ("0", "1", "2"))
-    (shares,) = chart.series
-    assert sum(share or 0 for share in shares.y) == pytest.approx(1)
+    assert [hop.name for hop in chart.series] == ["hop 1", "hop 2", "hop 3", "hop 4"]
+    for hop in chart.series:
+        assert sum(share or 0 for share in hop.y) == pytest.approx(1)
     assert [column.name for column in found.tables[0].columns][1::3] == [chart.x.label, "share below 0.1"]
 
 

@@ -60,7 +60,7 @@ class FamilyStatistics:
     Attributes:
         side: Encoder or decoder.
         probe: One of the probes, for names and meanings.
-        sums: By place and name of the gate.
+        sums: By place and name of the gate; shares are by hop in the place of a place.
         kept: By pair (i, j) of places in depth order, i < j: the mean over tokens and features of the product
             of the keeping gates after place i up to place j, which is the share of what the state held after
             place i that is still in it after place j; i = -1 is the embedding. Empty without keeping gates.
@@ -94,13 +94,21 @@ def observe(model: TranslationModel, batches: Iterable[Batch]) -> list[FamilySta
             for side, probe, place, gates in seen:
                 family = found.setdefault((side, probe.family), FamilyStatistics(side, probe))
                 for name, values in gates.items():
-                    sums = family.sums[place].setdefault(name, GateSums())
-                    sums.add(values[words[side]])
+                    for at, part in _parts(probe, place, values[words[side]]):
+                        family.sums[at].setdefault(name, GateSums()).add(part)
             for (side, name), family in found.items():
                 _follow(
                     family, [each for each in seen if (each[0], each[1].family) == (side, name)], words[side]
                 )
     return list(found.values())
+
+
+def _parts(probe: GateProbe, place: Place, values: Tensor) -> Iterator[tuple[Place, Tensor]]:
+    """Values `[tokens, ...]` of a gate at its place; of shares each feature apart, which is a hop."""
+    if probe.shares_of is None:
+        yield place, values
+    else:
+        yield from ((Place(hop, f"hop {hop + 1}"), part) for hop, part in enumerate(values.unbind(-1)))
 
 
 Seen = tuple[str, GateProbe, Place, Mapping[str, Tensor]]

@@ -69,7 +69,7 @@ def _tables(family: FamilyStatistics) -> Iterator[Table]:
         for gate, sums in family.sums[place].items()
     ]
     shares_of = family.probe.shares_of
-    names = ("layer", "gate") if shares_of is None else ("place", shares_of)
+    names = ("layer", "gate") if shares_of is None else ("hop", shares_of)
     ends = ("closed", "open") if shares_of is None else (f"below {CLOSED}", f"above {OPEN}")
     yield Table(
         title=f"{family.side.capitalize()}, {family.probe.family}",
@@ -92,7 +92,7 @@ def _figures(family: FamilyStatistics) -> Iterator[Figure]:
         yield Bars(
             name=name,
             title=f"{title}: shares",
-            caption="Mean over words and hops; the range is one standard deviation. The means sum to 1.",
+            caption="Mean over words; the range is one standard deviation. The means of a hop sum to 1.",
             x=Axis(label=family.probe.shares_of),
             y=Axis(label="share of the attention"),
             categories=gates,
