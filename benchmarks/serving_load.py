@@ -210,13 +210,14 @@ async def too_much(server: Server) -> dict[str, object]:
     writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
     sent = 0
     try:
-        while sent < 100_000_000 and not reader.at_eof():
+        answer = asyncio.ensure_future(reader.readline())
+        while sent < 100_000_000 and not answer.done():
             writer.write(b"10000\r\n" + b" " * 65536 + b"\r\n")
             await writer.drain()
             await asyncio.sleep(0)
             sent += 65536
             most = max(most, server.megabytes())
-        status = (await reader.readline()).decode().split()[1]
+        status = (await answer).decode().split()[1]
     except (OSError, IndexError):
         status = "connection closed"
     writer.close()

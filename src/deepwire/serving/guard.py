@@ -7,6 +7,7 @@ import logging
 import secrets
 import time
 from collections.abc import MutableMapping
+from contextlib import suppress
 from typing import Any
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -26,6 +27,8 @@ HEADERS = {
 }
 """In every answer; `Cache-Control: no-store`, too, where nothing else is said."""
 
+LINGER_SECONDS = 0.5
+"""How long a client may go on sending a body that is refused (RFC 9112, section 9.6)."""
 _LONGEST_METHOD = 10
 _STOPPING = Refusal("stopping", "the server is being stopped", headers={"Retry-After": "10"})
 
@@ -109,10 +112,21 @@ class _Exchange:
                 headers[name] = value
             headers.setdefault("Cache-Control", "no-store")
             headers["X-Request-Id"] = self.id
-            # What is left of a body is not read, only to be thrown away.
             if self._unread or self._service.work.stopping:
                 headers["Connection"] = "close"
+        elif self._unread and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            await self._discard()
+            message = {"type": "http.response.body", "body": b""}
         await self._send(message)
+
+    async def _discard(self) -> None:
+        """Read on for a moment: who is still sending when the connection closes misses the answer."""
+        left = self._service.limits.body_bytes
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                while self._unread and left > 0:
+                    left -= len((await self.receive()).get("body", b""))
 
     def end(self) -> None:
         seconds = time.monotonic() - self._begun
