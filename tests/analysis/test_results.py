@@ -16,6 +16,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deepwire.checkpoint.locate import resolve
+from deepwire.checkpoint.store import load_model
 from deepwire.cli.main import main
 from deepwire.errors import UsageError
 from deepwire.evaluation.metrics import corpus_score, make_metric
@@ -167,6 +169,9 @@ def test_what_was_measured_is_shown_and_so_is_what_failed(done: Done, plan: Path
     assert "warning: lstm, plain: training.max_updates=4 ends the run within the warm-up" in done.said
     record = json.loads((done.folder / "results.json").read_text())
     assert {one["system"] for one in record["runs"]} == {"lstm", "plain"}
+    for one in record["runs"]:
+        model = load_model(resolve(f"{done.folder}/runs/{one['direction']}/{one['system']}/seed-1")).model
+        assert one["parameters"] == sum(parameter.numel() for parameter in model.parameters())
     assert [one["run"] for one in record["failed"]] == ["de-en.broken.1"]
     findings = json.loads((done.folder / "findings.json").read_text())
     league = rows(findings, "league-de-en")

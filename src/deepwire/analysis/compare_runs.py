@@ -12,8 +12,7 @@ from deepwire.analysis.finding import ModelSource
 from deepwire.analysis.models import model_source, run_of
 from deepwire.analysis.run_records import read_records
 from deepwire.checkpoint.locate import resolve
-from deepwire.checkpoint.store import WEIGHTS, read_config
-from deepwire.checkpoint.tensors import read_shapes
+from deepwire.checkpoint.store import parameter_count, read_config
 from deepwire.errors import ModelError
 from deepwire.evaluation.from_model import RESOLVED_CONFIG
 
@@ -66,14 +65,13 @@ def read_run(name: str) -> ComparedRun:
     entries = [] if run is None else [_numbers(entry) for entry in read_records(run.path / METRICS)]
     train, valid = ([entry for kind, entry in entries if kind == wanted] for wanted in ("train", "valid"))
     folder = resolve(name)
-    shapes = read_shapes(folder / WEIGHTS).values()
     return ComparedRun(
         name=name,
         source=source,
         settings=flat(_settings(run.path, folder) if run else {"model": read_config(folder).get("model")}),
         train=train,
         valid=valid,
-        parameters=sum(_product(shape) for shape in shapes),
+        parameters=parameter_count(folder),
     )
 
 
@@ -108,10 +106,3 @@ def _numbers(entry: Mapping[str, object]) -> tuple[str, dict[str, float]]:
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
     return str(entry.get("kind")), values
-
-
-def _product(shape: Sequence[int]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total

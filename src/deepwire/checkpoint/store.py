@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,6 +101,15 @@ def write_model_files(
 def model_parameters(model: TranslationModel) -> dict[str, Tensor]:
     """The values to save: every parameter once, shared ones under their first name."""
     return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+def parameter_count(folder: Path) -> int:
+    """How many parameters a model directory holds, shared ones counted once; nothing but names is read.
+
+    Raises:
+        ModelError: The file of weights is missing or damaged.
+    """
+    return sum(math.prod(shape) for shape in read_shapes(folder / WEIGHTS).values())
 
 
 def load_model(

@@ -14,6 +14,7 @@ from deepwire.analysis.records import Record
 from deepwire.analysis.scored import WARM_UP, Scorer
 from deepwire.checkpoint.files import disk_errors, write_text
 from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.store import parameter_count
 from deepwire.data.languages import Direction
 from deepwire.errors import ModelError
 from deepwire.evaluation.base import Metric
@@ -116,7 +117,7 @@ def measure_run(
         seed=run.seed,
         bleu=scorer.score(lines),
         chrf=metric_of("chrf", run, direction).score(lines, pairs.reference.lines).value,
-        parameters=sum(parameter.numel() for parameter in scorer.model.parameters()),
+        parameters=parameter_count(scorer.loaded.parts[0].folder),
         updates=int(_number(trained[-1], "update")),
         target_tokens=int(_number(trained[-1], "target_tokens")),
         training_seconds=_number(trained[-1], "seconds"),
