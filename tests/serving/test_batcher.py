@@ -120,6 +120,20 @@ def test_the_queue_is_bounded_and_takes_a_request_whole_or_not(batcher, model):
     assert answers(last) == ["c"] * 19
 
 
+def test_who_would_wait_too_long_is_told_at_once(batcher, model):
+    held(batcher, model)
+    batcher.submit(job(*["a"] * 9))
+    batcher._seconds_per_text = 5.0
+    with pytest.raises(Refusal, match="try again in 50 s") as refused:
+        batcher.submit(job("b"))
+    assert refused.value.status == 429
+    batcher._seconds_per_text = 4.0
+    last = job("c")
+    batcher.submit(last)
+    model.free.set()
+    assert answers(last) == ["c"]
+
+
 def test_what_is_dropped_is_not_translated_and_leaves_room(batcher, model):
     first = held(batcher, model)
     unwanted, wanted = job(*["x"] * 50), job("y")

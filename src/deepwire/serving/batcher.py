@@ -21,6 +21,7 @@ Work = Callable[[Sequence[Request], Sequence[int], Search], list[Translation]]
 """Translates texts with so many subwords each."""
 
 _MOST_SECONDS = 60
+_PATIENCE = 0.7  # of the time of a request: what it may wait for others, as far as that can be foreseen
 _NEW = 0.1  # weight of the newest batch in the average pace
 
 
@@ -127,10 +128,11 @@ class Batcher:
         """See that so many texts can be taken.
 
         Raises:
-            Refusal: The queue is full.
+            Refusal: The queue is full, or so long that the time of the request would be over before its turn.
         """
-        if self.texts + count > self._limits.queue:
-            seconds = min(_MOST_SECONDS, max(1, math.ceil(self.texts * self._seconds_per_text)))
+        wait = self.texts * self._seconds_per_text
+        if self.texts + count > self._limits.queue or wait > _PATIENCE * self._limits.request_seconds:
+            seconds = min(_MOST_SECONDS, max(1, math.ceil(wait)))
             raise Refusal(
                 "queue_full",
                 f"{self.texts} texts are waiting: try again in {seconds} s",
