@@ -310,6 +310,15 @@ ROWS: Mapping[int, Row] = {
             "serving/test_serve_command.py::test_the_command_serves_until_it_is_told_to_stop",
         ),
     ),
+    34: Row(
+        "export: something the format lacks; a model that computes something else there",
+        "exit code 4 and the name of the setting; exit code 1, and the folder is left as `*.rejected`",
+        (
+            "cli/test_export_command.py::test_what_it_cannot_be_is_refused",
+            "cli/test_export_command.py::test_what_differs_too_much_is_rejected",
+            "export/test_ctranslate2_arrays.py::test_what_ctranslate2_does_not_compute_is_refused_by_name",
+        ),
+    ),
     35: Row(
         "models of earlier releases",
         "load, and say what they said then",
