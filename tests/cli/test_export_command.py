@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -102,6 +103,11 @@ def test_what_differs_too_much_is_rejected(export: Export, folder: Path, tmp_pat
     assert "out.rejected: ctranslate2 computes something else" in errors
     assert not (tmp_path / "out").exists()
     assert (tmp_path / "out.rejected" / "model.bin").exists()
+    options = ("--quantization", "float32", "--text", str(folder / "text.de"), "--lines", "3")
+    assert export(*options)[0] == 0
+    exact = json.loads((tmp_path / "out" / "parity.json").read_text())["compared"]
+    assert exact["allowed_mean_difference"] == 0.001
+    shutil.rmtree(tmp_path / "out")
     assert export("--unchecked")[0] == 0
     assert json.loads((tmp_path / "out" / "parity.json").read_text())["compared"] is None
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.errors import DataError, DeepwireError, UsageError
+from deepwire.errors import DeepwireError, UsageError
 
 if TYPE_CHECKING:
     from deepwire.checkpoint.store import LoadedModel
@@ -80,7 +80,8 @@ def export(
     sources, references = _read(text, reference, lines)
     loaded = load_model(resolve(model))
     format_.require(loaded)
-    allowed = most_different if most_different is not None else ROUNDED if quantization else EXACT
+    as_it_is = kind == format_.quantizations[0]
+    allowed = most_different if most_different is not None else EXACT if as_it_is else ROUNDED
     rejected = output.with_name(f"{output.name}{REJECTED}")
     # It gets its name when it has passed.
     with new_folder(rejected) as folder:
@@ -108,20 +109,14 @@ def _format(name: str) -> Format:
 
 def _read(text: Path | None, reference: Path | None, count: int) -> tuple[list[str], list[str] | None]:
     """The first lines of both texts."""
+    from deepwire.evaluation.base import check_line_counts
     from deepwire.evaluation.texts import read_text
 
-    if text is None:
-        return [], None
-    sources = read_text(text).lines
-    if reference is None:
-        return sources[:count], None
-    references = read_text(reference).lines
-    if len(references) != len(sources):
-        raise DataError(
-            f"{reference}: {len(references)} lines, but {text} has {len(sources)}",
-            "give the translation of that text, line by line",
-        )
-    return sources[:count], references[:count]
+    texts = [read_text(path) for path in (text, reference) if path is not None]
+    if texts:
+        check_line_counts([(each.name, each.lines) for each in texts])
+    first = [each.lines[:count] for each in texts]
+    return first[0] if first else [], first[1] if len(first) > 1 else None
 
 
 def _compare(

@@ -71,25 +71,23 @@ def compare(
         DataError: No line is left.
     """
     source, target = model.vocabularies.source, model.vocabularies.target
-    kept = [
-        (line, number) for number, line in enumerate(lines) if 0 < len(source.encode(line)) <= _LONGEST // 2
-    ]
+    encoded = [source.encode(line) for line in lines]
+    kept = [number for number, ids in enumerate(encoded) if 0 < len(ids) <= _LONGEST // 2]
     if not kept:
         raise DataError("no line to compare translations of", "give text with sentences of usual length")
-    texts = [line for line, _ in kept]
     translator = Translator(
         [model.model],
         model.vocabularies,
         DecodingConfig(beam=1, length_penalty=0, max_length_ratio=0, max_length_extra=_LONGEST),
         source_bos=model.metadata.get("source_bos") is True,
     )
-    ours = list(translator.translations(texts))
-    segmented = [source.pieces(source.encode(line)) for line in texts]
+    ours = list(translator.translations([lines[number] for number in kept]))
+    segmented = [source.pieces(encoded[number]) for number in kept]
     theirs = exported.translate(segmented, _LONGEST)
     differences = _differences(translator, exported, segmented, ours)
     bleu = None
     if references is not None:
-        wanted = [references[number] for _, number in kept]
+        wanted = [references[number] for number in kept]
         numbers = {piece: number for number, piece in enumerate(target.pieces(range(target.size)))}
         decoded = [target.decode(numbers[piece] for piece in pieces) for pieces in theirs]
         here, there = (

@@ -57,10 +57,10 @@ class Search:
             Stopped: A signal asked to stop.
         """
         wanted = [trial for trial in self.trials if not systems or trial.run.system in systems]
-        labels = {
-            run.folder: f"[trial {number}/{len(wanted)}] {run.part} {run.system} {names[0]}"
-            for number, (names, run) in enumerate(((trial.names, trial.run) for trial in wanted), 1)
-        }
+        labels = {}
+        for number, trial in enumerate(wanted, 1):
+            run = trial.run
+            labels[run.folder] = f"[trial {number}/{len(wanted)}] {run.part} {run.system} {trial.names[0]}"
         left = {trial.run.folder: trial for trial in wanted if self._is_left(trial, retry=retry)}
 
         def begun() -> Iterator[RunPlan]:
