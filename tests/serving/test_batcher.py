@@ -177,3 +177,20 @@ def test_everybody_gets_the_own_answers(model):
     assert not wrong
     assert not batcher.texts
     assert max(len(texts) for _, texts in model.batches) > 6, "no batch had texts of several clients"
+
+
+@pytest.mark.parametrize("texts", [("one", "two", "three"), ("bad!",)])
+def test_texts_are_counted_before_their_client_knows(texts, model):
+    metrics = Metrics()
+    batcher = Batcher(model, lambda search: 40, Limits(), metrics)
+    seen = []
+    asked = job(*texts)
+    asked.answer.add_done_callback(lambda answer: seen.append((batcher.texts, metrics.page().decode())))
+    batcher.start()
+    batcher.submit(asked)
+    batcher.close(10)
+    [(left, page)] = seen
+    assert left == 0
+    translated, failed = (0, 1) if asked.answer.exception() else (len(texts), 0)
+    assert f"deepwire_texts_total {translated:.1f}\n" in page
+    assert f"deepwire_failed_texts_total {failed:.1f}\n" in page

@@ -223,17 +223,20 @@ class Batcher:
         except Exception as error:  # whatever one text does, the others are answered
             if len(batch) == 1:
                 self._metrics.failed.inc()
+                self._in_work -= 1
                 logging.getLogger("deepwire.serving").debug("a text failed", exc_info=error)
                 batch[0].job.failed(batch[0].place, error)
                 return
             self._translate(batch[: len(batch) // 2])
             self._translate(batch[len(batch) // 2 :])
             return
+        self._count(batch, found)
         for waiting, translation in zip(batch, found, strict=True):
             waiting.job.found(waiting.place, translation)
-        self._count(batch, found)
 
     def _count(self, batch: Sequence[_Waiting], found: Sequence[Translation]) -> None:
+        """Count what is translated; before its clients know, for they may look, or ask again, at once."""
+        self._in_work -= len(batch)
         self._metrics.texts.inc(len(batch))
         self._metrics.tokens.labels("source").inc(sum(waiting.subwords for waiting in batch))
         written = sum(len(translation.candidates[0].tokens) for translation in found)
