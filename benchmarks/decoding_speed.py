@@ -393,8 +393,7 @@ def as_table(
         f"{record['origin']}, {record['parameters']:,} parameters; {sentences} sentences, {count} rounds in "
         "turn.",
         "",
-        f"Machine: {figures['processor']}, {figures['units']}, {figures['threads']} of {figures['cores']} "
-        f"cores, {figures['memory_gib']} GiB.",
+        f"Machine: {machine.in_words(figures)}",
         "",
         "| beam | batch | toolkit | version | sentences/s | lowest | highest | sentences/CPU-s | tokens/s "
         "| as deepwire's first |",

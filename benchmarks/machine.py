@@ -14,7 +14,7 @@ import json
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
@@ -62,6 +62,14 @@ def description() -> dict[str, object]:
         "torch": torch.__version__,
         "date": time.strftime("%Y-%m-%d"),
     }
+
+
+def in_words(figures: Mapping[str, object]) -> str:
+    """The machine in a sentence, from its description."""
+    return (
+        f"{figures['processor']}, {figures['units']}, {figures['threads']} of {figures['cores']} cores, "
+        f"{figures['memory_gib']} GiB."
+    )
 
 
 def measured() -> dict[str, object]:

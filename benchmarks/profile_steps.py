@@ -54,7 +54,9 @@ def main() -> None:
     keep_memory()
     set_fp32_matmul("auto")
     model = random_model(options.recipe, options.overrides, options.vocabulary_size)
-    trained = shares(update(model, options), options.updates)
+    rows = max(1, MICRO_BATCH // options.length)
+    step = update(model, rows, options.length, options.vocabulary_size)
+    trained = shares(step, options.updates)
     model = random_model(options.recipe, options.overrides, options.vocabulary_size)
     end_late(model)
     kind, packing = PRECISIONS[options.precision]
@@ -80,17 +82,16 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def words(rows: int, options: argparse.Namespace) -> torch.Tensor:
+def words(rows: int, length: int, vocabulary: int) -> torch.Tensor:
     """Random sentences `[rows, length]`."""
-    drawn = torch.randint(EOS + 2, options.vocabulary_size, (rows, options.length))
+    drawn = torch.randint(EOS + 2, vocabulary, (rows, length))
     drawn[:, -1] = EOS
     return drawn
 
 
-def update(model: TranslationModel, options: argparse.Namespace) -> Callable[[], None]:
-    """A forward and a backward pass and a step of Adam."""
-    rows = max(1, MICRO_BATCH // options.length)
-    source, target = words(rows, options), words(rows, options)
+def update(model: TranslationModel, rows: int, length: int, vocabulary: int) -> Callable[[], None]:
+    """A forward and a backward pass of random sentences, and a step of Adam."""
+    source, target = words(rows, length, vocabulary), words(rows, length, vocabulary)
     shifted = torch.cat([torch.full_like(target[:, :1], BOS), target[:, :-1]], dim=1)
     model.train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
@@ -105,7 +106,7 @@ def update(model: TranslationModel, options: argparse.Namespace) -> Callable[[],
 
 def batch(model: TranslationModel, options: argparse.Namespace) -> Callable[[], None]:
     """The translation of a batch."""
-    source = words(options.batch, options).tolist()
+    source = words(options.batch, options.length, options.vocabulary_size).tolist()
     setting = {"beam": options.beam, "batch": options.batch}
     return lambda: translate(model, source, setting, options.length) and None
 

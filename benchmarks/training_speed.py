@@ -299,8 +299,7 @@ def as_table(
         f"{task.batch_tokens} target tokens an update; {options.rounds} rounds in turn, updates "
         f"{options.warmup + 1} to {options.updates} of each timed.",
         "",
-        f"Machine: {figures['processor']}, {figures['units']}, {figures['threads']} of {figures['cores']} "
-        f"cores, {figures['memory_gib']} GiB.",
+        f"Machine: {machine.in_words(figures)}",
         "",
         "| toolkit | version | tokens/s | lowest | highest | share of the limit | tokens/CPU-s "
         "| tokens an update | memory, GiB |",
