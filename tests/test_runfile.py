@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 import deepwire
 from deepwire.errors import UsageError
-from deepwire.runfile import completed, load_run_file
+from deepwire.runfile import RunFile, completed, load_run_file
 
 
 @pytest.fixture
@@ -170,3 +172,104 @@ def test_mistakes_in_python_read_like_those_of_a_run_file(settings: object, size
     with pytest.raises(UsageError) as caught:
         deepwire.build(settings, size)
     assert str(caught.value) == message
+
+
+# Lines with a setting in vain end in a star.
+IDLE = [
+    """
+model:
+  activation: gelu  # *
+  max_length: 2k  # *
+  languages: {norm: true, transform: identity}  # *
+  encoder:
+    layers: 3
+    connection:
+      type: depth_lstm
+      merge: two  # *
+      gate_scope: model  # *
+    mixer: {type: self_attention, relative: 4, relative_table: full}  # *
+    fusion: {type: groups, probabilities: geometric}  # *
+  decoder:
+    layers: 3
+    mixer: merged_attention
+    connection:
+      type: depth_rnn
+      merge: concat  # *
+      hidden: one_layer
+      hidden_size: 64  # *
+    aggregation: {type: dense, norm: none, embedding_norm: none}  # *
+training:
+  schedule: {warmup: 0, initial: 1e-4}  # *
+  device: cuda
+  processes: 2  # *
+  label_smoothing: 0
+  label_smoothing_form: uniform  # *
+  validation:
+    beam: 4  # *
+    bleu_every: 1k  # *
+data: {source: de, target: en, train: train, valid: valid}
+decoding: {sampling: {}, beam: 8}  # *
+""",
+    """
+model:
+  dropout: 0
+  encoder:
+    layers: 2
+    aggregation: {type: dlcl, window_form: initial}  # *
+    mixer: {type: self_attention, relative_table: full}  # *
+  decoder:
+    layers: 3
+    aggregation: {type: dlcl, learned: false, weights: 2}  # *
+    fusion: {type: groups, combine: average, temperature: 2}  # *
+training:
+  r_drop: 1  # *
+  checkpoint: {keep_best: 2}  # *
+  validation: {bleu: true}  # *
+data:
+  source: de
+  target: en
+  train: train
+  vocabulary: {type: subword_nmt, codes: codes, threshold: 5}  # *
+""",
+]
+
+
+@pytest.mark.parametrize("text", IDLE)
+def test_settings_without_effect_are_refused_where_they_were_written(here: Path, text: str) -> None:
+    """A line for each. The record of a run with them is read, and so is a file that extends such a file."""
+    write(here / "run.yaml", text)
+    with pytest.raises(UsageError) as refused:
+        load_run_file("run.yaml", ["seed=2"])
+    found = re.findall(
+        r"^run.yaml:(\d+): ([\w.]+):.* has no effect: .+$", refused.value.message, re.MULTILINE
+    )
+    starred = [str(number) for number, line in enumerate(text.split("\n"), 1) if line.endswith("*")]
+    assert sorted(number for number, _ in found) == sorted(starred)
+    assert len(refused.value.message.split("\n")) == len(found)
+    assert all(key.rpartition(".")[2] in text.split("\n")[int(number) - 1] for number, key in found)
+    assert refused.value.hint
+    record = yaml.safe_load(text)
+    assert completed(record) is not record, "the record of an earlier version was not read"
+    write(here / "later.yaml", "extends: run.yaml")
+    assert load_run_file("later.yaml").config.model == RunFile.model_validate(record).model
+
+
+def test_only_the_command_line_is_refused_for_what_it_makes_idle(here: Path) -> None:
+    write(
+        here / "run.yaml",
+        "{data: {source: de, target: en, train: train, valid: valid},"
+        "model: {activation: gelu, encoder: {layers: 2}}, training: {validation: {bleu: true, beam: 4}}}",
+    )
+    plain = load_run_file("run.yaml").config
+    write(here / "again.yaml", json.dumps(plain.model_dump(mode="json")))
+    assert (
+        load_run_file("again.yaml", ["training.validation.bleu=false"]).config.training.validation.beam == 4
+    )
+    depth = [f"model.{side}.connection=depth_lstm" for side in ("encoder", "decoder")]
+    assert load_run_file("run.yaml", depth).config.model.activation == "gelu"
+    with pytest.raises(
+        UsageError, match=r"^command line: model.activation: 'glu' has no effect: no layer has"
+    ):
+        load_run_file("run.yaml", [*depth, "model.activation=glu"])
+    with pytest.raises(UsageError, match=r"^model: encoder.connection.merge: 'two' has no effect"):
+        deepwire.build({"encoder": {"connection": {"type": "depth_lstm", "merge": "two"}}}, vocabulary_size=9)

@@ -10,7 +10,7 @@ from typing import TypeVar
 from pydantic import Field, ValidationError, model_validator
 
 from deepwire import recipes
-from deepwire.config.base import Section
+from deepwire.config.base import Section, WithoutEffect
 from deepwire.config.reader import Document, Settings, absolute, read_settings
 from deepwire.config.tree import PlainValue
 from deepwire.data.config import DataConfig
@@ -33,6 +33,17 @@ class RunFile(Section):
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="how it is trained")
     decoding: DecodingConfig = Field(default_factory=DecodingConfig, description="how text is translated")
     recipe: RecipeNote | None = Field(default=None, description="what a recipe says about itself")
+
+    def without_effect(self) -> WithoutEffect:
+        """What one section sets for something that another one leaves out."""
+        if self.data.languages is None and self.model.languages.used:
+            yield "model.languages", "only runs with data.directions have several target languages"
+        if self.data.valid is None:
+            for name in ("bleu", "metrics", "metric", "bleu_every", "beam", "max_sentences", "max_tokens"):
+                yield f"training.validation.{name}", "there is no validation set; set data.valid"
+            yield "training.checkpoint.keep_best", "no checkpoint is the best without data.valid"
+        if not self.model.has_dropout():
+            yield "training.r_drop", "two passes without any dropout are the same"
 
     @model_validator(mode="after")
     def _says_what_to_translate_into(self) -> RunFile:

@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pydantic import BaseModel, ConfigDict
+
+WithoutEffect = Iterator[tuple[str, str]]
+"""Settings that change nothing as things are: the dotted key below a section, and the reason."""
 
 
 class Section(BaseModel):
     """A part of a run file: unknown keys are errors, values are checked, instances do not change."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+    def without_effect(self) -> WithoutEffect:
+        """Settings that change nothing here, whatever their value, because of what stands beside them.
+
+        A run file that sets one of them to something else than its default is refused, so that nobody
+        believes in a setting that does nothing. The record of a run is not: its model is what it is.
+        Sections below this one answer for themselves.
+        """
+        return iter(())

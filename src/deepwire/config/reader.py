@@ -13,9 +13,10 @@ from typing import Generic, TypeVar
 from pydantic import ValidationError
 
 from deepwire.config.base import Section
+from deepwire.config.effect import idle_settings
 from deepwire.config.messages import note_errors, shown
 from deepwire.config.schema import alternatives, child, chosen_by_type, sections
-from deepwire.config.tree import Items, Keys, Node, Origin, Problems, Scalar, parse_yaml, plain
+from deepwire.config.tree import Items, Keys, Node, Origin, Problems, Scalar, node_at, parse_yaml, plain
 from deepwire.errors import UsageError
 
 SectionType = TypeVar("SectionType", bound=Section)
@@ -47,18 +48,7 @@ class Settings(Generic[SectionType]):
 
     def written(self, path: Sequence[str | int]) -> Origin | None:
         """Where the value at ``path`` (or the text that stands for it) was written; None for a default."""
-        node: Node = self.tree
-        for part in path:
-            if isinstance(node, Scalar):
-                break
-            if isinstance(node, Keys):
-                # A list of one may be written without the list; its index is no step down then.
-                below = node.entries.get(part) if isinstance(part, str) else node
-            else:
-                below = node.items[part] if isinstance(part, int) and part < len(node.items) else None
-            if below is None:
-                return None
-            node = below
+        node = node_at(self.tree, path)
         return node.origin if isinstance(node, Scalar) else None
 
     def origins(self) -> dict[str, str]:
@@ -104,9 +94,29 @@ def read_settings(
     for text in overrides:
         changes = _overridden(changes, text, section, problems)
     merged = merge(tree, changes, section)
-    tree = replace(merged, origin=tree.origin) if isinstance(merged, Keys) else tree
+    whole = replace(merged, origin=tree.origin) if isinstance(merged, Keys) else tree
     problems.raise_if_any()
-    return Settings(check(section, tree), tree, document)
+    built = check(section, whole)
+    _refuse_idle(built, whole, tree, document)
+    return Settings(built, whole, document)
+
+
+def _refuse_idle(built: Section, tree: Keys, file: Keys, document: Document) -> None:
+    """Refuse settings without effect, but those that only a later file or the command line makes so.
+
+    Args:
+        built: What `tree` means: the file `file` with the changes of the command line.
+    """
+    problems, found = Problems(), idle_settings(built, tree)
+    if any(one.origin.file == document.label for one in found.values()):
+        try:
+            alone = idle_settings(check(type(built), file), file)
+        except UsageError:
+            alone = {}  # it needs the command line to be a run file at all
+    for name, one in found.items():
+        if one.origin.file == COMMAND_LINE or (one.origin.file == document.label and name in alone):
+            problems.add(one.origin, one.text)
+    problems.raise_if_any("leave it out, or change what makes it idle")
 
 
 def check(section: type[SectionType], tree: Keys) -> SectionType:
@@ -120,7 +130,8 @@ def check(section: type[SectionType], tree: Keys) -> SectionType:
         built = section.model_validate(plain(_prepared(tree, section)))
     except ValidationError as error:
         note_errors(error.errors(include_url=False), tree, section, problems)
-    problems.raise_if_any()
+        problems.raise_if_any()
+        raise
     return built
 
 
@@ -130,16 +141,20 @@ def from_mapping(section: type[SectionType], values: object, name: str) -> Secti
     Raises:
         UsageError: With one line for each value that is wrong.
     """
+    problems, origin = Problems(), Origin(name, None, Path.cwd())
+    tree = parse_yaml(json.dumps(values, default=str), origin, problems)
+    if not isinstance(tree, Keys):
+        raise UsageError(f"{name}: must be a mapping, not {type(values).__name__}")
     try:
-        return section.model_validate(values)
+        built = section.model_validate(values)
     except ValidationError as error:
-        problems, origin = Problems(), Origin(name, None, Path.cwd())
-        tree = parse_yaml(json.dumps(values, default=str), origin, problems)
-        if not isinstance(tree, Keys):
-            raise UsageError(f"{name}: must be a mapping, not {type(values).__name__}") from None
         note_errors(error.errors(include_url=False), tree, section, problems)
         problems.raise_if_any()
         raise
+    for one in idle_settings(built, tree).values():
+        problems.add(one.origin, one.text)
+    problems.raise_if_any()
+    return built
 
 
 def read_document(document: Document, problems: Problems) -> Keys:

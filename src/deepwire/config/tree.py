@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -76,10 +76,10 @@ class Problems:
         """Note that ``text`` is wrong at ``origin``."""
         self.lines.append(f"{origin}: {text}".replace("\n", "\\n"))
 
-    def raise_if_any(self) -> None:
+    def raise_if_any(self, hint: str = "") -> None:
         """Raise one UsageError with every line noted, or do nothing."""
         if self.lines:
-            raise UsageError("\n".join(self.lines))
+            raise UsageError("\n".join(self.lines), hint)
 
 
 def parse_yaml(text: str, origin: Origin, problems: Problems) -> Node | None:
@@ -101,6 +101,23 @@ def plain(node: Node) -> PlainValue:
     if isinstance(node, Items):
         return [plain(item) for item in node.items]
     return node.value
+
+
+def node_at(root: Node, path: Sequence[str | int]) -> Node | None:
+    """What was written at ``path``, or the plain text that stands for the section it is in; None: nothing."""
+    node = root
+    for part in path:
+        if isinstance(node, Scalar):
+            break
+        if isinstance(node, Keys):
+            # A list of one may be written without the list; its index is no step down then.
+            below = node.entries.get(part) if isinstance(part, str) else node
+        else:
+            below = node.items[part] if isinstance(part, int) and part < len(node.items) else None
+        if below is None:
+            return None
+        node = below
+    return node
 
 
 def resolve_scalar(text: str) -> str | int | float | bool | None:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from deepwire.config.base import Section
+from deepwire.config.base import Section, WithoutEffect
 from deepwire.config.quantities import Count
 
 SMALLEST = 8
@@ -83,6 +83,11 @@ class SubwordNmtConfig(Section):
     sampling: float = Field(
         default=0.0, ge=0, lt=1, description="probability of BPE-dropout during training; 0 is none"
     )
+
+    def without_effect(self) -> WithoutEffect:
+        """A threshold of counts that are not there."""
+        if self.vocabulary is None and self.target_vocabulary is None:
+            yield "threshold", "there is no vocabulary with counts"
 
     @model_validator(mode="after")
     def _one_dictionary_needs_one_code(self) -> Self:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from deepwire.config.base import Section
+from deepwire.config.base import Section, WithoutEffect
 from deepwire.config.quantities import Count
 
 LengthPenaltyForm = Literal["gnmt", "average"]
@@ -109,6 +109,12 @@ class DecodingConfig(Section):
         if self.sampling is None and self.n_best > self.beam:
             raise ValueError(f"n_best must be at most beam ({self.beam}), but is {self.n_best}")
         return self
+
+    def without_effect(self) -> WithoutEffect:
+        """A beam beside sampling."""
+        if self.sampling is not None:
+            for name in ("beam", "stop"):
+                yield name, "sampling draws translations and searches for none"
 
     @property
     def width(self) -> int:

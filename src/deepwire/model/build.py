@@ -113,13 +113,8 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
         section: MixerSection | ConnectionSection | FusionSection = getattr(config, socket)
         if context.side not in section.sides:
             raise ValueError(f"{context.side}.{socket}: {section.type} does not work in the {context.side}")
-    kinds: list[Sublayer] = ["mixer"]
-    if context.side == "decoder" and not config.mixer.absorbs_cross_attention:
-        inner = config.inner_feed_forward and config.connection.has_feed_forward
-        kinds += ["inner_feed_forward", "cross"] if inner else ["cross"]
-    if config.feed_forward and config.connection.has_feed_forward:
-        kinds.append("feed_forward")
-    connection = config.connection.build(context, tuple(kinds))
+    kinds = config.sublayers(context.side)
+    connection = config.connection.build(context, kinds)
     context = replace(context, norm_style=connection.norm_style)
 
     def layers(kind: Sublayer) -> list[int]:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal
 
 from pydantic import Field, model_validator
 
-from deepwire.config.base import Section
+from deepwire.config.base import Section, WithoutEffect
 from deepwire.config.quantities import Count
 from deepwire.model.activations import ActivationName
 from deepwire.model.aggregations import AggregationConfig
 from deepwire.model.aggregations.last import LastConfig
 from deepwire.model.connections import ConnectionConfig
+from deepwire.model.connections.base import Sublayer
 from deepwire.model.connections.residual import PreNormConfig
 from deepwire.model.context import Dropout, Side, StackContext
 from deepwire.model.embedding import EmbeddingConfig
@@ -68,6 +70,27 @@ class StackConfig(Section):
         description="decoder: one more feed-forward sub-layer, between mixer and cross-attention (DeltaLM, "
         "Ma et al. 2021; the GTrans paper's models on OPUS-100)",
     )
+
+    def sublayers(self, side: Side) -> tuple[Sublayer, ...]:
+        """What each layer consists of on this side, as its connection is told."""
+        kinds: list[Sublayer] = ["mixer"]
+        if side == "decoder" and not self.mixer.absorbs_cross_attention:
+            inner = self.inner_feed_forward and self.connection.has_feed_forward
+            kinds += ["inner_feed_forward", "cross"] if inner else ["cross"]
+        if self.feed_forward and self.connection.has_feed_forward:
+            kinds.append("feed_forward")
+        return tuple(kinds)
+
+    def without_effect_beside(self, other: StackConfig, side: Side) -> WithoutEffect:
+        """Settings of the sockets that change nothing on this side, or with such another stack."""
+        sockets = {
+            "mixer": self.mixer.without_effect_in(side),
+            "connection": self.connection.without_effect_around(self.sublayers(side), other.connection),
+            "fusion": self.fusion.without_effect_in(side),
+        }
+        for socket, found in sockets.items():
+            for key, reason in found:
+                yield f"{socket}.{key}", reason
 
 
 class ModelConfig(Section):
@@ -133,6 +156,35 @@ class ModelConfig(Section):
             plain = parameters(None)
             if self.languages.norm and parameters(TargetLanguages(2)) == plain:
                 raise ValueError("languages.norm: neither encoder nor decoder has a norm with these settings")
+
+    def without_effect(self) -> WithoutEffect:
+        """What no part of the model asks for."""
+        stacks = {side: self.stack(side) for side in _SIDES}
+        for side, stack in stacks.items():
+            other = stacks["decoder" if side == "encoder" else "encoder"]
+            for key, reason in stack.without_effect_beside(other, side):
+                yield f"{side}.{key}", reason
+        if not any(
+            stack.mixer.has_feed_forward or {"feed_forward", "inner_feed_forward"} & {*stack.sublayers(side)}
+            for side, stack in stacks.items()
+        ):
+            for key in ("activation", "bias.feed_forward"):
+                yield key, "no layer has a feed-forward sub-layer"
+        if not any((stack.positions or self.positions).has_rows for stack in stacks.values()):
+            yield "max_length", "only learned positions have so many rows; others know no limit"
+
+    def has_dropout(self) -> bool:
+        """Whether two passes of one batch differ in training."""
+
+        def found(settings: Mapping[str, object], within: bool) -> bool:
+            return any(
+                found(value, within or key == "dropout")
+                if isinstance(value, Mapping)
+                else (within or key == "dropout") and bool(value)
+                for key, value in settings.items()
+            )
+
+        return found(self.model_dump(), within=False)
 
     def stack(self, side: Side) -> StackConfig:
         """The stack of one side."""

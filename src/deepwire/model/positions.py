@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -25,6 +25,8 @@ class Positions(nn.Module, ABC):
 class SinusoidalConfig(Section):
     """Fixed sinusoids (Vaswani et al. 2017, section 3.5)."""
 
+    has_rows: ClassVar[bool] = False
+
     type: Literal["sinusoidal"] = "sinusoidal"
     layout: Literal["interleaved", "halves"] = Field(
         "interleaved",
@@ -41,6 +43,8 @@ class SinusoidalConfig(Section):
 class LearnedConfig(Section):
     """A learned table."""
 
+    has_rows: ClassVar[bool] = True
+
     type: Literal["learned"] = "learned"
     first: int = Field(0, ge=0, description="row of the first position; 2 in fairseq")
 
@@ -51,6 +55,8 @@ class LearnedConfig(Section):
 
 class NoPositionsConfig(Section):
     """No positions: for mixers that know the order by themselves."""
+
+    has_rows: ClassVar[bool] = False
 
     type: Literal["none"] = "none"
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from deepwire.config.base import Section
+from deepwire.config.base import Section, WithoutEffect
 from deepwire.config.quantities import Count, Length
 from deepwire.training.ema_config import EmaConfig
 from deepwire.training.patterns import Patterns
@@ -44,6 +44,10 @@ class InverseSqrtConfig(Section):
     warmup: Count = Field(default=2000, ge=0, description="updates of linear warm-up")
     initial: float = Field(default=1e-7, ge=0, description="learning rate of the first update")
 
+    def without_effect(self) -> WithoutEffect:
+        """Where a warm-up begins that there is not."""
+        return _of_warmup(self.warmup)
+
 
 class NoamConfig(Section):
     """scale * d_model^-0.5 * min(u^-0.5, u * warmup^-1.5) (Vaswani et al. 2017, eq. 3)."""
@@ -64,6 +68,10 @@ class CosineConfig(Section):
     updates: Count | None = Field(
         default=None, ge=1, description="updates until the minimum; default: training.max_updates"
     )
+
+    def without_effect(self) -> WithoutEffect:
+        """Where a warm-up begins that there is not."""
+        return _of_warmup(self.warmup)
 
     def end(self, max_updates: int | None) -> int:
         """The update at which the rate reaches its minimum.
@@ -90,6 +98,15 @@ class ConstantConfig(Section):
     peak: Positive = Field(default=3e-4, description="the learning rate")
     warmup: Count = Field(default=0, ge=0, description="updates of linear warm-up")
     initial: float = Field(default=0.0, ge=0, description="learning rate that the warm-up starts from")
+
+    def without_effect(self) -> WithoutEffect:
+        """Where a warm-up begins that there is not."""
+        return _of_warmup(self.warmup)
+
+
+def _of_warmup(updates: int) -> WithoutEffect:
+    if not updates:
+        yield "initial", "there is no warm-up with warmup: 0"
 
 
 def _with_type(value: object) -> object:
@@ -132,6 +149,12 @@ class ValidationConfig(Section):
         if self.bleu_every is not None and self.bleu_every % self.every:
             raise ValueError(f"bleu_every is {self.bleu_every}, not a multiple of every ({self.every})")
         return self
+
+    def without_effect(self) -> WithoutEffect:
+        """How to translate where nothing is translated."""
+        if not self.text_metrics:
+            for name in ("bleu_every", "beam"):
+                yield name, "no translations are scored; set bleu: true or metrics"
 
     @property
     def text_metrics(self) -> tuple[TextMetric, ...]:
@@ -263,6 +286,13 @@ class TrainingConfig(Section):
         "same numbers, much less memory, about a third more time",
     )
     compile: bool = Field(default=False, description="compile the model with torch.compile")
+
+    def without_effect(self) -> WithoutEffect:
+        """A form of smoothing where there is none, and processes where only torchrun makes them."""
+        if self.label_smoothing == 0:
+            yield "label_smoothing_form", "there is none with label_smoothing: 0"
+        if self.device.startswith("cuda"):
+            yield "processes", "it is for a CPU; start several on GPUs with torchrun"
 
     @model_validator(mode="before")
     @classmethod

@@ -11,6 +11,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from deepwire.config.base import WithoutEffect
 from deepwire.model.aggregations.base import Aggregation, AggregationSection, History
 from deepwire.model.context import StackContext
 from deepwire.model.depth_weights import DepthWeights
@@ -47,6 +48,17 @@ class DLCLConfig(AggregationSection):
         description="initial: entries outside start at 0 but are learned, unless softmax (the released code)",
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout of the combination")
+
+    def without_effect(self) -> WithoutEffect:
+        """What windows, norms and learning are not there for."""
+        if self.window is None:
+            yield "window_form", "there is no window"
+        elif self.softmax:
+            yield "window_form", "with softmax a window is always enforced"
+        if not self.learned:
+            yield "weights", "they stay as they begin, all the same, with learned: false"
+        if self.norm == "none":
+            yield "embedding_norm", "nothing is normalised with norm: none"
 
     @model_validator(mode="after")
     def _fits(self) -> DLCLConfig:

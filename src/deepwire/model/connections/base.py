@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
-from deepwire.config.base import Section
+from deepwire.config.base import Section, WithoutEffect
 from deepwire.model.context import NormStyle, Side, StackContext
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.depth_weights import DepthWeights
@@ -108,6 +108,10 @@ class ConnectionSection(Section, ABC):
     @abstractmethod
     def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
         """The connection of a whole stack whose layers have sub-layers of these kinds."""
+
+    def without_effect_around(self, kinds: tuple[Sublayer, ...], other: ConnectionSection) -> WithoutEffect:
+        """Settings that change nothing around such sub-layers; `other` is that of the other stack."""
+        return iter(())
 
     def cross_attention(self, context: StackContext) -> CrossAttention:
         """The cross-attention of one decoder layer."""

@@ -14,6 +14,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from deepwire.config.base import WithoutEffect
 from deepwire.model.connections.base import Connection, ConnectionSection, DepthState, Sublayer, plain_calls
 from deepwire.model.connections.lstm_cell import GateKind, Gates, Hidden, HiddenKind
 from deepwire.model.context import NormStyle, StackContext
@@ -49,6 +50,16 @@ class _DepthSection(ConnectionSection):
         description="layer norm of the stack's output; auto: decoder only, as the published counts demand",
     )
 
+    def without_effect(self) -> WithoutEffect:
+        """The width of a hidden part that has one layer."""
+        if self.hidden == "one_layer":
+            yield "hidden_size", "hidden: one_layer has no width of its own"
+
+    def without_effect_around(self, kinds: tuple[Sublayer, ...], other: ConnectionSection) -> WithoutEffect:
+        """How to merge a single output."""
+        if len(kinds) == 1:
+            yield "merge", "it joins the two attentions of a decoder layer, and there is only one here"
+
     def _has_final_norm(self, context: StackContext) -> bool:
         return self.final_norm == "both" or (self.final_norm == "auto" and context.side == "decoder")
 
@@ -73,6 +84,13 @@ class DepthLSTMConfig(_DepthSection):
         description="what the forget gates' bias begins with: 0 as published, so that a cell halves at every "
         "layer at first; 2 keeps 0.88 of it, which very deep stacks need to start quickly",
     )
+
+    def without_effect_around(self, kinds: tuple[Sublayer, ...], other: ConnectionSection) -> WithoutEffect:
+        """How to merge a single output, and what this stack alone would share with the other."""
+        yield from super().without_effect_around(kinds, other)
+        for scope in ("gate_scope", "hidden_scope"):
+            if getattr(other, scope, "stack") != "model":
+                yield scope, f"both stacks share only where both have {scope}: model"
 
     @model_validator(mode="after")
     def _scopes_fit(self) -> DepthLSTMConfig:

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
-from deepwire.config.base import Section
+from deepwire.config.base import Section, WithoutEffect
 from deepwire.model.context import Side, StackContext
 from deepwire.model.depth_weights import DepthWeights
 from deepwire.model.gate_probe import GateProbe
@@ -76,6 +76,10 @@ class FusionSection(Section, ABC):
     sides: ClassVar[frozenset[Side]] = frozenset({"encoder", "decoder"})
     # Whether an encoder with it has a result of its own for every decoder layer.
     per_decoder_layer: ClassVar[bool] = False
+
+    def without_effect_in(self, side: Side) -> WithoutEffect:
+        """Settings that change nothing in this stack."""
+        return iter(())
 
     @abstractmethod
     def build(self, context: StackContext) -> Fusion:

@@ -14,7 +14,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.model.context import StackContext
+from deepwire.config.base import WithoutEffect
+from deepwire.model.context import Side, StackContext
 from deepwire.model.depth_weights import TARGET_LANGUAGE, DepthWeights, layer_names, single
 from deepwire.model.fusions.base import Fusion, FusionSection, Probabilities
 from deepwire.model.languages import TargetLanguages
@@ -50,6 +51,13 @@ class GroupsConfig(FusionSection):
         description="encoder: layer norm of the average (Eq. 2); the paper's text has none where all layers "
         "are one group",
     )
+
+    def without_effect_in(self, side: Side) -> WithoutEffect:
+        """Those of a mixture, where there is none."""
+        if side == "encoder" or self.combine == "average":
+            where = "an encoder" if side == "encoder" else "combine: average"
+            for name in ("probabilities", "temperature"):
+                yield name, f"it is of a decoder's mixture of predictions, and {where} has none"
 
     def build(self, context: StackContext) -> Fusion:
         """The fusion of a whole stack."""

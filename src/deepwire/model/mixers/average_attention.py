@@ -40,6 +40,11 @@ class AverageAttentionConfig(MixerSection):
             raise ValueError("feed_forward_bias means nothing with feed_forward: none; leave it out")
         return self
 
+    @property
+    def has_feed_forward(self) -> bool:
+        """Whether there is a network on the average."""
+        return self.feed_forward != "none"
+
     def build(self, context: StackContext) -> TokenMixer:
         """One average attention of a decoder."""
         if self.feed_forward == "none":

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from deepwire.config.base import Section
+from deepwire.config.base import Section, WithoutEffect
 from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.past import Past
@@ -59,6 +59,15 @@ class MixerSection(Section, ABC):
     absorbs_cross_attention: ClassVar[bool] = False
     # Whether it can read vectors wider than the stream (`context.mixer_input`).
     reads_any_width: ClassVar[bool] = False
+
+    @property
+    def has_feed_forward(self) -> bool:
+        """Whether a feed-forward network with the model's activation and biases is part of it."""
+        return False
+
+    def without_effect_in(self, side: Side) -> WithoutEffect:
+        """Settings that change nothing in this stack."""
+        return iter(())
 
     @abstractmethod
     def build(self, context: StackContext) -> TokenMixer:

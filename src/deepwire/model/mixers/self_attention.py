@@ -8,7 +8,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.model.context import StackContext
+from deepwire.config.base import WithoutEffect
+from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.linear import Linear
 from deepwire.model.mixers.base import MixerSection, State, TokenMixer
@@ -27,6 +28,13 @@ class SelfAttentionConfig(MixerSection):
         "compact",
         description="rows of a decoder's table: compact k + 2 (past only, Neutron), full 2k + 1 (fairseq)",
     )
+
+    def without_effect_in(self, side: Side) -> WithoutEffect:
+        """The form of a table that is not there or has no other form."""
+        if self.relative is None:
+            yield "relative_table", "there is no table without relative"
+        elif side == "encoder":
+            yield "relative_table", "an encoder's table always has 2k + 1 rows"
 
     def build(self, context: StackContext) -> TokenMixer:
         """One self-attention of the stack."""
