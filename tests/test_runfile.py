@@ -180,7 +180,6 @@ IDLE = [
 model:
   activation: gelu  # *
   max_length: 2k  # *
-  languages: {norm: true, transform: identity}  # *
   encoder:
     layers: 3
     connection:

@@ -36,8 +36,6 @@ class RunFile(Section):
 
     def without_effect(self) -> WithoutEffect:
         """What one section sets for something that another one leaves out."""
-        if self.data.languages is None and self.model.languages.used:
-            yield "model.languages", "only runs with data.directions have several target languages"
         if self.data.valid is None:
             for name in ("bleu", "metrics", "metric", "bleu_every", "beam", "max_sentences", "max_tokens"):
                 yield f"training.validation.{name}", "there is no validation set; set data.valid"
@@ -86,6 +84,24 @@ class LoadedRunFile:
     """All settings, defaults included, as plain values for JSON or YAML."""
     origins: dict[str, str]
     """Where each value was written: dotted key to ``file:line`` or ``command line``; others are defaults."""
+    text: str
+    """The file as it was read."""
+
+    def to_json(self) -> dict[str, object]:
+        """All of it for another process, which makes the same of it with `from_json`."""
+        return {
+            "path": str(self.path),
+            "name": self.name,
+            "resolved": self.resolved,
+            "origins": self.origins,
+            "text": self.text,
+        }
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, object]) -> LoadedRunFile:
+        """What `to_json` gave."""
+        whole = {**values, "path": Path(str(values["path"]))}
+        return cls(RunFile.model_validate(values["resolved"]), **whole)  # type: ignore[arg-type]  # as written
 
     @property
     def run_directory(self) -> Path:
@@ -103,9 +119,8 @@ def load_run_file(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Lo
     settings = read_settings(RunFile, name, overrides, locate=locate, own_keys=frozenset({"recipe"}))
     config = _with_absolute_paths(settings)
     resolved: dict[str, PlainValue] = config.model_dump(mode="json")
-    return LoadedRunFile(
-        config, settings.document.path, settings.document.path.stem, resolved, settings.origins()
-    )
+    path = settings.document.path
+    return LoadedRunFile(config, path, path.stem, resolved, settings.origins(), settings.text)
 
 
 def completed(record: Mapping[str, object]) -> Mapping[str, object]:

@@ -15,7 +15,7 @@ import deepwire
 from deepwire.checkpoint.store import load_model, save_model
 from deepwire.cli.main import main
 from deepwire.data.pairs import Pair
-from deepwire.data.vocabulary import BOS, PAD, Vocabularies
+from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, WordsConfig
 from deepwire.export.ctranslate2 import CTranslate2
 from deepwire.model.build import build_model
@@ -110,6 +110,19 @@ def test_what_differs_too_much_is_rejected(export: Export, folder: Path, tmp_pat
     shutil.rmtree(tmp_path / "out")
     assert export("--unchecked")[0] == 0
     assert json.loads((tmp_path / "out" / "parity.json").read_text())["compared"] is None
+
+
+def test_empty_translations_are_no_comparison(export: Export, folder: Path, tmp_path: Path) -> None:
+    """Both programs translate everything by a space alone, and agree on that."""
+    loaded = load_model(folder / "model")
+    with torch.no_grad():
+        (space,) = (n for n in range(400) if loaded.vocabularies.target.pieces([n]) == ["\u2581"])
+        loaded.model.head.bias[[space, EOS]] = torch.tensor([900.0, 1000.0])
+    save_model(tmp_path / "silent", loaded.model, loaded.vocabularies, loaded.metadata)
+    code, errors = export("--text", str(folder / "text.de"), model=tmp_path / "silent")
+    assert code == 4
+    assert f"translations of all {LINES - 1} lines are empty" in errors
+    assert not list(tmp_path.glob("out*"))
 
 
 def test_what_it_cannot_be_is_refused(export: Export, folder: Path, tmp_path: Path) -> None:

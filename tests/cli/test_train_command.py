@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
 from deepwire.cli.main import main
+from deepwire.training import forked
+from deepwire.training.processes import Processes
 
 RUN_FILE = """
 data: {source: src, target: trg, train: train, valid: valid, vocabulary: {type: words}}
@@ -39,6 +42,21 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     yield tmp_path
     torch.set_float32_matmul_precision(precision)
     torch.set_flush_denormal(False)
+
+
+def test_the_run_file_is_read_once(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What happens to it while the command runs is nothing to it; nor need it be a file that stays."""
+    before = Processes.main_first
+
+    def overwritten(self: Processes, work: Callable[[], object]) -> object:
+        found = before(self, work)
+        (toy / "toy.yaml").write_text("data: gone")
+        return found
+
+    monkeypatch.setattr(Processes, "main_first", overwritten)
+    monkeypatch.setattr(forked, "processes_wanted", lambda *_: (toy / "toy.yaml").write_text("gone") and 1)
+    assert main(["train", "toy.yaml", "-q", "training.max_updates=1"]) == 0
+    assert (toy / "runs" / "toy" / "config.yaml").read_text() == RUN_FILE
 
 
 def test_train_translate_and_continue(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,6 +117,11 @@ def test_settings_that_would_make_another_run_are_refused(
             ["train", "toy.yaml", "training.schedule={type: cosine, warmup: 20}"],
             2,
             "command line: training: max_updates is 20, where the cosine ends, but schedule.warmup lasts 20",
+        ),
+        (
+            ["train", "toy.yaml", "model.languages.norm=true"],
+            2,
+            "command line: model.languages: this is a run",
         ),
         (["train", "nothing.yaml"], 2, "nothing.yaml"),
         (["train", "toy.yaml", "data.train=nothing"], 3, "nothing"),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from deepwire.errors import UsageError
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from deepwire.checkpoint.run_directory import RunDirectory
     from deepwire.data.config import DataConfig
@@ -58,17 +61,22 @@ def train(
     from deepwire.runfile import load_run_file
     from deepwire.training.processes import joined
 
+    @cache
+    def read() -> LoadedRunFile:
+        return load_run_file(run_file, overrides or ())
+
     def wanted() -> int:
         from deepwire.training.forked import processes_wanted
 
-        config = load_run_file(run_file, overrides or ()).config
+        config = read().config
         return processes_wanted(config.training, lambda: _parameters(config))
 
     with joined(wanted) as processes:
+        loaded = _read_by_main(read, processes)
         if dry_run:
-            _try_out(run_file, overrides or (), processes)
+            _try_out(loaded, processes)
             return
-        ending = _train(run_file, overrides or (), processes, fresh=fresh, quiet=quiet)
+        ending = _train(run_file, loaded, processes, fresh=fresh, quiet=quiet)
     if ending is not None and ending.exit_code:
         raise typer.Exit(ending.exit_code)
 
@@ -84,15 +92,23 @@ def _parameters(config: RunFile) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
+def _read_by_main(read: Callable[[], LoadedRunFile], processes: Processes) -> LoadedRunFile:
+    """The run file as the main process read it, once: others might find it changed, or not at all."""
+    from deepwire.runfile import LoadedRunFile
+
+    own = processes.main_first(lambda: read() if processes.main else None)
+    told = processes.from_main(None if own is None else own.to_json())
+    return LoadedRunFile.from_json(cast("dict[str, object]", told)) if own is None else own
+
+
 def _train(
-    run_file: str, overrides: Sequence[str], processes: Processes, *, fresh: bool, quiet: bool
+    run_file: str, loaded: LoadedRunFile, processes: Processes, *, fresh: bool, quiet: bool
 ) -> Ending | None:
     """Train in this process; None if there was nothing to do."""
     from deepwire.checkpoint.run_directory import RunDirectory
-    from deepwire.runfile import completed, load_run_file
+    from deepwire.runfile import completed
     from deepwire.training.start import finished, start
 
-    loaded = processes.main_first(lambda: load_run_file(run_file, overrides))
     run = RunDirectory(loaded.run_directory)
     done = None
     if processes.main and not fresh:
@@ -111,13 +127,11 @@ def _train(
     return outcome.ending
 
 
-def _try_out(run_file: str, overrides: Sequence[str], processes: Processes) -> None:
+def _try_out(loaded: LoadedRunFile, processes: Processes) -> None:
     """Make a few updates outside of any run directory and print what they tell."""
     from deepwire.checkpoint.run_directory import RunDirectory
-    from deepwire.runfile import load_run_file
     from deepwire.training.dry_run import dry_run
 
-    loaded = processes.main_first(lambda: load_run_file(run_file, overrides))
     run = RunDirectory(loaded.run_directory)
     _look_ahead(loaded, processes, begins=True)
     job = processes.main_first(lambda: _job(loaded, run, not processes.main))
@@ -130,13 +144,19 @@ def _look_ahead(loaded: LoadedRunFile, processes: Processes, *, begins: bool) ->
     """Find out now what would end the run after the preparation of the text, which may take hours.
 
     Raises:
-        UsageError: The device is not there.
+        UsageError: The device is not there, or the languages that are to have parameters of their own.
         ModelError: There is no such model to begin with.
     """
     from deepwire.checkpoint.locate import resolve
     from deepwire.checkpoint.store import read_metadata
     from deepwire.training.device import choose_device
 
+    if loaded.config.model.languages.used and loaded.config.data.languages is None:
+        where = next(at for key, at in loaded.origins.items() if key.startswith("model.languages"))
+        raise UsageError(
+            f"{where}: model.languages: this is a run of one source and one target language",
+            "name several in data.directions, or leave model.languages out",
+        )
     config = loaded.config.training
     choose_device(config.device, processes)
     if begins and config.start_from is not None:
@@ -177,7 +197,7 @@ def _job(loaded: LoadedRunFile, run: RunDirectory, quiet: bool) -> Job:
         },
         translate=_translate(loaded),
         score=_score,
-        user_config=loaded.path.read_text(encoding="utf-8"),
+        user_config=loaded.text,
         complete=completed,
     )
 

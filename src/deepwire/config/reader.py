@@ -45,6 +45,8 @@ class Settings(Generic[SectionType]):
     section: SectionType
     tree: Keys
     document: Document
+    text: str
+    """The file as it was read."""
 
     def written(self, path: Sequence[str | int]) -> Origin | None:
         """Where the value at ``path`` (or the text that stands for it) was written; None for a default."""
@@ -88,17 +90,18 @@ def read_settings(
     """
     problems = Problems()
     document = locate(name, None)
-    tree = _extended(section, document, locate, own_keys, problems, ())
+    text = _text(document)
+    tree = _extended(section, document, _parsed(document, text, problems), locate, own_keys, problems, ())
     # Put together first: which of them comes first must not decide whether a size survives a new type.
     changes = Keys({}, Origin(COMMAND_LINE, None, Path.cwd()))
-    for text in overrides:
-        changes = _overridden(changes, text, section, problems)
+    for override in overrides:
+        changes = _overridden(changes, override, section, problems)
     merged = merge(tree, changes, section)
     whole = replace(merged, origin=tree.origin) if isinstance(merged, Keys) else tree
     problems.raise_if_any()
     built = check(section, whole)
     _refuse_idle(built, whole, tree, document)
-    return Settings(built, whole, document)
+    return Settings(built, whole, document, text)
 
 
 def _refuse_idle(built: Section, tree: Keys, file: Keys, document: Document) -> None:
@@ -163,7 +166,10 @@ def read_document(document: Document, problems: Problems) -> Keys:
     Raises:
         UsageError: If it is missing, a directory, not text, empty, or not a mapping.
     """
-    text = _text(document)
+    return _parsed(document, _text(document), problems)
+
+
+def _parsed(document: Document, text: str, problems: Problems) -> Keys:
     origin = Origin(document.label, 1, document.folder)
     node = parse_yaml(text, origin, problems)
     if node is None:
@@ -213,13 +219,13 @@ def _merge_items(base: Items, later: Keys, annotation: object | None) -> Node:
 def _extended(
     section: type[Section],
     document: Document,
+    tree: Keys,
     locate: Locate,
     own_keys: frozenset[str],
     problems: Problems,
     parents: tuple[Path, ...],
 ) -> Keys:
     """The tree of a file merged onto those of what it extends."""
-    tree = read_document(document, problems)
     extends = tree.entries.pop("extends", None)
     if extends is None:
         return tree
@@ -233,7 +239,7 @@ def _extended(
     chain = (*parents, document.path)
     if base.path in chain:
         raise UsageError(f"{extends.origin}: extends: {extends.value} extends itself through this file")
-    below = _extended(section, base, locate, own_keys, problems, chain)
+    below = _extended(section, base, read_document(base, problems), locate, own_keys, problems, chain)
     inherited = {key: value for key, value in below.entries.items() if key not in own_keys}
     merged = merge(Keys(inherited, below.origin), tree, section)
     return merged if isinstance(merged, Keys) else tree

@@ -10,7 +10,7 @@ from deepwire.checkpoint.store import LoadedModel
 from deepwire.decoding.config import DecodingConfig
 from deepwire.decoding.translation import Translation
 from deepwire.decoding.translator import Translator
-from deepwire.errors import DataError
+from deepwire.errors import DataError, ModelError
 from deepwire.evaluation.metrics import corpus_score
 from deepwire.export.contract import Exported
 from deepwire.model.state import DecoderState
@@ -69,6 +69,7 @@ def compare(
 
     Raises:
         DataError: No line is left.
+        ModelError: Our translations are all empty, so that there is nothing to compare.
     """
     source, target = model.vocabularies.source, model.vocabularies.target
     encoded = [source.encode(line) for line in lines]
@@ -116,9 +117,14 @@ def _differences(
     """|Difference| of every subword's log-probability in our translations, those of no subwords left out."""
     scored = list(translator.score([(one.request.text, one.text) for one in ours]))
     pairs = [(source, one) for source, one in zip(sources, scored, strict=True) if one.flag is None]
+    if not pairs:
+        raise ModelError(
+            f"the model's translations of all {len(ours)} lines are empty, so there is nothing to compare",
+            "train it longer, or give other text; --unchecked exports it as it is",
+        )
     there = exported.score([source for source, _ in pairs], [one.tokens for _, one in pairs])
     return [
         abs(one - other)
         for (_, score), log_probs in zip(pairs, there, strict=True)
         for one, other in zip(score.token_log_probabilities, log_probs, strict=True)
-    ] or [0.0]
+    ]
