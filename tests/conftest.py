@@ -1,4 +1,4 @@
-"""For all tests: real text, a real browser where there is one, and no waiting for disks and collector."""
+"""For all tests: real text, a real browser where there is one, no waiting for disks, no chance."""
 
 from __future__ import annotations
 
@@ -7,10 +7,19 @@ import gzip
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+# No example may fail because the machine is busy, and each run tries the same ones; others are tried with
+# pytest --hypothesis-profile=default.
+hypothesis.settings.register_profile(
+    "suite", deadline=None, derandomize=True, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("suite")
 
 
 def pytest_configure() -> None:
@@ -29,6 +38,17 @@ def pytest_collection_finish() -> None:
     """What is imported by now stays: no collection has to look at it again, nor in forked processes."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def _arithmetic_as_it_was() -> Iterator[None]:
+    """Training and loading set the process up for speed; tests that follow see it as it was."""
+    torch = sys.modules.get("torch")
+    precision = torch and torch.get_float32_matmul_precision()
+    yield
+    if torch is not None:
+        torch.set_float32_matmul_precision(precision)
+        torch.set_flush_denormal(False)
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +91,7 @@ def open_in_browser(browser_command: Sequence[str] | None, tmp_path: Path) -> Ca
             pytest.skip("no chromium on the PATH and CHROME is not set")
         own = ["--enable-logging=stderr", f"--user-data-dir={tmp_path / 'browser'}", "--dump-dom"]
         done = subprocess.run(
-            [*browser_command, *own, page.as_uri()], capture_output=True, text=True, timeout=60, check=True
+            [*browser_command, *own, page.as_uri()], capture_output=True, text=True, timeout=300, check=True
         )
         said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
         assert not said, said

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -124,7 +123,7 @@ def test_preparation_does_not_load_torch() -> None:
 
 def test_a_signal_to_end_leaves_nothing_half_made(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def learn(*_: object) -> None:
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
 
     before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr("deepwire.data.vocabulary.Vocabularies.learn_from_blocks", learn)

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import toy_run
 from forked import fork
 from toy_run import digests, records, run_file, write_corpus
 
@@ -60,8 +59,10 @@ class Trainer:
         return self.output.read_text()
 
     def _fork(self, arguments: Sequence[str], before: Before) -> int:
+        self.output.write_text("")  # appended to, for there may be a second process that writes
+
         def work() -> int:
-            with self.output.open("w", errors="surrogateescape") as output:
+            with self.output.open("a", errors="surrogateescape") as output:
                 sys.stdout = sys.stderr = output
                 before()
                 return main(arguments)
@@ -82,8 +83,3 @@ def same_as_straight(trainer: Trainer, name: str) -> bool:
     run = trainer.run_directory(name)
     leftovers = [path for path in run.path.rglob("*") if ".tmp" in path.name or ".old" in path.name]
     return outcome(run) == outcome(trainer.run_directory("straight")) and leftovers == []
-
-
-def wait_for(path: Path) -> None:
-    """Wait until there is something in a file."""
-    toy_run.wait_for(path, 60)

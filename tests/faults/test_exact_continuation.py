@@ -8,12 +8,11 @@ from collections.abc import Callable
 
 import pytest
 from job_of_processes import Launcher, Patch
-from torch import Tensor
+from toy_run import after_step
 
 from deepwire.data.batching import BatchSettings, StreamPosition, UpdateStream
 from deepwire.data.prepared import prepare
 from deepwire.runfile import load_run_file
-from deepwire.training.optimizer import Optimizer
 
 MICRO = 110
 
@@ -40,20 +39,7 @@ def batches_of_updates(launcher: Launcher) -> list[int]:
 
 def die_after(number: int) -> Patch:
     """Every process kills itself after its n-th step of the optimizer."""
-
-    def patch(_rank: int) -> None:
-        step, calls = Optimizer.step, [0]
-
-        def wrapped(self: Optimizer, learning_rate: float, loss: Tensor) -> object:
-            calls[0] += 1
-            result = step(self, learning_rate, loss)
-            if calls[0] == number:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return result
-
-        Optimizer.step = wrapped  # type: ignore[method-assign]
-
-    return patch
+    return lambda _rank: after_step(number, lambda _: os.kill(os.getpid(), signal.SIGKILL))
 
 
 def test_killed_at_the_end_of_an_epoch(

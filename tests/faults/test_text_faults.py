@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from forked import fork
 from one_process import Trainer
 
 Record = Callable[[str, object], None]
@@ -133,11 +135,9 @@ def test_every_line_in_is_a_line_out(
 def test_a_pipe_is_read_once(trainer: Trainer, model: str, tmp_path: Path) -> None:
     pipe, output = tmp_path / "pipe", tmp_path / "output"
     os.mkfifo(pipe)
-    writer = os.fork()
-    if writer == 0:
-        pipe.write_text("abc\nhgf\n")
-        os._exit(0)
+    writer = fork(lambda: 0 * pipe.write_text("abc\nhgf\n"))
     code = trainer.command("translate", model, "--input", str(pipe), "--output", str(output))
+    os.kill(writer, signal.SIGKILL)  # where nobody has opened the pipe, it still waits
     os.waitpid(writer, 0)
     assert code == 0, trainer.text()
     assert output.read_text().count("\n") == 2

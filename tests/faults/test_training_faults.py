@@ -10,29 +10,28 @@ import time
 from collections.abc import Callable
 
 import pytest
-from one_process import UPDATES, Trainer, same_as_straight, wait_for
+from one_process import UPDATES, Trainer, same_as_straight
+from toy_run import after_step, stand_before, wait_for
+
+from deepwire.training.optimizer import Optimizer
 
 Record = Callable[[str, object], None]
 
 
 def test_killed_at_random_moments_gives_the_same_run(trainer: Trainer, record_property: Record) -> None:
-    generator, killed = random.Random(5), 0
-    while True:
-        child = trainer.begin("killed")
-        patience = generator.uniform(0.05, 0.8) if killed < 8 else 60.0
-        ended, status, start = 0, 0, time.monotonic()
-        while not ended and time.monotonic() - start < patience:
-            time.sleep(0.005)
-            ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            assert os.waitstatus_to_exitcode(status) == 0, trainer.text()
-            break
+    generator, kills = random.Random(5), 4
+    for _ in range(kills):
+        child = trainer.begin("killed", before=lambda: stand_before(UPDATES))
+        time.sleep(generator.uniform(0.05, 0.8))
         os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        killed += 1
-    assert killed >= 1
+        assert os.waitpid(child, 0)[1] == signal.SIGKILL, trainer.text()
+    assert trainer.train("killed") == 0, trainer.text()
     assert same_as_straight(trainer, "killed")
-    record_property("figure", f"{killed} kills, {UPDATES} updates: the same bits")
+    record_property("figure", f"{kills} kills, {UPDATES} updates: the same bits")
+
+
+def after_step_of(number: int, act: Callable[[], object]) -> Callable[[], None]:
+    return lambda: after_step(number, lambda _: act())
 
 
 def die_at(call: int) -> Callable[[], None]:
@@ -73,14 +72,11 @@ def test_killed_inside_checkpoint_writes_gives_the_same_run(
 def test_a_signal_saves_and_stops(
     trainer: Trainer, number: signal.Signals, code: int, record_property: Record
 ) -> None:
-    name = number.name
-    child = trainer.begin(name)
-    wait_for(trainer.run_directory(name).metrics)
-    os.kill(child, number)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == code
+    name, saved = number.name, 7
+    told = after_step_of(saved, lambda: signal.raise_signal(number))
+    assert trainer.train(name, before=told) == code
     run = trainer.run_directory(name)
-    saved = run.checkpoints()[-1].update
-    assert 1 <= saved < UPDATES
+    assert run.checkpoints()[-1].update == saved
     assert f"saved {run.checkpoint_path(saved)}" in trainer.text()
     assert trainer.train(name) == 0
     assert f"continued from update-{saved:06d}" in trainer.text()
@@ -89,12 +85,10 @@ def test_a_signal_saves_and_stops(
 
 
 def test_a_wish_to_save_does_not_stop_or_change_the_run(trainer: Trainer) -> None:
-    child = trainer.begin("usr1", "training.checkpoint.every=1000", "training.checkpoint.keep_last=9")
-    run = trainer.run_directory("usr1")
-    wait_for(run.metrics)
-    os.kill(child, signal.SIGUSR1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert " saved " in trainer.text()
+    settings = ("training.checkpoint.every=1000", "training.checkpoint.keep_last=9")
+    told = after_step_of(7, lambda: signal.raise_signal(signal.SIGUSR1))
+    assert trainer.train("usr1", *settings, before=told) == 0
+    assert [one.update for one in trainer.run_directory("usr1").checkpoints()] == [7, UPDATES]
     assert same_as_straight(trainer, "usr1")
 
 
@@ -141,17 +135,16 @@ def test_a_second_trainer_is_refused_and_the_first_goes_on(trainer: Trainer) -> 
 
 
 def test_a_second_interrupt_stops_at_once(trainer: Trainer) -> None:
-    def slow_step() -> None:
-        from deepwire.training.optimizer import Optimizer
+    """The update is not ended any more."""
 
-        Optimizer.zero_grad = lambda _: time.sleep(100)  # type: ignore[method-assign]
+    def interrupt_twice(_: Optimizer) -> None:
+        signal.raise_signal(signal.SIGINT)
+        print("told once", flush=True)
+        signal.raise_signal(signal.SIGINT)
+        os._exit(99)
 
-    child = trainer.begin("impatient", before=slow_step)
-    wait_for(trainer.run_directory("impatient").environment)
-    start, ended = time.monotonic(), 0
-    while not ended:
-        os.kill(child, signal.SIGINT)
-        time.sleep(0.1)
-        ended, status = os.waitpid(child, os.WNOHANG)
-        assert time.monotonic() - start < 30
-    assert os.waitstatus_to_exitcode(status) == 130
+    def patch() -> None:
+        Optimizer.zero_grad = interrupt_twice  # type: ignore[method-assign]
+
+    assert trainer.train("impatient", before=patch) == 130
+    assert "told once" in trainer.text()

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.data.config import DataConfig
@@ -43,15 +42,6 @@ TRAINING = {
     "precision": "fp32",
 }
 JobMaker = Callable[..., Job]
-
-
-@pytest.fixture(autouse=True)
-def _process_as_it_was() -> object:
-    """Training sets the process up for speed; tests that follow see it as it was."""
-    precision = torch.get_float32_matmul_precision()
-    yield
-    torch.set_float32_matmul_precision(precision)
-    torch.set_flush_denormal(False)
 
 
 def write_text(folder: Path, name: str, count: int, seed: int) -> None:

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
-import toy_run
 from forked import fork
 from safetensors.torch import load_file
 from torch import _dynamo  # noqa: F401 - sharding imports it at its first step
@@ -37,11 +36,6 @@ RUN_FILE = run_file(
 # Without random numbers the losses do not depend on the number of processes.
 EXACT = ("model.dropout=0", "data.vocabulary.sampling=0")
 Patch = Callable[[int], object]
-
-
-def wait_for(path: Path) -> None:
-    """Wait until there is something in a file."""
-    toy_run.wait_for(path, 600)
 
 
 def nothing(_rank: int) -> None:

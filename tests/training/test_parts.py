@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import signal
 from pathlib import Path
 
@@ -158,17 +157,17 @@ def test_keeping_memory_is_harmless() -> None:
 def test_signals_ask_and_a_second_interrupt_stops_at_once() -> None:
     before = signal.getsignal(signal.SIGINT)
     with Signals() as signals:
-        os.kill(os.getpid(), signal.SIGUSR1)
+        signal.raise_signal(signal.SIGUSR1)
         assert (signals.save, signals.stop_wanted) == (False, False)
         signals.settle(Processes())
         assert (signals.save, signals.stop, signals.exit_code) == (True, None, 0)
         signals.save = False
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         assert signals.stop_wanted
         signals.settle(Processes())
         assert (signals.save, signals.stop, signals.exit_code) == (False, signal.SIGINT, 130)
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
 
 

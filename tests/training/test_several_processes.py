@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from job_of_processes import EXACT, UPDATES, Launcher, Patch, wait_for
+from job_of_processes import EXACT, UPDATES, Launcher, Patch
 from torch import Tensor
+from toy_run import after_step, stand_before, wait_for
 
 from deepwire.model.translator import LossSums, TranslationModel
 from deepwire.training import connected
@@ -73,36 +74,34 @@ def test_with_fewer_pairs_than_processes_some_have_nothing_to_do(launcher: Launc
 
 
 def test_killed_at_random_moments_gives_the_same_run(pair: Launcher, record_property: Record) -> None:
-    kills = 0
-    for wait in (0.0, 0.1, 0.3):
-        job = pair.begin("killed", 2)
+    waits = (0.0, 0.1, 0.3)
+    for wait in waits:
+        job = pair.begin("killed", 2, patch=lambda _: stand_before(UPDATES))
         wait_for(pair.run_directory("killed").metrics)
         time.sleep(wait)
         job.signal(signal.SIGKILL)
-        codes = job.wait()  # a fast machine may have come to the end
-        assert set(codes) <= {0, -signal.SIGKILL}
-        kills += 0 not in codes
-    assert kills >= 1
+        first, second = job.wait()
+        assert first == -signal.SIGKILL
+        assert second in (-signal.SIGKILL, 1)  # it may see that the first is gone before it is killed, too
     assert pair.train("killed", 2) == [0, 0], pair.text()
     assert pair.outcome("killed") == pair.outcome("pair")
-    record_property("figure", f"2 processes, {kills} kills, {UPDATES} updates: the same bits")
+    record_property("figure", f"2 processes, {len(waits)} kills, {UPDATES} updates: the same bits")
 
 
 def test_a_signal_to_one_process_saves_and_stops_all(pair: Launcher) -> None:
-    job = pair.begin("signal", 2)
-    wait_for(pair.run_directory("signal").metrics)
-    job.signal(signal.SIGTERM, 1)
-    assert job.wait() == [143, 143]
-    saved = pair.run_directory("signal").checkpoints()[-1].update
-    assert 1 <= saved < UPDATES
-    assert pair.text().count(f"stopped at update {saved}: SIGTERM") == 1
+    told = at_call(4, 1, lambda _: signal.raise_signal(signal.SIGTERM))
+    assert pair.train("signal", 2, patch=told) == [143, 143]
+    assert pair.run_directory("signal").checkpoints()[-1].update == 4
+    assert pair.text().count("stopped at update 4: SIGTERM") == 1
     assert pair.train("signal", 2) == [0, 0], pair.text()
     assert pair.outcome("signal") == pair.outcome("pair")
 
 
 def test_torchrun_starts_it_and_hands_signals_on(pair: Launcher) -> None:
     run = pair.run_directory("torchrun")
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "deepwire"]
+    # A port of its own: that of torchrun's default may be taken.
+    options = ["--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, "-m", "torch.distributed.run", *options, "-m", "deepwire"]
     with pair.output.open("w") as output:
         arguments = ["train", str(pair.folder / "run.yaml"), f"run={run.path}", "training.max_updates=100k"]
         job = subprocess.Popen([*command, *arguments], stdout=output, stderr=output)
@@ -133,22 +132,9 @@ def test_from_one_process_to_two_and_back(alone: Launcher) -> None:
     assert records["changing"] == pytest.approx(records["alone"], rel=1e-5)
 
 
-def at_call(number: int, rank: int, act: Callable[[Optimizer], None]) -> Patch:
+def at_call(number: int, rank: int, act: Callable[[Optimizer], object]) -> Patch:
     """Acts in one process after its n-th step of the optimizer."""
-
-    def patch(own: int) -> None:
-        step, calls = Optimizer.step, [0]
-
-        def wrapped(self: Optimizer, learning_rate: float, loss: Tensor) -> object:
-            result = step(self, learning_rate, loss)
-            calls[0] += 1
-            if own == rank and calls[0] == number:
-                act(self)
-            return result
-
-        Optimizer.step = wrapped  # type: ignore[method-assign]
-
-    return patch
+    return lambda own: after_step(number, act) if own == rank else None
 
 
 def fail(_: Optimizer) -> None:
@@ -173,9 +159,7 @@ def test_a_process_that_is_killed_ends_all(launcher: Launcher, record_property: 
     job.signal(signal.SIGKILL, 1)
     killed = time.monotonic()
     assert job.wait() == [1, -signal.SIGKILL]
-    seconds = time.monotonic() - killed
-    assert seconds < 30
-    record_property("figure", f"the other process ended {seconds:.1f} s after the kill")
+    record_property("figure", f"the other process ended {time.monotonic() - killed:.1f} s after the kill")
     assert "error: the job cannot go on: another process ended without a word" in launcher.text()
     assert "Traceback" not in launcher.text()
 
@@ -274,7 +258,9 @@ RECOMPUTED = "training.activation_checkpointing=true"
 def test_sharded_parameters_give_the_same_numbers(alone: Launcher) -> None:
     settings = (*EXACT, *SHARDED, RECOMPUTED, "training.max_updates=6")
     assert alone.train("sharded", 3, *settings) == [0] * 3, alone.text()
-    assert alone.outcome("sharded", 6)[0][-1]["loss"] == pytest.approx(loss_of(alone, "alone", "valid", 6))
+    assert alone.outcome("sharded", 6)[0][-1]["loss"] == pytest.approx(
+        loss_of(alone, "alone", "valid", 6), rel=1e-5
+    )
     # The rest in one process, from their checkpoint.
     assert alone.train("sharded", 1, *EXACT, "training.validation.bleu=true") == [0], alone.text()
     ours, theirs = (alone.weights(name) for name in ("sharded", "alone"))

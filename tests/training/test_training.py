@@ -3,7 +3,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -230,7 +229,7 @@ class Interrupter(Translation):
     """Sends a signal to the process in the middle of a validation."""
 
     def translate(self, model: TranslationModel, _: object, texts: Sequence[str]) -> list[str]:
-        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)
         return super().translate(model, _, texts)
 
 

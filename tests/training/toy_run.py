@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from torch import Tensor
+
 from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.training import loop
+from deepwire.training.optimizer import Optimizer
 
 CLOCKS = ("seconds", "tokens_per_second", "memory")
 RUN_FILE = """
@@ -65,7 +69,33 @@ def digests(run: RunDirectory, update: int) -> list[str]:
     return [manifest["files"][name]["blake2b"] for name in names]
 
 
-def wait_for(path: Path, seconds: float) -> None:
+def after_step(number: int, act: Callable[[Optimizer], object]) -> None:
+    """Let this process do something after its n-th step of the optimizer."""
+    step, calls = Optimizer.step, [0]
+
+    def wrapped(self: Optimizer, learning_rate: float, loss: Tensor) -> object:
+        result = step(self, learning_rate, loss)
+        calls[0] += 1
+        if calls[0] == number:
+            act(self)
+        return result
+
+    Optimizer.step = wrapped  # type: ignore[assignment, method-assign]
+
+
+def stand_before(number: int) -> None:
+    """Let training come to a stand before this update, so that it is there to be killed at any time."""
+    make = loop.make_gradient
+
+    def wrapped(trainer: object, update: object) -> object:
+        if update.number >= number:  # type: ignore[attr-defined]
+            time.sleep(3600)
+        return make(trainer, update)  # type: ignore[arg-type]
+
+    loop.make_gradient = wrapped  # type: ignore[assignment]
+
+
+def wait_for(path: Path, seconds: float = 600) -> None:
     """Wait until there is something in a file."""
     deadline = time.monotonic() + seconds
     while not (path.exists() and path.stat().st_size):
