@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import hypothesis
@@ -41,13 +41,11 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _arithmetic_as_it_was() -> Iterator[None]:
-    """Training and loading set the process up for speed; tests that follow see it as it was."""
+def _exact_arithmetic() -> None:
+    """Training and loading set the process up for speed; each test begins with what torch begins with."""
     torch = sys.modules.get("torch")
-    precision = torch and torch.get_float32_matmul_precision()
-    yield
     if torch is not None:
-        torch.set_float32_matmul_precision(precision)
+        torch.set_float32_matmul_precision("highest")
         torch.set_flush_denormal(False)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
 
 import corpus_memory
@@ -28,9 +30,23 @@ def test_sizes(text: str, number: int) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs the counts of Linux")
-def test_a_command_is_watched() -> None:
-    found = corpus_memory.watched(["--version"], cores=1)
-    assert 0 < found.seconds < 60
+def test_a_command_is_watched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One that reads a pipe: it goes on until its memory has been seen."""
+    pipe, resident = tmp_path / "pipe", corpus_memory.resident
+    os.mkfifo(pipe)
+    writers = []
+
+    def seen(process: int) -> tuple[int, int]:
+        sizes = resident(process)
+        if sizes[0] > 2_000_000 and not writers:
+            writers.append(threading.Thread(target=pipe.write_text, args=("a\tb\n",)))
+            writers[0].start()
+        return sizes
+
+    monkeypatch.setattr(corpus_memory, "resident", seen)
+    found = corpus_memory.watched(["data", "check", "--tsv", str(pipe)], cores=1)
+    assert found.seconds > 0
     assert found.anonymous > 2_000_000
+    writers[0].join()
     with pytest.raises(SystemExit, match="No such command"):
         corpus_memory.watched(["nonsense"], cores=1)

@@ -207,7 +207,7 @@ def test_stdin_gives_a_line_before_the_next_is_written() -> None:
             process.stdin.write(line)
             assert process.stdout.readline() == line
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(300) == 0
 
 
 @settings(max_examples=150, deadline=None)

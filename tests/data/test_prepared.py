@@ -403,7 +403,7 @@ def test_two_processes_at_once_make_it_once(folder: Path) -> None:
     workers = [context.Process(target=prepare_in_process, args=(str(folder), results)) for _ in range(3)]
     for worker in workers:
         worker.start()
-    found = [results.get(timeout=60) for _ in workers]
+    found = [results.get(timeout=300) for _ in workers]
     for worker in workers:
         worker.join()
     assert sorted(reused for reused, _ in found) == [False, True, True]

@@ -6,6 +6,7 @@ import copy
 import pickle
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -365,23 +366,16 @@ def test_threads_do_not_see_each_others_languages() -> None:
     spoken = [SPOKEN, SPOKEN.flip(0)]
     with torch.no_grad():
         expected = [built.log_probs(source, target_input, languages=each) for each in spoken]
-        wrong: list[int] = []
-        barrier = threading.Barrier(2)
+        barrier = threading.Barrier(2, timeout=60)
 
-        def work(number: int) -> None:
+        def work(number: int) -> bool:
             barrier.wait()
-            for _ in range(15):
-                with torch.no_grad():
-                    found = built.log_probs(source, target_input, languages=spoken[number])
-                if not torch.allclose(found, expected[number], atol=1e-5):
-                    wrong.append(number)
+            with torch.no_grad():
+                found = [built.log_probs(source, target_input, languages=spoken[number]) for _ in range(15)]
+            return all(torch.allclose(each, expected[number], atol=1e-5) for each in found)
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert wrong == []
+        with ThreadPoolExecutor(2) as threads:
+            assert list(threads.map(work, range(2))) == [True, True]
 
 
 def test_group_ranges_keep_the_languages() -> None:

@@ -33,6 +33,8 @@ from deepwire.serving.server import Server
 from deepwire.serving.service import Service
 
 WORDS = "ein zwei drei hund katze haus mann frau ball rot blau grün läuft schläft spielt auf dem der die das"
+PATIENCE = 60
+"""Seconds after which a test gives up waiting; nothing takes so long, however busy the machine is."""
 LANGUAGES = Languages(tuple(Direction.parse(name) for name in ("en-de", "en-fr", "de-en", "fr-en")))
 
 
@@ -104,7 +106,7 @@ class Running:
     def request(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
     ) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
         try:
             connection.request(method, path, body, dict(headers or {}))
             answer = connection.getresponse()
@@ -120,7 +122,7 @@ class Running:
         return self.request("POST", "/translate", raw, {"Content-Type": "application/json", **headers})
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
 
     def metric(self, name: str) -> float:
         lines = self.get("/metrics").body.decode().splitlines()
@@ -130,13 +132,19 @@ class Running:
         self.server.stop(signal.SIGTERM)
 
     def join(self) -> None:
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
         assert not self._thread.is_alive()
 
+    def let_pass(self, seconds: float) -> None:
+        """Put the clock of the server forward: what is due by then happens now."""
+        loop = self.server.servers[0].get_loop()
+        clock = loop.time
+        loop.call_soon_threadsafe(setattr, loop, "time", lambda: clock() + seconds)
 
-def wait_until(true: Callable[[], bool], seconds: float = 10) -> None:
+
+def wait_until(true: Callable[[], bool]) -> None:
     """Wait for it, and not for ever."""
-    latest = time.monotonic() + seconds
+    latest = time.monotonic() + PATIENCE
     while not true():
         assert time.monotonic() < latest, "it did not come true"
         time.sleep(0.005)
@@ -152,6 +160,7 @@ def running(engine: Engine, token: str | None = None, **limits: float) -> Iterat
         server.stop()
         server.stop()
         server.join()
+        wait_until(lambda: not server.service.batcher.alive)
 
 
 class Held(Engine):
@@ -164,7 +173,7 @@ class Held(Engine):
 
     def translate(self, requests, lengths, search):
         self.batches.append([request.text for request in requests])
-        assert self.free.wait(10)
+        assert self.free.wait(PATIENCE)
         if any("poison" in request.text for request in requests):
             raise RuntimeError("a secret text")
         return super().translate(requests, lengths, search)
@@ -195,6 +204,7 @@ def server(engine: Engine) -> Iterator[Running]:
 class Serving:
     """What the tests of this folder share."""
 
+    PATIENCE = PATIENCE
     texts = staticmethod(texts)
     save = staticmethod(save)
     running = staticmethod(running)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 
-_SECONDS = 60
+_SECONDS = 120
 
 
 class Browser:
@@ -53,7 +53,7 @@ class Browser:
     def open(self, address: str) -> None:
         """Go to a page and wait until it is loaded."""
         self._ask("Page.navigate", url=address)
-        self.wait("document.readyState === 'complete'")
+        self.wait(f"location.href === {json.dumps(address)} && document.readyState === 'complete'")
 
     def value(self, script: str) -> object:
         """What JavaScript gives in the page."""
@@ -61,7 +61,7 @@ class Browser:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
-    def wait(self, script: str, seconds: float = 30) -> None:
+    def wait(self, script: str, seconds: float = 60) -> None:
         """Wait until it is true in the page."""
         latest = time.monotonic() + seconds
         while not self.value(script):

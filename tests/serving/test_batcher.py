@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import random
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -14,6 +14,7 @@ from deepwire.serving.metrics import Metrics
 from deepwire.serving.refusal import Refusal
 
 GREEDY, BEAM = Search(1, 1), Search(4, 1)
+SECONDS = 60
 
 
 class Model:
@@ -26,7 +27,7 @@ class Model:
 
     def __call__(self, requests, lengths, search):
         self.batches.append((search, [request.text for request in requests]))
-        assert self.free.wait(10)
+        assert self.free.wait(SECONDS)
         if any("!" in request.text for request in requests):
             raise ValueError("no")
         assert [len(request.text) for request in requests] == list(lengths)
@@ -47,7 +48,7 @@ def batcher(model):
     found.start()
     yield found
     model.free.set()
-    found.close(10)
+    found.close(SECONDS)
     assert not found.alive
 
 
@@ -56,20 +57,24 @@ def job(*texts: str, search: Search = GREEDY) -> Job:
 
 
 def answers(job: Job) -> list[str]:
-    return [translation.text for translation in job.answer.result(10)]
+    return [translation.text for translation in job.answer.result(SECONDS)]
 
 
-def held(batcher: Batcher, model: Model) -> Job:
-    """A job that the model has begun and may not finish."""
-    model.free.clear()
-    first = job("first")
-    batcher.submit(first)
-    while not model.batches:
-        time.sleep(0.001)
-    return first
+@pytest.fixture
+def held(serving):
+    """Submits a job, which the model begins and may not finish."""
+
+    def hold(batcher: Batcher, model: Model) -> Job:
+        model.free.clear()
+        first = job("first")
+        batcher.submit(first)
+        serving.wait_until(lambda: model.batches)
+        return first
+
+    return hold
 
 
-def test_what_waits_is_translated_together_up_to_the_budget(batcher, model):
+def test_what_waits_is_translated_together_up_to_the_budget(batcher, model, held):
     held(batcher, model)
     jobs = [job(letter * 12) for letter in "abcd"] + [job("beam", search=BEAM)]
     for one in jobs:
@@ -83,7 +88,7 @@ def test_what_waits_is_translated_together_up_to_the_budget(batcher, model):
     ]
 
 
-def test_a_text_beyond_the_budget_goes_alone_and_is_not_overtaken_for_ever(batcher, model):
+def test_a_text_beyond_the_budget_goes_alone_and_is_not_overtaken_for_ever(batcher, model, held):
     held(batcher, model)
     jobs = [job("a"), job("b" * 100), job("c")]
     for one in jobs:
@@ -93,7 +98,7 @@ def test_a_text_beyond_the_budget_goes_alone_and_is_not_overtaken_for_ever(batch
     assert [texts for _, texts in model.batches[1:]] == [["a"], ["b" * 100], ["c"]]
 
 
-def test_only_the_request_that_the_model_fails_on_fails(batcher, model):
+def test_only_the_request_that_the_model_fails_on_fails(batcher, model, held):
     held(batcher, model)
     jobs = [job("ab", "cd"), job("ef", "!", "gh"), job("ij"), job("kl")]
     for one in jobs:
@@ -101,12 +106,12 @@ def test_only_the_request_that_the_model_fails_on_fails(batcher, model):
     model.free.set()
     assert [answers(jobs[place]) for place in (0, 2, 3)] == [["ba", "dc"], ["ji"], ["lk"]]
     with pytest.raises(TextFailedError) as failure:
-        jobs[1].answer.result(10)
+        jobs[1].answer.result(SECONDS)
     assert failure.value.index == 1
     assert isinstance(failure.value.__cause__, ValueError)
 
 
-def test_the_queue_is_bounded_and_takes_a_request_whole_or_not(batcher, model):
+def test_the_queue_is_bounded_and_takes_a_request_whole_or_not(batcher, model, held):
     held(batcher, model)
     batcher.submit(job(*["a"] * 40))
     with pytest.raises(Refusal, match="41 texts are waiting") as refused:
@@ -120,7 +125,7 @@ def test_the_queue_is_bounded_and_takes_a_request_whole_or_not(batcher, model):
     assert answers(last) == ["c"] * 19
 
 
-def test_who_would_wait_too_long_is_told_at_once(batcher, model):
+def test_who_would_wait_too_long_is_told_at_once(batcher, model, held):
     held(batcher, model)
     batcher.submit(job(*["a"] * 9))
     batcher._seconds_per_text = 5.0
@@ -134,7 +139,7 @@ def test_who_would_wait_too_long_is_told_at_once(batcher, model):
     assert answers(last) == ["c"]
 
 
-def test_what_is_dropped_is_not_translated_and_leaves_room(batcher, model):
+def test_what_is_dropped_is_not_translated_and_leaves_room(batcher, model, held):
     first = held(batcher, model)
     unwanted, wanted = job(*["x"] * 50), job("y")
     batcher.submit(unwanted)
@@ -148,19 +153,22 @@ def test_what_is_dropped_is_not_translated_and_leaves_room(batcher, model):
     assert not unwanted.answer.done()
 
 
-def test_everybody_gets_the_own_answers(model):
+def test_everybody_gets_the_own_answers(model, held, serving):
     """Many threads, texts of all lengths, several searches, poisoned ones among them."""
-    batcher = Batcher(model, lambda search: 60, Limits(batch_wait_ms=1), Metrics())
+    patient = Limits(batch_wait_ms=1, request_seconds=3600)
+    batcher = Batcher(model, lambda search: 200, patient, Metrics())
     batcher.start()
-    wrong: list[object] = []
+    held(batcher, model)
+    begun, wrong = [], []
 
     def client(seed: int) -> None:
         draw = random.Random(seed)
-        for _ in range(20):
+        for turn in range(20):
             texts = [f"{seed} {draw.random()}"[: draw.randint(1, 20)] for _ in range(draw.randint(1, 6))]
             poisoned = draw.random() < 0.1
             asked = job(*texts, *["!"] * poisoned, search=draw.choice([GREEDY, BEAM]))
             batcher.submit(asked)
+            begun.append(turn)
             try:
                 found = answers(asked)
             except TextFailedError as failure:
@@ -168,15 +176,16 @@ def test_everybody_gets_the_own_answers(model):
             if found != (len(texts) if poisoned else [text[::-1] for text in texts]):
                 wrong.append((texts, found))
 
-    threads = [threading.Thread(target=client, args=(seed,)) for seed in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-    batcher.close(10)
+    with ThreadPoolExecutor(8) as clients:
+        done = clients.map(client, range(8))
+        serving.wait_until(lambda: begun == [0] * 8)  # three clients or more ask for the same search
+        model.free.set()
+        list(done)
+    batcher.close(SECONDS)
     assert not wrong
     assert not batcher.texts
-    assert max(len(texts) for _, texts in model.batches) > 6, "no batch had texts of several clients"
+    together = [{text[0] for text in texts} - {"!"} for _, texts in model.batches[1:]]
+    assert max(map(len, together)) > 1, "no batch had texts of several clients"
 
 
 @pytest.mark.parametrize("texts", [("one", "two", "three"), ("bad!",)])
@@ -188,7 +197,7 @@ def test_texts_are_counted_before_their_client_knows(texts, model):
     asked.answer.add_done_callback(lambda answer: seen.append((batcher.texts, metrics.page().decode())))
     batcher.start()
     batcher.submit(asked)
-    batcher.close(10)
+    batcher.close(SECONDS)
     [(left, page)] = seen
     assert left == 0
     translated, failed = (0, 1) if asked.answer.exception() else (len(texts), 0)

@@ -41,14 +41,14 @@ def test_the_command_serves_until_it_is_told_to_stop(one_direction: Path, tmp_pa
             json.dumps({"text": TEXT}).encode(),
             {"Content-Type": "application/json", "Authorization": "Bearer a-long-enough-secret"},
         )
-        answer = json.loads(urllib.request.urlopen(request, timeout=30).read())
+        answer = json.loads(urllib.request.urlopen(request, timeout=60).read())
         expected = deepwire.load(one_direction, "cpu", "fp32", settings={"beam": 1}).translate([TEXT])
         assert [one["text"] for one in answer["translations"]] == expected
-        idle = http.client.HTTPConnection(address.removeprefix("http://"), timeout=10)
+        idle = http.client.HTTPConnection(address.removeprefix("http://"), timeout=60)
         idle.request("GET", "/readyz")
         assert idle.getresponse().status == 200
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
         log = process.stderr.read()
     finally:
         process.kill()
@@ -62,7 +62,7 @@ def test_an_interrupt_ends_it_in_good_order_too(one_direction: Path) -> None:
     command = Piped("serve", str(one_direction), "--port", "0", "--quiet", "--device", "cpu")
     assert command.stderr.readline().startswith(b"serving ")
     os.kill(command._child, signal.SIGINT)
-    assert command.wait(20) == 130
+    assert command.wait(60) == 130
     assert command.stderr.read() == b"interrupted\n"
 
 
