@@ -169,12 +169,17 @@ def test_examples_are_the_lines_that_differ_most() -> None:
 def test_a_model_without_a_run_has_no_curve(make_model: Maker, store: Store, run: RunMaker) -> None:
     finding = compared([store(make_model({}), "plain"), run("a", [3.0])])
     assert any(note.startswith("No record of training for plain") for note in finding.notes)
+    assert not any("different vocabularies" in note for note in finding.notes)
     assert table(finding, "Overview").rows[0][3:] == (None, None, None)
 
 
-def test_different_seeds_and_budgets_are_said(run: RunMaker) -> None:
-    finding = compared([run("a", [3.0], seed=1), run("b", [3.0], seed=2, training={"max_updates": 5})])
+def test_different_seeds_budgets_and_vocabularies_are_said(run: RunMaker) -> None:
+    other = run("b", [3.0], seed=2, training={"max_updates": 5})
+    with next(Path(other).glob("checkpoints/*/vocabulary/*")).open("a") as file:
+        file.write("another\n")
+    finding = compared([run("a", [3.0], seed=1), other])
     assert "The runs have different seeds." in finding.notes
+    assert any(note.startswith("The runs have different vocabularies") for note in finding.notes)
 
 
 def test_settings_are_flat_and_hold_any_value() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from deepwire.analysis.length import cut, equal_bounds, lengths_in_words
 from deepwire.cli.main import main
-from deepwire.errors import UsageError
+from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.metrics import corpus_score
 
 LENGTHS = st.lists(st.integers(0, 30), min_size=1, max_size=80)
@@ -48,6 +48,11 @@ def test_equal_parts_of_different_lengths_are_equal() -> None:
 def test_bounds_ascend_from_one(bounds: list[int]) -> None:
     with pytest.raises(UsageError, match="must ascend"):
         cut([1, 2], bounds)
+
+
+def test_a_text_without_words_has_no_parts() -> None:
+    with pytest.raises(DataError, match="no line of the source has a word"):
+        cut([0, 0], [])
 
 
 def test_command_scores_each_part_by_itself(run: str, corpus: Path, capsys, tmp_path: Path) -> None:

@@ -210,10 +210,14 @@ def test_command_on_a_run_goes_on_where_it_was(run: str, tmp_path: Path, capsys,
         (["--layers", "7"], "layers 1 to 2, not 7"),
     ],
 )
-def test_wrong_options_are_one_line(run: str, tmp_path: Path, capsys, options, message) -> None:
+def test_wrong_options_are_one_line_before_the_work(
+    run: str, tmp_path: Path, capsys, options, message
+) -> None:
     kept = ["--folder", str(tmp_path / "kept"), "--sentences", "1"]
     assert main(["analyze", "linearise", run, *kept, *options]) == 2
-    assert message in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert message in said
+    assert "whole model" not in said
 
 
 def test_a_model_without_a_run_has_no_training_text(make_model, store, text, capsys) -> None:

@@ -21,11 +21,12 @@ from deepwire.checkpoint.store import load_model
 from deepwire.cli.main import main
 from deepwire.errors import UsageError
 from deepwire.evaluation.metrics import corpus_score, make_metric
-from deepwire.evaluation.significance import paired_bootstrap
+from deepwire.evaluation.significance import Comparison, paired_bootstrap
 from deepwire.results import conduct, training
 from deepwire.results.claims import Claim, judge
 from deepwire.results.conduct import Conductor
-from deepwire.results.league import Outputs, Spread
+from deepwire.results.league import Outputs, Spread, Standing, holm, means
+from deepwire.results.measuring import RunResult
 from deepwire.results.runs import RunPlan, load_plan
 from deepwire.results.training import Failure, Stopped, stoppable, train_runs
 
@@ -447,6 +448,53 @@ def test_spread_over_seeds() -> None:
     spread = Spread.of([30.0, 32.0, 34.0])
     assert (spread.mean, spread.deviation, spread.low, spread.high, spread.count) == (32, 2, 30, 34, 3)
     assert math.isnan(Spread.of([30.0]).deviation)
+
+
+def standing(system: str, bleu: dict[int, float], p_value: float | None = None) -> Standing:
+    """A system with a run for each seed."""
+    runs = tuple(
+        RunResult(
+            direction="de-en",
+            system=system,
+            seed=seed,
+            bleu=value,
+            chrf=1.0,
+            parameters=1,
+            updates=1,
+            target_tokens=1,
+            training_seconds=1.0,
+            training_speed=100.0 * seed,
+            decoding_speed=1.0,
+            valid_loss=None,
+            memory=1,
+            model="",
+            settings={},
+        )
+        for seed, value in bleu.items()
+    )
+    test = None if p_value is None else Comparison("bootstrap", "BLEU", 1.0, 2.0, 1.0, p_value, 1000, 1)
+    return Standing(system, runs, test)
+
+
+def test_a_claim_compares_means_over_the_seeds_that_both_systems_have() -> None:
+    """An unlucky seed of one of them alone must not turn the claim round."""
+    ranks = [standing("a", {1: 30.0, 2: 10.0, 3: 28.0}), standing("b", {1: 25.0, 3: 27.0})]
+    assert means(ranks, ("a", "b"), "bleu") == {"a": 29.0, "b": 26.0}
+    assert means(ranks, ("a", "b"), "training_speed") == {"a": 200.0, "b": 200.0}
+    assert means(ranks, ("a", "nobody"), "bleu") == {"a": pytest.approx(68 / 3)}
+    assert means([standing("a", {1: 30.0}), standing("b", {2: 25.0})], ("a", "b"), "bleu") == {
+        "a": 30.0,
+        "b": 25.0,
+    }
+    assert means([], ("a", "b"), "bleu") == {}
+
+
+def test_p_values_are_corrected_for_the_number_of_systems() -> None:
+    """Two-sided p of 0.02, 0.06, 0.08 and 1 are taken four, three, two times and once; none falls again."""
+    given = [0.03, None, 0.01, 0.5, 0.04]
+    ranks = [standing(str(place), {1: 1.0}, p_value) for place, p_value in enumerate(given)]
+    assert holm(ranks) == [pytest.approx(0.18), None, pytest.approx(0.08), 1.0, pytest.approx(0.18)]
+    assert holm([standing("alone", {1: 1.0})]) == [None]
 
 
 def test_seeds_are_compared_together_and_do_not_count_as_more_sentences() -> None:

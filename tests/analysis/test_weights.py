@@ -104,7 +104,9 @@ def test_groups_show_the_three_kinds_of_weights(make_model: ModelMaker, store: S
         model.decoder.fusion.weights.copy_(torch.tensor([0.0, 4 * math.log(3)]))  # temperature sqrt(16)
     found = analyse_weights(store(model))
     assert bars(found, "encoder-group-gates") == pytest.approx({"1": 0.5, "2": 0.75})
-    assert bars(found, "decoder-layer-gates") == pytest.approx({"1": 0.5, "2": 0.75, "3": 0.5, "4": 0.25})
+    assert bars(found, "decoder-layer-gates") == pytest.approx(
+        {"1 (group 1)": 0.5, "2 (group 1)": 0.75, "3 (group 2)": 0.5, "4 (group 2)": 0.25}
+    )
     assert bars(found, "decoder-probability-weights") == pytest.approx({"1": 0.25, "2": 0.75})
 
 

@@ -220,6 +220,11 @@ def _notes(runs: Sequence[ComparedRun], names: Sequence[str]) -> list[str]:
     for key, what in (("seed", "seeds"), ("training.max_updates", "training budgets (training.max_updates)")):
         if len({run.settings.get(key) for run in runs if key in run.settings}) > 1:
             notes.append(f"The runs have different {what}.")
+    if len({run.vocabulary for run in runs}) > 1:
+        notes.append(
+            "The runs have different vocabularies: losses and perplexities count other subwords, and can be "
+            "compared between runs of one vocabulary only."
+        )
     without = [name for run, name in zip(runs, names, strict=True) if not run.train]
     if without:
         notes.append(f"No record of training for {', '.join(without)}: no learning curve.")

@@ -12,7 +12,8 @@ from deepwire.analysis.finding import ModelSource
 from deepwire.analysis.models import model_source, run_of
 from deepwire.analysis.run_records import read_records
 from deepwire.checkpoint.locate import resolve
-from deepwire.checkpoint.store import parameter_count, read_config
+from deepwire.checkpoint.manifest import digest
+from deepwire.checkpoint.store import VOCABULARY, parameter_count, read_config
 from deepwire.errors import ModelError
 from deepwire.evaluation.from_model import RESOLVED_CONFIG
 
@@ -30,6 +31,7 @@ class ComparedRun:
         train: What training logged, in the order of updates.
         valid: What validations logged.
         parameters: Numbers in the model, shared ones once.
+        vocabulary: Digests of the files of its vocabularies.
     """
 
     name: str
@@ -38,6 +40,7 @@ class ComparedRun:
     train: Sequence[Mapping[str, float]]
     valid: Sequence[Mapping[str, float]]
     parameters: int
+    vocabulary: tuple[str, ...]
 
     def total(self, key: str) -> float | None:
         """The last value of something that training counts up, such as ``target_tokens``."""
@@ -72,6 +75,7 @@ def read_run(name: str) -> ComparedRun:
         train=train,
         valid=valid,
         parameters=parameter_count(folder),
+        vocabulary=tuple(digest(path) for path in sorted((folder / VOCABULARY).glob("*")) if path.is_file()),
     )
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from deepwire.analysis.scored import WARM_UP, Scorer
-from deepwire.errors import UsageError
+from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.metrics import make_metric
 from deepwire.evaluation.significance import Interval, interval, resampled_scores
 
@@ -78,6 +78,7 @@ def cut(lengths: Sequence[int], bounds: Sequence[int]) -> list[Bucket]:
 
     Raises:
         UsageError: The bounds do not ascend, or are not positive.
+        DataError: No line has a word.
     """
     if any(bound < 1 for bound in bounds) or any(high <= low for low, high in pairwise(bounds)):
         raise UsageError(
@@ -90,6 +91,8 @@ def cut(lengths: Sequence[int], bounds: Sequence[int]) -> list[Bucket]:
         )
         if rows:
             found.append(Bucket(low, high, rows, sum(lengths[row] for row in rows)))
+    if not found:
+        raise DataError("no line of the source has a word")
     return found
 
 

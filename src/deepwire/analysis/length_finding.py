@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import torch
+
 from deepwire.analysis.figures import Axis, Bars, Series
 from deepwire.analysis.finding import Finding, provenance
 from deepwire.analysis.length import SAMPLES, Bucket, LengthScore, length_scores
-from deepwire.analysis.records import Column, Number, Table
+from deepwire.analysis.records import Column, Table
 from deepwire.analysis.scored import WARM_UP, Scorer
+
+_LENGTH = Axis(label="length of the source", unit="words")
 
 
 def finding(
@@ -24,6 +28,7 @@ def finding(
     """
     names = [scorer.name for scorer in scorers]
     found = list(zip(names, length_scores(scorers, buckets, rounds, tell), strict=True))
+    categories = tuple(bucket.name for bucket in buckets)
     return Finding(
         analysis="length",
         title="BLEU and decoding speed by length of the source",
@@ -35,14 +40,26 @@ def finding(
         ),
         tables=(_buckets_table(buckets), _scores_table(found)),
         figures=(
-            _bars("bleu", "BLEU by source length", Axis(label="BLEU"), buckets, found, _bleu),
-            _bars(
-                "speed",
-                "Decoding speed by source length",
-                Axis(label="speed", unit="sentences/s"),
-                buckets,
-                found,
-                _speed,
+            Bars(
+                name="bleu",
+                title="BLEU by source length",
+                caption=f"Ranges hold 95 % of {SAMPLES} bootstrap resamples of the part.",
+                x=_LENGTH,
+                y=Axis(label="BLEU"),
+                categories=categories,
+                series=tuple(_bleu(*each) for each in found),
+            ),
+            Bars(
+                name="speed",
+                title="Decoding speed by source length",
+                caption=f"{_conditions(scorers[0])}; the fastest of {rounds} rounds.",
+                x=_LENGTH,
+                y=Axis(label="speed", unit="sentences/s"),
+                categories=categories,
+                series=tuple(
+                    Series(name=name, y=tuple(one.sentences_per_second for one in scores))
+                    for name, scores in found
+                ),
             ),
         ),
         notes=(
@@ -97,36 +114,18 @@ def _scores_table(found: Sequence[tuple[str, Sequence[LengthScore]]]) -> Table:
     )
 
 
-Values = Callable[[LengthScore], tuple[float, Number, Number]]
-
-
-def _bleu(score: LengthScore) -> tuple[float, Number, Number]:
-    # Resamples of very few sentences may all lie on one side of the score.
-    return score.bleu, min(score.bleu, score.range.low), max(score.bleu, score.range.high)
-
-
-def _speed(score: LengthScore) -> tuple[float, Number, Number]:
-    return score.sentences_per_second, None, None
-
-
-def _bars(
-    name: str,
-    title: str,
-    y: Axis,
-    buckets: Sequence[Bucket],
-    found: Sequence[tuple[str, Sequence[LengthScore]]],
-    values: Values,
-) -> Bars:
-    series = []
-    for model, scores in found:
-        middle, low, high = zip(*map(values, scores), strict=True)
-        ranged = None not in (*low, *high)
-        series.append(Series(name=model, y=middle, low=low if ranged else (), high=high if ranged else ()))
-    return Bars(
+def _bleu(name: str, scores: Sequence[LengthScore]) -> Series:
+    """BLEU of each part with its range."""
+    return Series(
         name=name,
-        title=title,
-        x=Axis(label="length of the source", unit="words"),
-        y=y,
-        categories=tuple(bucket.name for bucket in buckets),
-        series=tuple(series),
+        y=tuple(one.bleu for one in scores),
+        # Resamples of very few sentences may all lie on one side of the score.
+        low=tuple(min(one.bleu, one.range.low) for one in scores),
+        high=tuple(max(one.bleu, one.range.high) for one in scores),
     )
+
+
+def _conditions(scorer: Scorer) -> str:
+    """What decides speed besides model and text."""
+    settings = scorer.settings
+    return f"Beam {settings['beam']}, {settings['device']}, {torch.get_num_threads()} CPU threads"

@@ -12,7 +12,7 @@ from typing import Literal
 from torch import nn
 
 from deepwire.analysis.linearisation_fit import Fit, match, train_on_translation
-from deepwire.analysis.linearisation_model import Cell, linearised
+from deepwire.analysis.linearisation_model import Cell, linearised, width
 from deepwire.analysis.measured import Measured
 from deepwire.analysis.scored import Scorer
 from deepwire.analysis.training_text import TrainingText
@@ -58,8 +58,9 @@ class LinearisationSettings:
         """The layers to replace, one at a time.
 
         Raises:
-            UsageError: The stack has no such layer.
+            UsageError: The stack has no such layer, or no cell to map.
         """
+        width(scorer.model, side, self.cell)
         stack = part(scorer.model, side)
         for layer in self.layers or ():
             check_layer(stack, side, layer)
@@ -101,13 +102,13 @@ def layer_scores(
     Raises:
         UsageError: There is no such layer, or no cell to map.
     """
+    layers = {side: settings.layers_of(scorer, side) for side in settings.sides}
     done = Measured(folder, _decisive(scorer, settings))
     whole = _remembered(done, "whole", lambda: {"bleu": scorer.bleu(scorer.model)})["bleu"]
     tell(f"whole model: BLEU {whole:.2f}")
     found: dict[tuple[Side, int, Reading], LayerScore] = {}
     for side in settings.sides:
-        layers = settings.layers_of(scorer, side)
-        wanted = [(layer, reading) for layer in layers for reading in settings.readings]
+        wanted = [(layer, reading) for layer in layers[side] for reading in settings.readings]
         for layer, reading in wanted:
             record = done.get(_name(side, layer, reading))
             if record is not None:

@@ -39,7 +39,7 @@ def finding(
             Column(name="BLEU", digits=2),
             Column(name="change", unit="%", digits=2),
             Column(name="explained variance", unit="%", digits=1),
-            Column(name="loss", unit="nats/token", digits=3),
+            Column(name="training loss, smoothed", unit="nats/token", digits=3),
         ),
         rows=(
             ("whole model", None, None, whole, 0.0, None, None),
@@ -70,7 +70,9 @@ def _bars(side: Side, whole: float, scores: Sequence[LayerScore]) -> Bars:
     return Bars(
         name=side,
         title=f"Change of BLEU with one linear {side} layer",
-        caption=f"Of {whole:.2f} BLEU of the whole model; below zero is a loss.",
+        caption=f"Of {whole:.2f} BLEU of the whole model; below zero is a loss. "
+        + "; ".join(f"{reading}: {_HOW[reading]}" for reading in readings)
+        + ".",
         x=Axis(label=f"{side} layer"),
         y=Axis(label="change of BLEU", unit="%"),
         categories=tuple(str(layer) for layer in layers),

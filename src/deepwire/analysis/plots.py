@@ -193,6 +193,8 @@ def _draw_lines(axes: Axes, figure: Lines) -> None:
         axes.set_xticks([], minor=True)
     elif not figure.x.log and all(place.is_integer() for place in places):
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+        if len(places) == 1:  # otherwise the ticks would be fractions around it
+            axes.set_xlim(min(places) - 1, max(places) + 1)
     if count > _FEW:
         _name_lines_at_their_ends(axes, figure)
     elif count > 1:

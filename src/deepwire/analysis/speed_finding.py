@@ -13,7 +13,7 @@ from deepwire.analysis.figures import Figure, Lines, Series
 from deepwire.analysis.finding import Finding, ModelSource, provenance
 from deepwire.analysis.records import Column, Number, Table
 from deepwire.analysis.scored import Scorer
-from deepwire.analysis.speed import Architecture, Axis, Mode, Speed, Workload, axes_of, sweep
+from deepwire.analysis.speed import AXES, Architecture, Axis, Mode, Speed, Workload, axes_of, sweep
 from deepwire.analysis.speed_of_text import measure_text, text_figure, text_notes, text_table
 from deepwire.errors import UsageError
 
@@ -79,6 +79,7 @@ def finding(
         notes.append("This system does not tell the peak memory of a process.")
     settings = {name: str(value) for name, value in asdict(base).items() if value is not None and sweeps}
     settings |= {"rounds": str(rounds), "device": _device(device), "threads": str(torch.get_num_threads())}
+    threads = f"{torch.get_num_threads()} CPU threads"
     if text:
         own = text.models[0].settings
         settings |= {f"text: {name.removeprefix('text ')}": value for name, value in own.items()}
@@ -86,7 +87,9 @@ def finding(
     figures: list[Figure] = [text_figure(texts)] if texts else []
     for mode, axis, speeds in sweeps:
         tables.append(_table(mode, axis, speeds))
-        figures += _figures(mode, axis, speeds)
+        figures += _figures(
+            mode, axis, speeds, f"{_conditions(mode, axis, base)}; {_device(device)}, {threads}."
+        )
     return Finding(
         analysis="speed",
         title="Speed and memory of training and decoding" if sweeps else "Speed of translating a text",
@@ -142,7 +145,13 @@ def _table(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Table:
     )
 
 
-def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> list[Lines]:
+def _conditions(mode: Mode, axis: Axis, base: Workload) -> str:
+    """Where the other axes stand, for a figure that is seen by itself."""
+    others = [f"{name} {getattr(base, name)}" for name in AXES[mode] if name not in (axis, "depth")]
+    return f"{' and '.join(others).capitalize()} (of random words)"
+
+
+def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed], caption: str) -> list[Lines]:
     shown: list[tuple[str, FigureAxis, Callable[[Speed], Number]]] = [
         (
             "speed",
@@ -157,6 +166,7 @@ def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> list[Lines]:
         Lines(
             name=f"{mode}-{axis}-{name}",
             title=f"{mode.capitalize()}: {name} against {axis}",
+            caption=caption,
             x=_LABELS[axis],
             y=y,
             series=tuple(

@@ -34,4 +34,4 @@ def analyse_all(models: Sequence[str], skipped: Callable[[str], None]) -> Iterat
             try:
                 yield analyse(model)
             except UsageError as error:
-                skipped(f"{what} of {model}: {error}")
+                skipped(f"{what}: {error}")

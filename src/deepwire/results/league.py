@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,9 +49,10 @@ class Standing:
         """Over seeds."""
         return Spread.of([one.bleu for one in self.results])
 
-    def mean(self, name: str) -> float:
-        """Mean of a number of the runs: ``training_speed``."""
-        return statistics.fmean(float(getattr(one, name)) for one in self.results)
+    def mean(self, name: str, seeds: Set[int] = frozenset()) -> float:
+        """Mean of a number of the runs: ``training_speed``; of those with these seeds, if any are given."""
+        chosen = [one for one in self.results if not seeds or one.seed in seeds]
+        return statistics.fmean(float(getattr(one, name)) for one in chosen)
 
 
 class Outputs:
@@ -88,6 +89,36 @@ class Outputs:
             np.sum([self._statistics[name, seed] for seed in shared], axis=0) for name in (baseline, system)
         )
         return paired_bootstrap(self._metric, first, second, samples=samples)
+
+
+def means(ranks: Sequence[Standing], systems: Sequence[str], name: str) -> dict[str, float]:
+    """The mean of a number of some systems over the seeds that all of them have.
+
+    Of each over its own seeds where they share none; systems without a run are left out.
+    """
+    found = [one for one in ranks if one.system in systems]
+    seeds = [{run.seed for run in one.results} for one in found]
+    shared = set.intersection(*seeds) if seeds else set[int]()
+    return {one.system: one.mean(name, shared) for one in found}
+
+
+def holm(ranks: Sequence[Standing]) -> list[float | None]:
+    """The p-value of each comparison, two-sided and corrected for the number of them (Holm 1979).
+
+    With these, the chance that any system without a difference comes out below 0.05 is 0.05 for all of them
+    together. None for the baseline.
+    """
+    tested = [
+        (min(1.0, 2 * one.comparison.p_value), place)
+        for place, one in enumerate(ranks)
+        if one.comparison is not None
+    ]
+    found: list[float | None] = [None] * len(ranks)
+    largest = 0.0
+    for before, (p_value, place) in enumerate(sorted(tested)):
+        largest = max(largest, min(1.0, (len(tested) - before) * p_value))
+        found[place] = largest
+    return found
 
 
 def standings(results: Sequence[RunResult], outputs: Outputs, baseline: str, samples: int) -> list[Standing]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deepwire.analysis.figures import Axis, Bars, Series
@@ -13,7 +13,7 @@ from deepwire.results.claims import SIGNIFICANT, Claim, Verdict, judge
 from deepwire.results.conduct import Conductor, Gathered
 from deepwire.results.directions import Compared, SideBySide
 from deepwire.results.directions_report import directions_findings
-from deepwire.results.league import Outputs, Standing, standings
+from deepwire.results.league import Outputs, Standing, holm, means, standings
 from deepwire.results.measuring import metric_of, pace
 from deepwire.results.plan import Plan
 from deepwire.results.runs_report import runs_finding
@@ -88,7 +88,9 @@ def _league(plan: Plan, direction: str, ranks: Sequence[Standing], gathered: Gat
             "Standard deviation (sd) and range are those between seeds. Difference (delta) and p are against "
             f"{plan.baseline}: paired bootstrap over {plan.samples} resamples of the sentences, one-sided, "
             "the outputs of all common seeds of a sentence drawn together; it knows the chance in the choice "
-            "of sentences, and that between seeds only as far as there are seeds. Speeds are those of the "
+            "of sentences, and that between seeds only as far as there are seeds. p (Holm) is two-sided and "
+            "corrected for the number of systems in the table: below 0.05 there, a difference is more than "
+            "the luck of many tries. Speeds are those of the "
             f"machine that trained, {pace(one for rank in ranks for one in rank.results)}: target tokens a "
             "second, sentences a second."
         ),
@@ -109,12 +111,14 @@ def _league_table(plan: Plan, ranks: Sequence[Standing]) -> Table:
         Column(name="seeds"),
         Column(name="delta", digits=2),
         Column(name="p", digits=3),
+        Column(name="p (Holm)", digits=3),
         Column(name="chrF", digits=2),
         Column(name="parameters", unit="M", digits=3),
         Column(name="training", unit="tok/s", digits=0),
         Column(name="decoding", unit="sent/s", digits=1),
     )
     rows = []
+    corrected = holm(ranks)
     for rank, one in enumerate(ranks, 1):
         bleu, test = one.bleu, one.comparison
         rows.append(
@@ -127,6 +131,7 @@ def _league_table(plan: Plan, ranks: Sequence[Standing]) -> Table:
                 bleu.count,
                 None if test is None else test.difference,
                 None if test is None else test.p_value,
+                corrected[rank - 1],
                 one.mean("chrf"),
                 one.mean("parameters") / _MILLION,
                 one.mean("training_speed"),
@@ -163,17 +168,12 @@ def _verdicts(
     outputs: Outputs,
     gathered: Gathered,
 ) -> list[Verdict]:
-    values: Mapping[str, Mapping[str, float]] = {
-        "bleu": {one.system: one.bleu.mean for one in ranks},
-        "training_speed": {one.system: one.mean("training_speed") for one in ranks},
-        "decoding_speed": {one.system: one.mean("decoding_speed") for one in ranks},
-    }
     failed = frozenset(run.system for run, _ in gathered.failures if direction in run.directions)
     found = []
     for claim in claims:
-        measured = values[claim.measure]
+        measured = means(ranks, (claim.higher, claim.lower), claim.measure)
         p_value = None
-        if claim.measure == "bleu" and {claim.higher, claim.lower} <= measured.keys():
+        if claim.measure == "bleu" and len(measured) > 1:
             test = outputs.compare(claim.lower, claim.higher, plan.samples)
             p_value = None if test is None else test.p_value
         found.append(judge(claim, direction, measured, p_value, failed))
@@ -209,10 +209,12 @@ def _claims(plan: Plan, verdicts: Sequence[Verdict]) -> Finding:
         analysis="claims",
         title=f"{plan.title}: what the papers say, and what was found here",
         measured=(
-            "In each claim a paper has one system above another. Here the same pair is compared, in small "
-            "models on a small text, so the numbers are not comparable with the papers', only the direction "
-            f"is. A difference in BLEU with p below {SIGNIFICANT} counts as settled on this test set. Claims "
-            "that do not hold here say little about the papers' own, much larger settings."
+            "In each claim a paper has one system above another. Here the same pair is compared, with the "
+            "models and the text of this page: only the direction can be held against the paper's, not the "
+            "numbers, which are means over the seeds that both systems have. A difference in BLEU with p "
+            f"below {SIGNIFICANT} (one-sided) counts as settled on this test set. Each claim is tested by "
+            "itself: of twenty pairs without any difference, chance would settle one each way. A claim that "
+            "does not hold here says little about other sizes and texts than these."
         ),
         tables=(summary, table),
         provenance=provenance(),

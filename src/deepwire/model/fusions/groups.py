@@ -111,7 +111,9 @@ class _Groups(Fusion):
         """The gates of layers within their groups (Eq. 4), where groups have them."""
         if self.layer_gates is None:
             return ()
-        names = layer_names(len(self.layer_gates))
+        names = [
+            f"{layer} (group {number})" for number, group in enumerate(self.groups, 1) for layer in group
+        ]
         title = "Gates of layers in the representation of their group"
         return (single("layer-gates", title, self.layer_gates.sigmoid(), names, "layer"),)
 
