@@ -44,6 +44,11 @@ def test_what_is_no_number_becomes_nothing_and_the_json_is_json() -> None:
     json.loads(to_json([found]), parse_constant=refuse)
 
 
+def test_what_is_rounded_to_zero_has_no_sign() -> None:
+    column = Column(name="difference", digits=2)
+    assert [column.show(cell) for cell in (-0.004, -0.006, 0.0, -1.5)] == ["0.00", "-0.01", "0.00", "-1.50"]
+
+
 @pytest.mark.parametrize(
     "text", ["", "{}", "[1]", '{"format": 2, "findings": []}', '{"format":1,"findings":[{}]}']
 )

@@ -214,3 +214,13 @@ def test_without_matplotlib_there_is_one_clear_error(
     assert "pip install 'deepwire[analysis]'" in caught.value.hint
     with pytest.raises(UsageError):
         as_html([finding], "t")
+
+
+def test_whole_numbers_stand_at_the_axis_where_all_points_have_one_place() -> None:
+    one = Series(name="pre_norm", x=(3.0,), y=(25.0,))
+    drawn = plots.svg(
+        Lines(name="depth", title="t", x=Axis(label="layers"), y=Axis(label="BLEU"), series=(one,))
+    )
+    ticks = re.findall(r"xtick.*?<text[^>]*>([^<]*)</text>", drawn, re.DOTALL)
+    assert "3" in ticks
+    assert all(tick.isdigit() for tick in ticks)

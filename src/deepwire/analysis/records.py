@@ -44,11 +44,13 @@ class Column(Record):
         return f"{self.name} [{self.unit}]" if self.unit else self.name
 
     def show(self, cell: str | int | float | None) -> str:
-        """A cell as text."""
+        """A cell as text; no number that is rounded to zero has a minus sign."""
         if cell is None:
             return ""
         if isinstance(cell, float):
-            return f"{cell:.4g}" if self.digits is None else f"{cell:.{self.digits}f}"
+            return (
+                f"{cell:.4g}" if self.digits is None else f"{round(cell, self.digits) + 0.0:.{self.digits}f}"
+            )
         return str(cell)
 
 

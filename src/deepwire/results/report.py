@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from deepwire.analysis.figures import Axis, Bars, Series
 from deepwire.analysis.finding import Finding, Provenance, provenance
 from deepwire.analysis.records import Column, Table
+from deepwire.evaluation.significance import Comparison
 from deepwire.results.claims import SIGNIFICANT, Claim, Verdict, judge
 from deepwire.results.conduct import Conductor, Gathered
 from deepwire.results.directions import Compared, SideBySide
@@ -85,12 +86,12 @@ def _league(plan: Plan, direction: str, ranks: Sequence[Standing], gathered: Gat
         title=f"{plan.title}: {direction}",
         measured=(
             "Systems by mean BLEU over their seeds, on the test set, each run with its best checkpoint. "
-            "Standard deviation (sd) and range are those between seeds. Difference (delta) and p are against "
-            f"{plan.baseline}: paired bootstrap over {plan.samples} resamples of the sentences, one-sided, "
-            "the outputs of all common seeds of a sentence drawn together; it knows the chance in the choice "
-            "of sentences, and that between seeds only as far as there are seeds. p (Holm) is two-sided and "
-            "corrected for the number of systems in the table: below 0.05 there, a difference is more than "
-            "the luck of many tries. Speeds are those of the "
+            "The standard deviation (sd) is that between seeds. Difference (delta), its 95 % interval and p "
+            f"(one-sided) are against {plan.baseline}: paired bootstrap over {plan.samples} resamples of the "
+            "sentences, the outputs of all common seeds of a sentence drawn together; it knows the chance in "
+            "the choice of sentences, and that between seeds only as far as there are seeds. p (Holm) is "
+            "two-sided and corrected for the number of systems in the table: below 0.05 there, a difference "
+            "is more than the luck of many tries. Speeds are those of the "
             f"machine that trained, {pace(one for rank in ranks for one in rank.results)}: target tokens a "
             "second, sentences a second."
         ),
@@ -107,9 +108,9 @@ def _league_table(plan: Plan, ranks: Sequence[Standing]) -> Table:
         Column(name="system"),
         Column(name="BLEU", digits=2),
         Column(name="sd", digits=2),
-        Column(name="range"),
         Column(name="seeds"),
         Column(name="delta", digits=2),
+        Column(name="95 % of delta"),
         Column(name="p", digits=3),
         Column(name="p (Holm)", digits=3),
         Column(name="chrF", digits=2),
@@ -127,9 +128,9 @@ def _league_table(plan: Plan, ranks: Sequence[Standing]) -> Table:
                 f"{one.system} (baseline)" if one.system == plan.baseline else one.system,
                 bleu.mean,
                 bleu.deviation,
-                f"{bleu.low:.2f} to {bleu.high:.2f}" if bleu.count > 1 else "",
                 bleu.count,
                 None if test is None else test.difference,
+                _interval(test),
                 None if test is None else test.p_value,
                 corrected[rank - 1],
                 one.mean("chrf"),
@@ -139,6 +140,12 @@ def _league_table(plan: Plan, ranks: Sequence[Standing]) -> Table:
             )
         )
     return Table(title="League table", columns=columns, rows=tuple(rows))
+
+
+def _interval(test: Comparison | None) -> str:
+    """The 95 % interval of a difference: ``+0.12 to +0.98``."""
+    found = None if test is None else test.difference_interval
+    return "" if found is None else f"{found.low:+.2f} to {found.high:+.2f}"
 
 
 def _league_figure(plan: Plan, ranks: Sequence[Standing]) -> Bars:
