@@ -40,6 +40,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Numbers that a test draws, also in fixtures that it shares, do not depend on the tests before it."""
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.manual_seed(1)
+
+
 @pytest.fixture(autouse=True)
 def _exact_arithmetic() -> None:
     """Training and loading set the process up for speed; each test begins with what torch begins with."""

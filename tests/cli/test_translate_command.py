@@ -238,7 +238,7 @@ def test_a_stream_is_answered_line_by_line(model, translate):
         process.stdin.flush()
         assert process.stdout.readline().decode() == f"{answer}\n"
     process.stdin.close()
-    assert process.wait(30) == 0
+    assert process.wait(300) == 0
 
 
 def test_a_reader_that_goes_away_is_no_error(model):
@@ -249,5 +249,5 @@ def test_a_reader_that_goes_away_is_no_error(model):
     process.stdout.close()
     process.stdin.write(b"ein hund\n" * 100)
     process.stdin.close()
-    assert process.wait(30) in (0, 141)
+    assert process.wait(300) == 141
     assert process.stderr.read() == b""

@@ -80,11 +80,14 @@ def test_settings_reach_the_model(folders):
 @pytest.mark.parametrize("beam", [1, 3])
 def test_the_search_reports_the_scores_of_the_range(folders, beam):
     translator = deepwire.load(folders / "gtrans", precision="fp32", settings={"groups": "2:3", "beam": beam})
+    flags = []
     for answer in translator.translations(SOURCES):
         best = answer.candidates[0]
         (score,) = translator.score([(answer.request.text, best.text)])
+        flags.append(score.flag)
         if score.flag is None:
             assert score.log_probability == pytest.approx(best.log_probability, abs=1e-4)
+    assert None in flags
 
 
 def test_models_that_do_not_have_the_groups(folders):

@@ -99,7 +99,7 @@ class Running:
         self.server = Server(guard, self.service)
         self.bound = bind("127.0.0.1", 0)
         self.port = self.bound.getsockname()[1]
-        self._thread = threading.Thread(target=self.server.serve_on, args=(self.bound,))
+        self._thread = threading.Thread(target=self.server.serve_on, args=(self.bound,), daemon=True)
         self._thread.start()
         wait_until(lambda: self.server.started)
 
