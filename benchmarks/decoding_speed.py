@@ -51,10 +51,10 @@ from deepwire.errors import DeepwireError, ModelError
 from deepwire.evaluation.metrics import corpus_score
 from deepwire.model.build import build_model
 from deepwire.model.translator import TranslationModel
+from deepwire.ops.allocator import keep_memory
 from deepwire.ops.packed_linear import has_kernels, pack_linears
 from deepwire.ops.precision import pick, set_fp32_matmul
 from deepwire.runfile import load_run_file
-from deepwire.training.allocator import keep_memory
 
 HERE = Path(__file__).resolve().parent
 RANDOM = ("papers/neutron-base", 32_000, 15)

@@ -14,6 +14,7 @@ from collections.abc import Callable
 import torch
 from machine import seconds
 
+from deepwire.ops.allocator import keep_memory
 from deepwire.ops.packed_linear import (
     BlockedLinear,
     ByteLinear,
@@ -21,7 +22,6 @@ from deepwire.ops.packed_linear import (
     PackedLinear,
     PlainLinear,
 )
-from deepwire.training.allocator import keep_memory
 
 SHAPES = ((512, 512), (512, 2048), (2048, 512), (512, 32_000))
 ROWS = (1, 4, 16, 64, 256)

@@ -20,9 +20,9 @@ from torch.profiler import ProfilerActivity, profile
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.loading import PRECISIONS
 from deepwire.model.translator import TranslationModel
+from deepwire.ops.allocator import keep_memory
 from deepwire.ops.packed_linear import pack_linears
 from deepwire.ops.precision import set_fp32_matmul
-from deepwire.training.allocator import keep_memory
 
 # The first name that begins the name of an operation says what it is.
 KINDS: Mapping[str, str] = {

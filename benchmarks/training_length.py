@@ -22,12 +22,12 @@ from pathlib import Path
 import machine
 import torch
 from decoding_speed import random_model
+from deepwire.training.allocator import keep_memory
 from profile_steps import update
 
 from deepwire.errors import DeepwireError
 from deepwire.model.translator import TranslationModel
 from deepwire.ops.precision import set_fp32_matmul
-from deepwire.training.allocator import keep_memory
 
 HERE = Path(__file__).resolve().parent
 Rates = Mapping[int, Mapping[str, Sequence[float]]]

@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from deepwire.decoding.translator import load as load
     from deepwire.model.config import ModelConfig
     from deepwire.model.translator import TranslationModel
+    from deepwire.ops.allocator import keep_memory as keep_memory
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "build", "load"]
+__all__ = ["__version__", "build", "keep_memory", "load"]
 
 
 def build(
@@ -60,9 +61,13 @@ def build(
 
 
 def __getattr__(name: str) -> object:
-    """Import ``load`` when it is first asked for."""
+    """Import ``load`` and ``keep_memory`` when they are first asked for."""
     if name == "load":
         from deepwire.decoding.translator import load
 
         return load
+    if name == "keep_memory":
+        from deepwire.ops.allocator import keep_memory
+
+        return keep_memory
     raise AttributeError(f"module 'deepwire' has no attribute {name!r}")

@@ -203,3 +203,26 @@ def test_texts_are_counted_before_their_client_knows(texts, model):
     translated, failed = (0, 1) if asked.answer.exception() else (len(texts), 0)
     assert f"deepwire_texts_total {translated:.1f}\n" in page
     assert f"deepwire_failed_texts_total {failed:.1f}\n" in page
+
+
+def test_it_rests_once_when_nothing_has_come_for_a_while(model):
+    """Not while there is work, and again after new work."""
+    rests, rested = [], threading.Event()
+
+    def rest() -> None:
+        rests.append(len(model.batches))
+        rested.set()
+
+    batcher = Batcher(model, lambda _: 40, Limits(batch_wait_ms=0), Metrics(), rest=rest, rest_after=0.05)
+    for count in (1, 2):
+        work = job("text")
+        batcher.submit(work)
+        if count == 1:
+            batcher.start()
+        assert answers(work) == ["txet"]
+        assert rested.wait(10)
+        rested.clear()
+        assert not rested.wait(0.2)
+        assert rests == list(range(1, count + 1))
+    batcher.close(10)
+    assert len(rests) == 2

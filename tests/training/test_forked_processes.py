@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -14,6 +15,7 @@ from toy_run import after_step, wait_for
 
 import deepwire.cli.train
 from deepwire.errors import DataError
+from deepwire.training import trainer
 from deepwire.training.config import TrainingConfig
 from deepwire.training.forked import processes_wanted
 from deepwire.training.processes import Processes
@@ -24,7 +26,11 @@ TWO = "training.processes=2"
 @pytest.fixture(scope="module")
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
     launcher = Launcher(tmp_path_factory.mktemp("forked"))
-    assert launcher.train("forked", 1, TWO) == [0], launcher.text()
+
+    def measured(_: int) -> None:
+        trainer.memory_in_use = lambda device, *, divided: 1000 + divided  # type: ignore[attr-defined]
+
+    assert launcher.train("forked", 1, TWO, patch=measured) == [0], launcher.text()
     return launcher
 
 
@@ -57,6 +63,8 @@ def gone(process: int) -> bool:
 def test_they_are_as_those_of_torchrun(launcher: Launcher) -> None:
     text = launcher.text()
     assert text.count("2 processes on cpu") == text.count("stopped at update") == 1
+    metrics = launcher.run_directory("forked").metrics.read_text().splitlines()
+    assert {one["memory"] for one in map(json.loads, metrics) if one["kind"] == "train"} == {2002}
     assert launcher.train("torchrun", 2) == [0, 0], launcher.text()
     assert launcher.outcome("forked") == launcher.outcome("torchrun")
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from deepwire.errors import ModelError, UsageError
-from deepwire.training.allocator import keep_memory
+from deepwire.ops.allocator import give_memory_back, keep_memory
 from deepwire.training.config import EarlyStoppingConfig, Metric
+from deepwire.training.device import memory_in_use
 from deepwire.training.meter import Averages, Meter
 from deepwire.training.optimizer import StepResult
 from deepwire.training.precision import Numerics
@@ -153,6 +154,20 @@ def test_what_is_asked_for_is_taken() -> None:
 def test_keeping_memory_is_harmless() -> None:
     assert keep_memory() == (platform.libc_ver()[0] == "glibc")
     assert float(torch.ones(5_000_000).sum()) == 5_000_000
+
+
+@pytest.mark.skipif(not keep_memory(), reason="needs glibc")
+def test_kept_memory_is_given_back_when_asked_for() -> None:
+    """Also what lies below memory that is still in use."""
+    blocks = [torch.ones(1 << 18) for _ in range(80)]  # a MiB each
+    last = torch.ones(1 << 18)
+    full = memory_in_use(CPU)
+    del blocks
+    kept = memory_in_use(CPU)
+    assert give_memory_back()
+    assert full - kept < 20 << 20
+    assert kept - memory_in_use(CPU) > 60 << 20
+    assert float(last.sum()) == 1 << 18
 
 
 def test_signals_ask_and_a_second_interrupt_stops_at_once() -> None:

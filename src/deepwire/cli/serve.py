@@ -78,13 +78,13 @@ def serve(
 
     from deepwire.cli.line_by_line import given, use_threads, warn
     from deepwire.cli.main import INTERRUPTED
+    from deepwire.ops.allocator import keep_memory
     from deepwire.serving.access import bind, read_token, require_safe, url
     from deepwire.serving.guard import Guard
     from deepwire.serving.metrics import Metrics
     from deepwire.serving.opening import open_models
     from deepwire.serving.server import Server
     from deepwire.serving.service import Service
-    from deepwire.training.allocator import keep_memory
 
     token = None if token_file is None else read_token(token_file)
     with bind(host, port) as bound:

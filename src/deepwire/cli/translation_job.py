@@ -131,7 +131,7 @@ def run(job: TranslationJob, *, threads: int | None, quiet: bool) -> None:
     from deepwire.cli.line_by_line import use_threads
     from deepwire.cli.parts import translate_in_parts
     from deepwire.data.output import check_output
-    from deepwire.training.allocator import keep_memory
+    from deepwire.ops.allocator import keep_memory
     from deepwire.training.processes import joined
 
     check_output(job.output, job.text.files)

@@ -92,10 +92,20 @@ class Batcher:
         budget: How many source subwords are worth translating together.
         limits: How many texts may wait, and how long the first waits for others.
         metrics: Counts.
+        rest: Called once when nothing has come for `rest_after` seconds; what comes meanwhile waits for it.
     """
 
-    def __init__(self, work: Work, budget: Callable[[Search], int], limits: Limits, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        work: Work,
+        budget: Callable[[Search], int],
+        limits: Limits,
+        metrics: Metrics,
+        rest: Callable[[], object] = lambda: None,
+        rest_after: float = 10.0,
+    ) -> None:
         self._work, self._budget, self._limits, self._metrics = work, budget, limits, metrics
+        self._rest, self._rest_after = rest, rest_after
         self._queue: deque[_Waiting] = deque()
         self._changed = threading.Condition()
         self._in_work = 0
@@ -167,6 +177,8 @@ class Batcher:
 
     def _next(self) -> list[_Waiting]:
         """The texts to translate now; none when there is no more to do."""
+        if not self._has_work_within(self._rest_after):
+            self._rest()
         with self._changed:
             while True:
                 while not self._queue and not self._closed:
@@ -177,6 +189,10 @@ class Batcher:
                 if batch := self._take():
                     self._in_work = len(batch)
                     return batch
+
+    def _has_work_within(self, seconds: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: bool(self._queue) or self._closed, seconds)
 
     def _wait_for_others(self) -> None:
         """What comes within a moment goes along."""

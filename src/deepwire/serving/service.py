@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import deepwire
 from deepwire.decoding.translation import Request, Translation
+from deepwire.ops.allocator import give_memory_back
 from deepwire.serving.batcher import Batcher, Job
 from deepwire.serving.body import Body
 from deepwire.serving.engine import Engine, Search
@@ -46,7 +47,7 @@ class Service:
     def __init__(self, engine: Engine, limits: Limits, metrics: Metrics) -> None:
         self.engine, self.limits, self.metrics = engine, limits, metrics
         self.work = Work()
-        self.batcher = Batcher(engine.translate, engine.budget, limits, metrics)
+        self.batcher = Batcher(engine.translate, engine.budget, limits, metrics, rest=give_memory_back)
         # One thread: long texts of one client must not take the cores from the model.
         self._segmenting = ThreadPoolExecutor(1, "segmenting")
 

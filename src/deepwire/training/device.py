@@ -78,10 +78,17 @@ def peak_memory(device: torch.device) -> int:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
-def memory_in_use(device: torch.device) -> int:
-    """Bytes in use: the peak on a GPU; what the process holds on a CPU (or held at most)."""
+def memory_in_use(device: torch.device, *, divided: bool = False) -> int:
+    """Bytes in use: the peak on a GPU; what the process holds on a CPU (or held at most).
+
+    `divided`: of memory that processes share on Linux, only this one's part, so that their sum is the whole.
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+    rollup = Path("/proc/self/smaps_rollup")
+    if divided and rollup.exists():
+        (part,) = (line.split()[1] for line in rollup.read_text().splitlines() if line.startswith("Pss:"))
+        return int(part) * 1024
     statm = Path("/proc/self/statm")
     if statm.exists():
         return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

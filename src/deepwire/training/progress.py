@@ -29,7 +29,7 @@ class Standing:
         seconds: Time spent on the run, interruptions not counted.
         seconds_left: Expected time to the end; None while unknown.
         learning_rate: Of the last update.
-        memory: Bytes in use.
+        memory: Bytes in use at the last line of the log, of all processes together.
     """
 
     update: int

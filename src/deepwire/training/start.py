@@ -21,7 +21,7 @@ from deepwire.data.mixture import share_lines
 from deepwire.data.order import EpochOrder
 from deepwire.errors import ModelError, ResourceError, UsageError
 from deepwire.model.translator import TranslationModel
-from deepwire.training.allocator import keep_memory
+from deepwire.ops.allocator import keep_memory
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import choose_device, idle_gpus
 from deepwire.training.direction_scores import DirectionsValidator, directions_in

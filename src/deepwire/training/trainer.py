@@ -80,6 +80,7 @@ class Trainer:
     _unread: list[DeviceUpdate] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
+        self._memory = 0
         self._meter = Meter(self.device, divergence=self.job.config.r_drop > 0)
         if self.state.interval:
             self._meter.load_state(self.state.interval)
@@ -138,6 +139,8 @@ class Trainer:
         if fresh and (self.device.type == "cpu" or ending or state.update % config.log_every == 0):
             self._look_at_verdicts()
         if fresh and (ending or state.update == 1 or state.update % config.log_every == 0):
+            memory = memory_in_use(self.device, divided=self.processes.count > 1)
+            self._memory = int(self.processes.total([memory])[0])
             self.recorder.train(state, self._meter.averages(), self._standing())
             self._meter.reset()
         self.recorder.move(self._standing())
@@ -241,5 +244,5 @@ class Trainer:
             seconds=self._seconds(),
             seconds_left=left,
             learning_rate=self.schedule(max(1, self.state.update)),
-            memory=memory_in_use(self.device),
+            memory=self._memory,
         )

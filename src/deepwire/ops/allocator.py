@@ -19,12 +19,13 @@ def keep_memory() -> bool:
 
     By default glibc maps each large block anew and unmaps it when it is freed, and the system clears every
     page again: for the temporary tensors of a training step on a CPU that costs a good part of the step.
-    The price is that the process keeps its peak memory until it ends.
+    The price is that the process keeps its peak memory until it ends, or until `give_memory_back`. It holds
+    for the whole process, other libraries in it included, and cannot be undone.
 
     Returns:
         Whether it was done: only on Linux with glibc.
     """
-    if not sys.platform.startswith("linux") or platform.libc_ver()[0] != "glibc":
+    if not _has_glibc():
         return False
     mallopt = ctypes.CDLL(None).mallopt
     mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
@@ -33,3 +34,18 @@ def keep_memory() -> bool:
     for name, value in ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, _NEVER), (_TOP_PAD, _PAD)):
         done &= mallopt(name, value) == 1
     return done
+
+
+def give_memory_back() -> bool:
+    """Give what is free in the heap back to the system, whatever `keep_memory` said.
+
+    What is needed again is asked for again, at the price of fresh pages: for a process that has nothing to do.
+
+    Returns:
+        Whether something was given back: only on Linux with glibc.
+    """
+    return _has_glibc() and ctypes.CDLL(None).malloc_trim(ctypes.c_size_t(0)) == 1
+
+
+def _has_glibc() -> bool:
+    return sys.platform.startswith("linux") and platform.libc_ver()[0] == "glibc"
