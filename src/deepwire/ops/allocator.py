@@ -39,7 +39,7 @@ def keep_memory() -> bool:
 def give_memory_back() -> bool:
     """Give what is free in the heap back to the system, whatever `keep_memory` said.
 
-    What is needed again is asked for again, at the price of fresh pages: for a process that has nothing to do.
+    What is needed again is asked for again, at the price of fresh pages: for a process with nothing to do.
 
     Returns:
         Whether something was given back: only on Linux with glibc.
