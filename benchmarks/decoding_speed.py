@@ -6,7 +6,7 @@
 Without MODEL: a Transformer of 6 + 6 layers, d 512 and 32,000 words with random weights, 15 subwords in and
 15 out. With a trained plain Transformer (run directory or model directory): the lines of FILE, and BLEU of
 what comes out. Subwords to subwords: text is segmented before and joined after the clock. The model is handed
-to CTranslate2 as it is (peers/ctranslate2_model.py), so both give nearly the same translations; how
+to CTranslate2 as `deepwire export` writes it, so both give nearly the same translations; how
 many are equal is counted. With --shortlist deepwire is timed with and without one. Rounds take turns; each is
 a process of its own that translates a little before the clock starts. Sentences that come one at a time are
 translated with all threads; batches side by side, a thread each, by CTranslate2 both so and one after the
@@ -27,13 +27,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Event
 from typing import TypedDict, cast
 
 import machine
 import torch
-from peers.ctranslate2_model import export
 
 import deepwire
 from deepwire.checkpoint.locate import resolve
@@ -49,6 +49,9 @@ from deepwire.decoding.shortlist.table import chosen as chosen_words
 from deepwire.decoding.side_by_side import side_by_side
 from deepwire.errors import DeepwireError, ModelError
 from deepwire.evaluation.metrics import corpus_score
+from deepwire.export.ctranslate2 import save_spec, transformer_spec
+from deepwire.export.ctranslate2_arrays import arrays_of
+from deepwire.export.ctranslate2_arrays import settings_of as settings_of_transformer
 from deepwire.model.build import build_model
 from deepwire.model.translator import TranslationModel
 from deepwire.ops.allocator import keep_memory
@@ -200,7 +203,10 @@ def chosen(
         where = options.peers / "ctranslate2"
         print(f"CTranslate2 is not set up: benchmarks/peers/setup_ctranslate2.sh {where}")
         return found
-    export(model, folder / "exported")
+    if find_spec("ctranslate2") is None:
+        print("CTranslate2 is not installed beside deepwire: pip install '.[ctranslate2]'")
+        return found
+    hand_over(model, folder / "exported")
     command = [str(python), str(HERE / "peers" / "inside" / "ctranslate2_run.py")]
     # Its threads share one batch, or each has one of its own; the second changes nothing with one sentence.
     several = [each for each in settings_of(options) if each["batch"] > 1]
@@ -210,6 +216,15 @@ def chosen(
             own_batch: dict[str, object] = {"inter_threads": options.threads, "settings": several}
             found[f"CTranslate2 {name}, a batch each"] = (command, {"compute_type": name, **own_batch})
     return found
+
+
+def hand_over(model: TranslationModel, folder: Path) -> None:
+    """The model in the format of CTranslate2, which is given ids: its words are the numbers of ours."""
+    spec = transformer_spec(settings_of_transformer(model), arrays_of(model))
+    special = ["<pad>", "<s>", "</s>", "<unk>"]  # as CTranslate2 calls PAD, BOS, EOS and UNK
+    sizes = (model.source_vocabulary, model.target_vocabulary)
+    folder.mkdir()
+    save_spec(spec, [[*special, *map(str, range(len(special), size))] for size in sizes], folder)
 
 
 def formats() -> list[str]:

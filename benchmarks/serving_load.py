@@ -29,6 +29,7 @@ import deepwire
 TEXT = Path(__file__).resolve().parents[1] / "examples" / "multi30k" / "train.de.gz"
 LINES = 500
 PATIENCE = 120
+REST = 15  # seconds, more than after which a server gives memory back
 
 
 @dataclass
@@ -149,6 +150,8 @@ async def measured(
         "seconds, median and 99th percentile": [round(times[49], 2), round(times[98], 2)],
         "MB before and after": [round(before), round(server.megabytes())],
     }
+    await asyncio.sleep(REST)
+    figures["MB after a rest"] = round(server.megabytes())
     figures["half-open connections, closed after"] = await half_open(server, expected, options.half_open)
     figures["MB more while 100 MB are sent"] = await too_much(server)
     figures["stopped under load"] = await stopped(server, expected)

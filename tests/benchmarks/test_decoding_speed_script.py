@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
+import runpy
 import sys
 from pathlib import Path
 
 import decoding_speed
-import numpy as np
 import pytest
 import torch
-from peers.ctranslate2_model import export
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
@@ -26,13 +25,21 @@ def model_of_words() -> TranslationModel:
     return build_model(ModelConfig.model_validate({**small, **stacks}), WORDS, WORDS).eval()
 
 
-def test_a_model_is_handed_over_in_files(tmp_path: Path) -> None:
+def test_a_model_is_handed_over(monkeypatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the peer's script translates in its environment with what is written here."""
     model = model_of_words()
-    export(model, tmp_path)
-    settings = json.loads((tmp_path / "settings.json").read_text())
-    assert (settings["source_vocabulary"], settings["target_vocabulary"]) == (WORDS, WORDS)
-    found = np.load(tmp_path / "model.npz")["decoder/layer_1/ffn/linear_0/weight"]
-    torch.testing.assert_close(torch.from_numpy(found), model.decoder.feed_forwards[1].input.weight.detach())
+    decoding_speed.end_late(model)
+    decoding_speed.hand_over(model, tmp_path / "exported")
+    source, setting = [[5, 6, 2], [7, 2]], {"beam": 1, "batch": 2}
+    limits = {"length_penalty": 0, "longest": 6, "shortest": 6}
+    job = {"model": str(tmp_path / "exported"), "source": source, "settings": [setting], **limits}
+    job |= {"compute_type": "float32", "inter_threads": 1, "threads": 1}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    script = Path(decoding_speed.__file__).parent / "peers" / "inside" / "ctranslate2_run.py"
+    monkeypatch.setattr(sys, "argv", [str(script), str(tmp_path / "job.json")])
+    runpy.run_path(str(script), run_name="__main__")
+    (found,) = json.loads(capsys.readouterr().out)["results"]
+    assert found["translations"] == decoding_speed.translate(model, source, setting, 6)
 
 
 def test_the_script_writes_a_table_of_every_setting(monkeypatch, tmp_path: Path) -> None:

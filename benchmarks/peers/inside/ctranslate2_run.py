@@ -1,7 +1,7 @@
 """Translate ids with CTranslate2 and time it: python ctranslate2_run.py JOB.json, in its own environment.
 
-Makes a model of the arrays of `ctranslate2_model.export` where there is none yet. Prints one JSON line:
-seconds and translations of each setting.
+The model is a folder that `deepwire.export` has written, its words are numbers. Prints one JSON line: seconds
+and translations of each setting.
 """
 
 from __future__ import annotations
@@ -12,26 +12,18 @@ import time
 from pathlib import Path
 
 import ctranslate2
-import numpy as np
-from ctranslate2.specs import transformer_spec
-from ctranslate2.specs.common_spec import Activation
-
-# The entries of deepwire's vocabularies that are not words.
-SPECIAL = ["<pad>", "<s>", "</s>", "<unk>"]
 
 
 def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text())
-    folder = Path(job["model"])
-    if not (folder / "ctranslate2").exists():
-        convert(folder)
     translator = ctranslate2.Translator(
-        str(folder / "ctranslate2"),
+        job["model"],
         compute_type=job["compute_type"],
         inter_threads=job["inter_threads"],
         intra_threads=job["threads"] // job["inter_threads"],
     )
-    source = [[word(number) for number in ids] for ids in job["source"]]
+    words = words_of(Path(job["model"]))
+    source = [[words[number] for number in ids] for ids in job["source"]]
     results = []
     for setting in job["settings"]:
         translate(translator, source[: setting["batch"] * job["threads"]], setting, job)
@@ -42,34 +34,10 @@ def main() -> None:
     print(json.dumps({"version": ctranslate2.__version__, "results": results}))
 
 
-def convert(folder: Path) -> None:
-    settings = json.loads((folder / "settings.json").read_text())
-    spec = transformer_spec.TransformerSpec.from_config(
-        tuple(settings["layers"]),
-        settings["heads"],
-        pre_norm=settings["pre_norm"],
-        activation=Activation[settings["activation"]],
-        layernorm_embedding=settings["embedding_norm"],
-    )
-    spec.encoder.scale_embeddings, spec.decoder.scale_embeddings = settings["scale"]
-    for name, array in np.load(folder / "model.npz").items():
-        *path, last = name.split("/")
-        place = spec
-        for part in path:
-            kind, _, index = part.rpartition("_")
-            listed = index.isdigit() and not hasattr(place, part)
-            place = getattr(place, kind)[int(index)] if listed else getattr(place, part)
-        setattr(place, last, array)
-    spec.config.layer_norm_epsilon = settings["norm_eps"]
-    spec.register_source_vocabulary([word(number) for number in range(settings["source_vocabulary"])])
-    spec.register_target_vocabulary([word(number) for number in range(settings["target_vocabulary"])])
-    spec.validate()
-    (folder / "ctranslate2").mkdir()
-    spec.save(str(folder / "ctranslate2"))
-
-
-def word(number: int) -> str:
-    return SPECIAL[number] if number < len(SPECIAL) else str(number)
+def words_of(model: Path) -> list[str]:
+    """What the model calls each id of a source."""
+    names = (model / name for name in ("shared_vocabulary.json", "source_vocabulary.json"))
+    return json.loads(next(name for name in names if name.exists()).read_text())
 
 
 def translate(

@@ -57,15 +57,10 @@ class CTranslate2(Format):
 
     def write(self, model: LoadedModel, folder: Path, quantization: str) -> None:
         """See the base class."""
-        settings, arrays = settings_of(model.model), arrays_of(model.model)
-        spec = transformer_spec(settings, arrays)
+        spec = transformer_spec(settings_of(model.model), arrays_of(model.model))
         spec.config.add_source_eos = True
         spec.config.add_source_bos = model.metadata.get("source_bos") is True
-        spec.register_source_vocabulary(_pieces(model.vocabularies.source))
-        spec.register_target_vocabulary(_pieces(model.vocabularies.target))
-        spec.validate()
-        spec.optimize(quantization=None if quantization == "float32" else quantization)
-        spec.save(str(folder))
+        save_spec(spec, [_pieces(vocabulary) for vocabulary in _sides(model).values()], folder, quantization)
         model.vocabularies.save(folder / "vocabulary")
 
     def read(self, folder: Path) -> Exported:
@@ -123,6 +118,18 @@ def transformer_spec(settings: Settings, arrays: Mapping[str, Tensor]) -> Transf
         setattr(place, last, array.numpy())
     spec.config.layer_norm_epsilon = settings["norm_eps"]
     return spec
+
+
+def save_spec(
+    spec: TransformerSpec, pieces: Sequence[list[str]], folder: Path, quantization: str = "float32"
+) -> None:
+    """Write a model into an existing folder; `pieces` are the subwords of source and target by their ids."""
+    source, target = pieces
+    spec.register_source_vocabulary(source)
+    spec.register_target_vocabulary(target)
+    spec.validate()
+    spec.optimize(quantization=None if quantization == "float32" else quantization)
+    spec.save(str(folder))
 
 
 def _sides(model: LoadedModel) -> dict[str, Vocabulary]:
