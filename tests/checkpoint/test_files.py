@@ -66,11 +66,14 @@ def write_in_child(target: Path, text: str, crash_at: int) -> int:
 
         return call
 
-    for name in ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir"):
-        setattr(os, name, dying(getattr(os, name)))
-    with new_folder(target) as temporary:
-        fill(temporary, text)
-    os._exit(0)
+    try:
+        for name in ("fsync", "replace", "rename", "unlink", "rmdir", "mkdir"):
+            setattr(os, name, dying(getattr(os, name)))
+        with new_folder(target) as temporary:
+            fill(temporary, text)
+        os._exit(0)
+    finally:
+        os._exit(99)
 
 
 def test_a_crash_at_any_moment_leaves_the_old_or_the_new_folder(tmp_path: Path) -> None:
@@ -87,6 +90,7 @@ def test_a_crash_at_any_moment_leaves_the_old_or_the_new_folder(tmp_path: Path) 
         assert [path.name for path in tmp_path.iterdir()] == ["x"]
         if ended == 0:
             break
+        assert os.waitstatus_to_exitcode(ended) == 9
         moment += 1
     assert moment > 8
     assert seen == {False, True}

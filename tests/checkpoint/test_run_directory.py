@@ -123,8 +123,11 @@ def test_a_second_trainer_is_refused_by_name(run: RunDirectory) -> None:
 def test_a_lock_dies_with_its_holder(run: RunDirectory) -> None:
     child = os.fork()
     if child == 0:
-        with locked(run.path):
-            os._exit(0)
+        try:
+            with locked(run.path):
+                os._exit(0)
+        finally:
+            os._exit(99)
     os.waitpid(child, 0)
     assert (run.path / "lock").read_text().startswith(f"pid {child} ")
     with locked(run.path), (run.path / "lock").open() as file, pytest.raises(BlockingIOError):

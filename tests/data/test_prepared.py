@@ -12,11 +12,12 @@ import tracemalloc
 from collections.abc import Callable
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import zstandard
 
-from deepwire.data import parallel, segmentation, sifting
+from deepwire.data import fingerprint, parallel, segmentation, sifting
 from deepwire.data import prepared as prepared_module
 from deepwire.data.config import DataConfig
 from deepwire.data.prepared import Prepared, prepare
@@ -296,18 +297,23 @@ def test_unchanged_files_are_not_read_again(folder: Path, monkeypatch: pytest.Mo
     read: list[str] = []
     original = hashlib.file_digest
 
+    clock = [2e9]
+
     def count(file: object, digest: Callable[[], object]) -> object:
         read.append(Path(file.name).name)  # type: ignore[attr-defined]
+        clock[0] += 60  # a large file, and a slow disk
         return original(file, digest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(hashlib, "file_digest", count)
+    monkeypatch.setattr(fingerprint, "time", SimpleNamespace(time=lambda: clock[0]))
     prepare_now(folder)
     assert sorted(read) == ["train.de", "train.en", "valid.de", "valid.en"]
     prepare_now(folder)
     assert len(read) == 4
-    write(folder / "train.de", [*GERMAN[:-1], "neu"], old=False)
-    prepare_now(folder)
-    prepare_now(folder)
+    changed = write(folder / "train.de", [*GERMAN[:-1], "neu"], old=False)
+    for _ in range(2):
+        clock[0] = changed.stat().st_mtime
+        prepare_now(folder)
     assert read[4:] == ["train.de", "train.de"]  # so young that it could change unseen
 
 

@@ -121,10 +121,13 @@ class Launcher:
         reading, writing = os.pipe()
         child = os.fork()
         if child == 0:
-            store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-            os.write(writing, str(store.port).encode())
-            while True:
-                signal.pause()
+            try:
+                store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+                os.write(writing, str(store.port).encode())
+                while True:
+                    signal.pause()
+            finally:
+                os._exit(99)
         os.close(writing)
         with os.fdopen(reading, "rb") as pipe:
             return child, int(pipe.read(5))

@@ -49,7 +49,7 @@ class FileDigests:
         """
         try:
             with path.open("rb") as file:
-                status = os.fstat(file.fileno())
+                status, now = os.fstat(file.fileno()), time.time()
                 if not stat.S_ISREG(status.st_mode):
                     raise DataError(f"{path}: is not a regular file")
                 found = self._known.get(str(path.absolute()))
@@ -59,7 +59,7 @@ class FileDigests:
         except OSError as fault:
             with open_bytes(path):  # says what is wrong with it in the words of the reader
                 raise DataError(f"{path}: cannot read: {fault.strerror}") from None
-        if time.time() - status.st_mtime > _YOUNG_SECONDS:
+        if now - status.st_mtime > _YOUNG_SECONDS:
             self._known[str(path.absolute())] = [status.st_size, status.st_mtime_ns, digest]
             self._changed = True
         return digest
