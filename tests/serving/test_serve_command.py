@@ -66,6 +66,23 @@ def test_an_interrupt_ends_it_in_good_order_too(one_direction: Path) -> None:
     assert command.stderr.read() == b"interrupted\n"
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_who_is_told_that_it_serves_may_end_it_at_once(
+    one_direction: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, code: int
+) -> None:
+    show = print
+
+    def told(*words: object, **options: object) -> None:
+        show(*words, **options)
+        if str(words[0]).startswith("serving "):
+            signal.raise_signal(number)
+
+    monkeypatch.setattr("builtins.print", told)
+    command = Piped("serve", str(one_direction), "--port", "0", "--quiet", "--device", "cpu")
+    assert command.wait(60) == code
+    assert command.stderr.read().startswith(b"serving ")
+
+
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [

@@ -96,9 +96,8 @@ def serve(
         _log_to_stderr(quiet)
         service = Service(engine, limits, Metrics())
         server = Server(Guard(service, token), service)
-        bound.listen()
-        print(f"serving {engine.name} at {url(bound)}", file=sys.stderr, flush=True)
-        server.serve_on(bound)
+        line = f"serving {engine.name} at {url(bound)}"
+        server.serve_on(bound, begun=lambda: print(line, file=sys.stderr, flush=True))
     interrupted = server.stopped_by is signal.SIGINT
     if service.batcher.alive:  # what it still translates is for nobody, and no reason to stay
         sys.stderr.flush()

@@ -8,6 +8,7 @@ import resource
 import signal
 import socket
 import time
+from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
@@ -34,16 +35,26 @@ class Server(uvicorn.Server):
         self.stopped_by: signal.Signals | None = None
         self._service = service
         self._latest = 0.0
+        self._begun: Callable[[], object] = lambda: None
         service.metrics.watch(lambda: service.batcher.texts, lambda: len(self.server_state.connections))
 
-    def serve_on(self, bound: socket.socket) -> None:
-        """Serve on a socket until a signal comes (SIGTERM or SIGINT; the second one ends it at once)."""
+    def serve_on(self, bound: socket.socket, begun: Callable[[], object] = lambda: None) -> None:
+        """Serve on a socket until a signal comes (SIGTERM or SIGINT; the second one ends it at once).
+
+        `begun` is called when it answers requests and signals.
+        """
+        self._begun = begun
         _allow_files(self._service.limits.connections + _OTHER_FILES)
         self._service.start()
         try:
             asyncio.run(self.serve(sockets=[bound]))
         finally:
             self._service.close(max(0.0, self._latest - time.monotonic()))
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen; signals are heard by now."""
+        await super().startup(sockets=sockets)
+        self._begun()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as uvicorn's
         """A signal has come."""
