@@ -109,6 +109,8 @@ def test_a_big_model_takes_no_memory(inspect) -> None:
             2,
             "is not known before it is prepared\nhint: give --vocabulary-size N",
         ),
+        (["demo", "model.d_model=99999999999999999998"], 2, "model.d_model: must be at most 16777216"),
+        (["demo", "--vocabulary-size", "99999999999999999999"], 2, "--vocabulary-size"),
         (["gone@best"], 4, "error: gone"),
     ],
 )

@@ -160,6 +160,7 @@ def test_a_very_long_line(tmp_path, capsys):
     [
         (["--beam", "0"], 2, "--beam"),
         (["--n-best", "9"], 2, "n_best must be at most beam (4), but is 9"),
+        (["--sample", "--beam", "5"], 2, "--beam is for searching, and --sample draws"),
         (["--top-k", "5"], 2, "--top-k is for random translations"),
         (["--sample", "--top-p", "2"], 2, "sampling.top_p"),
         (["--scores", "--json"], 2, "--scores is for plain text"),

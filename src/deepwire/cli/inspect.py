@@ -52,10 +52,13 @@ def inspect(
     ] = False,
     vocabulary_size: Annotated[
         int | None,
-        typer.Option(min=5, help="Entries of each side's vocabulary, where none is prepared yet."),
+        typer.Option(
+            min=5, max=2**31 - 1, help="Entries of each side's vocabulary, where none is prepared yet."
+        ),
     ] = None,
     languages: Annotated[
-        int | None, typer.Option(min=1, help="Target languages, where the run file does not list them.")
+        int | None,
+        typer.Option(min=1, max=100_000, help="Target languages, where the run file does not list them."),
     ] = None,
 ) -> None:
     """Parameters in total and per part, what they cost, and the settings of the architecture.

@@ -72,12 +72,17 @@ def given(**options: object) -> dict[str, object]:
 
 
 def drawing(
-    sample: bool, top_k: int | None, top_p: float | None, temperature: float | None, seed: int | None
+    sample: bool,
+    top_k: int | None,
+    top_p: float | None,
+    temperature: float | None,
+    seed: int | None,
+    beam: int | None,
 ) -> dict[str, object] | None:
     """The settings of random translations, as far as they are given; None where none are wanted.
 
     Raises:
-        UsageError: There are some, but not ``--sample``.
+        UsageError: There are some, but not ``--sample``; or a beam beside it.
     """
     from deepwire.errors import UsageError
 
@@ -85,6 +90,8 @@ def drawing(
     if settings and not sample:
         name = next(iter(settings)).replace("_", "-")
         raise UsageError(f"--{name} is for random translations", "add --sample")
+    if sample and beam is not None:
+        raise UsageError("--beam is for searching, and --sample draws translations", "leave out one of them")
     return settings if sample else None
 
 

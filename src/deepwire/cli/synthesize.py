@@ -142,7 +142,7 @@ def back_translate(
         "length_penalty": length_penalty,
         "batch_tokens": batch_tokens,
         "window": part,
-        "sampling": drawing(sample, top_k, top_p, temperature, seed),
+        "sampling": drawing(sample, top_k, top_p, temperature, seed, beam),
     }
     work = _Work(
         "back-translate",

@@ -117,7 +117,7 @@ def translate(
     from deepwire.cli.translation_job import InputText, TranslationJob, run
 
     changes = given(beam=beam, length_penalty=length_penalty, groups=groups, n_best=n_best)
-    sampling = drawing(sample, top_k, top_p, temperature, seed)
+    sampling = drawing(sample, top_k, top_p, temperature, seed, beam)
     job = TranslationJob(
         models=models,
         text=InputText(input_, prefix, json_input, language_column),

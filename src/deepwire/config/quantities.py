@@ -12,6 +12,9 @@ from pydantic_core import CoreSchema, core_schema
 
 Unit = Literal["updates", "epochs", "tokens"]
 
+WIDEST = 2**24
+"""More of anything is a mistake, and numbers of elements would not fit into the integers of a machine."""
+
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 _UNITS: dict[str, Unit] = {"": "updates", "u": "updates", "e": "epochs", "t": "tokens"}
 _LETTERS: dict[Unit, str] = {"updates": "u", "epochs": "e", "tokens": "t"}

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from deepwire.config.base import Section, WithoutEffect
-from deepwire.config.quantities import Count
+from deepwire.config.quantities import WIDEST, Count
 from deepwire.model.activations import ActivationName
 from deepwire.model.aggregations import AggregationConfig
 from deepwire.model.aggregations.last import LastConfig
@@ -44,9 +44,13 @@ class BiasConfig(Section):
 class SizeConfig(Section):
     """Measures of one side where they are not those of the model; what is not given is as in the model."""
 
-    d_model: Count | None = Field(None, ge=1, description="width of the stream and of the embedding")
-    heads: int | None = Field(None, ge=1, description="attention heads; they divide d_model")
-    feed_forward: Count | None = Field(None, ge=1, description="inner width of feed-forward and hidden parts")
+    d_model: Count | None = Field(
+        None, ge=1, le=WIDEST, description="width of the stream and of the embedding"
+    )
+    heads: int | None = Field(None, ge=1, le=WIDEST, description="attention heads; they divide d_model")
+    feed_forward: Count | None = Field(
+        None, ge=1, le=WIDEST, description="inner width of feed-forward and hidden parts"
+    )
 
 
 class StackConfig(Section):
@@ -96,10 +100,10 @@ class StackConfig(Section):
 class ModelConfig(Section):
     """An encoder-decoder model."""
 
-    d_model: Count = Field(512, ge=1, description="width of the stream")
-    heads: int = Field(8, ge=1, description="attention heads; they divide d_model")
+    d_model: Count = Field(512, ge=1, le=WIDEST, description="width of the stream")
+    heads: int = Field(8, ge=1, le=WIDEST, description="attention heads; they divide d_model")
     feed_forward: Count = Field(
-        2048, ge=1, description="inner width of feed-forward and two-layer hidden parts"
+        2048, ge=1, le=WIDEST, description="inner width of feed-forward and two-layer hidden parts"
     )
     activation: ActivationName = Field("relu", description="in feed-forward sub-layers")
     dropout: Dropout = Field(Dropout(), description="one number, or one for each place")
@@ -108,7 +112,9 @@ class ModelConfig(Section):
         1e-6, gt=0, le=0.1, description="epsilon of layer norms (Neutron 1e-6, fairseq 1e-5)"
     )
     positions: PositionsConfig = SinusoidalConfig()
-    max_length: Count = Field(1024, ge=1, description="rows of learned position tables; others know no limit")
+    max_length: Count = Field(
+        1024, ge=1, le=WIDEST, description="rows of learned position tables; others know no limit"
+    )
     embeddings: EmbeddingConfig = EmbeddingConfig()
     encoder: StackConfig = StackConfig()
     decoder: StackConfig = StackConfig()

@@ -34,6 +34,8 @@ def read_token(path: Path) -> Token:
     """
     try:
         secret = path.read_text(encoding="ascii").strip()
+    except IsADirectoryError:
+        raise UsageError(f"{path}: is a directory, not a file with a token") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path}: not a token: only ASCII can be sent in a header") from None
     if len(secret) < _SHORTEST or any(not "!" <= letter <= "~" for letter in secret):

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from deepwire.config.base import WithoutEffect
+from deepwire.config.quantities import WIDEST
 from deepwire.model.connections.base import Connection, ConnectionSection, DepthState, Sublayer, plain_calls
 from deepwire.model.connections.lstm_cell import GateKind, Gates, Hidden, HiddenKind
 from deepwire.model.context import NormStyle, StackContext
@@ -34,7 +35,10 @@ class _DepthSection(ConnectionSection):
         "glu", description="hidden state: one_layer (2024 Eq. 5), glu (2024 Eq. 6), gelu (2020 Eq. 8)"
     )
     hidden_size: int | None = Field(
-        None, ge=2, description="width before the activation of a two-layer hidden; feed_forward without it"
+        None,
+        ge=2,
+        le=WIDEST,
+        description="width before the activation of a two-layer hidden; feed_forward without it",
     )
     merge: Merge = Field(
         "add",

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepwire.config.quantities import Count
+from deepwire.config.quantities import WIDEST, Count
 from deepwire.model.context import StackContext
 from deepwire.model.depth_weights import DepthWeights, layer_names, single
 from deepwire.model.fusions.base import Fusion, FusionSection
@@ -38,6 +38,7 @@ class MLRFConfig(FusionSection):
     hidden: Count | None = Field(
         None,
         ge=1,
+        le=WIDEST,
         description="inner width of feed_forward (model.feed_forward without it) or attention (d_model)",
     )
     hops: int | None = Field(

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
+from deepwire.config.quantities import WIDEST
 from deepwire.model.activations import ACTIVATIONS, ActivationName
 from deepwire.model.context import Dropout as DropoutPlaces
 from deepwire.model.context import Side, StackContext
@@ -34,7 +35,10 @@ class MHPLSTMConfig(MixerSection):
     reads_any_width = True
 
     heads: int | None = Field(
-        None, ge=1, description="LSTMs side by side, in each direction; the model's heads without it"
+        None,
+        ge=1,
+        le=WIDEST,
+        description="LSTMs side by side, in each direction; the model's heads without it",
     )
     hidden: Literal["one_layer", "two_layer"] = Field(
         "two_layer", description="hidden state: Eq. 13 (one_layer) or Eq. 14 (two_layer) of the paper"
@@ -42,6 +46,7 @@ class MHPLSTMConfig(MixerSection):
     hidden_size: int | None = Field(
         None,
         ge=1,
+        le=WIDEST,
         description="width of a two-layer hidden state before its activation, all heads of a direction "
         "together; feed_forward without it",
     )

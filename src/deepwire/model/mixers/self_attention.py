@@ -9,6 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.config.base import WithoutEffect
+from deepwire.config.quantities import WIDEST
 from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.linear import Linear
@@ -22,7 +23,10 @@ class SelfAttentionConfig(MixerSection):
 
     type: Literal["self_attention"] = "self_attention"
     relative: int | None = Field(
-        None, ge=1, description="clipping distance k of relative positions on the keys; none without it"
+        None,
+        ge=1,
+        le=WIDEST,
+        description="clipping distance k of relative positions on the keys; none without it",
     )
     relative_table: Literal["compact", "full"] = Field(
         "compact",
