@@ -118,8 +118,14 @@ def test_kinds_name_what_is_not_usual() -> None:
 
 
 def test_command_leaves_out_layers_and_groups(run: str, capsys) -> None:
-    assert main(["analyze", "depth", run, "--json", "--device", "cpu"]) == 0
-    layers, groups = json.loads(capsys.readouterr().out)["findings"][0]["tables"]
+    assert main(["analyze", "depth", run, f"{run}@last", "--json", "--device", "cpu"]) == 0
+    first, _, together = json.loads(capsys.readouterr().out)["findings"]
+    layers, groups = first["tables"]
+    lines = together["figures"][0]["series"]
+    assert [line["name"] for line in lines] == [
+        f"{name}, {side} (of 2)" for name in (run, f"{run}@last") for side in ("encoder", "decoder")
+    ]
+    assert lines[1]["y"] == [row[3] for row in layers["rows"][2:]]
     assert [row[:3] for row in layers["rows"]] == [
         ["encoder", 1, 1],
         ["encoder", 2, 0],

@@ -195,7 +195,7 @@ def test_the_finding_shows_what_was_recorded(train: Trainer) -> None:
     assert [one.name for one in encoder.series] == ["layer 1", "layer 2"]
     assert list(encoder.series[1].y) == [record["encoder.2"] for record in found]
     assert list(decoder.series[0].x) == [record["update"] for record in found]
-    assert isinstance(layers, Bars)
+    assert isinstance(layers, Lines)
     middle = sorted(float(record["encoder.1"]) for record in found)
     assert layers.series[0].y[0] == pytest.approx((middle[2] + middle[3]) / 2)
     assert "6 of its updates" in finding.measured
@@ -218,7 +218,7 @@ def test_many_layers_are_shown_in_shades(tmp_path: Path) -> None:
     assert field.columns[:2] == ("10", "30")
     # Each field is the median of two records.
     assert field.values[4][:2] == (7.5, 17.5)
-    assert isinstance(layers, Bars)
+    assert isinstance(layers, Lines)
     assert layers.series[0].y[4] == 5 * 50.5
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from deepwire.analysis.depth import DepthScore, GroupScore, group_scores, layer_scores
 from deepwire.analysis.depth_of_runs import DepthOfRun, curves, varying_side
@@ -15,6 +15,7 @@ from deepwire.errors import UsageError
 from deepwire.model.context import Side
 
 _BLEU = Axis(label="BLEU")
+_LAYERS = "layers"
 
 
 def of_model(scorer: Scorer, sides: Sequence[Side], tell: Callable[[str], None]) -> Finding:
@@ -46,6 +47,43 @@ def of_model(scorer: Scorer, sides: Sequence[Side], tell: Callable[[str], None])
         figures=tuple(_figures(scorer, scores, groups)),
         notes=tuple(notes),
         provenance=provenance((scorer.source,), (scorer.pairs.description,), scorer.settings),
+    )
+
+
+def beside(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Several models without their top layers in one figure (Yang et al. 2022, Fig. 7).
+
+    Args:
+        findings: What `of_model` gave of each, on the same text.
+
+    Yields:
+        One finding, where at least two models can do without layers.
+    """
+    drawn = [
+        (finding.provenance.models[0].name, figure)
+        for finding in findings
+        for figure in finding.figures
+        if isinstance(figure, Lines) and figure.name == _LAYERS
+    ]
+    if len(drawn) < 2:
+        return
+    lines = (
+        one.model_copy(update={"name": f"{model}, {one.name}"})
+        for model, figure in drawn
+        for one in figure.series
+    )
+    origin = findings[0].provenance
+    yield Finding(
+        analysis="depth-beside",
+        title=f"Fewer layers of {len(drawn)} trained models",
+        measured="Layers above the number given are left out of each trained model, one stack at a time, and "
+        "nothing is trained again.",
+        figures=(drawn[0][1].model_copy(update={"series": tuple(lines)}),),
+        provenance=provenance(
+            [model for finding in findings for model in finding.provenance.models],
+            origin.data,
+            origin.settings,
+        ),
     )
 
 
@@ -139,7 +177,7 @@ def _figures(scorer: Scorer, scores: Sequence[DepthScore], groups: Sequence[Grou
             lines.append(Series(name=f"{side} (of {part(scorer.model, side).depth})", x=x, y=y))
         figures.append(
             Lines(
-                name="layers",
+                name=_LAYERS,
                 title="BLEU with the lowest layers of one stack",
                 x=Axis(label="layers left"),
                 y=_BLEU,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from deepwire.analysis.figures import Axis, Bars, Figure, HeatMap, Lines, Series
+from deepwire.analysis.figures import Axis, Figure, HeatMap, Lines, Series
 from deepwire.analysis.finding import Finding, ModelSource, provenance
 from deepwire.analysis.models import NotApplicableError, run_of
 from deepwire.analysis.run_records import read_records
@@ -101,16 +101,18 @@ def _field(side: str, series: Sequence[Series]) -> HeatMap:
     )
 
 
-def _by_layer(medians: Mapping[str, Mapping[str, float | None]]) -> Bars:
-    layers = list(dict.fromkeys(layer for found in medians.values() for layer in found))
-    return Bars(
+def _by_layer(medians: Mapping[str, Mapping[str, float | None]]) -> Lines:
+    return Lines(  # no bars: on a logarithmic scale they begin nowhere
         name="gradients-by-layer",
         title="Length of the gradient by layer, median over the recorded updates",
         x=Axis(label="layer, from the bottom"),
         y=Axis(label="gradient", unit=_UNIT, log=True),
-        categories=tuple(layer.removeprefix("layer ") for layer in layers),
         series=tuple(
-            Series(name=side, y=tuple(found.get(layer) for layer in layers))
+            Series(
+                name=side,
+                x=tuple(float(name.removeprefix("layer ")) for name in found),
+                y=tuple(found.values()),
+            )
             for side, found in medians.items()
         ),
     )

@@ -56,7 +56,7 @@ def depth(
 
     deepwire analyze depth --runs runs/deep-6 runs/deep-12 runs/dlcl-6 runs/dlcl-12
     """
-    from deepwire.analysis.depth_finding import of_model
+    from deepwire.analysis.depth_finding import beside, of_model
     from deepwire.analysis.models import read_pairs
     from deepwire.analysis.variants import SIDES
     from deepwire.cli.analyses.choices import one_or_all
@@ -75,7 +75,7 @@ def depth(
     for name in models:  # one after the other: only one has to fit into memory
         scorer = open_scorers([name], pairs, changes, device, precision, way)[0]
         findings.append(of_model(scorer, sides, tell))
-    outputs.write(findings)
+    outputs.write([*findings, *beside(findings)])
 
 
 def _over_runs(
