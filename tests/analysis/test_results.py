@@ -433,6 +433,7 @@ def claim(measure: str = "bleu") -> Claim:
         ("bleu", {"a": 30.0, "b": 28.0}, 0.2, "as in the paper, not significant"),
         ("bleu", {"a": 28.0, "b": 30.0}, 0.01, "the other way round"),
         ("bleu", {"a": 28.0, "b": 28.0}, 1.0, "equal"),
+        ("bleu", {"a": 0.9, "b": 0.1}, 0.01, "neither has learned to translate (BLEU below 1)"),
         ("bleu", {"a": 28.0}, None, "b not measured"),
         ("bleu", {"b": 28.0}, None, "a failed"),
         ("decoding_speed", {"a": 100.0, "b": 98.0}, None, "equal within 3 %"),

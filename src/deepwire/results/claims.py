@@ -17,6 +17,8 @@ Measure = Literal["bleu", "training_speed", "decoding_speed"]
 # Speeds that are nearer to each other are called equal.
 _SAME = 0.03
 SIGNIFICANT = 0.05
+# Below this BLEU is hardly more than its smoothing and the length of the output.
+_NOTHING = 1.0
 
 
 class Claim(Section):
@@ -83,7 +85,9 @@ def judge(
         gone = [name for name in (claim.higher, claim.lower) if name not in values]
         how = [f"{name} {'failed' if name in failed else 'not measured'}" for name in gone]
         return Verdict(claim, direction, None, None, ", ".join(how))
-    if claim.measure == "bleu":
+    if claim.measure == "bleu" and max(first, second) < _NOTHING:
+        outcome = f"neither has learned to translate (BLEU below {_NOTHING:g})"
+    elif claim.measure == "bleu":
         outcome = _by_test(first - second, p_value)
     else:
         outcome = _by_ratio(first, second)

@@ -7,15 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deepwire.analysis.figures import Axis, Bars, Series
-from deepwire.analysis.finding import Finding, Provenance, provenance
+from deepwire.analysis.finding import Finding, provenance
 from deepwire.analysis.records import Column, Table
+from deepwire.errors import DataError
 from deepwire.evaluation.significance import Comparison
 from deepwire.results.claims import SIGNIFICANT, Claim, Verdict, judge
 from deepwire.results.conduct import Conductor, Gathered
 from deepwire.results.directions import Compared, SideBySide
 from deepwire.results.directions_report import directions_findings
 from deepwire.results.league import Outputs, Standing, holm, means, standings
-from deepwire.results.measuring import metric_of, pace
+from deepwire.results.measuring import RunResult, metric_of, pace
 from deepwire.results.plan import Plan
 from deepwire.results.runs_report import runs_finding
 
@@ -49,13 +50,13 @@ def build(conductor: Conductor) -> Report:
     for direction in plan.directions:
         if side_by_side is not None and not conductor.loaded.claims:
             break
-        outputs = _outputs(conductor, direction)
-        if outputs is None:
-            continue
         own = [result for result in gathered.results if result.direction == direction]
+        if not own:
+            continue
+        text, outputs = _outputs(conductor, direction, own)
         ranks = standings(own, outputs, plan.baseline, plan.samples)
         if side_by_side is None:
-            findings.append(_league(plan, direction, ranks, gathered))
+            findings.append(_league(plan, direction, ranks, gathered, text))
         verdicts += _verdicts(conductor.loaded.claims, plan, direction, ranks, outputs, gathered)
     if verdicts:
         findings.append(_claims(plan, verdicts))
@@ -64,18 +65,30 @@ def build(conductor: Conductor) -> Report:
     return Report(tuple(findings), tuple(compared))
 
 
-def _outputs(conductor: Conductor, direction: str) -> Outputs | None:
-    """The translations of a direction; None where nothing is measured."""
-    runs = [run for run in conductor.loaded.runs if direction in run.directions]
-    done = [run for run in runs if conductor.result(run, direction) is not None]
-    if not done:
-        return None
+def _outputs(conductor: Conductor, direction: str, results: Sequence[RunResult]) -> tuple[str, Outputs]:
+    """What the test set of a direction is called, and its translations.
+
+    Raises:
+        DataError: Not all runs were scored on the same text.
+    """
+    if len({result.settings.get("text digest") for result in results}) > 1:
+        raise DataError(
+            f"{direction}: the systems were scored on different test sets",
+            "give all systems of the plan one data.test",
+        )
+    measured = {(result.system, result.seed) for result in results}
+    done = [
+        run
+        for run in conductor.loaded.runs
+        if direction in run.directions and (run.system, run.seed) in measured
+    ]
     lines = {(run.system, run.seed): conductor.lines(run, direction) for run in done}
-    reference = conductor.test_set(done[0], direction).reference
-    return Outputs(metric_of("bleu", done[0], direction), reference.lines, lines)
+    pairs = conductor.test_set(done[0], direction)
+    outputs = Outputs(metric_of("bleu", done[0], direction), pairs.reference.lines, lines)
+    return pairs.description, outputs
 
 
-def _league(plan: Plan, direction: str, ranks: Sequence[Standing], gathered: Gathered) -> Finding:
+def _league(plan: Plan, direction: str, ranks: Sequence[Standing], gathered: Gathered, text: str) -> Finding:
     failed = [(run, why) for run, why in gathered.failures if direction in run.directions]
     missing = gathered.waiting(direction)
     notes = [f"Failed: {run.system}, seed {run.seed}: {why.message}" for run, why in failed]
@@ -98,7 +111,7 @@ def _league(plan: Plan, direction: str, ranks: Sequence[Standing], gathered: Gat
         tables=(_league_table(plan, ranks),),
         figures=(_league_figure(plan, ranks),),
         notes=tuple(notes),
-        provenance=_provenance(ranks),
+        provenance=provenance(data=(text,), settings=dict(ranks[0].results[0].settings)),
     )
 
 
@@ -145,7 +158,9 @@ def _league_table(plan: Plan, ranks: Sequence[Standing]) -> Table:
 def _interval(test: Comparison | None) -> str:
     """The 95 % interval of a difference: ``+0.12 to +0.98``."""
     found = None if test is None else test.difference_interval
-    return "" if found is None else f"{found.low:+.2f} to {found.high:+.2f}"
+    return (
+        "" if found is None else " to ".join(f"{round(end, 2) + 0.0:+.2f}" for end in (found.low, found.high))
+    )
 
 
 def _league_figure(plan: Plan, ranks: Sequence[Standing]) -> Bars:
@@ -247,7 +262,3 @@ def _claim_row(one: Verdict) -> tuple[str | float | None, ...]:
 
 def _pair(numbers: tuple[float, float]) -> str:
     return " / ".join(f"{number:.2f}" if number < 100 else f"{number:,.0f}" for number in numbers)
-
-
-def _provenance(ranks: Sequence[Standing]) -> Provenance:
-    return provenance(settings=dict(ranks[0].results[0].settings) if ranks else None)
