@@ -145,7 +145,7 @@ def test_what_a_report_leaves_out_is_said(analyze: Command, folder: Path) -> Non
     assert code == 0
     assert "Connection weights" in text
     lines = errors.splitlines()
-    assert [line.split(" of ")[0] for line in lines] == ["left out: gates", "left out: gradients"]
+    assert [line.split(": ")[1] for line in lines] == ["gates", "gradients"]
     assert "--source" in lines[0]
 
 
