@@ -152,8 +152,9 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 @contextmanager
 def running(engine: Engine, token: str | None = None, **limits: float) -> Iterator[Running]:
-    """A server that ends with the block."""
-    server = Running(engine, Limits.model_validate(limits), token)
+    """A server that ends with the block; patient with clients that a busy machine delays."""
+    seconds = dict.fromkeys(("header_seconds", "body_seconds", "request_seconds", "drain_seconds"), 600.0)
+    server = Running(engine, Limits.model_validate({**seconds, **limits}), token)
     try:
         yield server
     finally:
