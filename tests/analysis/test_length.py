@@ -14,7 +14,7 @@ from deepwire.cli.main import main
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.metrics import corpus_score
 
-LENGTHS = st.lists(st.integers(0, 30), min_size=1, max_size=80)
+LENGTHS = st.lists(st.integers(0, 30), min_size=1, max_size=80).filter(any)
 
 
 @given(LENGTHS, st.sets(st.integers(1, 40), max_size=5))
