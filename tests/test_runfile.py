@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -250,7 +251,14 @@ def test_settings_without_effect_are_refused_where_they_were_written(here: Path,
     record = yaml.safe_load(text)
     assert completed(record) is not record, "the record of an earlier version was not read"
     write(here / "later.yaml", "extends: run.yaml")
-    assert load_run_file("later.yaml").config.model == RunFile.model_validate(record).model
+    before = load_run_file("later.yaml")
+    assert before.config.model == RunFile.model_validate(record).model
+    clean = yaml.safe_load(text)
+    for _, key in found:
+        *way, name = key.split(".")
+        del reduce(lambda at, part: at[part], way, clean)[name]
+    now = load_run_file(str(write(here / "clean.yaml", yaml.safe_dump(clean)))).resolved
+    assert completed(before.resolved) == completed(now), "a run cannot be continued without them"
 
 
 def test_only_the_command_line_is_refused_for_what_it_makes_idle(here: Path) -> None:

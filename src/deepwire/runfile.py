@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from deepwire import recipes
 from deepwire.config.base import Section, WithoutEffect
+from deepwire.config.effect import effective
 from deepwire.config.reader import Document, Settings, absolute, read_settings
 from deepwire.config.tree import PlainValue
 from deepwire.data.config import DataConfig
@@ -126,14 +127,14 @@ def load_run_file(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Lo
 def completed(record: Mapping[str, object]) -> Mapping[str, object]:
     """Settings that a run recorded, perhaps with an earlier version, with the defaults of this one added.
 
-    A record that this version cannot read comes back as it is.
+    Settings that change nothing have their defaults, whatever was recorded: a run file may not set them, and
+    the run is to continue without them. A record that this version cannot read comes back as it is.
     """
     settings = {key: value for key, value in record.items() if key != "recipe"}
     try:
-        dumped: dict[str, PlainValue] = RunFile.model_validate(settings).model_dump(mode="json")
+        return effective(RunFile.model_validate(settings))
     except ValidationError:
         return record
-    return dumped
 
 
 def locate(name: str, parent: Document | None) -> Document:

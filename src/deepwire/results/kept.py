@@ -39,7 +39,7 @@ class Kept:
 
 def same(before: Mapping[str, object], now: Mapping[str, object]) -> bool:
     """Whether two run files train the same; settings that an earlier version did not have are defaults."""
-    return decisive(before) == decisive(now) or decisive(completed(before)) == decisive(now)
+    return decisive(before) == decisive(now) or decisive(completed(before)) == decisive(completed(now))
 
 
 def decisive(resolved: Mapping[str, object]) -> dict[str, object]:

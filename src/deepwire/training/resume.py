@@ -39,7 +39,7 @@ _NOTE = "recipe"
 _SHOWN = 60
 
 Complete = Callable[[Mapping[str, object]], Mapping[str, object]]
-"""Adds to recorded settings those that this version has beside them, at their defaults."""
+"""Gives settings their defaults where this version has new ones beside them, or where they change nothing."""
 
 
 def as_recorded(record: Mapping[str, object]) -> Mapping[str, object]:
@@ -56,7 +56,7 @@ def require_same_settings(
         resolved_config: ``config.resolved.json`` of the run.
         now: The resolved settings of the present command.
         complete: Brings the record of an earlier version up to this one, so that a setting that is new since
-            then is no change while it has its default.
+            then is no change while it has its default, nor one that changes nothing.
 
     Returns:
         The changes that are allowed, each as ``key: old -> new``.
@@ -65,7 +65,7 @@ def require_same_settings(
         UsageError: Listing every key whose change would make it another run.
         ModelError: If the file cannot be read.
     """
-    before, after = flat(complete(read_json(resolved_config))), flat(now)
+    before, after = flat(complete(read_json(resolved_config))), flat(complete(now))
     keys = (key for key in before.keys() | after.keys() if key.split(".")[0] != _NOTE)
     changed = [key for key in sorted(keys) if before.get(key) != after.get(key)]
     told = {key: f"{key}: {_shown(before, key)} -> {_shown(after, key)}" for key in changed}
