@@ -22,11 +22,11 @@ from pathlib import Path
 import machine
 import torch
 from decoding_speed import random_model
-from deepwire.training.allocator import keep_memory
 from profile_steps import update
 
 from deepwire.errors import DeepwireError
 from deepwire.model.translator import TranslationModel
+from deepwire.ops.allocator import keep_memory
 from deepwire.ops.precision import set_fp32_matmul
 
 HERE = Path(__file__).resolve().parent

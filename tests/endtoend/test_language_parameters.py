@@ -105,5 +105,5 @@ def test_a_run_of_one_direction_has_no_languages(folder: Path, capsys: pytest.Ca
     (folder / "two.yaml").write_text(text.replace("  tag: none\n", ""))
     assert main(["train", "two.yaml"]) == 2
     shown = capsys.readouterr().err
-    assert "model.languages asks for parameters of each target language" in shown
+    assert "model.languages: this is a run of one source and one target language" in shown
     assert "data.directions" in shown
