@@ -1,11 +1,10 @@
-"""The results page: plans, what is kept, what fails, how claims are judged."""
+"""The results page: plans, what is kept, what fails; how it is judged is in test_league.py."""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import json
-import math
 import signal
 import sys
 import time
@@ -13,20 +12,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.store import load_model
 from deepwire.cli.main import main
 from deepwire.errors import UsageError
-from deepwire.evaluation.metrics import corpus_score, make_metric
-from deepwire.evaluation.significance import Comparison, paired_bootstrap
+from deepwire.evaluation.metrics import corpus_score
 from deepwire.results import conduct, training
-from deepwire.results.claims import Claim, judge
 from deepwire.results.conduct import Conductor
-from deepwire.results.league import Outputs, Spread, Standing, holm, means
-from deepwire.results.measuring import RunResult
 from deepwire.results.runs import RunPlan, load_plan
 from deepwire.results.training import Failure, Stopped, stoppable, train_runs
 
@@ -418,106 +412,6 @@ def test_the_plans_of_the_repository_build_every_system(
             languages = run.loaded.config.data.languages
             found = [f"{run.loaded.config.data.source}-{run.loaded.config.data.target}"]
             assert list(run.directions) == (list(map(str, languages.directions)) if languages else found)
-
-
-def claim(measure: str = "bleu") -> Claim:
-    return Claim.model_validate(
-        {"paper": "P", "where": "T", "measure": measure, "higher": "a", "lower": "b", "numbers": [2, 1]}
-    )
-
-
-@pytest.mark.parametrize(
-    ("measure", "values", "p_value", "outcome"),
-    [
-        ("bleu", {"a": 30.0, "b": 28.0}, 0.01, "as in the paper"),
-        ("bleu", {"a": 30.0, "b": 28.0}, 0.2, "as in the paper, not significant"),
-        ("bleu", {"a": 28.0, "b": 30.0}, 0.01, "the other way round"),
-        ("bleu", {"a": 28.0, "b": 28.0}, 1.0, "equal"),
-        ("bleu", {"a": 0.9, "b": 0.1}, 0.01, "neither has learned to translate (BLEU below 1)"),
-        ("bleu", {"a": 28.0}, None, "b not measured"),
-        ("bleu", {"b": 28.0}, None, "a failed"),
-        ("decoding_speed", {"a": 100.0, "b": 98.0}, None, "equal within 3 %"),
-        ("decoding_speed", {"a": 100.0, "b": 50.0}, None, "as in the paper"),
-        ("training_speed", {"a": 50.0, "b": 100.0}, None, "the other way round"),
-    ],
-)
-def test_claims_are_judged_by_direction_and_test(measure, values, p_value, outcome) -> None:
-    assert judge(claim(measure), "de-en", values, p_value, frozenset({"a"})).outcome == outcome
-
-
-def test_spread_over_seeds() -> None:
-    spread = Spread.of([30.0, 32.0, 34.0])
-    assert (spread.mean, spread.deviation, spread.low, spread.high, spread.count) == (32, 2, 30, 34, 3)
-    assert math.isnan(Spread.of([30.0]).deviation)
-
-
-def standing(system: str, bleu: dict[int, float], p_value: float | None = None) -> Standing:
-    """A system with a run for each seed."""
-    runs = tuple(
-        RunResult(
-            direction="de-en",
-            system=system,
-            seed=seed,
-            bleu=value,
-            chrf=1.0,
-            parameters=1,
-            updates=1,
-            target_tokens=1,
-            training_seconds=1.0,
-            training_speed=100.0 * seed,
-            decoding_speed=1.0,
-            valid_loss=None,
-            memory=1,
-            model="",
-            settings={},
-        )
-        for seed, value in bleu.items()
-    )
-    test = None if p_value is None else Comparison("bootstrap", "BLEU", 1.0, 2.0, 1.0, p_value, 1000, 1)
-    return Standing(system, runs, test)
-
-
-def test_a_claim_compares_means_over_the_seeds_that_both_systems_have() -> None:
-    """An unlucky seed of one of them alone must not turn the claim round."""
-    ranks = [standing("a", {1: 30.0, 2: 10.0, 3: 28.0}), standing("b", {1: 25.0, 3: 27.0})]
-    assert means(ranks, ("a", "b"), "bleu") == {"a": 29.0, "b": 26.0}
-    assert means(ranks, ("a", "b"), "training_speed") == {"a": 200.0, "b": 200.0}
-    assert means(ranks, ("a", "nobody"), "bleu") == {"a": pytest.approx(68 / 3)}
-    assert means([standing("a", {1: 30.0}), standing("b", {2: 25.0})], ("a", "b"), "bleu") == {
-        "a": 30.0,
-        "b": 25.0,
-    }
-    assert means([], ("a", "b"), "bleu") == {}
-
-
-def test_p_values_are_corrected_for_the_number_of_systems() -> None:
-    """Two-sided p of 0.02, 0.06, 0.08 and 1 are taken four, three, two times and once; none falls again."""
-    given = [0.03, None, 0.01, 0.5, 0.04]
-    ranks = [standing(str(place), {1: 1.0}, p_value) for place, p_value in enumerate(given)]
-    assert holm(ranks) == [pytest.approx(0.18), None, pytest.approx(0.08), 1.0, pytest.approx(0.18)]
-    assert holm([standing("alone", {1: 1.0})]) == [None]
-
-
-def test_seeds_are_compared_together_and_do_not_count_as_more_sentences() -> None:
-    references = [f"there are {number} birds on the old roof and a cat" for number in range(40)]
-    good = [line.replace("old", "new") for line in references]
-    bad = [line.replace("birds on", "cats at") for line in references]
-    metric = make_metric("bleu")
-    one = Outputs(metric, references, {("base", 1): bad, ("new", 1): good})
-    same = Outputs(
-        metric, references, {("base", s): bad for s in (1, 2)} | {("new", s): good for s in (1, 2)}
-    )
-    first, second = one.compare("base", "new", 200), same.compare("base", "new", 200)
-    assert first is not None
-    assert second is not None
-    assert first.difference == pytest.approx(second.difference)
-    assert first.p_value == second.p_value
-    wanted = paired_bootstrap(
-        metric, metric.statistics(bad, references), metric.statistics(good, references), samples=200
-    )
-    assert first.p_value == wanted.p_value
-    assert np.isfinite(first.difference)
-    assert one.compare("base", "nobody", 200) is None
 
 
 def test_a_plan_is_a_yaml_file(tmp_path: Path) -> None:

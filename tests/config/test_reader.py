@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import contextlib
+import re
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -358,8 +358,12 @@ def test_the_tree_holds_what_was_written(value: object) -> None:
 @given(st.text(alphabet="abd: \n-[]{}&*!|>'\"#?%@`,~\t0.5e", max_size=60))
 def test_any_text_is_read_or_refused_in_words(text: str) -> None:
     problems = Problems()
-    with contextlib.suppress(UsageError):
+    refused: list[str] = []
+    try:
         parse_yaml(text, Origin("x", 1, Path()), problems)
+    except UsageError as error:
+        refused = error.message.split("\n")
+    assert all(re.match(r"x:\d+: \S", line) for line in [*refused, *problems.lines])
 
 
 def test_of_two_values_that_do_not_fit_the_changed_one_is_named(mistakes) -> None:
