@@ -10,8 +10,9 @@ table and the raw figures under benchmarks/results/.
 Training: target tokens a second (forward, backward, clipping, Adam; batches are on the device before), and
 model FLOP utilisation: the operations that the model needs (deepwire.model.cost) over those that the device
 could do, by its data sheet and by the fastest product measured here. Recurrence: bytes that must move over
-the time that it takes, against the rate at which memory is copied. Decoding: sentences a second of a test set
-sorted by length, as the papers report it; every translation is made as long as its source.
+the time that it takes, against the rate at which memory is copied and a loop over the positions. Decoding:
+sentences a second of a test set sorted by length, as the papers report it; every translation is made as long
+as its source.
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def main() -> None:
     peak = product_rate(sizes.product, device)
     record["products_per_second"] = peak
     record["data_sheet"] = data_sheet(device)
-    record["copied_bytes_per_second"] = copy_rate(device, sizes)
+    copied = record["copied_bytes_per_second"] = copy_rate(device, sizes)
     if "training" in options.only:
         compiled = {"both": (False, True), "on": (True,), "off": (False,)}[options.compile]
         record["training"] = [
@@ -125,7 +126,7 @@ def main() -> None:
         ]
     if "recurrence" in options.only:
         record["recurrence"] = [
-            report(recurrence(positions, width, device)) for positions, width in sizes.recurrences
+            report(recurrence(positions, width, device, copied)) for positions, width in sizes.recurrences
         ]
     if "decoding" in options.only:
         record["decoding"] = [
@@ -290,7 +291,7 @@ def words(rows: int, length: int, vocabulary: int, device: torch.device) -> Tens
     return drawn.to(device)
 
 
-def recurrence(positions: int, width: int, device: torch.device) -> dict[str, object]:
+def recurrence(positions: int, width: int, device: torch.device, copied: float) -> dict[str, object]:
     """Bytes a second of c_t = f_t c_{t-1} + r_t, alone and with its backward pass, in float32."""
     keep, update = (torch.rand(positions, width, device=device, requires_grad=True) for _ in range(2))
     initial = torch.zeros(width, device=device)
@@ -300,21 +301,34 @@ def recurrence(positions: int, width: int, device: torch.device) -> dict[str, ob
         with torch.no_grad():
             return linear_recurrence(keep, update, initial)
 
-    def both() -> None:
+    def both(form: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
         keep.grad = update.grad = None
-        linear_recurrence(keep, update, initial).backward(upstream)
+        form(keep, update, initial).backward(upstream)
 
-    alone, together = timed(forward, device), timed(both, device)
+    alone = timed(forward, device)
+    together, looped = (
+        timed(lambda form=form: both(form), device) for form in (linear_recurrence, position_by_position)
+    )
+    # Gates and updates read, cells written; then gradient, gates and cells read, two gradients written.
     numbers = 4 * positions * width
+    rates = {"forward": 3 * numbers / alone, "both": 8 * numbers / together}
     return {
         "positions": positions,
         "width": width,
         "forward_ms": 1e3 * alone,
         "both_ms": 1e3 * together,
-        # Gates and updates read, cells written; then gradient, gates and cells read, two gradients written.
-        "forward_bytes_per_second": 3 * numbers / alone,
-        "both_bytes_per_second": 8 * numbers / together,
+        "looped_ms": 1e3 * looped,
+        **{f"{name}_bytes_per_second": rate for name, rate in rates.items()},
+        **{f"{name}_of_copying": rate / copied for name, rate in rates.items()},
     }
+
+
+def position_by_position(keep: Tensor, update: Tensor, initial: Tensor) -> Tensor:
+    """The recurrence as it is written down: an operation for each position."""
+    cells = [initial]
+    for kept, added in zip(keep, update, strict=True):
+        cells.append(torch.addcmul(added, kept, cells[-1]))
+    return torch.stack(cells[1:])
 
 
 def decoding(

@@ -20,8 +20,11 @@ COLUMNS: Mapping[str, Sequence[tuple[str, str, str, float]]] = {
         ("width", "width", "", 0),
         ("forward, ms", "forward_ms", ".3f", 1),
         ("with backward, ms", "both_ms", ".3f", 1),
+        ("position by position, ms", "looped_ms", ".3f", 1),
         ("forward, GB/s", "forward_bytes_per_second", ".1f", 1e-9),
         ("with backward, GB/s", "both_bytes_per_second", ".1f", 1e-9),
+        ("forward, of copying", "forward_of_copying", ".0%", 1),
+        ("with backward, of copying", "both_of_copying", ".0%", 1),
     ),
     "decoding": (
         ("beam", "beam", "", 0),

@@ -1,11 +1,16 @@
 """Element-wise linear recurrences over time: the only sequential part of a parallel LSTM.
 
-On a CPU both functions run one fused operation for each position, on the slices of a whole batch. The loops
-are behind custom operators where a graph is compiled: it holds one call then, whatever the length. A kernel
-for another device belongs where the loops are, `_recur`, `_recur_back` and `_sum`.
+On a CPU both functions run one fused operation for each position, on the slices of a whole batch; on a GPU
+the recurrence is one kernel (`linear_recurrence_triton`) and the sum a scan. All are behind custom operators
+where a graph is compiled: it holds one call then, whatever the length.
 """
 
 from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -93,7 +98,31 @@ class _SumOfPast(torch.autograd.Function):
         return run(grad, True)
 
 
+@functools.cache
+def _kernels(device: str) -> ModuleType | None:
+    """The kernels for a kind of device; None: the loops. torch brings Triton on Linux."""
+    if device != "cuda" or importlib.util.find_spec("triton") is None:
+        return None
+    return importlib.import_module("deepwire.ops.linear_recurrence_triton")
+
+
 def _recur(keep: Tensor, update: Tensor, initial: Tensor) -> Tensor:
+    kernels = _kernels(keep.device.type)
+    if kernels is not None:
+        cells: Tensor = kernels.recur(keep, update, initial)
+        return cells
+    return _loop(keep, update, initial)
+
+
+def _recur_back(grad: Tensor, keep: Tensor, initial: Tensor, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    kernels = _kernels(keep.device.type)
+    if kernels is not None:
+        gradients: tuple[Tensor, Tensor, Tensor] = kernels.recur_back(grad, keep, initial, cells)
+        return gradients
+    return _loop_back(grad, keep, initial, cells)
+
+
+def _loop(keep: Tensor, update: Tensor, initial: Tensor) -> Tensor:
     cells = torch.empty_like(update)
     before = initial
     for kept, added, cell in zip(keep.unbind(), update.unbind(), cells.unbind(), strict=True):
@@ -102,7 +131,7 @@ def _recur(keep: Tensor, update: Tensor, initial: Tensor) -> Tensor:
     return cells
 
 
-def _recur_back(grad: Tensor, keep: Tensor, initial: Tensor, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _loop_back(grad: Tensor, keep: Tensor, initial: Tensor, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     for_keep, for_update = torch.empty_like(cells), torch.empty_like(cells)
     arrived, kept, gradient = grad.unbind(), keep.unbind(), for_update.unbind()
     gradient[-1].copy_(arrived[-1])
