@@ -7,7 +7,7 @@ from pathlib import Path
 
 from peers.base import Reading, Task, Toolkit
 from peers.log_lines import step_lines
-from peers.opennmt_data import data_settings
+from peers.opennmt_data import BUCKET, data_settings
 
 
 class Eole(Toolkit):
@@ -43,6 +43,7 @@ class Eole(Toolkit):
                 "batch_type": "tokens",
                 "batch_size": task.batch_tokens,
                 "normalization": "tokens",
+                "bucket_size": BUCKET,
                 "dropout": [task.dropout],
                 "attention_dropout": [task.dropout],
                 "label_smoothing": task.label_smoothing,

@@ -71,7 +71,6 @@ class JoeyNMT(Toolkit):
                 "batch_size": task.batch_tokens,
                 "batch_type": "token",
                 "epochs": 100,
-                "validation_freq": 1_000_000,
                 "overwrite": True,
                 "shuffle": True,
             },
@@ -89,7 +88,9 @@ class JoeyNMT(Toolkit):
     def command(self, folder: Path, updates: int, log_every: int, run: Path) -> list[str]:
         settings = json.loads((folder / "joey.yaml").read_text())
         settings["model_dir"] = str(run / "model")
-        settings["training"] |= {"updates": updates, "logging_freq": log_every}
+        # It wants a multiple, which is never reached.
+        never = log_every * (updates + 1)
+        settings["training"] |= {"updates": updates, "logging_freq": log_every, "validation_freq": never}
         path = run / "joey.yaml"
         path.write_text(json.dumps(settings, indent=1))
         return [str(self.python), "-m", "joeynmt", "train", str(path), "--skip-test"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from peers.base import Reading, Task, Toolkit
 from peers.log_lines import step_lines
-from peers.opennmt_data import data_settings
+from peers.opennmt_data import BUCKET, data_settings
 
 
 class OpenNMT(Toolkit):
@@ -35,6 +35,7 @@ class OpenNMT(Toolkit):
             "batch_type": "tokens",
             "batch_size": task.batch_tokens,
             "normalization": "tokens",
+            "bucket_size": BUCKET,
             "optim": "adam",
             "adam_beta2": 0.998,
             "decay_method": "noam",

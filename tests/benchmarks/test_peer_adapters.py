@@ -69,6 +69,17 @@ def test_settings_name_the_task_and_the_command_the_updates(
     assert str(corpus) in everything
 
 
+@pytest.mark.parametrize(("updates", "log_every"), [(12, 6), (1, 1), (10, 3)])
+def test_joeynmt_never_validates(updates: int, log_every: int, corpus: Path, tmp_path: Path) -> None:
+    """It refuses an interval that is no multiple of that of its log."""
+    peer = JoeyNMT(PYTHON)
+    peer.prepare(tmp_path, TASKS["small"], corpus)
+    peer.command(tmp_path, updates, log_every, run=tmp_path)
+    interval = json.loads((tmp_path / "joey.yaml").read_text())["training"]["validation_freq"]
+    assert interval % log_every == 0
+    assert interval > updates
+
+
 def test_peers_in_bfloat16_say_so(corpus: Path, tmp_path: Path) -> None:
     EoleBfloat16(PYTHON).prepare(tmp_path, TASKS["small"], corpus)
     assert json.loads((tmp_path / "eole.yaml").read_text())["training"]["compute_dtype"] == "bf16"
