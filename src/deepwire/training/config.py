@@ -218,7 +218,7 @@ class TrainingConfig(Section):
     )
     batch_tokens: Count = Field(default=4096, ge=1, description="target tokens of one update")
     micro_batch_tokens: Count | None = Field(
-        default=None, ge=1, description="padded tokens of one forward pass; default: by device"
+        default=None, ge=1, description="padded tokens of one forward pass; default: by device and d_model"
     )
     label_smoothing: float = Field(
         default=0.1, ge=0, lt=1, description="probability mass taken from the reference"
