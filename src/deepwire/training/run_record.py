@@ -12,8 +12,8 @@ from deepwire.training.job import Job
 from deepwire.training.precision import Numerics
 from deepwire.training.resume import require_same_digests
 
-# Padded tokens of one forward pass that keep the device busy and its memory in bounds. Products of wide models
-# keep a CPU busy with fewer, which leaves a third less memory in use (docs/performance.md).
+# Padded tokens of one forward pass that keep the device busy and its memory in bounds. The products of a wide
+# model keep a CPU busy with fewer, which takes a third less memory (docs/performance.md).
 _MICRO_BATCH = {"cpu": 2048, "cuda": 16384}
 _WIDE, _MICRO_BATCH_OF_WIDE = 256, 512
 
