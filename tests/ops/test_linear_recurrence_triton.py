@@ -36,6 +36,17 @@ def draw(length: int, shape: tuple[int, ...], dtype: torch.dtype) -> tuple[Tenso
     return keep, update - 0.5, torch.randn(shape, dtype=dtype), grad - 0.5
 
 
+def assert_as_the_loops(
+    kernels: ModuleType, keep: Tensor, update: Tensor, initial: Tensor, grad: Tensor
+) -> tuple[Tensor, ...]:
+    """Gives the cells and the gradients of gates and updates that the kernels made."""
+    cells = kernels.recur(keep, update, initial)
+    torch.testing.assert_close(cells, loops._loop(keep, update, initial))
+    found = kernels.recur_back(grad, keep, initial, cells)
+    torch.testing.assert_close(found, loops._loop_back(grad, keep, initial, cells))
+    return cells, *found[:2]
+
+
 # Four positions are taken at a time and 128 columns: all remainders of the former, both sides of the latter.
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
@@ -46,22 +57,15 @@ def test_cells_and_gradients_are_those_of_the_loops(
     kernels: ModuleType, length: int, shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     keep, update, initial, grad = draw(length, shape, dtype)
-    cells = kernels.recur(keep, update, initial)
-    torch.testing.assert_close(cells, loops._loop(keep, update, initial))
-    torch.testing.assert_close(
-        kernels.recur_back(grad, keep, initial, cells), loops._loop_back(grad, keep, initial, cells)
-    )
+    assert_as_the_loops(kernels, keep, update, initial, grad)
 
 
 def test_heads_one_after_the_other_stay_so(kernels: ModuleType) -> None:
     """`[heads, T, ...]` with positions turned to the front, as the mixer hands them over."""
     keep, update, initial, grad = draw(7, (3, 70), torch.float32)
     keep, update, grad = (x.transpose(0, 1).contiguous().transpose(0, 1) for x in (keep, update, grad))
-    cells = kernels.recur(keep, update, initial)
-    torch.testing.assert_close(cells, loops._loop(keep, update, initial))
-    found = kernels.recur_back(grad, keep, initial, cells)
-    torch.testing.assert_close(found, loops._loop_back(grad, keep, initial, cells))
-    assert {x.stride() for x in (cells, *found[:2])} == {update.stride()}
+    made = assert_as_the_loops(kernels, keep, update, initial, grad)
+    assert {x.stride() for x in made} == {update.stride()}
 
 
 def test_any_order_in_memory(kernels: ModuleType) -> None:
@@ -69,11 +73,7 @@ def test_any_order_in_memory(kernels: ModuleType) -> None:
     keep, update, *_ = draw(6, (9, 4), torch.float64)
     keep, update = keep.permute(2, 1, 0), update.transpose(0, 2)
     initial, grad = torch.ones(()).double().expand(keep.shape[1:]), torch.ones(()).double().expand(keep.shape)
-    cells = kernels.recur(keep, update, initial)
-    torch.testing.assert_close(cells, loops._loop(keep, update, initial))
-    torch.testing.assert_close(
-        kernels.recur_back(grad, keep, initial, cells), loops._loop_back(grad, keep, initial, cells)
-    )
+    assert_as_the_loops(kernels, keep, update, initial, grad)
 
 
 def test_a_model_trains_with_them_as_with_the_loops(
