@@ -77,7 +77,7 @@ def test_it_translates_the_same_there(export: Export, folder: Path, tmp_path: Pa
     pieces = vocabularies.source.pieces(vocabularies.source.encode(line))
     translator = ctranslate2.Translator(str(tmp_path / "out"))
     (result,) = translator.translate_batch([pieces], beam_size=1, disable_unk=True)
-    ours = deepwire.load(str(folder / "model"), settings={"beam": 1}).translations([line])
+    ours = deepwire.load(str(folder / "model"), precision="fp32", settings={"beam": 1}).translations([line])
     tokens = list(next(ours).candidates[0].tokens)
     assert tokens
     assert result.hypotheses[0][: len(tokens)] == tokens

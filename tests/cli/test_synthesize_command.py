@@ -188,6 +188,7 @@ def test_what_timing_chooses_is_chosen_once(
     before = torch.get_float32_matmul_precision()
     for faster in (True, False):
         monkeypatch.setattr(precision, "_medium_is_true_and_faster", lambda answer=faster: answer)
+        monkeypatch.setattr(precision, "_cpu_bfloat16_pays", lambda answer=faster: not answer)
         assert main(command) == 0
     torch.set_float32_matmul_precision(before)
     assert "nothing to do" in capsys.readouterr().err

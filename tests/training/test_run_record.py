@@ -13,12 +13,19 @@ JobMaker = Callable[..., Job]
 
 
 @pytest.mark.parametrize(
-    ("width", "wanted", "expected"), [(255, None, 2048), (256, None, 512), (1024, None, 512), (256, 99, 99)]
+    ("width", "precision", "wanted", "expected"),
+    [
+        (255, "fp32", None, 2048),
+        (256, "fp32", None, 512),
+        (1024, "fp32", None, 512),
+        (1024, "bf16", None, 2048),
+        (256, "fp32", 99, 99),
+    ],
 )
-def test_micro_batches_are_smaller_where_the_model_is_wide(
-    make_job: JobMaker, width: int, wanted: int | None, expected: int
+def test_micro_batches_are_smaller_where_float32_meets_a_wide_model(
+    make_job: JobMaker, width: int, precision: str, wanted: int | None, expected: int
 ) -> None:
-    job = make_job(micro_batch_tokens=wanted)
+    job = make_job(micro_batch_tokens=wanted, precision=precision)
     job = replace(job, resolved={**job.resolved, "model": {"d_model": width}})
     record = RunRecord.settle(job, torch.device("cpu"), 1, continued=False)
     assert record.micro_batch_tokens == expected

@@ -12,8 +12,9 @@ from deepwire.training.job import Job
 from deepwire.training.precision import Numerics
 from deepwire.training.resume import require_same_digests
 
-# Padded tokens of one forward pass that keep the device busy and its memory in bounds. The products of a wide
-# model keep a CPU busy with fewer, which takes a third less memory (docs/performance.md).
+# Padded tokens of one forward pass that keep the device busy and its memory in bounds. In float32 a CPU is
+# kept busy by fewer where the model is wide, which takes a third less memory; in bfloat16 products are so
+# much faster that rounding the weights for every pass shows (docs/performance.md).
 _MICRO_BATCH = {"cpu": 2048, "cuda": 16384}
 _WIDE, _MICRO_BATCH_OF_WIDE = 256, 512
 
@@ -44,9 +45,9 @@ class RunRecord:
         """
         digests = _digests(job)
         wanted = job.config.micro_batch_tokens
-        tokens = wanted if wanted is not None else _micro_batch(job, device)
         if not continued:
-            return cls(Numerics.choose(job.config.precision, device), tokens, digests, processes)
+            numerics = Numerics.choose(job.config.precision, device)
+            return cls(numerics, wanted or _micro_batch(job, numerics), digests, processes)
         stored = read_json(job.run.environment)
         before = stored.get("digests")
         require_same_digests(job.run.path, before if isinstance(before, dict) else {}, digests)
@@ -54,7 +55,8 @@ class RunRecord:
         if not numerics.serves(job.config.precision, device):
             numerics = Numerics.choose(job.config.precision, device)
         kept = stored.get("micro_batch_tokens")
-        return cls(numerics, kept if isinstance(kept, int) else tokens, digests, processes)
+        tokens = kept if isinstance(kept, int) else wanted or _micro_batch(job, numerics)
+        return cls(numerics, tokens, digests, processes)
 
     @classmethod
     def from_json(cls, value: object) -> RunRecord:
@@ -114,11 +116,12 @@ def processes_before(job: Job) -> int:
     return count if isinstance(count, int) else 1
 
 
-def _micro_batch(job: Job, device: torch.device) -> int:
-    match job.resolved:
-        case {"model": {"d_model": int(width)}} if device.type == "cpu" and width >= _WIDE:
-            return _MICRO_BATCH_OF_WIDE
-    return _MICRO_BATCH[device.type]
+def _micro_batch(job: Job, numerics: Numerics) -> int:
+    if (numerics.device_type, numerics.precision) == ("cpu", "fp32"):
+        match job.resolved:
+            case {"model": {"d_model": int(width)}} if width >= _WIDE:
+                return _MICRO_BATCH_OF_WIDE
+    return _MICRO_BATCH[numerics.device_type]
 
 
 def _digests(job: Job) -> dict[str, str]:

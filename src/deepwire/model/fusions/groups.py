@@ -181,7 +181,9 @@ class MixedGroups(_Groups):
                 raise RuntimeError("weights of each language without the languages of the rows")
             weights = weights.index_select(0, languages).squeeze(0).t()
         chosen = weights[self.chosen.start : self.chosen.stop]
-        return (chosen / self.temperature).log_softmax(0)
+        # A mixture is of log-probabilities in float32, also where the model's own numbers have fewer bits.
+        wide = torch.promote_types(chosen.dtype, torch.float32)
+        return (chosen / self.temperature).log_softmax(0, dtype=wide)
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """The probability weights psi of all groups (Eq. 5), besides the gates of layers."""
