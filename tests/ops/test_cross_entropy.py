@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional
 
 from deepwire.ops import cross_entropy
 from deepwire.ops.cross_entropy import SmoothingForm, linear_cross_entropy, linear_log_prob, smoothing_masses
@@ -197,6 +198,19 @@ def test_under_autocast_products_are_bfloat16_and_the_result_is_close_to_float32
         assert one.dtype == torch.float32
         assert (one - other).norm() < 0.02 * other.norm()
         assert not torch.equal(one, other)
+
+
+@pytest.mark.parametrize("shift", [-20.0, 0.0, 20.0])
+def test_in_bfloat16_the_plain_loss_errs_by_the_rounding_of_a_probability(shift: float) -> None:
+    generator = torch.Generator().manual_seed(9)
+    # Numbers that bfloat16 holds exactly, so that only probabilities are rounded.
+    weight = torch.randint(-16, 17, (60, 1), generator=generator) / 4
+    target = torch.randint(60, (30,), generator=generator)
+    hidden, bias = torch.ones(30, 1), torch.full((60,), shift)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        _, nll = linear_cross_entropy(hidden, weight, bias, target, smoothing=0.0)
+    wanted = functional.cross_entropy(hidden @ weight.t() + bias, target, reduction="sum")
+    assert abs(nll - wanted) <= 30 * 2**-8
 
 
 def test_bfloat16_hidden_with_float32_weights_under_autocast() -> None:

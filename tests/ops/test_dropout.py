@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -49,6 +51,22 @@ def test_neighbours_rows_and_calls_are_independent() -> None:
     }
     for name, (one, other) in pairs.items():
         assert abs((one * other).mean().item() - 0.25) < 5 * 0.433 / 999_000**0.5, name
+
+
+def test_parts_of_a_large_tensor_are_independent() -> None:
+    torch.manual_seed(3)
+    parts = dropout(torch.ones(4, 2**20), 0.5, training=True).bool().double()
+    for one, other in itertools.combinations(parts, 2):
+        assert abs((one * other).mean().item() - 0.25) < 5 * 0.433 / 2**10
+
+
+def test_half_precision_drops_the_same_and_rounds_once() -> None:
+    x = torch.randn(500, generator=torch.Generator().manual_seed(4))
+    for kind in (torch.bfloat16, torch.float16):
+        torch.manual_seed(5)
+        wide = dropout(x.to(kind).float(), 0.3, training=True)
+        torch.manual_seed(5)
+        assert torch.equal(dropout(x.to(kind), 0.3, training=True), wide.to(kind))
 
 
 def test_the_seed_decides() -> None:

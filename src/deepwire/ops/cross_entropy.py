@@ -18,6 +18,7 @@ from typing import Literal, cast, get_args
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.nn import functional
 
 SmoothingForm = Literal["uniform_wrong", "uniform"]
 
@@ -43,7 +44,8 @@ def linear_cross_entropy(
 ) -> tuple[Tensor, Tensor]:
     """Sum the label-smoothed cross-entropy of the targets without holding all logits.
 
-    Under autocast the products run in its type; softmax, sums and the weights' gradient stay float32.
+    Under autocast the products run in its type and the probabilities are rounded to it; softmax, sums and the
+    weights' gradient stay float32.
 
     Args:
         hidden: What the decoder says of each target token, `[N, d]`.
@@ -89,7 +91,7 @@ def linear_log_prob(
         cast, wide = number_types(hidden)
         matrix = weight.to(cast)
         picked = [
-            _target_log_probs(_logits(rows.to(cast), matrix, bias, wide), ids)
+            _target_log_probs(_logits(rows.to(cast), matrix, bias).to(wide), ids)
             for rows, ids in zip(torch.split(hidden, size), torch.split(target, size), strict=True)
         ]
     return torch.cat(picked) if picked else hidden.new_zeros(0, dtype=wide)
@@ -275,12 +277,13 @@ class _Work:
     def add(self, start: int, end: int, target: Tensor, on_target: float) -> None:
         """Take tokens start to end: their loss, and every gradient term but those in b."""
         rows, ids = self.rows[start:end], target[start:end].unsqueeze(1)
-        logits = _logits(rows, self.matrix, self.bias, self.wide)
-        at_target = logits.gather(1, ids)
-        top = logits.amax(1, keepdim=True)
-        exponentials = logits.sub_(top).exp_()
-        mass = exponentials.sum(1, keepdim=True)
-        nll = top + mass.log() - at_target
+        logits = _logits(rows, self.matrix, self.bias)
+        at_target = logits.gather(1, ids).to(self.wide)
+        top = _row_maximum(logits).to(self.wide)
+        # In place and in one pass: it computes in float32 at least, whatever it reads and writes.
+        slopes = torch.softmax(logits, 1, out=logits)
+        # The logsumexp, from the largest probability, as that of the target may be too small for its type.
+        nll = top - _row_maximum(slopes).to(self.wide).log() - at_target
         if self.for_weights is not None:
             self.for_weights[start:end] = (nll + (1 - on_target) * at_target).squeeze(1)
         counts = None if self.counts is None else self.counts[start:end].unsqueeze(1)
@@ -288,13 +291,11 @@ class _Work:
         self.target_logits += (at_target if counts is None else counts * at_target).sum()
         if not self.learns:
             return
-        slopes = exponentials.div_(mass)
-        slopes.scatter_add_(1, ids, torch.full_like(at_target, -on_target))
+        slopes.scatter_add_(1, ids, torch.full_like(ids, -on_target, dtype=slopes.dtype))
         if counts is not None:
             slopes.mul_(counts)
         if self.for_bias is not None:
-            self.for_bias += slopes.sum(0)
-        slopes = slopes.to(self.cast)
+            self.for_bias += slopes.sum(0, dtype=self.wide)
         if self.for_hidden is not None:
             self.for_hidden[start:end] = slopes @ self.matrix
         if self.for_weight is not None:
@@ -348,9 +349,19 @@ def number_types(hidden: Tensor) -> tuple[torch.dtype, torch.dtype]:
     return cast, torch.promote_types(hidden.dtype, torch.float32)
 
 
-def _logits(rows: Tensor, matrix: Tensor, bias: Tensor | None, wide: torch.dtype) -> Tensor:
-    logits = (rows @ matrix.t()).to(wide)
-    return logits if bias is None else logits.add_(bias.to(wide))
+def _logits(rows: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+    return functional.linear(rows, matrix, None if bias is None else bias.to(rows.dtype))
+
+
+def _row_maximum(x: Tensor) -> Tensor:
+    """The largest number of each row of `[N, V]`, `[N, 1]`."""
+    if x.dtype != torch.bfloat16 or x.device.type != "cpu":
+        return x.amax(1, keepdim=True)
+    # torch widens every bfloat16 first. Their bits as integers are ordered like the numbers if these are
+    # positive, the other way round if they are negative: a seventh of the time.
+    bits = x.view(torch.int16)
+    largest = bits.amax(1, keepdim=True)
+    return torch.where(largest >= 0, largest, bits.amin(1, keepdim=True)).view(torch.bfloat16)
 
 
 def _target_log_probs(logits: Tensor, ids: Tensor) -> Tensor:

@@ -20,18 +20,20 @@ from pathlib import Path
 from typing import NoReturn
 
 import torch
-from torch._C._distributed_c10d import FileStore
+from torch import Tensor
+from torch._C._distributed_c10d import FileStore, Store
 
 from deepwire.training.config import TrainingConfig
 from deepwire.training.connected import ConnectedProcesses, LostProcessError, together
+from deepwire.training.shared_sums import SharedSums
 
 # More were not measured.
 _MOST = 4
 # Target tokens of an update that are worth a process.
 _WORTH = 512
-# Each process has a parameter, its gradient and two moments, in float32; the copies that are not needed with
-# one process may take this part of the memory of the machine.
-_BYTES, _SHARE = 16, 4
+# Each process has a parameter, its gradient, twice, and two moments, in float32; what is not needed with one
+# process may take this part of the memory of the machine.
+_BYTES, _SHARE = 20, 4
 _PR_SET_PDEATHSIG = 1
 _LAST_SECONDS = 10.0
 
@@ -60,6 +62,18 @@ def processes_wanted(config: TrainingConfig, parameters: Callable[[], int]) -> i
 class ForkedProcesses(ConnectedProcesses):
     """The processes of this machine, the first of which is the one that the user started."""
 
+    def __init__(self, store: Store, rank: int, count: int, sums: SharedSums) -> None:
+        super().__init__(store, rank, count, rank, count)
+        self._sums = sums
+
+    def add_up(self, tensors: Sequence[Tensor]) -> list[Tensor]:
+        """The sums over the processes, with the same bits in each, in the memory of the tensors."""
+        self._sums.add_up(tensors, self.rank, self._meet)
+        return list(tensors)
+
+    def _meet(self) -> None:
+        self.total([0])
+
     def threads(self, wanted: int | None) -> int:
         """The share of this process in the cores."""
         return max(1, super().threads(wanted) // self.count)
@@ -80,6 +94,7 @@ def forked(count: int) -> Iterator[ForkedProcesses]:
     it does, so do the others.
     """
     rank, children, code = 0, list[int](), 1
+    sums = SharedSums(count)
     sys.stdout.flush()
     sys.stderr.flush()
     with tempfile.TemporaryDirectory(prefix="deepwire-") as folder:
@@ -90,7 +105,7 @@ def forked(count: int) -> Iterator[ForkedProcesses]:
                     rank, children = other, []
                     break
                 children.append(child)
-            with together(_meet(Path(folder) / "store", rank, count)) as processes:
+            with together(_connect(Path(folder) / "store", rank, count, sums)) as processes:
                 yield processes
             code = 0
         finally:
@@ -124,7 +139,7 @@ def _end(children: Sequence[int], *, kill: bool) -> None:
                 time.sleep(0.01)
 
 
-def _meet(store: Path, rank: int, count: int) -> ForkedProcesses:
+def _connect(store: Path, rank: int, count: int, sums: SharedSums) -> ForkedProcesses:
     # Other interfaces may be slow to find, or not there at all without a network.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    return ForkedProcesses(FileStore(str(store), count), rank, count, rank, count)
+    return ForkedProcesses(FileStore(str(store), count), rank, count, sums)

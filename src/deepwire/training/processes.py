@@ -49,7 +49,10 @@ class Processes:
         return list(numbers)
 
     def add_up(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The sums over the processes of tensors that have the same shapes in each, in new memory."""
+        """The sums over the processes of tensors that have the same shapes in each.
+
+        They may lie in the memory of the tensors, whose own numbers are lost then.
+        """
         return list(tensors)
 
     def copy_from_main(self, tensors: Sequence[Tensor]) -> None:
