@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from machine import seconds
@@ -25,11 +26,13 @@ from deepwire.ops.packed_linear import (
 
 SHAPES = ((512, 512), (512, 2048), (2048, 512), (512, 32_000))
 ROWS = (1, 4, 16, 64, 256)
-FORMATS: dict[str, type[PackedLinear]] = {
-    "float32": PlainLinear,
-    "float32, oneDNN's layout": BlockedLinear,
-    "fp16": HalfLinear,
-    "int8": ByteLinear,
+FORMATS: dict[str, tuple[type[PackedLinear], torch.dtype]] = {
+    "float32": (PlainLinear, torch.float32),
+    "float32, oneDNN's layout": (BlockedLinear, torch.float32),
+    "bf16": (PlainLinear, torch.bfloat16),
+    "bf16, oneDNN's layout": (BlockedLinear, torch.bfloat16),
+    "fp16": (HalfLinear, torch.float32),
+    "int8": (ByteLinear, torch.float32),
 }
 
 
@@ -46,10 +49,10 @@ def main() -> None:
     with torch.inference_mode():
         for inputs, outputs in SHAPES:
             weight = 0.05 * torch.randn(outputs, inputs)
-            made = {name: format_(weight, None) for name, format_ in FORMATS.items()}
+            made = {name: (format_(weight.to(kind), None), kind) for name, (format_, kind) in FORMATS.items()}
             for rows in ROWS:
                 x = torch.randn(rows, inputs)
-                calls = {name: lambda x=x, linear=linear: linear(x) for name, linear in made.items()}
+                calls = {name: partial(linear, x.to(kind)) for name, (linear, kind) in made.items()}
                 calls["oneDNN int8"] = with_onednn(weight, x)
                 rates = [2e-9 * rows * inputs * outputs / best(call) for call in calls.values()]
                 print(

@@ -1,20 +1,24 @@
 """Where the time of an update and of a decoded batch goes, by kind of operation.
 
     python benchmarks/profile_steps.py papers/neutron-base --vocabulary-size 32000 --threads 1
+    python benchmarks/profile_steps.py RUNFILE [KEY=VALUE]... --training bf16 --micro-batch 512
     python benchmarks/profile_steps.py RUNFILE [KEY=VALUE]... --precision int8 --beam 4 --batch 64 --length 15
 
 The model has random weights; sentences have one length, and translations are made as long as their sources.
-Time is that of torch's operations themselves, as its profiler counts it; what Python takes is not in it.
+Time is that of torch's operations themselves, as its profiler counts it; what Python takes is not in it, but
+is in the tokens a second of the update, the median of some more.
 """
 
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping
 
 import torch
 from decoding_speed import end_late, random_model, translate
+from machine import seconds
 from torch.profiler import ProfilerActivity, profile
 
 from deepwire.data.vocabulary import BOS, EOS
@@ -22,7 +26,7 @@ from deepwire.decoding.loading import PRECISIONS
 from deepwire.model.translator import TranslationModel
 from deepwire.ops.allocator import keep_memory
 from deepwire.ops.packed_linear import pack_linears
-from deepwire.ops.precision import set_fp32_matmul
+from deepwire.ops.precision import pick, set_fp32_matmul
 
 # The first name that begins the name of an operation says what it is.
 KINDS: Mapping[str, str] = {
@@ -45,7 +49,7 @@ KINDS: Mapping[str, str] = {
     "aten::copy_": "copies",
     "aten::_fused_adam": "optimizer",
 }
-MICRO_BATCH = 4096
+UPDATE = 4096
 
 
 def main() -> None:
@@ -54,15 +58,19 @@ def main() -> None:
     keep_memory()
     set_fp32_matmul("auto")
     model = random_model(options.recipe, options.overrides, options.vocabulary_size)
-    rows = max(1, MICRO_BATCH // options.length)
-    step = update(model, rows, options.length, options.vocabulary_size)
+    kind = pick(torch.device("cpu"), options.training)
+    rows, passes = max(1, options.micro_batch // options.length), max(1, UPDATE // options.micro_batch)
+    step = update(model, (rows, options.length), options.vocabulary_size, kind, passes)
+    tokens = passes * rows * options.length
     trained = shares(step, options.updates)
+    rate = tokens / statistics.median(seconds(step) for _ in range(5))
     model = random_model(options.recipe, options.overrides, options.vocabulary_size)
     end_late(model)
-    kind, packing = PRECISIONS[options.precision]
-    pack_linears(model.to(kind), packing)
+    weights, packing = PRECISIONS[options.precision]
+    pack_linears(model.to(weights), packing)
     decoded = shares(batch(model, options), 1)
-    print(as_table(f"an update of {MICRO_BATCH} target tokens", trained))
+    name = str(kind).removeprefix("torch.")
+    print(as_table(f"an update of {tokens} target tokens, {name}, {rate:.0f} tokens/s", trained))
     print(as_table(f"{options.batch} sentences, beam {options.beam}, {options.precision}", decoded))
 
 
@@ -76,6 +84,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--length", type=int, default=15, help="subwords of a sentence")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--updates", type=int, default=3)
+    parser.add_argument("--training", choices=("auto", "fp32", "bf16"), default="auto", help="its precision")
+    parser.add_argument("--micro-batch", type=int, default=2048, help="target tokens of one forward pass")
     parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of decoding")
     parser.add_argument("--beam", type=int, default=4)
     parser.add_argument("--batch", type=int, default=64)
@@ -89,16 +99,21 @@ def words(rows: int, length: int, vocabulary: int) -> torch.Tensor:
     return drawn
 
 
-def update(model: TranslationModel, rows: int, length: int, vocabulary: int) -> Callable[[], None]:
-    """A forward and a backward pass of random sentences, and a step of Adam."""
-    source, target = words(rows, length, vocabulary), words(rows, length, vocabulary)
+def update(
+    model: TranslationModel, sizes: tuple[int, int], vocabulary: int, kind: torch.dtype, passes: int = 1
+) -> Callable[[], None]:
+    """Forward and backward passes of random sentences, rows and length as given, and a step of Adam."""
+    source, target = words(*sizes, vocabulary), words(*sizes, vocabulary)
     shifted = torch.cat([torch.full_like(target[:, :1], BOS), target[:, :-1]], dim=1)
     model.train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-4, fused=True)
 
     def step() -> None:
         optimizer.zero_grad()
-        torch.autograd.backward(model.loss(source, shifted, target, 0.1).smoothed / target.numel())
+        for _ in range(passes):
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind is torch.bfloat16):
+                loss = model.loss(source, shifted, target, 0.1).smoothed / (passes * target.numel())
+            torch.autograd.backward(loss)
         optimizer.step()
 
     return step

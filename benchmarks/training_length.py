@@ -27,7 +27,7 @@ from profile_steps import update
 from deepwire.errors import DeepwireError
 from deepwire.model.translator import TranslationModel
 from deepwire.ops.allocator import keep_memory
-from deepwire.ops.precision import set_fp32_matmul
+from deepwire.ops.precision import pick, set_fp32_matmul
 
 HERE = Path(__file__).resolve().parent
 Rates = Mapping[int, Mapping[str, Sequence[float]]]
@@ -75,10 +75,15 @@ def model_of(name: str, options: argparse.Namespace) -> TranslationModel:
     return random_model(recipe, overrides, options.vocabulary_size)
 
 
+def number_format() -> torch.dtype:
+    """That of training on this machine."""
+    return pick(torch.device("cpu"), "auto")
+
+
 def rate(model: TranslationModel, length: int, options: argparse.Namespace) -> float:
     """Target tokens a second."""
     rows = max(1, options.tokens // length)
-    step = update(model, rows, length, options.vocabulary_size)
+    step = update(model, (rows, length), options.vocabulary_size, number_format())
     step()
     clock = time.process_time if options.threads == 1 else time.perf_counter
     begun = clock()
@@ -93,7 +98,8 @@ def write_results(rates: Rates, sizes: Mapping[str, int], options: argparse.Name
     lines = [
         f"# Training by length, {figures['date']}",
         "",
-        f"Target tokens a second (in brackets: of the first model's); {options.vocabulary_size} words, "
+        "Target tokens a second (in brackets: of the first model's); "
+        f"{str(number_format()).removeprefix('torch.')}, {options.vocabulary_size} words, "
         f"{options.tokens} tokens an update, {options.threads} threads, median of {options.rounds} rounds.",
         "",
         "| model | parameters |" + "".join(f" {length} subwords |" for length in options.lengths),

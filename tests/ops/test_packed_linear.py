@@ -15,6 +15,8 @@ from deepwire.ops.packed_linear import (
     HalfLinear,
     PackedLinear,
     PlainLinear,
+    WideByteLinear,
+    has_byte_units,
     has_kernels,
     pack_linears,
 )
@@ -22,6 +24,10 @@ from deepwire.ops.packed_linear import (
 # The error of one product, in units of the root mean square of the results.
 ERRORS = {PlainLinear: 1e-5, BlockedLinear: 1e-5, HalfLinear: 2e-3, ByteLinear: 3e-2}
 LARGE = {"none": {BlockedLinear, PlainLinear}, "fp16": {HalfLinear}, "int8": {ByteLinear}}
+BYTES: set[type] = {ByteLinear, WideByteLinear}
+if has_byte_units():
+    ERRORS[WideByteLinear] = 2e-2
+    LARGE["int8"].add(WideByteLinear)
 needs_kernels = pytest.mark.skipif(not has_kernels("int8"), reason="no kernels on this CPU")
 
 
@@ -62,7 +68,24 @@ def test_a_row_does_not_depend_on_the_others(kind: type) -> None:
     with torch.no_grad():
         together, alone = packed(torch.cat([quiet, loud]))[:1], packed(quiet)
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-7)
-    assert kind is not ByteLinear or torch.equal(together, alone)
+    assert kind not in BYTES or torch.equal(together, alone)
+
+
+@pytest.mark.parametrize("sizes", [(3, 8), (40, 300)], ids=str)
+@pytest.mark.parametrize("biased", [True, False])
+def test_bfloat16_stays_what_it_is(sizes: tuple[int, int], biased: bool) -> None:
+    """In the layout of oneDNN the product is rounded once, as in the plain one."""
+    torch.manual_seed(2)
+    module = nn.Sequential(nn.Linear(*sizes, bias=biased)).to(torch.bfloat16)
+    x = torch.randn(5, 2, sizes[0]).bfloat16()
+    with torch.no_grad():
+        wanted = nn.Sequential(module[0]).double()(x.double())
+        module = module.to(torch.bfloat16)
+        pack_linears(module, "none")
+        found = module(x)
+    assert isinstance(module[0], BlockedLinear)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.double(), wanted, rtol=2**-8, atol=1e-3)
 
 
 @needs_kernels

@@ -2,7 +2,8 @@
 
 Vaswani et al. 2017 (Attention Is All You Need), equation 1: softmax(Q K^T / sqrt(h)) V. The fused kernel
 never holds the T x S scores and is the faster one in most places. On a CPU it is not where weights are
-dropped (it falls back to slower steps), nor in the backward pass of short sentences (docs/performance.md).
+dropped (it falls back to slower steps), nor in the backward pass of short sentences, nor where oneDNN
+computes the many small products within it, in bfloat16 or float32 (docs/performance.md).
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from deepwire.ops.dropout import dropout as drop
 
 # Scores T x S of a head up to which the plain path is the faster one when a CPU trains without dropout.
 PLAIN_SCORES = 64 * 64
+# Scores of all heads of a batch for which, without gradients, steps that call oneDNN once are faster than a
+# kernel that calls it for each piece: below, they take longer to begin; above, they would take much memory.
+ONEDNN_SCORES = range(2**10 + 1, 2**26)
 
 
 def attention(
@@ -67,16 +71,21 @@ def causal_bias(queries: int, keys: int, *, like: Tensor) -> Tensor:
 def _prefers_plain(q: Tensor, k: Tensor, dropout: float) -> bool:
     if q.device.type != "cpu":
         return False
-    learns = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
-    return dropout > 0 or (learns and q.size(-2) * k.size(-2) <= PLAIN_SCORES)
+    if dropout > 0:
+        return True
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad):
+        return q.size(-2) * k.size(-2) <= PLAIN_SCORES
+    onednn = q.dtype == torch.bfloat16 or torch.get_float32_matmul_precision() != "highest"
+    return onednn and q.shape[:-1].numel() * k.size(-2) in ONEDNN_SCORES
 
 
 def _plain(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, dropout: float) -> Tensor:
-    # Scaling the queries touches T x h numbers, scaling the scores would touch T x S.
-    scores = torch.matmul(q * q.size(-1) ** -0.5, k.transpose(-2, -1))
+    # Scaling the queries touches T x h numbers, scaling the scores would touch T x S. Keys that lie in some
+    # other order are copied for the product: row by row here, and not number by number there.
+    scores = torch.matmul(q * q.size(-1) ** -0.5, k.contiguous().transpose(-2, -1))
     mask = _merged_bias(bias, causal, q, k)
     if mask is not None:
-        scores = scores + mask
+        scores += mask
     return torch.matmul(drop(functional.softmax(scores, dim=-1), dropout, training=True), v)
 
 

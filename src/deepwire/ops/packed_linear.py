@@ -27,6 +27,8 @@ _WIDE, _WORTH_BLOCKS = 2, 2**19
 # Weights from which on kernels for fewer bits are faster: each call takes five times as long to begin.
 _LARGE: Mapping[str, int] = {"fp16": 2**19, "int8": 2**18}
 _LARGEST_HALF = 65504.0
+# Maps with so many outputs for an input take longer for the product than for rounding the input.
+_VERY_WIDE = 8
 # Inputs in eight bits with zero in the middle, weights in seven: kernels for CPUs without units for bytes add
 # two products in 16 bits, which eight bits of both would overflow. Weights need them less.
 _LEVELS, _ZERO, _WEIGHT_LEVELS = 127, 128, 63
@@ -74,7 +76,7 @@ class PlainLinear(PackedLinear):
 
 
 class BlockedLinear(PackedLinear):
-    """The same in the layout of oneDNN: for wide maps, and on CPUs only."""
+    """The same in the layout of oneDNN, in the type of the weights; on CPUs only."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
@@ -132,6 +134,32 @@ class ByteLinear(PackedLinear):
         return torch.addcmul(self._shift, y, scale, out=y)
 
 
+class WideByteLinear(PackedLinear):
+    """Weights and inputs in 8 bits, sums in 32 bits: for CPUs with units for bytes, and many outputs.
+
+    Scales as in `ByteLinear`, which rounds its inputs faster and multiplies them slower.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        super().__init__(weight, bias)
+        self._scale = weight.abs().amax(1).clamp(min=_LEAST) / _LEVELS
+        self._zero = torch.zeros(self.outputs, dtype=torch.int64)
+        bytes_ = (weight / self._scale.unsqueeze(1)).round().to(torch.int8)
+        self._packed = torch.ops.onednn.qlinear_prepack(bytes_, None)
+        self._shift = torch.zeros(self.outputs) if self._bias is None else self._bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See the base class."""
+        rows = x.reshape(-1, self.inputs)
+        scale = rows.abs().amax(-1, keepdim=True).clamp_(min=_LEAST)
+        bytes_ = (rows * (_LEVELS / scale)).add_(_ZERO + 0.5).to(torch.uint8)
+        y: Tensor = torch.ops.onednn.qlinear_pointwise.default(
+            *(bytes_, 1 / _LEVELS, _ZERO, self._packed, self._scale, self._zero, None),
+            *(1.0, 0, torch.float32, "none", [], ""),
+        )
+        return torch.addcmul(self._shift, y, scale, out=y).view(*x.shape[:-1], self.outputs)
+
+
 Pack = Callable[[Tensor, Tensor | None], PackedLinear]
 """Makes a packed map of weight `[outputs, inputs]` and bias `[outputs]`, or no bias."""
 
@@ -150,6 +178,13 @@ def has_kernels(packing: Packing) -> bool:
     return packing == "none" or "fbgemm" in torch.backends.quantized.supported_engines
 
 
+def has_byte_units() -> bool:
+    """Whether this CPU multiplies bytes and adds the products in 32 bits (VNNI), and torch has oneDNN."""
+    # torch tells nobody else, and may stop telling.
+    units: bool = getattr(torch.cpu, "_is_vnni_supported", lambda: False)()
+    return units and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+
+
 def pack_linears(module: nn.Module, packing: Packing) -> None:
     """Replace every linear map in `module`, in place; it cannot be trained or saved afterwards.
 
@@ -164,13 +199,10 @@ def pack_linears(module: nn.Module, packing: Packing) -> None:
 
 def _as_it_is(weight: Tensor, bias: Tensor | None) -> PackedLinear:
     """Number format unchanged; the layout of oneDNN where it is the faster one."""
-    blocks = (
-        weight.device.type == "cpu"
-        and weight.dtype == torch.float32
-        and weight.size(0) >= _WIDE * weight.size(1)
-        and weight.numel() >= _WORTH_BLOCKS
-        and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    )
+    wide = weight.size(0) >= _WIDE * weight.size(1) and weight.numel() >= _WORTH_BLOCKS
+    # Plain products of bfloat16 bring the weights into that layout at every call.
+    gains = wide if weight.dtype == torch.float32 else weight.dtype == torch.bfloat16
+    blocks = gains and weight.device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     return BlockedLinear(weight, bias) if blocks else PlainLinear(weight, bias)
 
 
@@ -179,7 +211,11 @@ def _as_half(weight: Tensor, bias: Tensor | None) -> PackedLinear:
 
 
 def _as_bytes(weight: Tensor, bias: Tensor | None) -> PackedLinear:
-    return ByteLinear(weight, bias) if weight.numel() >= _LARGE["int8"] else _as_it_is(weight, bias)
+    if weight.numel() < _LARGE["int8"]:
+        return _as_it_is(weight, bias)
+    if weight.size(0) >= _VERY_WIDE * weight.size(1) and has_byte_units():
+        return WideByteLinear(weight, bias)
+    return ByteLinear(weight, bias)
 
 
 _PACKERS: Mapping[Packing, Pack] = {"none": _as_it_is, "fp16": _as_half, "int8": _as_bytes}

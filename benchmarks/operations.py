@@ -1,0 +1,107 @@
+"""Dropout and the loss against the same of torch's operations, a forward and a backward pass of each.
+
+    python benchmarks/operations.py --threads 1
+
+Milliseconds, medians of turns. The loss is the output projection with label-smoothed cross-entropy: `plain`
+holds all logits, as `torch.nn.functional.cross_entropy` needs them. Both run under autocast for bf16.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from collections.abc import Callable
+
+import torch
+from machine import seconds
+from torch import Tensor
+from torch.nn import functional
+
+from deepwire.ops.allocator import keep_memory
+from deepwire.ops.cross_entropy import linear_cross_entropy
+from deepwire.ops.dropout import dropout
+from deepwire.ops.precision import set_fp32_matmul
+
+KINDS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+DROPPED = ((2048, 256), (2048, 1024), (2048, 512), (136, 4, 15, 15))
+# Tokens, d_model, words.
+LOSSES = ((2048, 256, 10_000), (2048, 512, 10_000), (1024, 512, 32_000))
+PROBABILITY, SMOOTHING = 0.1, 0.1
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--turns", type=int, default=15)
+    parser.add_argument("--formats", nargs="*", choices=KINDS, default=list(KINDS))
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    keep_memory()
+    set_fp32_matmul("auto")
+    print("| dropout of | torch, ms | deepwire, ms | ratio |\n|---|---|---|---|")
+    for shape in DROPPED:
+        for name in options.formats:
+            sizes = " x ".join(str(size) for size in shape)
+            print(
+                as_row(f"{sizes}, {name}", *in_turns(dropped(shape, KINDS[name]), options.turns)), flush=True
+            )
+    print("\n| loss of tokens, d, words | plain, ms | deepwire, ms | ratio |\n|---|---|---|---|")
+    for sizes in LOSSES:
+        for name in options.formats:
+            title = f"{', '.join(str(size) for size in sizes)}, {name}"
+            print(as_row(title, *in_turns(losses(*sizes, KINDS[name]), options.turns)), flush=True)
+
+
+Pair = tuple[Callable[[], None], Callable[[], None]]
+
+
+def dropped(shape: tuple[int, ...], kind: torch.dtype) -> Pair:
+    """Dropout of torch and of deepwire."""
+    x = torch.randn(shape, dtype=kind, requires_grad=True)
+    gradient = torch.randn(shape, dtype=kind)
+
+    def pass_through(out: Tensor) -> None:
+        torch.autograd.grad(out, x, gradient)
+
+    return (
+        lambda: pass_through(functional.dropout(x, PROBABILITY, training=True)),
+        lambda: pass_through(dropout(x, PROBABILITY, training=True)),
+    )
+
+
+def losses(tokens: int, width: int, words: int, kind: torch.dtype) -> Pair:
+    """The loss from all logits, and in chunks."""
+    hidden = torch.randn(tokens, width, requires_grad=True)
+    weight = torch.nn.Parameter(width**-0.5 * torch.randn(words, width))
+    target = torch.randint(words, (tokens,))
+
+    def plain() -> Tensor:
+        logits = functional.linear(hidden, weight)
+        return functional.cross_entropy(logits, target, reduction="sum", label_smoothing=SMOOTHING)
+
+    def chunked() -> Tensor:
+        return linear_cross_entropy(hidden, weight, None, target, smoothing=SMOOTHING)[0]
+
+    def learn(loss: Callable[[], Tensor]) -> None:
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=kind is torch.bfloat16):
+            value = loss()
+        torch.autograd.grad(value, (hidden, weight))
+
+    return lambda: learn(plain), lambda: learn(chunked)
+
+
+def in_turns(calls: Pair, turns: int) -> tuple[float, float]:
+    """Median milliseconds of each, called by turns after one round that does not count."""
+    times = [[seconds(call) for call in calls] for _ in range(turns + 1)][1:]
+    first, second = (1000 * statistics.median(column) for column in zip(*times, strict=True))
+    return first, second
+
+
+def as_row(title: str, first: float, second: float) -> str:
+    return f"| {title} | {first:.1f} | {second:.1f} | {first / second:.1f} |"
+
+
+if __name__ == "__main__":
+    main()
