@@ -395,6 +395,16 @@ def write_results(
     return table
 
 
+def in_words(origin: object) -> str:
+    """What the model is."""
+    match origin:
+        case {"recipe": str(recipe), "set": list(changes), "vocabulary": int(words)}:
+            return f"{' '.join([recipe, *changes])}, {words:,} words, random weights"
+        case {"name": str(name)}:
+            return name
+    raise ValueError(f"not where a model comes from: {origin!r}")
+
+
 def as_table(
     rounds: Sequence[Mapping[str, object]],
     record: Mapping[str, object],
@@ -405,8 +415,8 @@ def as_table(
     lines = [
         f"# Decoding speed, {figures['date']}",
         "",
-        f"{record['origin']}, {record['parameters']:,} parameters; {sentences} sentences, {count} rounds in "
-        "turn.",
+        f"{in_words(record['origin'])}, {record['parameters']:,} parameters; {sentences} sentences, {count} "
+        "rounds in turn.",
         "",
         f"Machine: {machine.in_words(figures)}",
         "",

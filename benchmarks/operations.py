@@ -1,9 +1,11 @@
-"""Dropout and the loss against the same of torch's operations, a forward and a backward pass of each.
+"""Dropout, the loss and attention against the same of torch's operations.
 
     python benchmarks/operations.py --threads 1
 
-Milliseconds, medians of turns. The loss is the output projection with label-smoothed cross-entropy: `plain`
-holds all logits, as `torch.nn.functional.cross_entropy` needs them. Both run under autocast for bf16.
+Milliseconds, medians of turns. Of dropout and the loss a forward and a backward pass. The loss is the output
+projection with label-smoothed cross-entropy: `plain` holds all logits, as `torch.nn.functional.cross_entropy`
+needs them; both run under autocast for bf16. Of attention a forward pass without gradients, against torch's
+fused kernel, with a bias that hides padding.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from deepwire.ops.allocator import keep_memory
+from deepwire.ops.attention import attention
 from deepwire.ops.cross_entropy import linear_cross_entropy
 from deepwire.ops.dropout import dropout
 from deepwire.ops.precision import set_fp32_matmul
@@ -26,6 +29,14 @@ KINDS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 DROPPED = ((2048, 256), (2048, 1024), (2048, 512), (136, 4, 15, 15))
 # Tokens, d_model, words.
 LOSSES = ((2048, 256, 10_000), (2048, 512, 10_000), (1024, 512, 32_000))
+# Sentences, heads, queries, keys, numbers of a head.
+ATTENDING = (
+    (1, 8, 4, 16, 64),
+    (64, 8, 4, 16, 64),
+    (64, 8, 4, 64, 64),
+    (64, 8, 15, 15, 64),
+    (16, 8, 128, 128, 64),
+)
 PROBABILITY, SMOOTHING = 0.1, 0.1
 
 
@@ -52,9 +63,16 @@ def main() -> None:
         for name in options.formats:
             title = f"{', '.join(str(size) for size in sizes)}, {name}"
             print(as_row(title, *in_turns(losses(*sizes, KINDS[name]), options.turns)), flush=True)
+    print("\n| attention of sentences, heads, queries, keys, h | torch, ms | deepwire, ms | ratio |")
+    print("|---|---|---|---|")
+    for shape in ATTENDING:
+        for name in options.formats:
+            title = f"{', '.join(str(size) for size in shape)}, {name}"
+            with torch.inference_mode():
+                print(as_row(title, *in_turns(attending(*shape, KINDS[name]), options.turns)), flush=True)
 
 
-Pair = tuple[Callable[[], None], Callable[[], None]]
+Pair = tuple[Callable[[], object], Callable[[], object]]
 
 
 def dropped(shape: tuple[int, ...], kind: torch.dtype) -> Pair:
@@ -92,6 +110,17 @@ def losses(tokens: int, width: int, words: int, kind: torch.dtype) -> Pair:
     return lambda: learn(plain), lambda: learn(chunked)
 
 
+def attending(sentences: int, heads: int, queries: int, keys: int, size: int, kind: torch.dtype) -> Pair:
+    """torch's fused attention, and what deepwire takes."""
+    query = torch.randn(sentences, heads, queries, size, dtype=kind)
+    key, value = (torch.randn(sentences, heads, keys, size, dtype=kind) for _ in range(2))
+    bias = torch.zeros(sentences, 1, 1, keys, dtype=kind)
+    return (
+        lambda: functional.scaled_dot_product_attention(query, key, value, attn_mask=bias),
+        lambda: attention(query, key, value, bias=bias, causal=False, finite=True),
+    )
+
+
 def in_turns(calls: Pair, turns: int) -> tuple[float, float]:
     """Median milliseconds of each, called by turns after one round that does not count."""
     times = [[seconds(call) for call in calls] for _ in range(turns + 1)][1:]
@@ -100,7 +129,7 @@ def in_turns(calls: Pair, turns: int) -> tuple[float, float]:
 
 
 def as_row(title: str, first: float, second: float) -> str:
-    return f"| {title} | {first:.1f} | {second:.1f} | {first / second:.1f} |"
+    return f"| {title} | {first:.3g} | {second:.3g} | {first / second:.1f} |"
 
 
 if __name__ == "__main__":

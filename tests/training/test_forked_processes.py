@@ -153,9 +153,16 @@ def test_by_default_there_is_one_for_each_core(monkeypatch: pytest.MonkeyPatch) 
     assert processes_wanted(config, lambda: 1000) == 3
 
 
-def test_copies_of_a_large_model_may_take_a_quarter_of_the_memory() -> None:
+def test_a_large_model_has_one_process() -> None:
     config = TrainingConfig.model_validate({"max_updates": 1, "threads": 4, "batch_tokens": 4096})
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    assert [processes_wanted(config, lambda size=size: size) for size in (30_000_000, 40_000_000)] == [4, 1]
+
+
+def test_copies_of_a_model_may_take_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TrainingConfig.model_validate({"max_updates": 1, "threads": 4, "batch_tokens": 4096})
+    sizes = {"SC_PHYS_PAGES": 2**17, "SC_PAGE_SIZE": 2**12}
+    monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
+    memory = 2**29
     assert [processes_wanted(config, lambda part=part: memory // 20 // part) for part in (3, 5, 9, 13)] == [
         1,
         2,

@@ -31,6 +31,9 @@ from deepwire.training.shared_sums import SharedSums
 _MOST = 4
 # Target tokens of an update that are worth a process.
 _WORTH = 512
+# Threads share the products of larger models as well as processes do, within 2 %, and in much less memory
+# (docs/benchmarks.md).
+_LARGE = 32_000_000
 # Each process has a parameter, its gradient, twice, and two moments, in float32; what is not needed with one
 # process may take this part of the memory of the machine.
 _BYTES, _SHARE = 20, 4
@@ -43,7 +46,7 @@ def processes_wanted(config: TrainingConfig, parameters: Callable[[], int]) -> i
 
     Args:
         config: What the run file says.
-        parameters: Gives about how many the model has; asked for only where it matters.
+        parameters: Gives about how many the model has; asked for only where several processes may train.
     """
     if not sys.platform.startswith("linux") or config.sharding != "none" or config.compile:
         return 1
@@ -53,8 +56,8 @@ def processes_wanted(config: TrainingConfig, parameters: Callable[[], int]) -> i
         return config.processes
     cores = config.threads or torch.get_num_threads()
     count = max(1, min(cores, _MOST, config.batch_tokens // _WORTH))
-    if count == 1:
-        return count
+    if count == 1 or parameters() > _LARGE:
+        return 1
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(count, 1 + memory // _SHARE // (_BYTES * parameters()))
 
