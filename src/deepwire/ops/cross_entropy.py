@@ -280,8 +280,8 @@ class _Work:
         logits = _logits(rows, self.matrix, self.bias)
         at_target = logits.gather(1, ids).to(self.wide)
         top = _row_maximum(logits).to(self.wide)
-        # In one pass: it computes in float32 at least, whatever it reads and writes. In place where it is known
-        # that every number is read before it is overwritten.
+        # In one pass: it computes in float32 at least, whatever it reads and writes. In place where it is
+        # certain that every number is read before it is overwritten.
         slopes = torch.softmax(logits, 1, out=logits if logits.device.type == "cpu" else None)
         # The logsumexp, from the largest probability, as that of the target may be too small for its type.
         nll = top - _row_maximum(slopes).to(self.wide).log() - at_target
