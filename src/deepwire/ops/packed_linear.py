@@ -178,6 +178,12 @@ def has_kernels(packing: Packing) -> bool:
     return packing == "none" or "fbgemm" in torch.backends.quantized.supported_engines
 
 
+def has_bfloat16_layout() -> bool:
+    """Whether oneDNN takes weights of bfloat16 in its layout on this CPU."""
+    supported: bool = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    return supported
+
+
 def has_byte_units() -> bool:
     """Whether this CPU multiplies bytes and adds the products in 32 bits (VNNI), and torch has oneDNN."""
     # torch tells nobody else, and may stop telling.
@@ -199,10 +205,13 @@ def pack_linears(module: nn.Module, packing: Packing) -> None:
 
 def _as_it_is(weight: Tensor, bias: Tensor | None) -> PackedLinear:
     """Number format unchanged; the layout of oneDNN where it is the faster one."""
-    wide = weight.size(0) >= _WIDE * weight.size(1) and weight.numel() >= _WORTH_BLOCKS
-    # Plain products of bfloat16 bring the weights into that layout at every call.
-    gains = wide if weight.dtype == torch.float32 else weight.dtype == torch.bfloat16
-    blocks = gains and weight.device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    onednn = weight.device.type == "cpu" and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    if weight.dtype == torch.bfloat16:
+        # Plain products of bfloat16 bring the weights into that layout at every call.
+        blocks = onednn and has_bfloat16_layout()
+    else:
+        wide = weight.size(0) >= _WIDE * weight.size(1) and weight.numel() >= _WORTH_BLOCKS
+        blocks = onednn and wide and weight.dtype == torch.float32
     return BlockedLinear(weight, bias) if blocks else PlainLinear(weight, bias)
 
 
