@@ -60,6 +60,7 @@ def sum_in_turns(count: int, rounds: list[list[tuple[int, ...]]], folder: Path) 
     finally:
         if rank:
             os._exit(code)
+    sums.close()
     assert [os.waitpid(child, 0)[1] for child in children] == [0] * len(children)
     return [torch.load(folder / str(rank)) for rank in range(count)]
 
@@ -79,6 +80,19 @@ def test_all_have_the_same_sums(
             for tensor, value in zip(process[number], expected, strict=True):
                 assert tensor.dtype == value.dtype
                 assert torch.equal(tensor, value)
+
+
+def test_closing_gives_the_memory_back() -> None:
+    def open_files() -> set[str]:
+        return {file.name for file in Path("/proc/self/fd").iterdir()}
+
+    before = open_files()
+    sums = SharedSums(2)
+    sums.add_up([torch.ones(1000)], 0, lambda: None)
+    assert "deepwire-sums" in Path("/proc/self/maps").read_text()
+    sums.close()
+    assert open_files() == before
+    assert "deepwire-sums" not in Path("/proc/self/maps").read_text()
 
 
 def test_more_memory_is_taken_where_tensors_are_larger(tmp_path: Path) -> None:

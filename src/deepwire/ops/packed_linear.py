@@ -127,7 +127,7 @@ class ByteLinear(PackedLinear):
 
     def forward(self, x: Tensor) -> Tensor:
         """See the base class."""
-        scale = x.abs().amax(-1, keepdim=True).clamp_(min=_LEAST)
+        scale = _largest(x)
         y: Tensor = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32.default(
             x / scale, 1 / _LEVELS, _ZERO, self._packed
         )
@@ -151,13 +151,18 @@ class WideByteLinear(PackedLinear):
     def forward(self, x: Tensor) -> Tensor:
         """See the base class."""
         rows = x.reshape(-1, self.inputs)
-        scale = rows.abs().amax(-1, keepdim=True).clamp_(min=_LEAST)
+        scale = _largest(rows)
         bytes_ = (rows * (_LEVELS / scale)).add_(_ZERO + 0.5).to(torch.uint8)
         y: Tensor = torch.ops.onednn.qlinear_pointwise.default(
             *(bytes_, 1 / _LEVELS, _ZERO, self._packed, self._scale, self._zero, None),
             *(1.0, 0, torch.float32, "none", [], ""),
         )
         return torch.addcmul(self._shift, y, scale, out=y).view(*x.shape[:-1], self.outputs)
+
+
+def _largest(rows: Tensor) -> Tensor:
+    """The largest magnitude of each row, `[..., 1]`, never 0."""
+    return rows.abs().amax(-1, keepdim=True).clamp_(min=_LEAST)
 
 
 Pack = Callable[[Tensor, Tensor | None], PackedLinear]

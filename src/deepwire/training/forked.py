@@ -115,6 +115,7 @@ def forked(count: int) -> Iterator[ForkedProcesses]:
             # Files, buffers and what runs at exit are the first's to tidy up.
             if rank:
                 os._exit(code)
+            sums.close()
             _end(children, kill=code != 0)
 
 

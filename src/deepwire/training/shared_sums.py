@@ -30,6 +30,11 @@ class SharedSums:
         self._file = os.memfd_create("deepwire-sums")
         self._memory = torch.empty(0, dtype=torch.uint8)
 
+    def close(self) -> None:
+        """Give the memory back; this process can add up no more."""
+        self._memory = torch.empty(0, dtype=torch.uint8)
+        os.close(self._file)
+
     @torch.no_grad()
     def add_up(self, tensors: Sequence[Tensor], rank: int, meet: Callable[[], None]) -> None:
         """Overwrite CPU tensors, of the same shapes in each process, with their sums over the processes.
@@ -56,10 +61,11 @@ class SharedSums:
     def _places(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
         """For each process, views of its part of the memory with the kinds and shapes of the tensors."""
         sizes = [-(-tensor.nbytes // _ALIGNMENT) * _ALIGNMENT for tensor in tensors]
-        if self._memory.numel() < sum(sizes) * self._count:
-            os.ftruncate(self._file, sum(sizes) * self._count)
+        needed = sum(sizes) * self._count
+        if self._memory.numel() < needed:
+            os.ftruncate(self._file, needed)
             self._memory = torch.frombuffer(mmap.mmap(self._file, 0), dtype=torch.uint8)
-        parts = torch.split(self._memory[: sum(sizes) * self._count], sizes * self._count)
+        parts = torch.split(self._memory[:needed], sizes * self._count)
         views = [
             part[: tensor.nbytes].view(tensor.dtype).view(tensor.shape)
             for part, tensor in zip(parts, [*tensors] * self._count, strict=True)
