@@ -26,7 +26,7 @@ from deepwire.ops.dropout import dropout
 from deepwire.ops.precision import set_fp32_matmul
 
 KINDS = {"fp32": torch.float32, "bf16": torch.bfloat16}
-DROPPED = ((2048, 256), (2048, 1024), (2048, 512), (136, 4, 15, 15))
+DROPPED: tuple[tuple[int, ...], ...] = ((2048, 256), (2048, 1024), (2048, 512), (136, 4, 15, 15))
 # Tokens, d_model, words.
 LOSSES = ((2048, 256, 10_000), (2048, 512, 10_000), (1024, 512, 32_000))
 # Sentences, heads, queries, keys, numbers of a head.
@@ -51,31 +51,24 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     keep_memory()
     set_fp32_matmul("auto")
-    print("| dropout of | torch, ms | deepwire, ms | ratio |\n|---|---|---|---|")
-    for shape in DROPPED:
-        for name in options.formats:
-            sizes = " x ".join(str(size) for size in shape)
-            print(
-                as_row(f"{sizes}, {name}", *in_turns(dropped(shape, KINDS[name]), options.turns)), flush=True
-            )
-    print("\n| loss of tokens, d, words | plain, ms | deepwire, ms | ratio |\n|---|---|---|---|")
-    for sizes in LOSSES:
-        for name in options.formats:
-            title = f"{', '.join(str(size) for size in sizes)}, {name}"
-            print(as_row(title, *in_turns(losses(*sizes, KINDS[name]), options.turns)), flush=True)
-    print("\n| attention of sentences, heads, queries, keys, h | torch, ms | deepwire, ms | ratio |")
-    print("|---|---|---|---|")
-    for shape in ATTENDING:
-        for name in options.formats:
-            title = f"{', '.join(str(size) for size in shape)}, {name}"
-            with torch.inference_mode():
-                print(as_row(title, *in_turns(attending(*shape, KINDS[name]), options.turns)), flush=True)
+    for what, sizes, pair in (
+        ("dropout of", DROPPED, dropped),
+        ("loss of tokens, d, words", LOSSES, losses),
+        ("attention of sentences, heads, queries, keys, h", ATTENDING, attending),
+    ):
+        plain = "plain" if pair is losses else "torch"
+        print(f"| {what} | {plain}, ms | deepwire, ms | ratio |\n|---|---|---|---|")
+        for size in sizes:
+            for name in options.formats:
+                times = in_turns(pair(KINDS[name], *size), options.turns)
+                print(as_row(f"{', '.join(map(str, size))}, {name}", *times), flush=True)
+        print()
 
 
 Pair = tuple[Callable[[], object], Callable[[], object]]
 
 
-def dropped(shape: tuple[int, ...], kind: torch.dtype) -> Pair:
+def dropped(kind: torch.dtype, *shape: int) -> Pair:
     """Dropout of torch and of deepwire."""
     x = torch.randn(shape, dtype=kind, requires_grad=True)
     gradient = torch.randn(shape, dtype=kind)
@@ -89,7 +82,7 @@ def dropped(shape: tuple[int, ...], kind: torch.dtype) -> Pair:
     )
 
 
-def losses(tokens: int, width: int, words: int, kind: torch.dtype) -> Pair:
+def losses(kind: torch.dtype, tokens: int, width: int, words: int) -> Pair:
     """The loss from all logits, and in chunks."""
     hidden = torch.randn(tokens, width, requires_grad=True)
     weight = torch.nn.Parameter(width**-0.5 * torch.randn(words, width))
@@ -110,14 +103,16 @@ def losses(tokens: int, width: int, words: int, kind: torch.dtype) -> Pair:
     return lambda: learn(plain), lambda: learn(chunked)
 
 
-def attending(sentences: int, heads: int, queries: int, keys: int, size: int, kind: torch.dtype) -> Pair:
+def attending(kind: torch.dtype, sentences: int, heads: int, queries: int, keys: int, size: int) -> Pair:
     """torch's fused attention, and what deepwire takes."""
     query = torch.randn(sentences, heads, queries, size, dtype=kind)
     key, value = (torch.randn(sentences, heads, keys, size, dtype=kind) for _ in range(2))
     bias = torch.zeros(sentences, 1, 1, keys, dtype=kind)
     return (
-        lambda: functional.scaled_dot_product_attention(query, key, value, attn_mask=bias),
-        lambda: attention(query, key, value, bias=bias, causal=False, finite=True),
+        torch.inference_mode()(
+            lambda: functional.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+        ),
+        torch.inference_mode()(lambda: attention(query, key, value, bias=bias, causal=False, finite=True)),
     )
 
 

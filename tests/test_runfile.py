@@ -231,6 +231,14 @@ data:
   train: train
   vocabulary: {type: subword_nmt, codes: codes, threshold: 5}  # *
 """,
+    """
+model: {encoder: {layers: 2, connection: depth_lstm}, decoder: {layers: 2, connection: sdu}}
+training:
+  record:
+    gradients: 10
+    depth_weights: 10  # *
+data: {source: de, target: en, train: train}
+""",
 ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -20,6 +20,9 @@ from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
 from deepwire.recipes.notes import RecipeNote
 from deepwire.training.config import TrainingConfig
+
+if TYPE_CHECKING:
+    from deepwire.model.stack import Stack
 
 Value = TypeVar("Value")
 
@@ -43,6 +46,8 @@ class RunFile(Section):
             yield "training.checkpoint.keep_best", "no checkpoint is the best without data.valid"
         if not self.model.has_dropout():
             yield "training.r_drop", "two passes without any dropout are the same"
+        if self.training.record.depth_weights and not any(stack.depth_weights() for stack in self._stacks()):
+            yield "training.record.depth_weights", "this model learns no weights of layers"
 
     @model_validator(mode="after")
     def _says_what_to_translate_into(self) -> RunFile:
@@ -59,16 +64,20 @@ class RunFile(Section):
     @model_validator(mode="after")
     def _has_the_groups_to_decode_with(self) -> RunFile:
         if self.decoding.group_range is not None:
-            from deepwire.model.build import build_stacks
-            from deepwire.model.shapes import shapes_only
-
-            with shapes_only():
-                _, decoder = build_stacks(self.model, self.model.contexts())
+            _, decoder = self._stacks()
             try:
                 decoder.restrict(*self.decoding.group_range)
             except ValueError as error:
                 raise ValueError(f"decoding.groups {self.decoding.groups}: {error}") from None
         return self
+
+    def _stacks(self) -> tuple[Stack, Stack]:
+        """Encoder and decoder without values, for what only they know about themselves."""
+        from deepwire.model.build import build_stacks
+        from deepwire.model.shapes import shapes_only
+
+        with shapes_only():
+            return build_stacks(self.model, self.model.contexts())
 
 
 @dataclass(frozen=True)

@@ -86,6 +86,16 @@ def test_long_names_of_bars_stand_upright() -> None:
     assert (turned("a"), turned("another program (command)")) == (False, True)
 
 
+def test_long_paths_in_a_legend_take_lines_and_not_the_room_of_the_drawing() -> None:
+    def width(*names: str) -> float:
+        series = tuple(Series(name=name, x=(1, 2), y=(1, 2)) for name in names)
+        lines = Lines(name="l", title="t", x=_axis("x"), y=_axis("y"), series=series)
+        return float(ElementTree.fromstring(plots.svg(lines)).attrib["width"].removesuffix("pt"))
+
+    models = [f"runs/{'experiments-of-november/' * 4}{end}" for end in ("first", "second")]
+    assert width(*models) < width("m" * 30, "n" * 30) * 1.05
+
+
 def test_a_figure_is_drawn_the_same_every_time(finding: Finding) -> None:
     assert plots.svg(finding.figures[0]) == plots.svg(finding.figures[0])
 

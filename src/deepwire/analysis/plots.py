@@ -32,6 +32,7 @@ _FEW = 8
 _NAMED = 32
 _MARKS = 12
 _TICKS = 12
+_LEGEND = 30  # letters in a line
 _LETTER = 0.085  # inches: the width of a letter at a tick
 _WITH_NUMBERS = 169
 _DOTS = 150
@@ -164,6 +165,11 @@ def _name_axes(axes: Axes, x: Axis, y: Axis) -> None:
         axes.set_ylim(bottom=0)
 
 
+def _folded(name: str) -> str:
+    """A name for a legend: a long path of a model takes more lines, not the room of the drawing."""
+    return "\n".join(textwrap.wrap(name, _LEGEND)) or name
+
+
 def _draw_lines(axes: Axes, figure: Lines) -> None:
     from matplotlib.ticker import MaxNLocator
 
@@ -174,7 +180,7 @@ def _draw_lines(axes: Axes, figure: Lines) -> None:
         axes.plot(
             one.x,
             _plotted(one.y),
-            label=one.name,
+            label=_folded(one.name),
             color=shades[number],
             linestyle="-" if crowded else _DASHES[number % len(_DASHES)],
             marker=_MARKERS[number % len(_MARKERS)] if count <= _FEW else None,
@@ -267,7 +273,7 @@ def _draw_bars(axes: Axes, figure: Bars) -> None:
             places,
             _plotted(one.y),
             width,
-            label=one.name,
+            label=_folded(one.name),
             color=shades[number],
             edgecolor="black",
             linewidth=0.6,

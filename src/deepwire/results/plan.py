@@ -112,7 +112,9 @@ class Plan(Section):
         default={}, description="settings that several systems share, with the reason"
     )
     search: SearchPlan | None = Field(
-        default=None, description="try alternative settings of each system first, and take the best"
+        default=None,
+        description="try alternative settings of each system first, and take the best; null: do not, also "
+        "where systems have alternatives of their own",
     )
     baseline: str = Field(description="the system that all others are tested against")
     seeds: tuple[Annotated[int, Field(ge=0)], ...] = Field(
@@ -182,7 +184,8 @@ class Plan(Section):
             for name, entry in self.systems.items()
             if entry.alternatives is not None
         }
-        if own and self.search is None:
+        # search=null says that there shall be none; a plan that merely lacks it has forgotten it.
+        if own and "search" not in self.model_fields_set:
             raise ValueError(f"{next(iter(own))}: has alternatives, but the plan has no search.max_updates")
         every = {"search": self.search.alternatives if self.search is not None else {}, **own}
         for place, alternatives in every.items():

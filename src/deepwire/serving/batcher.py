@@ -170,7 +170,6 @@ class Batcher:
             begun = time.monotonic()
             self._translate(batch)
             seconds = time.monotonic() - begun
-            self._metrics.batch_seconds.observe(seconds)
             with self._changed:
                 self._in_work = 0
                 self._seconds_per_text += _NEW * (seconds / len(batch) - self._seconds_per_text)
@@ -233,7 +232,8 @@ class Batcher:
         self._metrics.batch_texts.observe(len(batch))
         requests = [waiting.job.requests[waiting.place] for waiting in batch]
         try:
-            found = self._work(requests, [waiting.subwords for waiting in batch], batch[0].job.search)
+            with self._metrics.batch_seconds.time():
+                found = self._work(requests, [waiting.subwords for waiting in batch], batch[0].job.search)
             if len(found) != len(batch):
                 raise ValueError(f"{len(found)} translations of {len(batch)} texts")
         except Exception as error:  # whatever one text does, the others are answered
