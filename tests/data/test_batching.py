@@ -243,8 +243,14 @@ def test_batches_are_as_full_as_they_can_be(widths: list[int], most: int) -> Non
     assert cuts[-1] == len(widths)
     for start, end in pairwise(cuts):
         assert end > start
-        assert end - start == 1 or widths[end - 1] * (end - start) <= most
-        assert end == len(widths) or widths[end] * (end - start + 1) > most
+        rows = end - start
+        assert rows == 1 or widths[end - 1] * rows <= most
+        if end == len(widths):
+            continue
+        assert rows < 8 or rows % 8 == 0
+        more = 1 if rows < 8 else 8
+        assert end + more > len(widths) or widths[end + more - 1] * (rows + more) > most
+        assert widths[-1] * (len(widths) - start) > most, "the rest would have been one batch"
 
 
 @given(tokens=st.lists(st.integers(1, 50), min_size=1, max_size=60), wanted=st.integers(1, 200))

@@ -30,6 +30,11 @@ def test_a_large_batch_is_cut_and_nearly_equal_ones_are_not() -> None:
     ]
 
 
+def test_many_rows_are_cut_in_multiples_of_eight() -> None:
+    assert deal([(100, 8)], 2) == [[Piece(0, 0, 48)], [Piece(0, 48, 100)]]
+    assert deal([(104, 8)], 3) == [[Piece(0, 0, 32)], [Piece(0, 32, 72)], [Piece(0, 72, 104)]]
+
+
 def test_with_fewer_rows_than_processes_some_get_nothing() -> None:
     shares = deal([(1, 9)], 3)
     assert sorted(shares) == [[], [], [Piece(0, 0, 1)]]

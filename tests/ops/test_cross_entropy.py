@@ -153,7 +153,9 @@ def test_the_plain_sum_is_detached() -> None:
     assert not nll.requires_grad
 
 
-def test_all_logits_never_exist(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def rows_of_logits(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Of each product with the output projection, from now on."""
     seen: list[int] = []
     original = cross_entropy._logits
 
@@ -163,10 +165,25 @@ def test_all_logits_never_exist(monkeypatch: pytest.MonkeyPatch) -> None:
         return logits
 
     monkeypatch.setattr(cross_entropy, "_logits", watched)
+    return seen
+
+
+def test_all_logits_never_exist(rows_of_logits: list[int]) -> None:
     hidden, weight, bias, target = operands(50, 4, 9)
     linear_cross_entropy(hidden, weight, bias, target, smoothing=0.1, chunk=16)
+    assert max(rows_of_logits) == 16
+    assert sum(rows_of_logits) < 50 + 32
+    rows_of_logits.clear()
     linear_log_prob(hidden, weight, bias, target, chunk=16)
-    assert seen == [16, 16, 16, 2] * 2
+    assert rows_of_logits == [16, 16, 16, 2]
+
+
+def test_another_number_of_tokens_makes_products_of_the_same_shape(rows_of_logits: list[int]) -> None:
+    hidden, weight, bias, target = operands(50, 4, 9)
+    for ignored in (1, 8, 15):
+        target[:ignored] = -1
+        linear_cross_entropy(hidden, weight, bias, target, smoothing=0.1, ignore=-1)
+    assert rows_of_logits == [64, 64, 64]
 
 
 def test_huge_logits_stay_finite() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from deepwire.data.dealing import deal
+from deepwire.data.dealing import deal, whole_rows
 from deepwire.data.framing import Batch, Framing
 from deepwire.data.languages import Languages
 from deepwire.data.order import EpochOrder, Indices, Permutation, mix
@@ -313,6 +313,8 @@ def length_order(sources: Integers, targets: Integers, ties: Integers) -> Indice
 def cut_batches(widths: Integers, most: int) -> list[int]:
     """Where batches begin, and the end: each as many rows as fit into `most` tokens, at least one.
 
+    Their numbers are those of `whole_rows`, but for the last batch, which takes what is left.
+
     Args:
         widths: `[sentences]`, ascending: the padded length of a batch is that of its last row.
         most: Bound of rows times padded length.
@@ -322,7 +324,9 @@ def cut_batches(widths: Integers, most: int) -> list[int]:
         start = cuts[-1]
         candidates = widths[start : start + max(1, most // int(widths[start]))]
         sizes = candidates * np.arange(1, len(candidates) + 1)
-        cuts.append(start + max(1, int(np.searchsorted(sizes, most, "right"))))
+        fitting = max(1, int(np.searchsorted(sizes, most, "right")))
+        last = start + fitting == len(widths)
+        cuts.append(start + (fitting if last else whole_rows(fitting)))
     return cuts
 
 

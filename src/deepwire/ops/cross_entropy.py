@@ -27,6 +27,9 @@ SmoothingForm = Literal["uniform_wrong", "uniform"]
 CPU_LOGITS = 4 * 2**20
 # Products with fewer rows than this are slower than the cache is worth.
 LEAST_TOKENS = 256
+# The rows of a chunk's products are a multiple of this, those added all zero. The number of real tokens is
+# another one in every batch, and making products ready for a new shape takes longer than so few rows.
+_ROWS = 32
 GPU_LOGITS = 64 * 2**20
 
 
@@ -54,7 +57,7 @@ def linear_cross_entropy(
         target: Token ids `[N]`, int64.
         smoothing: The probability mass taken from the true token, at least 0 and below 1.
         form: Who receives that mass: "uniform_wrong" gives it to the V - 1 other tokens, "uniform" to all V.
-        ignore: Tokens with this target (padding) count nothing and cost no product.
+        ignore: Tokens with this target (padding) count nothing and cost next to nothing.
         weights: How often each token counts in the sums, `[N]`; once without.
         chunk: Tokens taken at a time; chosen by device and vocabulary when None.
 
@@ -112,7 +115,7 @@ def smoothing_masses(smoothing: float, form: SmoothingForm, vocabulary: int) -> 
 def chunk_size(weight: Tensor) -> int:
     """Return how many tokens to take at a time for an output projection `[V, d]`."""
     logits = CPU_LOGITS if weight.device.type == "cpu" else GPU_LOGITS
-    return max(LEAST_TOKENS, logits // weight.size(0))
+    return max(LEAST_TOKENS, logits // weight.size(0) // _ROWS * _ROWS)
 
 
 class LossContext(FunctionCtx):
@@ -265,7 +268,7 @@ class _Work:
         self.cast, self.wide = cast, number_types(hidden)[1]
         self.hidden, self.weight, self.bias, self.weights = hidden, weight, bias, weights
         self.counts = None if weights is None else weights.detach().to(self.wide)
-        self.rows, self.matrix = hidden.to(self.cast), weight.to(self.cast)
+        self.rows, self.matrix = _in_whole_rows(hidden.to(self.cast)), weight.to(self.cast)
         self.nll = hidden.new_zeros((), dtype=self.wide)
         self.target_logits = hidden.new_zeros((), dtype=self.wide)
         self.for_hidden = torch.empty_like(hidden) if needs[0] else None
@@ -276,15 +279,18 @@ class _Work:
 
     def add(self, start: int, end: int, target: Tensor, on_target: float) -> None:
         """Take tokens start to end: their loss, and every gradient term but those in b."""
-        rows, ids = self.rows[start:end], target[start:end].unsqueeze(1)
+        # With rows of zeros behind the last token, which nothing but the products sees.
+        rows = self.rows[start : end if end < self.hidden.size(0) else None]
+        ids = target[start:end].unsqueeze(1)
+        real = end - start
         logits = _logits(rows, self.matrix, self.bias)
-        at_target = logits.gather(1, ids).to(self.wide)
-        top = _row_maximum(logits).to(self.wide)
+        at_target = logits[:real].gather(1, ids).to(self.wide)
+        top = _row_maximum(logits[:real]).to(self.wide)
         # In one pass: it computes in float32 at least, whatever it reads and writes. In place where it is
         # certain that every number is read before it is overwritten.
         slopes = torch.softmax(logits, 1, out=logits if logits.device.type == "cpu" else None)
         # The logsumexp, from the largest probability, as that of the target may be too small for its type.
-        nll = top - _row_maximum(slopes).to(self.wide).log() - at_target
+        nll = top - _row_maximum(slopes[:real]).to(self.wide).log() - at_target
         if self.for_weights is not None:
             self.for_weights[start:end] = (nll + (1 - on_target) * at_target).squeeze(1)
         counts = None if self.counts is None else self.counts[start:end].unsqueeze(1)
@@ -292,13 +298,14 @@ class _Work:
         self.target_logits += (at_target if counts is None else counts * at_target).sum()
         if not self.learns:
             return
-        slopes.scatter_add_(1, ids, torch.full_like(ids, -on_target, dtype=slopes.dtype))
+        slopes[real:] = 0
+        slopes[:real].scatter_add_(1, ids, torch.full_like(ids, -on_target, dtype=slopes.dtype))
         if counts is not None:
-            slopes.mul_(counts)
+            slopes[:real].mul_(counts)
         if self.for_bias is not None:
             self.for_bias += slopes.sum(0, dtype=self.wide)
         if self.for_hidden is not None:
-            self.for_hidden[start:end] = slopes @ self.matrix
+            self.for_hidden[start:end] = (slopes @ self.matrix)[:real]
         if self.for_weight is not None:
             if self.cast == self.wide:
                 self.for_weight.addmm_(slopes.t(), rows)
@@ -348,6 +355,11 @@ def number_types(hidden: Tensor) -> tuple[torch.dtype, torch.dtype]:
     device = hidden.device.type
     cast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
     return cast, torch.promote_types(hidden.dtype, torch.float32)
+
+
+def _in_whole_rows(rows: Tensor) -> Tensor:
+    """`[N, d]` with zeros below, as many rows as whole steps of `_ROWS` need."""
+    return functional.pad(rows, (0, 0, 0, -rows.size(0) % _ROWS))
 
 
 def _logits(rows: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
