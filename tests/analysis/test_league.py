@@ -11,7 +11,7 @@ from deepwire.evaluation.metrics import make_metric
 from deepwire.evaluation.significance import Comparison, paired_bootstrap
 from deepwire.results.claims import Claim, judge
 from deepwire.results.league import Outputs, Spread, Standing, holm, means
-from deepwire.results.measuring import RunResult
+from deepwire.results.measuring import RunResult, pace
 
 
 def claim(measure: str = "bleu") -> Claim:
@@ -69,6 +69,15 @@ def standing(system: str, bleu: dict[int, float], p_value: float | None = None) 
     )
     test = None if p_value is None else Comparison("bootstrap", "BLEU", 1.0, 2.0, 1.0, p_value, 1000, 1)
     return Standing(system, runs, test)
+
+
+def test_the_page_says_what_ran_beside_the_timing() -> None:
+    (one,) = standing("a", {1: 30.0}).results
+    two = one.model_copy(update={"at_once": 2})
+    alone = two.model_copy(update={"decoding_alone": True})
+    assert pace([one]) == "one run after the other"
+    assert pace([alone, alone]) == "up to 2 runs at a time, decoding alone"
+    assert pace([alone, two]) == "up to 2 runs at a time, decoding beside runs in training"
 
 
 def test_a_claim_compares_means_over_the_seeds_that_both_systems_have() -> None:

@@ -21,6 +21,7 @@ from deepwire.errors import UsageError
 from deepwire.evaluation.metrics import corpus_score
 from deepwire.results import conduct, training
 from deepwire.results.conduct import Conductor
+from deepwire.results.measuring import time_decoding
 from deepwire.results.runs import RunPlan, load_plan
 from deepwire.results.training import Failure, Stopped, stoppable, train_runs
 
@@ -200,6 +201,37 @@ def test_what_is_done_is_not_done_again(
     other = load_plan(plan, done.folder, ["seeds=[2]"])
     with pytest.raises(AssertionError, match=r"plain\.2 was trained again"):
         Conductor(other, done.folder, print).carry_out(["plain"], ["de-en"])
+
+
+def test_what_was_timed_beside_a_training_is_timed_again_by_turns(
+    done: Done, plan: Path, one_by_one: StandIn, monkeypatch
+) -> None:
+    loaded = load_plan(plan, done.folder, ["rounds=2"])
+    conductor = Conductor(loaded, done.folder, print, at_once=2)
+    before = {}
+    for result in conductor.gather().results:
+        assert result.decoding_alone
+        before[result.system] = result
+        path = done.folder / "measured" / f"de-en.{result.system}.1.json"
+        record = json.loads(path.read_text())
+        record["record"]["found"] |= {"decoding_alone": False, "decoding_speed": 1e-9}
+        path.write_text(json.dumps(record))
+    timed: list[tuple[str, float]] = []
+
+    def spy(run: RunPlan, *rest: object) -> float:
+        timed.append((run.system, time_decoding(run, *rest)))
+        return timed[-1][1]
+
+    monkeypatch.setattr(conduct, "train_runs", one_by_one(lambda _: None))
+    monkeypatch.setattr(conduct, "time_decoding", spy)
+    conductor.carry_out()
+    assert [system for system, _ in timed] == ["lstm", "plain"] * 2
+    for result in conductor.gather().results:
+        speed = max(speed for system, speed in timed if system == result.system)
+        assert speed > 0
+        assert result == before[result.system].model_copy(update={"decoding_speed": speed})
+    conductor.carry_out()
+    assert len(timed) == 4
 
 
 def test_what_an_earlier_version_measured_still_counts(done: Done, plan: Path) -> None:

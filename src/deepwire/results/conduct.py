@@ -15,7 +15,7 @@ from deepwire.analysis.models import Pairs
 from deepwire.errors import DeepwireError
 from deepwire.evaluation.texts import read_text
 from deepwire.results.kept import Kept
-from deepwire.results.measuring import RunResult, measure_run, pairs_of
+from deepwire.results.measuring import RunResult, measure_run, pairs_of, time_decoding
 from deepwire.results.runs import LoadedPlan, RunPlan
 from deepwire.results.search import Search
 from deepwire.results.training import Failure, stoppable, train_runs
@@ -85,6 +85,8 @@ class Conductor:
     ) -> None:
         """Search for settings, then train and measure, run by run; the next one follows one that failed.
 
+        What was measured while other runs were trained translates once more at the end, for its speed.
+
         Args:
             systems, directions: Only these; all without any. A model of all directions is trained as a whole,
                 and measured in these. The search keeps to the systems only.
@@ -105,15 +107,12 @@ class Conductor:
                     self._conclude(run, failure, left[run.name])
                     if after is not None:
                         after()
+            if self._time_alone(self._wanted(systems, directions)) and after is not None:
+                after()
 
     def _left(self, systems: Sequence[str], directions: Sequence[str], *, retry: bool) -> dict[str, _Left]:
         """What is to be trained or measured, by the names of runs."""
-        wanted = [
-            (run, [one for one in run.directions if not directions or one in directions])
-            for run in self.loaded.runs
-            if not systems or run.system in systems
-        ]
-        wanted = [(run, chosen) for run, chosen in wanted if chosen]
+        wanted = self._wanted(systems, directions)
         self._warn([run for run, _ in wanted])
         found: dict[str, _Left] = {}
         for number, (run, chosen) in enumerate(wanted, 1):
@@ -127,6 +126,15 @@ class Conductor:
                 continue
             found[run.name] = _Left(run, left, label)
         return found
+
+    def _wanted(self, systems: Sequence[str], directions: Sequence[str]) -> list[tuple[RunPlan, list[str]]]:
+        """Runs of these systems, each with its directions among these; all without any."""
+        found = [
+            (run, [one for one in run.directions if not directions or one in directions])
+            for run in self.loaded.runs
+            if not systems or run.system in systems
+        ]
+        return [(run, chosen) for run, chosen in found if chosen]
 
     def _begun(self, left: Mapping[str, _Left]) -> Iterator[RunPlan]:
         for one in left.values():
@@ -157,14 +165,39 @@ class Conductor:
         self._tell(f"{left.label}: FAILED with exit code {failure.exit_code}: {failure.message}")
 
     def _measure(self, run: RunPlan, direction: str, label: str) -> None:
-        rounds = self.loaded.plan.rounds
-        result = measure_run(run, direction, self.translation(run, direction), rounds, self._tell)
-        result = result.model_copy(update={"at_once": self._at_once})
-        self._measured.put(run.label(direction), run.loaded, result.model_dump(mode="json"))
+        rounds, translation = self.loaded.plan.rounds, self.translation(run, direction)
+        result = measure_run(run, direction, translation, rounds, self._at_once, self._tell)
+        self._keep(run, direction, result)
         where = "" if direction == run.part else f"{direction} "
         self._tell(
             f"{label}: {where}BLEU {result.bleu:.2f}, {result.training_seconds / 60:.1f} min of training"
         )
+
+    def _keep(self, run: RunPlan, direction: str, result: RunResult) -> None:
+        self._measured.put(run.label(direction), run.loaded, result.model_dump(mode="json"))
+
+    def _time_alone(self, wanted: Sequence[tuple[RunPlan, list[str]]]) -> bool:
+        """Time the decoding of what was timed beside runs in training; False where there is nothing.
+
+        By turns, so that a machine that slows down does so for all; the fastest round counts.
+        """
+        left = [
+            (run, direction, result)
+            for run, directions in wanted
+            for direction in directions
+            if (result := self.result(run, direction)) is not None and not result.decoding_alone
+        ]
+        if not left:
+            return False
+        self._tell(f"timing the decoding of {len(left)} models, nothing beside it")
+        turns = [
+            [time_decoding(run, direction, self._tell) for run, direction, _ in left]
+            for _ in range(self.loaded.plan.rounds)
+        ]
+        for (run, direction, result), *speeds in zip(left, *turns, strict=True):
+            alone = {"decoding_speed": max(speeds), "decoding_alone": True}
+            self._keep(run, direction, result.model_copy(update=alone))
+        return True
 
     def gather(self) -> Gathered:
         """What has been done so far."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -36,6 +36,7 @@ class RunResult(Record):
         training_seconds: Time in training, as the run counted it.
         training_speed: Median target tokens a second over the lines of its log.
         decoding_speed: Sentences a second, the fastest round, without loading.
+        decoding_alone: Whether nothing of the plan was trained while decoding was timed.
         valid_loss: Negative log-likelihood a token on the validation set at the end, nats; None without one.
             The loss, and all that training counted, is of all directions where the model has several.
         memory: Bytes in use at most, as training logged it.
@@ -60,12 +61,16 @@ class RunResult(Record):
     model: str
     settings: dict[str, str]
     at_once: int = 1
+    decoding_alone: bool = False
 
 
-def pace(results: Iterable[RunResult]) -> str:
+def pace(results: Sequence[RunResult]) -> str:
     """How the machine was shared when runs were trained and timed, in words."""
     most = max((result.at_once for result in results), default=1)
-    return "one run after the other" if most == 1 else f"up to {most} runs at a time"
+    if most == 1:
+        return "one run after the other"
+    alone = all(result.decoding_alone for result in results)
+    return f"up to {most} runs at a time, decoding {'alone' if alone else 'beside runs in training'}"
 
 
 def pairs_of(run: RunPlan, direction: str) -> Pairs:
@@ -86,19 +91,22 @@ def metric_of(name: str, run: RunPlan, direction: str) -> Metric:
 
 
 def measure_run(
-    run: RunPlan, direction: str, translations: Path, rounds: int, warn: Callable[[str], None]
+    run: RunPlan, direction: str, translations: Path, rounds: int, at_once: int, warn: Callable[[str], None]
 ) -> RunResult:
     """Translate, score and time a trained run in one direction; its translation is written to `translations`.
+
+    Args:
+        run, direction: What to measure.
+        translations: Where the translation is written.
+        rounds: How often the test set is translated.
+        at_once: How many runs the plan trains at a time.
+        warn: Receives warnings, one line each.
 
     Raises:
         ModelError: It has no sound checkpoint, or its log holds nothing.
         DataError: The test set is missing or damaged.
     """
-    pairs = pairs_of(run, direction)
-    to = "" if run.loaded.config.data.languages is None else run.target(direction)
-    metric = metric_of("bleu", run, direction)
-    scorer = Scorer(str(run.folder), pairs, SearchSettings({}), warn, to=to, metric=metric)
-    scorer.translate(scorer.model, pairs.source.lines[:WARM_UP])
+    scorer = _warm_scorer(run, direction, warn)
     done = [scorer.translate(scorer.model) for _ in range(rounds)]
     lines = done[0].lines
     with disk_errors(translations):
@@ -116,7 +124,7 @@ def measure_run(
         system=run.system,
         seed=run.seed,
         bleu=scorer.score(lines),
-        chrf=metric_of("chrf", run, direction).score(lines, pairs.reference.lines).value,
+        chrf=metric_of("chrf", run, direction).score(lines, scorer.pairs.reference.lines).value,
         parameters=parameter_count(scorer.loaded.parts[0].folder),
         updates=int(_number(trained[-1], "update")),
         target_tokens=int(_number(trained[-1], "target_tokens")),
@@ -131,7 +139,31 @@ def measure_run(
             "processor": str(describe(scorer.loaded.device)["device"]),
             "threads of decoding": str(torch.get_num_threads()),
         },
+        at_once=at_once,
+        decoding_alone=at_once == 1,
     )
+
+
+def time_decoding(run: RunPlan, direction: str, warn: Callable[[str], None]) -> float:
+    """Translate the test set of a trained run once more: sentences a second, without loading.
+
+    Raises:
+        ModelError: It has no sound checkpoint.
+        DataError: The test set is missing or damaged.
+    """
+    scorer = _warm_scorer(run, direction, warn)
+    done = scorer.translate(scorer.model)
+    return len(done.lines) / done.seconds
+
+
+def _warm_scorer(run: RunPlan, direction: str, warn: Callable[[str], None]) -> Scorer:
+    """A trained run that has translated a few sentences."""
+    pairs = pairs_of(run, direction)
+    to = "" if run.loaded.config.data.languages is None else run.target(direction)
+    metric = metric_of("bleu", run, direction)
+    scorer = Scorer(str(run.folder), pairs, SearchSettings({}), warn, to=to, metric=metric)
+    scorer.translate(scorer.model, pairs.source.lines[:WARM_UP])
+    return scorer
 
 
 def validation_losses(run: RunPlan) -> list[float]:

@@ -105,7 +105,7 @@ def _league(plan: Plan, direction: str, ranks: Sequence[Standing], gathered: Gat
             "the choice of sentences, and that between seeds only as far as there are seeds. p (Holm) is "
             "two-sided and corrected for the number of systems in the table: below 0.05 there, a difference "
             "is more than the luck of many tries. Speeds are those of the "
-            f"machine that trained, {pace(one for rank in ranks for one in rank.results)}: target tokens a "
+            f"machine that trained, {pace([one for rank in ranks for one in rank.results])}: target tokens a "
             "second, sentences a second."
         ),
         tables=(_league_table(plan, ranks),),
