@@ -84,7 +84,7 @@ def test_a_reordering_moves_no_keys() -> None:
         _, state = model.step(torch.tensor([1, 1, 1]), model.start(SOURCE, 9))
         before = state.expand(4)
         after = before.take(torch.tensor([1, 0, 3, 3, 4, 4, 4, 4, 9, 8, 11, 11]))
-    stores = [state.store for state in before.states if isinstance(state, Slots)]
+    stores = [state.keys for state in before.states if isinstance(state, Slots)]
     assert stores
     for old, new in zip(before.states, after.states, strict=True):
         assert new is old

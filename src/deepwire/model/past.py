@@ -3,7 +3,8 @@
 The hypotheses of a sentence began alike: most of what they have read is the same. So they form a group with
 one store of slots. Each step fills one slot for each row of the group, and `seen` says which slots a row
 descends from. A reordering changes `seen` alone; slots that no row descends from are left out when the store
-is full. Attention reads a group's slots once for all of its rows.
+is full. Attention reads a group's slots once for all of its rows, those that are still empty too: the store
+as it lies in memory needs no copy, and its products have the same shape in many steps.
 """
 
 from __future__ import annotations
@@ -19,37 +20,43 @@ from torch.nn.functional import pad
 
 from deepwire.ops.attention import lowest
 
-# Slots of the first store; it doubles when it is full of slots that are still seen.
+# Stores are a multiple of this, and grow by half when they are full of slots that are still seen.
 _FIRST = 16
 
 
 class Slots(NamedTuple):
-    """State of a mixer that keeps something of every position: `[groups, ..., capacity, h]`."""
+    """State of self-attention: a key and a value for each slot, both `[groups, H, capacity, h]`.
 
-    store: Tensor
+    Empty slots hold finite numbers, as what attention does not see is multiplied by 0.
+    """
+
+    keys: Tensor
+    values: Tensor
 
     def resized(self, used: int, capacity: int) -> Slots:
-        """The first `used` slots in a store for `capacity`."""
-        grown = self.store.new_empty(*self.store.shape[:-2], capacity, self.store.size(-1))
-        grown[..., :used, :] = self.store[..., :used, :]
-        return Slots(grown)
+        """The first `used` slots in stores for `capacity`."""
+
+        def grown(store: Tensor) -> Tensor:
+            return pad(store[:, :, :used], (0, 0, 0, capacity - used))
+
+        return Slots(grown(self.keys), grown(self.values))
 
     def chosen(self, slots: Tensor) -> Slots:
-        """Slots `slots[g, i]` of group g come to place i, in a store of the same capacity."""
-        count = slots.size(1)
-        place = slots.view(slots.size(0), *[1] * (self.store.dim() - 3), count, 1)
-        wanted = place.expand(*self.store.shape[:-2], count, self.store.size(-1))
-        moved = torch.empty_like(self.store)
-        moved[..., :count, :] = self.store.gather(-2, wanted)
-        return Slots(moved)
+        """Slots `slots[g, i]` of group g come to place i, in stores of the same capacity."""
+
+        def moved(store: Tensor) -> Tensor:
+            wanted = slots[:, None, :, None].expand(-1, store.size(1), -1, store.size(3))
+            return pad(store.gather(2, wanted), (0, 0, 0, store.size(2) - slots.size(1)))
+
+        return Slots(moved(self.keys), moved(self.values))
 
 
 class Lineage(NamedTuple):
     """Which slots the rows of a group descend from.
 
     Attributes:
-        seen: `[groups, 1, width, capacity]`, 0 where the row descends from the slot, elsewhere the lowest
-            number that attention adds to a score.
+        seen: `[groups, 1, width, capacity]`, 0 where the row descends from the slot; elsewhere, in empty
+            slots too, the lowest number that attention adds to a score.
         origin: `[groups, capacity]`, the position that filled a slot.
         own: `[width, width]`, what `seen` says of the slots that the rows of a group have just filled.
     """
@@ -68,7 +75,7 @@ class Past:
         position: How many positions have been read before this one.
         used: Slots in use, those of this position included once `begun`.
         capacity: Slots that there is room for.
-        lineage: None while a group is one row that sees every slot, and slot i was filled at position i.
+        lineage: None before the first position, and in decoders without slots.
     """
 
     groups: int
@@ -83,16 +90,25 @@ class Past:
         """Of all groups."""
         return self.groups * self.width
 
-    @property
-    def bias(self) -> Tensor | None:
-        """What attention adds to the scores of the used slots, `[groups, 1, width, used]`; None: nothing."""
-        return None if self.lineage is None else self.lineage.seen[..., : self.used]
+    def known(self) -> Lineage:
+        """What the rows of a decoder with slots see of them.
 
-    def distance(self, device: torch.device) -> Tensor:
-        """Position of each used slot minus that of the rows, broadcastable to `[groups, 1, 1, used]`."""
+        Raises:
+            ValueError: nothing has been read yet, or this decoder has no slots.
+        """
         if self.lineage is None:
-            return torch.arange(self.used, device=device) - self.position
-        return (self.lineage.origin[:, : self.used] - self.position).view(self.groups, 1, 1, self.used)
+            raise ValueError("there are no slots yet")
+        return self.lineage
+
+    @property
+    def bias(self) -> Tensor:
+        """What attention adds to the scores of all slots, `[groups, 1, width, capacity]`."""
+        return self.known().seen
+
+    @property
+    def distance(self) -> Tensor:
+        """Position of each slot less that of the rows, `[groups, 1, 1, capacity]`; in empty ones anything."""
+        return (self.known().origin - self.position)[:, None, None]
 
     def begun(self) -> Past:
         """With a slot for each row at this position; there must be room for them."""
@@ -107,15 +123,12 @@ class Past:
         """Before the next position."""
         return replace(self, position=self.position + 1)
 
-    def shared(self, width: int, like: Tensor) -> Past:
-        """Each row becomes `width` rows of its group, which share its slots; type and device as `like`."""
-        if self.lineage is None:
-            seen = like.new_zeros(self.groups, 1, width, self.capacity)
-            origin = torch.arange(self.capacity, device=like.device).repeat(self.groups, 1)
-        else:
-            seen, origin = self.lineage.seen.repeat_interleave(width, 2), self.lineage.origin
+    def shared(self, width: int) -> Past:
+        """Each row becomes `width` rows of its group, which share its slots."""
+        seen, origin, _ = self.known()
         width *= self.width
-        own = like.new_full((width, width), lowest(like.dtype)).fill_diagonal_(0.0)
+        own = seen.new_full((width, width), lowest(seen.dtype)).fill_diagonal_(0.0)
+        seen = seen.repeat_interleave(width // self.width, 2)
         return replace(self, width=width, lineage=Lineage(seen, origin, own))
 
     def take(self, rows: Tensor) -> Past:
@@ -134,23 +147,32 @@ class Past:
             lineage = lineage._replace(seen=seen, origin=origin)
         return replace(self, groups=groups.size(0), lineage=lineage)
 
-    def with_room(self) -> tuple[Past, Callable[[Slots], Slots]]:
+    def with_room(self, slots: Slots | None) -> tuple[Past, Callable[[Slots], Slots]]:
         """With room for another step, and what is to be done to the slots of all mixers for it.
 
-        Slots that no row descends from are left out, if they are half of all; otherwise stores double.
+        Slots that no row descends from are left out, if they are half of all; otherwise stores grow by half.
+
+        Args:
+            slots: Those of one mixer, for type and device; None in a decoder without any.
         """
         living = self._living()
         if living is not None and living.size(1) + self.width <= self.capacity:
             return self._chosen(living), partial(Slots.chosen, slots=living)
-        grown = self._grown()
+        grown = self._grown(None if slots is None else slots.keys)
         return grown, partial(Slots.resized, used=self.used, capacity=grown.capacity)
 
-    def _grown(self) -> Past:
-        capacity = max(_FIRST, 2 * self.capacity, self.used + self.width)
-        lineage, more = self.lineage, (0, capacity - self.capacity)
+    def _grown(self, like: Tensor | None) -> Past:
+        wanted = max(self.used + self.width, self.capacity * 3 // 2)
+        capacity = -(-wanted // _FIRST) * _FIRST
+        lineage = self.lineage
+        if lineage is None and like is not None:
+            hidden = like.new_empty(self.groups, 1, self.width, 0)
+            origin = torch.empty(self.groups, 0, dtype=torch.int64, device=like.device)
+            lineage = Lineage(hidden, origin, like.new_zeros(self.width, self.width))
         if lineage is not None:
-            seen, origin = (pad(each, more) for each in (lineage.seen, lineage.origin))
-            lineage = lineage._replace(seen=seen, origin=origin)
+            seen, origin, own = lineage
+            more = (0, capacity - self.capacity)
+            lineage = Lineage(pad(seen, more, value=lowest(seen.dtype)), pad(origin, more), own)
         return replace(self, capacity=capacity, lineage=lineage)
 
     def _living(self) -> Tensor | None:
@@ -168,11 +190,12 @@ class Past:
 
     def _chosen(self, slots: Tensor) -> Past:
         """With slot `slots[g, i]` of group g at place i, and no others; they are among the `living`."""
-        if self.lineage is None:
-            raise ValueError("rows that see all slots need all of them")
+        seen, origin, own = self.known()
         count = slots.size(1)
-        wanted = slots[:, None, None].expand(-1, 1, self.width, -1)
-        seen, origin = (torch.empty_like(each) for each in self.lineage[:2])
-        seen[..., :count] = self.lineage.seen.gather(3, wanted)
-        origin[:, :count] = self.lineage.origin.gather(1, slots)
-        return replace(self, used=count, lineage=self.lineage._replace(seen=seen, origin=origin))
+        wanted, rest = slots[:, None, None].expand(-1, 1, self.width, -1), (0, self.capacity - count)
+        lineage = Lineage(
+            pad(seen.gather(3, wanted), rest, value=lowest(seen.dtype)),
+            pad(origin.gather(1, slots), rest),
+            own,
+        )
+        return replace(self, used=count, lineage=lineage)

@@ -45,13 +45,12 @@ class DecoderState:
         def repeat(leaf: Tensor) -> Tensor:
             return leaf.repeat_interleave(width, 0)
 
-        kept = next((state.store for state in self.states if isinstance(state, Slots)), None)
         languages = _of_rows(self.languages, repeat)
-        if kept is None or self.past.used == 0:
+        if self.past.lineage is None:
             # Rows that have nothing in common yet are groups of their own: they may never share anything.
             past, groups = replace(self.past, groups=self.past.groups * width), repeat
         else:
-            past, groups = self.past.shared(width, kept), None
+            past, groups = self.past.shared(width), None
         return replace(self, states=_changed(self.states, repeat, groups), past=past, languages=languages)
 
     def take(self, rows: Tensor) -> DecoderState:
@@ -89,7 +88,8 @@ class DecoderState:
         """With a slot for each row at this position."""
         states, past = self.states, self.past
         if past.used + past.width > past.capacity:
-            past, change = past.with_room()
+            slots = next((state for state in states if isinstance(state, Slots)), None)
+            past, change = past.with_room(slots)
             states = tuple(change(state) if isinstance(state, Slots) else state for state in states)
         return replace(self, states=states, past=past.begun())
 
@@ -111,7 +111,7 @@ def _changed(states: tuple[State, ...], rows: Change, groups: Change | None) -> 
 
     def changed(state: State) -> State:
         if isinstance(state, Slots):
-            return state if groups is None else Slots(groups(state.store))
+            return state if groups is None else Slots(*map(groups, state))
         return tuple(rows(leaf) for leaf in state)
 
     return tuple(changed(state) for state in states)

@@ -78,7 +78,7 @@ class SelfAttention(TokenMixer):
     """softmax(Q K^T / sqrt(h)) V over the own sequence (Vaswani et al. 2017, section 3.2).
 
     Queries, keys and values come from one product. A decoder sees itself and the past only.
-    The state while decoding is `Slots` of keys and values, `[groups, 2, H, capacity, h]`.
+    The state while decoding is `Slots` of keys and values.
     """
 
     def __init__(self, context: StackContext, relative: RelativeKeys | None) -> None:
@@ -102,21 +102,20 @@ class SelfAttention(TokenMixer):
 
     def init_state(self, rows: int, like: Tensor) -> State:
         """No positions yet."""
-        return Slots(like.new_empty(rows, 2, self.heads, 0, like.size(-1) // self.heads))
+        empty = like.new_empty(rows, self.heads, 0, like.size(-1) // self.heads)
+        return Slots(empty, empty)
 
     def step(self, x: Tensor, state: State, past: Past, memory: Memory | None = None) -> tuple[Tensor, State]:
         """Attend from `[rows, 1, d]` to itself and the positions before."""
-        (store,) = state
-        used, width = past.used, past.width
+        keys, values = state
         # The rows of a group become queries to one store: `[groups, H, width, h]`, and keys and values alike.
-        both = self.query_key_value(x).view(-1, width, 3, self.heads, store.size(-1))
-        store[:, :, :, used - width : used] = both[:, :, 1:].permute(0, 2, 3, 1, 4)
-        query = both[:, :, 0].transpose(1, 2)
-        keys, values = store[:, :, :, :used].unbind(1)
+        all_three = self.query_key_value(x).view(-1, past.width, 3, self.heads, keys.size(-1))
+        query, key, value = all_three.transpose(1, 3).unbind(2)
+        own = slice(past.used - past.width, past.used)
+        keys[:, :, own], values[:, :, own] = key, value
         bias = past.bias
         if self.relative is not None:
-            relative = self.relative(query, past.distance(x.device))
-            bias = relative if bias is None else relative + bias
+            bias = self.relative(query, past.distance) + bias
         mixed = attention(query, keys, values, bias=bias, causal=False, finite=True)
         joined: Tensor = self.output(mixed.transpose(1, 2).reshape(x.shape))
         return joined, state
