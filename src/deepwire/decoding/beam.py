@@ -12,7 +12,7 @@ from deepwire.decoding.config import DecodingConfig
 from deepwire.decoding.constraints import Constraints
 from deepwire.decoding.contract import StateT, StepModel
 from deepwire.decoding.hypotheses import IMPOSSIBLE, Finished, Hypothesis, LengthPenalty
-from deepwire.decoding.shrinking import worth_shrinking
+from deepwire.decoding.shrinking import parting
 from deepwire.decoding.top import top
 
 
@@ -49,9 +49,10 @@ def beam_search(
             return search.results
         if search.step == 1:
             state = state.expand(config.beam)
-        if worth_shrinking(ended):
-            search.collect([row for row, over in enumerate(ended) if over])
-            going = torch.tensor([row for row, over in enumerate(ended) if not over], device=source.device)
+        leaving, staying = parting(ended)
+        if leaving:
+            search.collect(leaving)
+            going = torch.tensor(staying, device=source.device)
             state = state.keep(going)
             search.keep(going)
         if search.step > 1 and not unmoved:

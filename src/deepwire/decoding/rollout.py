@@ -13,7 +13,7 @@ from deepwire.decoding.config import DecodingConfig
 from deepwire.decoding.constraints import Constraints
 from deepwire.decoding.contract import StateT, StepModel
 from deepwire.decoding.hypotheses import Hypothesis, LengthPenalty, checked
-from deepwire.decoding.shrinking import worth_shrinking
+from deepwire.decoding.shrinking import parting
 from deepwire.decoding.top import top
 
 
@@ -74,9 +74,10 @@ def roll_out(
         ended = rows.ended()
         if all(ended):
             break
-        if worth_shrinking(ended):
-            rows.collect([row for row, over in enumerate(ended) if over])
-            going = torch.tensor([row for row, over in enumerate(ended) if not over], device=source.device)
+        leaving, staying = parting(ended)
+        if leaving:
+            rows.collect(leaving)
+            going = torch.tensor(staying, device=source.device)
             state = state.keep(going)
             constraints.keep(going)
             rows.keep(going)
