@@ -68,8 +68,8 @@ def analyse_weights(model: str, layer: int | None = None, *, blank: bool = True)
     if not shown:
         raise NotApplicableError(
             f"{model}: nothing in it weighs one depth against another",
-            "DLCL, GTrans, transparent attention, MLRF, ReZero and Runge-Kutta blocks have such weights; "
-            "for gates see 'deepwire analyze gates'",
+            "DLCL, GTrans, transparent attention, MLRF (linear, feed_forward), ReZero and Runge-Kutta blocks "
+            "of learned combination have such weights; for gates see 'deepwire analyze gates'",
         )
     _check_layer(shown, layer)
     figures: list[Figure] = []
