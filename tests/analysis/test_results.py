@@ -30,6 +30,7 @@ from forked import Piped
 
 PLAN = """
 title: Two small systems
+about: Four updates teach nothing.
 base: small.yaml
 settings: [training.max_updates=4, training.log_every=2]
 directions:
@@ -181,7 +182,9 @@ def test_what_was_measured_is_shown_and_so_is_what_failed(done: Done, plan: Path
     outcomes = {row[0]: row[7] for row in rows(findings, "claims", 1)}
     assert outcomes["lstm above broken (BLEU)"] == "broken failed"
     assert outcomes["lstm above unknown (BLEU)"] == "unknown not measured"
-    assert "de-en.broken.1" in done.markdown.read_text()
+    page = done.markdown.read_text()
+    assert page.startswith("# Two small systems\n\nFour updates teach nothing.\n\n## ")
+    assert "de-en.broken.1" in page
 
 
 def test_what_is_done_is_not_done_again(
@@ -257,6 +260,7 @@ def test_a_browser_opens_the_page(done: Done, open_in_browser: Callable[[Path], 
     page = open_in_browser(done.folder / "results.html")
     assert page.count("<h2") == 3
     assert "lstm (baseline)" in page
+    assert "<p>Four updates teach nothing.</p>" in page
 
 
 def test_a_signal_stops_it_and_the_same_command_goes_on(plan: Path, tmp_path: Path) -> None:

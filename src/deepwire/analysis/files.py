@@ -34,14 +34,16 @@ def read_findings(path: Path) -> tuple[Finding, ...]:
     return from_json(text, str(path))
 
 
-def save_html(findings: Sequence[Finding], path: Path, title: str = "deepwire analysis") -> None:
+def save_html(
+    findings: Sequence[Finding], path: Path, title: str = "deepwire analysis", about: str = ""
+) -> None:
     """Write findings as one page that needs no other file, in one step.
 
     Raises:
         ResourceError: The file cannot be written.
         UsageError: There are figures, and matplotlib is not installed.
     """
-    write_text(path, as_html(findings, title))
+    write_text(path, as_html(findings, title, about))
 
 
 def save_plots(findings: Sequence[Finding], folder: Path) -> list[Path]:

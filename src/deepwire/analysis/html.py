@@ -44,8 +44,8 @@ summary { cursor: pointer; color: #0a4a8a; }
 """
 
 
-def as_html(findings: Sequence[Finding], title: str) -> str:
-    """A page with all findings, the numbers of each figure in a table below it.
+def as_html(findings: Sequence[Finding], title: str, about: str = "") -> str:
+    """A page with all findings, `about` below its title, the numbers of each figure in a table below it.
 
     Raises:
         UsageError: There are figures, and matplotlib is not installed.
@@ -63,6 +63,7 @@ def as_html(findings: Sequence[Finding], title: str) -> str:
         "</head>",
         "<body>",
         f"<h1>{escape(title)}</h1>",
+        *([f"<p>{escape(about)}</p>"] if about else []),
         *_contents(findings),
         "<main>",
     ]

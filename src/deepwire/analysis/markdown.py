@@ -9,9 +9,9 @@ from deepwire.analysis.records import Table
 from deepwire.analysis.text import origin
 
 
-def as_markdown(findings: Sequence[Finding], title: str) -> str:
-    """A document with all findings; figures are left out."""
-    blocks = [f"# {title}"]
+def as_markdown(findings: Sequence[Finding], title: str, about: str = "") -> str:
+    """A document with all findings, `about` below its title; figures are left out."""
+    blocks = [f"# {title}", *([about] if about else [])]
     for finding in findings:
         blocks += _blocks(finding)
     return "\n\n".join(blocks) + "\n"

@@ -50,11 +50,11 @@ def write_pages(
     }
     write_json(folder / JSON, record)
     save_json(findings, folder / FINDINGS)
-    text = as_markdown(findings, plan.title)
+    text = as_markdown(findings, plan.title, plan.about)
     for path in _targets(folder / MARKDOWN, markdown if gathered.results else None):
         write_text(path, text)
     if html:
-        save_html(findings, folder / HTML, plan.title)
+        save_html(findings, folder / HTML, plan.title, plan.about)
     return findings
 
 

@@ -97,6 +97,7 @@ class Plan(Section):
     """What a results page is made of."""
 
     title: str = Field(default="Results", description="title of the page")
+    about: str = Field(default="", description="a paragraph below the title: what was trained, and for whom")
     base: str = Field(description="run file or recipe that all systems start from")
     text: Path | None = Field(
         default=None, description="folder of the text; {text} in any setting of the plan stands for it"
