@@ -253,6 +253,15 @@ def test_batches_are_as_full_as_they_can_be(widths: list[int], most: int) -> Non
         assert widths[-1] * (len(widths) - start) > most, "the rest would have been one batch"
 
 
+def test_batches_are_as_large_as_wanted_on_average_where_memory_allows() -> None:
+    widths = np.repeat(np.arange(5, 25), 400)
+    sizes = [
+        np.mean([widths[end - 1] * (end - start) for start, end in pairwise(cut_batches(widths, 600, bound))])
+        for bound in (None, 800)
+    ]
+    assert sizes[0] < 590 < sizes[1] < 610
+
+
 @given(tokens=st.lists(st.integers(1, 50), min_size=1, max_size=60), wanted=st.integers(1, 200))
 def test_updates_stop_where_they_are_closest(tokens: list[int], wanted: int) -> None:
     bounds = cut_updates(tokens, wanted)

@@ -215,7 +215,7 @@ class UpdateStream:
         sources = lengths[0].astype(np.int64) + 1 + self._framing.before_source
         targets = lengths[1].astype(np.int64) + 1
         order, widths = length_order(sources, targets, ties), np.maximum(sources, targets)
-        cuts = cut_batches(widths[order], self._batch_size)
+        cuts = cut_batches(widths[order], self._batch_size, settings.micro_batch_tokens)
         by_length = np.split(order, cuts[1:-1])
         shuffled = Permutation(len(by_length), mix(self._seed, epoch, window, 1)).all()
         batches = [by_length[number] for number in shuffled.tolist()]
@@ -310,7 +310,7 @@ def length_order(sources: Integers, targets: Integers, ties: Integers) -> Indice
     return np.lexsort((ties, turn * (targets - sources), longer))
 
 
-def cut_batches(widths: Integers, most: int) -> list[int]:
+def cut_batches(widths: Integers, most: int, bound: int | None = None) -> list[int]:
     """Where batches begin, and the end: each as many rows as fit into `most` tokens, at least one.
 
     Their numbers are those of `whole_rows`, but for the last batch, which takes what is left.
@@ -318,7 +318,9 @@ def cut_batches(widths: Integers, most: int) -> list[int]:
     Args:
         widths: `[sentences]`, ascending: the padded length of a batch is that of its last row.
         most: Bound of rows times padded length.
+        bound: A few rows more are taken, up to this, where that is the nearer multiple; default: `most`.
     """
+    bound = most if bound is None else bound
     cuts = [0]
     while cuts[-1] < len(widths):
         start = cuts[-1]
@@ -326,7 +328,11 @@ def cut_batches(widths: Integers, most: int) -> list[int]:
         sizes = candidates * np.arange(1, len(candidates) + 1)
         fitting = max(1, int(np.searchsorted(sizes, most, "right")))
         last = start + fitting == len(widths)
-        cuts.append(start + (fitting if last else whole_rows(fitting)))
+        rows, nearest = fitting if last else whole_rows(fitting), whole_rows(fitting + 4)
+        room = bound if nearest <= len(widths) - start else 0
+        if rows < nearest and nearest * int(widths[min(start + nearest, len(widths)) - 1]) <= room:
+            rows = nearest
+        cuts.append(start + rows)
     return cuts
 
 
