@@ -328,9 +328,10 @@ def cut_batches(widths: Integers, most: int, bound: int | None = None) -> list[i
         sizes = candidates * np.arange(1, len(candidates) + 1)
         fitting = max(1, int(np.searchsorted(sizes, most, "right")))
         last = start + fitting == len(widths)
-        rows, nearest = fitting if last else whole_rows(fitting), whole_rows(fitting + 4)
-        room = bound if nearest <= len(widths) - start else 0
-        if rows < nearest and nearest * int(widths[min(start + nearest, len(widths)) - 1]) <= room:
+        rows = fitting if last else whole_rows(fitting)
+        nearest = whole_rows(fitting + 4)
+        end = start + nearest
+        if rows < nearest and end <= len(widths) and nearest * int(widths[end - 1]) <= bound:
             rows = nearest
         cuts.append(start + rows)
     return cuts
