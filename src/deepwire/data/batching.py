@@ -331,7 +331,7 @@ def cut_batches(widths: Integers, most: int, bound: int | None = None) -> list[i
         rows = fitting if last else whole_rows(fitting)
         nearest = whole_rows(fitting + 4)
         end = start + nearest
-        if rows < nearest and end <= len(widths) and nearest * int(widths[end - 1]) <= bound:
+        if 8 <= rows < nearest and end <= len(widths) and nearest * int(widths[end - 1]) <= bound:
             rows = nearest
         cuts.append(start + rows)
     return cuts
