@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from deepwire.data.dealing import deal, whole_rows
+from deepwire.data.dealing import ROWS, deal, whole_rows
 from deepwire.data.framing import Batch, Framing
 from deepwire.data.languages import Languages
 from deepwire.data.order import EpochOrder, Indices, Permutation, mix
@@ -160,7 +160,7 @@ class UpdateStream:
             raise ValueError("random segmentation needs the vocabularies")
         self._store, self._settings, self._seed = store, settings, seed
         self._order = EpochOrder(store.parts, seed)
-        # A batch above the size of an update could not be dealt out.
+        # An update has one batch at least, so batches are about as large as it at most.
         self._batch_size = min(settings.micro_batch_tokens, settings.batch_tokens)
         self._window = _window_size(store, settings, self._batch_size)
         self._vocabularies = vocabularies
@@ -317,7 +317,7 @@ def cut_batches(widths: Integers, most: int, bound: int | None = None) -> list[i
 
     Args:
         widths: `[sentences]`, ascending: the padded length of a batch is that of its last row.
-        most: Bound of rows times padded length.
+        most: Rows times padded length that a batch should have at most.
         bound: A few rows more are taken, up to this, where that is the nearer multiple; default: `most`.
     """
     bound = most if bound is None else bound
@@ -329,9 +329,9 @@ def cut_batches(widths: Integers, most: int, bound: int | None = None) -> list[i
         fitting = max(1, int(np.searchsorted(sizes, most, "right")))
         last = start + fitting == len(widths)
         rows = fitting if last else whole_rows(fitting)
-        nearest = whole_rows(fitting + 4)
+        nearest = whole_rows(fitting + ROWS // 2)
         end = start + nearest
-        if 8 <= rows < nearest and end <= len(widths) and nearest * int(widths[end - 1]) <= bound:
+        if ROWS <= rows < nearest and end <= len(widths) and nearest * int(widths[end - 1]) <= bound:
             rows = nearest
         cuts.append(start + rows)
     return cuts

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 _TOLERANCE = 16
 """A share may begin this part of a share early or late where that spares cutting a batch."""
-_ROWS = 8
+ROWS = 8
 """Rows come in multiples of this: see `whole_rows`."""
 
 
@@ -19,7 +19,7 @@ def whole_rows(rows: int) -> int:
     itself, and keeps memory (oneDNN's cache of 1,024 primitives). With any number of rows half of the shapes
     of a run would be met once or twice only; on GPUs, products in 16 bits want multiples of 8 too.
     """
-    return rows if rows < _ROWS else rows - rows % _ROWS
+    return rows if rows < ROWS else rows - rows % ROWS
 
 
 class Piece(NamedTuple):
@@ -64,8 +64,8 @@ def _cut(
         return (batch, 0) if before <= behind else (batch + 1, 0)
     rows, width = batches[batch]
     row = round(before / (width * processes))
-    if rows >= _ROWS * _ROWS:  # with fewer, shares would be too unequal
-        row = _ROWS * round(row / _ROWS)
+    if rows >= ROWS * ROWS:  # with fewer, shares would be too unequal
+        row = ROWS * round(row / ROWS)
     return (batch, row) if row < rows else (batch + 1, 0)
 
 
