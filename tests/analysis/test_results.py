@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import shutil
 import signal
 import sys
 import time
@@ -253,6 +254,42 @@ def test_what_an_earlier_version_measured_still_counts(done: Done, plan: Path) -
     path.write_text(json.dumps(record))
     assert Conductor(loaded, done.folder, print).result(run, "de-en") is None
     path.write_text(kept)
+
+
+def test_what_was_done_counts_wherever_the_text_lies_but_not_for_another_text(
+    done: Done, plan: Path, tmp_path: Path
+) -> None:
+    moved = shutil.copytree(plan.parent, tmp_path / "moved") / plan.name
+    loaded = load_plan(moved, done.folder)
+    run = next(run for run in loaded.runs if run.system == "plain")
+    assert Conductor(loaded, done.folder, print).result(run, "de-en") is not None
+    for role in ("train", "valid", "test"):
+        text = Path(str(run.loaded.config.data.corpora()[role][0].prefix) + ".en")
+        assert text.is_relative_to(tmp_path)
+        before = text.read_text()
+        text.write_text(before.replace("a", "o"))
+        assert Conductor(loaded, done.folder, print).result(run, "de-en") is None, role
+        text.write_text(before)
+    assert Conductor(loaded, done.folder, print).result(run, "de-en") is not None
+
+
+def test_what_an_earlier_version_kept_counts_where_its_text_lay(
+    done: Done, plan: Path, tmp_path: Path
+) -> None:
+    """That version kept no digest of the text."""
+    path = done.folder / "measured" / "de-en.plain.1.json"
+    kept = path.read_text()
+    record = json.loads(kept)
+    del record["record"]["text"]
+    path.write_text(json.dumps(record))
+    moved = shutil.copytree(plan.parent, tmp_path / "moved") / plan.name
+    found = []
+    for where in (plan, moved):
+        loaded = load_plan(where, done.folder)
+        run = next(run for run in loaded.runs if run.system == "plain")
+        found.append(Conductor(loaded, done.folder, print).result(run, "de-en") is not None)
+    path.write_text(kept)
+    assert found == [True, False]
 
 
 def test_a_browser_opens_the_page(done: Done, open_in_browser: Callable[[Path], str]) -> None:

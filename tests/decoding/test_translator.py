@@ -45,6 +45,16 @@ def test_several_threads_translate_as_one_does(toys, beam):
         torch.set_num_threads(before)
 
 
+def test_a_line_stays_one_line_whatever_the_vocabulary_can_spell(toys, monkeypatch):
+    """Vocabularies with all bytes as pieces can spell line breaks, and models that sample do."""
+    tool = translator(toys, beam=2, n_best=2)
+    vocabulary = type(tool.vocabularies.target)
+    for spelt, expected in [("\n", " "), ("\r", " "), ("\r\n", " "), ("\0", " "), ("\u2028", "\u2028")]:
+        monkeypatch.setattr(vocabulary, "_join", lambda self, ids, middle=spelt: f"a{middle}b")
+        (answer,) = tool.translations(["abc"])
+        assert [one.text for one in answer.candidates] == [f"a{expected}b"] * 2
+
+
 def test_no_lines(toys):
     assert translator(toys).translate([]) == []
 

@@ -82,9 +82,7 @@ def describe(data: DataConfig, digests: FileDigests) -> dict[str, object]:
     Raises:
         DataError: a file is missing or cannot be read.
     """
-    train, valid = (
-        [_describe_corpus(corpus, data, digests) for corpus in directed(data, role)] for role in _PREPARED
-    )
+    train, valid = (describe_role(data, role, digests) for role in _PREPARED)
     return {
         "version": VERSION,
         "languages": data.directions or [data.source, data.target],
@@ -94,6 +92,15 @@ def describe(data: DataConfig, digests: FileDigests) -> dict[str, object]:
         "filters": data.filters.model_dump(mode="json"),
         "on_bad_utf8": data.on_bad_utf8,
     }
+
+
+def describe_role(data: DataConfig, role: Role, digests: FileDigests) -> list[dict[str, object]]:
+    """The files of one role, corpus by corpus.
+
+    Raises:
+        DataError: a file is missing or cannot be read.
+    """
+    return [_describe_corpus(corpus, data, digests) for corpus in directed(data, role)]
 
 
 def digest_of(description: dict[str, object]) -> str:

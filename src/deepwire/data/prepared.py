@@ -18,7 +18,7 @@ import numpy as np
 from deepwire.data.building import LINES, TRAIN, VALID, VOCABULARY, Builder, Progress
 from deepwire.data.config import DataConfig
 from deepwire.data.directed import directed, directions_of
-from deepwire.data.fingerprint import FileDigests, describe, digest_of
+from deepwire.data.fingerprint import FileDigests, describe, describe_role, digest_of
 from deepwire.data.languages import Languages
 from deepwire.data.mixture import DirectionShare, epoch_weights, shares
 from deepwire.data.order import Part
@@ -111,7 +111,7 @@ def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) ->
     tell = progress or _silent
     with _write_errors(data.prepared), spooled(data) as files:
         tell("reading files", 0, None)
-        digests = FileDigests(data.prepared / _FILE_DIGESTS)
+        digests = _known_digests(data)
         description = describe(files, digests)
         digest = digest_of(description)
         folder = data.prepared / f"{_named_after(data)}-{digest[:12]}"
@@ -130,6 +130,24 @@ def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) ->
     if made is None:
         raise ResourceError(f"{folder}: changed while it was prepared", "run the same command again")
     return made
+
+
+def text_digest(data: DataConfig) -> str:
+    """Digest of all that a run takes from its files: what preparation depends on, and the test text.
+
+    The folders that the files lie in are not among it.
+
+    Raises:
+        DataError: a file is missing or cannot be read.
+    """
+    digests = _known_digests(data)
+    found = digest_of({**describe(data, digests), "test": describe_role(data, "test", digests)})
+    digests.save()
+    return found
+
+
+def _known_digests(data: DataConfig) -> FileDigests:
+    return FileDigests(data.prepared / _FILE_DIGESTS)
 
 
 def _silent(_what: str, _done: int, _total: int | None) -> None: ...

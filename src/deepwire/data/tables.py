@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
 from deepwire.data.blocks import Layout, RawBlock, one_file_blocks, refuse_empty
 from deepwire.data.config import BadUtf8
 from deepwire.data.files import BadLine, Line, ReadNotes, display
+from deepwire.data.one_line import joined
 from deepwire.data.reading import Lines, decoded, without_faults
 from deepwire.errors import DataError
-
-_LINE_BREAKS = re.compile(r"\r\n|[\n\r]")
 
 
 class TsvReader:
@@ -178,9 +176,9 @@ def _value(record: dict[str, object], key: str, where: str) -> str:
 
 def _plain_text(text: str, where: str, on_bad_utf8: BadUtf8, notes: ReadNotes) -> Line:
     """A JSON text made one line of UTF-8: escapes can bring line breaks, NUL and lone surrogates."""
-    if _LINE_BREAKS.search(text):
-        text = _LINE_BREAKS.sub(" ", text)
-        notes.joined_lines += 1
+    line = joined(text)
+    notes.joined_lines += line != text
+    text = line
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -8,6 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from deepwire.data.files import BadLine, Line, ReadNotes, display, read_lines
+from deepwire.data.one_line import plain
 from deepwire.decoding.source import Warn
 from deepwire.decoding.translation import Request
 from deepwire.errors import DataError
@@ -135,5 +136,4 @@ def _refuse(constant: str) -> object:
 
 def _printable(text: str) -> str:
     """`text` without what no UTF-8 file can hold: lone surrogates of a JSON escape, NUL, line breaks."""
-    clean = text.encode("utf-8", "replace").decode()
-    return clean.replace("\0", " ").replace("\n", " ")
+    return plain(text.encode("utf-8", "replace").decode())

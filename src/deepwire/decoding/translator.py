@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from deepwire.data.languages import Languages
+from deepwire.data.one_line import plain
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.batching import batches_by_length, padded
 from deepwire.decoding.config import DecodingConfig
@@ -257,7 +258,7 @@ class Translator(Generic[StateT]):
     def _candidate(self, hypothesis: Hypothesis) -> Candidate:
         target = self.vocabularies.target
         # A line must stay one line, even if the vocabulary can spell a line break byte by byte.
-        text = target.decode(hypothesis.ids).replace("\n", " ")
+        text = plain(target.decode(hypothesis.ids))
         tokens = tuple(target.pieces(hypothesis.ids))
         return Candidate(text, tokens, hypothesis.log_probability, hypothesis.score)
 

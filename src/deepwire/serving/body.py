@@ -8,6 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from deepwire.data.one_line import plain
 from deepwire.serving.limits import Limits
 from deepwire.serving.refusal import Refusal
 
@@ -44,7 +45,7 @@ class Body(BaseModel):
     def lines(self) -> list[str]:
         """The texts; line breaks and NUL are spaces, for a text is one line to the model."""
         texts = [self.text] if self.text is not None else self.texts or []
-        return [text.replace("\0", " ").replace("\n", " ") for text in texts]
+        return [plain(text) for text in texts]
 
 
 def read_body(body: bytes, limits: Limits) -> Body:
