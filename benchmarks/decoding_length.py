@@ -1,6 +1,6 @@
 """What a step of decoding costs as the translation grows longer, with each mixer in the decoder.
 
-    python benchmarks/decoding_length.py [--length 1000] [--mixers self_attention mhplstm ...] [--rounds 2]
+    python benchmarks/decoding_length.py [--length 1000] [--mixers self_attention mhplstm ...] [--format fp32]
 
 The decoders have the layers of the base Transformer and random weights; only the mixer changes. A search runs
 to the full length, and the CPU time of every step is taken: sentences of n subwords cost what the first n
@@ -20,15 +20,17 @@ from pathlib import Path
 
 import machine
 import torch
-from decoding_speed import RANDOM, end_late, random_model
+from decoding_speed import RANDOM, end_late, formats, random_model
 from torch import Tensor
 
 from deepwire.data.vocabulary import EOS
 from deepwire.decoding.config import DecodingConfig
+from deepwire.decoding.loading import PRECISIONS
 from deepwire.decoding.search import search
 from deepwire.errors import DeepwireError
 from deepwire.model.state import DecoderState
 from deepwire.model.translator import TranslationModel
+from deepwire.ops.packed_linear import pack_linears
 from deepwire.ops.precision import set_fp32_matmul
 
 HERE = Path(__file__).resolve().parent
@@ -91,19 +93,28 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, default=1, help="sentences")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--format", choices=sorted(PRECISIONS), help="default: what deepwire translate takes on this CPU"
+    )
     parser.add_argument("--recipe", default=RANDOM[0])
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="changes to that recipe")
     parser.add_argument("--vocabulary-size", type=int, default=RANDOM[1])
     parser.add_argument("--results", type=Path, default=HERE / "results")
+    parser.add_argument("--name", help="in the names of the results, beside those of another run of the day")
     parser.add_argument("--note", help="a remark for the results")
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.format is None:
+        options.format = "bf16" if "bf16" in formats() else "fp32"
+    return options
 
 
 def model_of(mixer: str, options: argparse.Namespace) -> TranslationModel:
     """Random weights that never end a translation before its limit."""
     settings = [*options.set, f"model.decoder.mixer={mixer}"]
-    model = random_model(options.recipe, settings, options.vocabulary_size)
+    kind, packing = PRECISIONS[options.format]
+    model = random_model(options.recipe, settings, options.vocabulary_size).to(kind)
     end_late(model)
+    pack_linears(model, packing)
     return model
 
 
@@ -116,8 +127,8 @@ def write_results(best: Mapping[str, Sequence[float]], options: argparse.Namespa
         "",
         " ".join((options.recipe, *options.set))
         + f"; {options.vocabulary_size} words, batch {options.batch}, "
-        f"beam {options.beam}, {options.threads} threads: milliseconds of CPU time of a step here, "
-        "and sentences of this length by second.",
+        f"beam {options.beam}, {options.threads} threads, {options.format}: milliseconds of CPU time of a "
+        "step here, and sentences of this length by second.",
         "",
         "| subwords |" + "".join(f" {name}: a step | sentences/s |" for name in best),
         "|---|" + "---|---|" * len(best),
@@ -129,11 +140,12 @@ def write_results(best: Mapping[str, Sequence[float]], options: argparse.Namespa
             around = steps[max(0, place - max(1, place // 10)) : place]
             line += f" {1000 * sum(around) / len(around):.2f} | {options.batch / sum(steps[:place]):.3f} |"
         lines.append(line)
-    if options.note:
-        lines += ["", options.note]
+    lines += ["", "Machine: " + machine.in_words(figures), *(["", options.note] if options.note else [])]
     table = "\n".join(lines) + "\n"
     options.results.mkdir(parents=True, exist_ok=True)
-    stem = options.results / f"decoding_length_{options.batch}x{options.beam}_{figures['date']}"
+    kind = f"decoding_length_{options.batch}x{options.beam}"
+    name = f"{kind}_{options.name}" if options.name else kind
+    stem = options.results / f"{name}_{figures['date']}"
     kept = {key: value for key, value in vars(options).items() if key != "results"}
     record = {"machine": figures, "options": kept, "seconds_of_steps": best}
     Path(f"{stem}.md").write_text(table)

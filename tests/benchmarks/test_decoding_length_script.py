@@ -23,7 +23,8 @@ def test_every_step_of_every_mixer_is_timed(monkeypatch, tmp_path: Path, beam: i
     assert list(steps) == list(decoding_length.MIXERS)
     assert all(len(each) == 33 and min(each) >= 0 for each in steps.values())
     (table,) = tmp_path.glob("*.md")
-    assert [line.split("|")[1].strip() for line in table.read_text().splitlines()[6:]] == ["10", "30", "33"]
+    rows = [line for line in table.read_text().splitlines() if line[2:3].isdigit()]
+    assert [line.split("|")[1].strip() for line in rows] == ["10", "30", "33"]
 
 
 def test_an_unknown_mixer_is_one_line(monkeypatch) -> None:
