@@ -33,7 +33,7 @@ import sentencepiece
 import torch
 from limits import Machine, operations_per_token
 from peers.base import TASKS, Reading, Task, Toolkit
-from peers.deepwire_cli import Deepwire, DeepwireThreads
+from peers.deepwire_cli import Deepwire, DeepwireProcesses
 from peers.eole import Eole, EoleBfloat16
 from peers.fairseq import Fairseq
 from peers.joeynmt import JoeyNMT
@@ -129,7 +129,7 @@ def arguments() -> argparse.Namespace:
 def chosen(options: argparse.Namespace) -> list[Toolkit]:
     """deepwire, and the peers whose environments are there."""
     here = Path(sys.executable)
-    found: list[Toolkit] = [Deepwire(here), *([DeepwireThreads(here)] if options.threads > 1 else [])]
+    found: list[Toolkit] = [Deepwire(here), *([DeepwireProcesses(here)] if options.threads > 1 else [])]
     narrow = PEERS_BFLOAT16 if pick(torch.device("cpu"), "auto") is torch.bfloat16 else ()
     for kind, place in (*PEERS, *narrow):
         python = options.peers / place / "bin" / "python"

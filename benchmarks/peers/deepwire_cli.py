@@ -63,8 +63,8 @@ class Deepwire(Toolkit):
         ]
 
 
-class DeepwireThreads(Deepwire):
-    """In one process, whose threads share every product."""
+class DeepwireProcesses(Deepwire):
+    """In two processes, which share the cores."""
 
-    name = "deepwire, one process"
-    settings = ("training.processes=1",)
+    name = "deepwire, two processes"
+    settings = ("training.processes=2",)

@@ -14,6 +14,7 @@ from job_of_processes import UPDATES, Launcher, Patch, Running, nothing
 from toy_run import after_step, wait_for
 
 import deepwire.cli.train
+import deepwire.training.forked
 from deepwire.errors import DataError
 from deepwire.training import trainer
 from deepwire.training.config import TrainingConfig
@@ -21,6 +22,7 @@ from deepwire.training.forked import processes_wanted
 from deepwire.training.processes import Processes
 
 TWO = "training.processes=2"
+FOUR = {"max_updates": 1, "threads": 4, "batch_tokens": 4096, "precision": "fp32"}
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +134,11 @@ def test_a_mistake_in_the_run_file_starts_nothing(launcher: Launcher) -> None:
         ({"threads": 16}, 4),
         ({"threads": 4, "batch_tokens": 1100}, 2),
         ({"threads": 4, "batch_tokens": 10}, 1),
+        ({"threads": 4, "micro_batch_tokens": 1024}, 2),
+        ({"threads": 4, "micro_batch_tokens": 4096}, 1),
+        ({"threads": 4, "precision": "bf16"}, 1),
+        ({"threads": 8, "precision": "bf16"}, 2),
+        ({"threads": 64, "precision": "bf16", "batch_tokens": 100_000}, 4),
         ({"threads": 1, "processes": 3}, 3),
         ({"threads": 4, "processes": 1}, 1),
         ({"threads": 4, "compile": True}, 1),
@@ -142,30 +149,41 @@ def test_a_mistake_in_the_run_file_starts_nothing(launcher: Launcher) -> None:
 )
 def test_how_many_there_are(settings: dict[str, object], wanted: int) -> None:
     config = TrainingConfig.model_validate(
-        {"max_updates": 1, "device": "cpu", "batch_tokens": 4096, **settings}
+        {"max_updates": 1, "device": "cpu", "precision": "fp32", "batch_tokens": 4096, **settings}
     )
-    assert processes_wanted(config, lambda: 1000) == wanted
+    assert processes_wanted(config, 512, lambda: 1000) == wanted
 
 
-def test_by_default_there_is_one_for_each_core(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_default_all_cores_take_part(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    config = TrainingConfig.model_validate({"max_updates": 1, "batch_tokens": 4096})
-    assert processes_wanted(config, lambda: 1000) == 3
+    config = TrainingConfig.model_validate({"max_updates": 1, "batch_tokens": 4096, "precision": "fp32"})
+    assert processes_wanted(config, 512, lambda: 1000) == 3
+
+
+def test_a_narrow_model_has_micro_batches_for_several_threads() -> None:
+    config = TrainingConfig.model_validate(FOUR)
+    assert [processes_wanted(config, width, lambda: 1000) for width in (128, 256)] == [1, 4]
+
+
+@pytest.mark.parametrize(("units", "wanted"), [(True, 1), (False, 4)])
+def test_the_number_format_of_the_cpu_counts(
+    monkeypatch: pytest.MonkeyPatch, units: bool, wanted: int
+) -> None:
+    monkeypatch.setattr(deepwire.training.forked, "has_bfloat16_units", lambda: units)
+    config = TrainingConfig.model_validate({**FOUR, "precision": "auto"})
+    assert processes_wanted(config, 256, lambda: 1000) == wanted
 
 
 def test_a_large_model_has_one_process() -> None:
-    config = TrainingConfig.model_validate({"max_updates": 1, "threads": 4, "batch_tokens": 4096})
-    assert [processes_wanted(config, lambda size=size: size) for size in (30_000_000, 40_000_000)] == [4, 1]
+    config = TrainingConfig.model_validate(FOUR)
+    sizes = (30_000_000, 40_000_000)
+    assert [processes_wanted(config, 512, lambda size=size: size) for size in sizes] == [4, 1]
 
 
 def test_copies_of_a_model_may_take_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = TrainingConfig.model_validate({"max_updates": 1, "threads": 4, "batch_tokens": 4096})
+    config = TrainingConfig.model_validate(FOUR)
     sizes = {"SC_PHYS_PAGES": 2**17, "SC_PAGE_SIZE": 2**12}
     monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
     memory = 2**29
-    assert [processes_wanted(config, lambda part=part: memory // 20 // part) for part in (3, 5, 9, 13)] == [
-        1,
-        2,
-        3,
-        4,
-    ]
+    wanted = [processes_wanted(config, 512, lambda part=part: memory // 20 // part) for part in (3, 5, 9, 13)]
+    assert wanted == [1, 2, 3, 4]

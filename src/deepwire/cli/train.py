@@ -69,7 +69,7 @@ def train(
         from deepwire.training.forked import processes_wanted
 
         config = read().config
-        return processes_wanted(config.training, lambda: _parameters(config))
+        return processes_wanted(config.training, config.model.d_model, lambda: _parameters(config))
 
     with joined(wanted) as processes:
         loaded = _read_by_main(read, processes)

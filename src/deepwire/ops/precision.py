@@ -40,6 +40,13 @@ def pick(device: torch.device, wanted: Precision) -> torch.dtype:
     return torch.float32
 
 
+def has_bfloat16_units() -> bool:
+    """Whether this CPU says that it multiplies bfloat16 (AVX-512); `pick` times it, which starts threads."""
+    # torch tells nobody else, and may stop telling.
+    units: bool = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
+    return units
+
+
 def set_fp32_matmul(wanted: MatmulPrecision) -> MatmulPrecision:
     """Set how the process computes float32 products and return what was set, "highest" or "medium".
 

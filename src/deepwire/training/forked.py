@@ -1,8 +1,8 @@
 """Processes that a command makes itself, to share the cores of this machine.
 
 Threads that share a product wait for each other after every operation, and small operations leave all but one
-of them idle; processes meet once an update. They are forked, so they start at once and share what was
-imported.
+of them idle; processes meet once an update, but each has memory of its own and makes all products of its
+shapes ready. They are forked, so they start at once and share what was imported.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import FileStore, Store
 
-from deepwire.training.config import TrainingConfig
+from deepwire.ops.precision import has_bfloat16_units
+from deepwire.training.config import Precision, TrainingConfig
 from deepwire.training.connected import ConnectedProcesses, LostProcessError, together
+from deepwire.training.micro_batch import usual_micro_batch
 from deepwire.training.shared_sums import SharedSums
 
 # More were not measured.
 _MOST = 4
-# Target tokens of an update that are worth a process.
-_WORTH = 512
+# Tokens of a forward pass that keep a thread busy: with fewer, cores do more as processes of their own.
+_A_THREAD = 512
 # Threads share the products of larger models as well as processes do, within 2 %, and in much less memory
 # (docs/benchmarks.md).
 _LARGE = 32_000_000
@@ -41,11 +43,12 @@ _PR_SET_PDEATHSIG = 1
 _LAST_SECONDS = 10.0
 
 
-def processes_wanted(config: TrainingConfig, parameters: Callable[[], int]) -> int:
+def processes_wanted(config: TrainingConfig, width: int, parameters: Callable[[], int]) -> int:
     """How many processes are to train on the cores of this machine, where torchrun started none.
 
     Args:
         config: What the run file says.
+        width: d of the model.
         parameters: Gives about how many the model has; asked for only where several processes may train.
     """
     if not sys.platform.startswith("linux") or config.sharding != "none" or config.compile:
@@ -55,11 +58,21 @@ def processes_wanted(config: TrainingConfig, parameters: Callable[[], int]) -> i
     if config.processes is not None:
         return config.processes
     cores = config.threads or torch.get_num_threads()
-    count = max(1, min(cores, _MOST, config.batch_tokens // _WORTH))
+    usual = usual_micro_batch("cpu", _number_format(config), width)
+    tokens = min(config.micro_batch_tokens or usual, config.batch_tokens)
+    threads = max(1, tokens // _A_THREAD)
+    count = max(1, min(cores // threads, _MOST, config.batch_tokens // tokens))
     if count == 1 or parameters() > _LARGE:
         return 1
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(count, 1 + memory // _SHARE // (_BYTES * parameters()))
+
+
+def _number_format(config: TrainingConfig) -> Precision:
+    """Of the products, as far as it can be told without timing any: no thread may start before the fork."""
+    if config.precision == "auto":
+        return "bf16" if has_bfloat16_units() else "fp32"
+    return config.precision
 
 
 class ForkedProcesses(ConnectedProcesses):

@@ -9,14 +9,9 @@ import torch
 from deepwire.checkpoint.files import read_json
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.training.job import Job
+from deepwire.training.micro_batch import usual_micro_batch
 from deepwire.training.precision import Numerics
 from deepwire.training.resume import require_same_digests
-
-# Padded tokens of one forward pass that keep the device busy and its memory in bounds. In float32 a CPU is
-# kept busy by fewer where the model is wide, which takes a third less memory; in bfloat16 products are so
-# much faster that rounding the weights for every pass shows (docs/performance.md).
-_MICRO_BATCH = {"cpu": 2048, "cuda": 16384}
-_WIDE, _MICRO_BATCH_OF_WIDE = 256, 512
 
 
 @dataclass(frozen=True)
@@ -117,11 +112,11 @@ def processes_before(job: Job) -> int:
 
 
 def _micro_batch(job: Job, numerics: Numerics) -> int:
-    if (numerics.device_type, numerics.precision) == ("cpu", "fp32"):
-        match job.resolved:
-            case {"model": {"d_model": int(width)}} if width >= _WIDE:
-                return _MICRO_BATCH_OF_WIDE
-    return _MICRO_BATCH[numerics.device_type]
+    match job.resolved:
+        case {"model": {"d_model": int(width)}}:
+            return usual_micro_batch(numerics.device_type, numerics.precision, width)
+        case _:  # not made from a run file
+            return usual_micro_batch(numerics.device_type, numerics.precision, 0)
 
 
 def _digests(job: Job) -> dict[str, str]:
