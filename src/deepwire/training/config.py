@@ -256,8 +256,8 @@ class TrainingConfig(Section):
         default=None,
         ge=1,
         le=256,
-        description="on a CPU: processes that `deepwire train` shares these threads among; default: one, or up "
-        "to four where a micro-batch has fewer than 512 tokens for each thread",
+        description="on a CPU: processes that `deepwire train` shares these threads among; default: one, or "
+        "up to four where a micro-batch has fewer than 512 tokens for each thread",
     )
     validation: ValidationConfig = Field(
         default=ValidationConfig(), description="scores on the validation set"
