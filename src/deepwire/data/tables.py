@@ -11,6 +11,7 @@ from deepwire.data.config import BadUtf8
 from deepwire.data.files import BadLine, Line, ReadNotes, display
 from deepwire.data.one_line import joined
 from deepwire.data.reading import Lines, decoded, without_faults
+from deepwire.data.subwords.base import mended
 from deepwire.errors import DataError
 
 
@@ -187,7 +188,7 @@ def _plain_text(text: str, where: str, on_bad_utf8: BadUtf8, notes: ReadNotes) -
                 f"{where}: half of a surrogate pair (\\ud800 to \\udfff) is not text",
                 "repair the line, or set data.on_bad_utf8 to skip or replace",
             ) from None
-        text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        text = mended(text)
         if on_bad_utf8 == "skip":
             return BadLine("bad_utf8", text)
         notes.replaced_lines += 1
