@@ -19,6 +19,7 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.context import Side
 from deepwire.model.mixers.mhplstm import MHPLSTM, MHPLSTMConfig
 from deepwire.model.past import Past
+from deepwire.ops.linear_recurrence import sum_of_past
 
 MHPLSTM_TYPE = {"type": "mhplstm"}
 XU_VOCABULARY = 35_627
@@ -231,6 +232,20 @@ def test_half_precision(norms: str, whole_model: bool) -> None:
             step, state = built.step(x[:, position : position + 1], state, Past(len(x), position=position))
             torch.testing.assert_close(step[:, 0], found[:, position], rtol=0.05, atol=0.05)
     assert {leaf.dtype for leaf in state} == {torch.float32}
+
+
+def test_a_long_memory_is_as_long_in_bfloat16() -> None:
+    """A gate of 0.9975, for which bfloat16 has no number, keeps 0.53 of a cell over 256 positions."""
+    cells = mixer("decoder", MHPLSTM_TYPE).to(torch.bfloat16).cells
+    with torch.no_grad():
+        cells.gate_norm.weight[:, 1] = 0
+        cells.gate_norm.bias[:, 1] = 6
+    by_head = torch.randn(4, 256, 1, 4, dtype=torch.bfloat16)
+    keep, _ = cells.gates(by_head, sum_of_past(by_head.transpose(0, 1)).transpose(0, 1))
+    kept = keep.double().prod(1)
+    torch.testing.assert_close(
+        kept, torch.full_like(kept, torch.tensor(6.0).double().sigmoid().item() ** 256), rtol=1e-3, atol=0
+    )
 
 
 def test_compiled_without_a_break() -> None:

@@ -78,9 +78,10 @@ class HeadNorm(nn.Module):
             else:
                 together = functional.layer_norm(together, self.shape, self.weight, self.bias, self.eps)
             return together.permute(2, 0, 1, 3, 4)
-        # A fused kernel has one gain for all rows, so the gains of the heads are applied after it.
+        # A fused kernel has one gain for all rows, so the gains of the heads are applied after it, in the
+        # type of the vectors: wider gains would widen all that follows.
         normal = functional.layer_norm(x, self.shape[-1:], None, None, self.eps)
-        gain, shift = (self._by_head(table) for table in (self.weight, self.bias))
+        gain, shift = (self._by_head(table).to(normal.dtype) for table in (self.weight, self.bias))
         return torch.addcmul(shift, normal, gain)
 
     def _by_head(self, table: Tensor) -> Tensor:

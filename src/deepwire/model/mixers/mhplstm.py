@@ -195,8 +195,10 @@ class HeadCells(nn.Module):
         seen = torch.cat((inputs, context.to(inputs.dtype)), -1)  # Eq. 10
         mixed = self.mix(seen).split(self.widths, -1)
         normal = self.gate_norm(mixed[0])
-        # Each gate alone, so that its positions lie together in memory.
-        let_in, keep = normal[..., 0, :].sigmoid(), normal[..., 1, :].sigmoid()  # Eq. 11 and 12
+        # Each gate alone, so that its positions lie together in memory. What a cell keeps is multiplied over
+        # many positions, and bfloat16 has no number between 0.996 and 1: so in float32 at least.
+        let_in = normal[..., 0, :].sigmoid()  # Eq. 11
+        keep = normal[..., 1, :].to(torch.promote_types(normal.dtype, torch.float32)).sigmoid()  # Eq. 12
         if self.two_layer:  # Eq. 14
             active = self.activation(self.hidden_norm(mixed[1]).squeeze(-2))
             hidden = self.hidden_dropout(self.hidden_output(self.activation_dropout(active)))
