@@ -10,8 +10,8 @@ import pytest
 from deepwire.evaluation.metrics import make_metric
 from deepwire.evaluation.significance import Comparison, paired_bootstrap
 from deepwire.results.claims import Claim, judge
-from deepwire.results.league import Outputs, Spread, Standing, holm, means
-from deepwire.results.measuring import RunResult, pace
+from deepwire.results.league import Outputs, Spread, Standing, corrected, means
+from deepwire.results.measuring import RunResult, conditions, pace
 
 
 def claim(measure: str = "bleu") -> Claim:
@@ -20,11 +20,18 @@ def claim(measure: str = "bleu") -> Claim:
     )
 
 
+def bootstrap(difference: float, p_value: float) -> Comparison:
+    """A bootstrap, whose p-value is one-sided."""
+    return Comparison("bootstrap", "BLEU", 1.0, 1.0 + difference, difference, p_value, 1000, 1)
+
+
 @pytest.mark.parametrize(
     ("measure", "values", "p_value", "outcome"),
     [
         ("bleu", {"a": 30.0, "b": 28.0}, 0.01, "as in the paper"),
         ("bleu", {"a": 30.0, "b": 28.0}, 0.2, "as in the paper, not significant"),
+        # Nobody said before which of the two would win here: one-sided 0.04 is 0.08 either way.
+        ("bleu", {"a": 28.0, "b": 30.0}, 0.04, "the other way round, not significant"),
         ("bleu", {"a": 28.0, "b": 30.0}, 0.01, "the other way round"),
         ("bleu", {"a": 28.0, "b": 28.0}, 1.0, "equal"),
         ("bleu", {"a": 0.9, "b": 0.1}, 0.01, "neither has learned to translate (BLEU below 1)"),
@@ -36,7 +43,23 @@ def claim(measure: str = "bleu") -> Claim:
     ],
 )
 def test_claims_are_judged_by_direction_and_test(measure, values, p_value, outcome) -> None:
-    assert judge(claim(measure), "de-en", values, p_value, frozenset({"a"})).outcome == outcome
+    test = None if p_value is None else bootstrap(values["a"] - values["b"], p_value)
+    verdict = judge(claim(measure), "de-en", values, test, frozenset({"a"}))
+    assert verdict.outcome == outcome
+    assert verdict.p_value == (None if test is None else 2 * p_value if p_value < 1 else 1)
+
+
+def test_a_claim_goes_the_way_of_its_test() -> None:
+    """The BLEU of all seeds together may differ from the mean of their BLEU."""
+    verdict = judge(claim(), "de-en", {"a": 28.001, "b": 28.0}, bootstrap(-0.01, 0.4), frozenset())
+    assert verdict.outcome == "the other way round, not significant"
+
+
+def test_failed_systems_are_counted_by_themselves() -> None:
+    """A system that diverged says something; one that was not trained yet says nothing."""
+    failed = judge(claim(), "de-en", {"b": 28.0}, None, frozenset({"a"}))
+    missing = judge(claim(), "de-en", {"a": 28.0}, None, frozenset())
+    assert (failed.kind, missing.kind) == ("a system failed", "not measured")
 
 
 def test_spread_over_seeds() -> None:
@@ -67,8 +90,7 @@ def standing(system: str, bleu: dict[int, float], p_value: float | None = None) 
         )
         for seed, value in bleu.items()
     )
-    test = None if p_value is None else Comparison("bootstrap", "BLEU", 1.0, 2.0, 1.0, p_value, 1000, 1)
-    return Standing(system, runs, test)
+    return Standing(system, runs, None if p_value is None else bootstrap(1.0, p_value))
 
 
 def test_the_page_says_what_ran_beside_the_timing() -> None:
@@ -97,27 +119,48 @@ def test_p_values_are_corrected_for_the_number_of_systems() -> None:
     """Two-sided p of 0.02, 0.06, 0.08 and 1 are taken four, three, two times and once; none falls again."""
     given = [0.03, None, 0.01, 0.5, 0.04]
     ranks = [standing(str(place), {1: 1.0}, p_value) for place, p_value in enumerate(given)]
-    assert holm(ranks) == [pytest.approx(0.18), None, pytest.approx(0.08), 1.0, pytest.approx(0.18)]
-    assert holm([standing("alone", {1: 1.0})]) == [None]
+    assert corrected(ranks) == [pytest.approx(0.18), None, pytest.approx(0.08), 1.0, pytest.approx(0.18)]
+    assert corrected([standing("alone", {1: 1.0})]) == [None]
+
+
+def test_the_page_says_where_runs_were_not_made_alike() -> None:
+    """Runs of an older version, another processor or another number format must not stand there unnoticed."""
+    here = {"torch": "2.13.0", "device": "a processor", "precision": "bf16"}
+    one, two = (standing("a", {seed: 30.0}).results[0] for seed in (1, 2))
+    known = {"trained_with": here, "date": "2026-11-22T10:00:00+00:00"}
+    first = one.model_copy(update=known)
+    second = two.model_copy(update=known | {"trained_with": here | {"precision": "fp32"}})
+    assert conditions([first, first]) == [
+        "Trained with torch 2.13.0, device a processor, precision bf16: 2 runs.",
+        "Measured 2026-11-22.",
+    ]
+    assert conditions([first, second, one])[:3] == [
+        "Trained with torch 2.13.0, device a processor, precision bf16: 1 run.",
+        "Trained with torch 2.13.0, device a processor, precision fp32: 1 run.",
+        "Measured by an earlier version, which did not write down with what: 1 run.",
+    ]
+    greedy = second.model_copy(update={"settings": {"beam": "1", "BLEU": "13a"}})
+    beam = first.model_copy(update={"settings": {"beam": "4", "BLEU": "zh"}})
+    assert conditions([beam, greedy])[-1] == "Not measured alike: beam is 1 or 4."
 
 
 def test_seeds_are_compared_together_and_do_not_count_as_more_sentences() -> None:
+    """Of a system that gains on half of the sentences and loses on others, a second seed is no more proof."""
     references = [f"there are {number} birds on the old roof and a cat" for number in range(40)]
-    good = [line.replace("old", "new") for line in references]
-    bad = [line.replace("birds on", "cats at") for line in references]
+    worse = [line.replace("birds on", "cats at") for line in references]
+    bad = [(references if number % 5 < 2 else worse)[number] for number in range(40)]
+    good = [(references if number % 7 < 4 else worse)[number] for number in range(40)]
     metric = make_metric("bleu")
     one = Outputs(metric, references, {("base", 1): bad, ("new", 1): good})
     same = Outputs(
         metric, references, {("base", s): bad for s in (1, 2)} | {("new", s): good for s in (1, 2)}
     )
-    first, second = one.compare("base", "new", 200), same.compare("base", "new", 200)
+    first, second = one.compare("base", "new", 500), same.compare("base", "new", 500)
     assert first is not None
     assert second is not None
     assert first.difference == pytest.approx(second.difference)
-    assert first.p_value == second.p_value
-    wanted = paired_bootstrap(
-        metric, metric.statistics(bad, references), metric.statistics(good, references), samples=200
-    )
-    assert first.p_value == wanted.p_value
-    assert np.isfinite(first.difference)
-    assert one.compare("base", "nobody", 200) is None
+    assert 0.02 < first.p_value == second.p_value
+    before, after = (metric.statistics(lines, references) for lines in (bad, good))
+    more = paired_bootstrap(metric, np.tile(before, (2, 1)), np.tile(after, (2, 1)), samples=500)
+    assert more.p_value < first.p_value / 2, "as if seeds were sentences"
+    assert one.compare("base", "nobody", 500) is None

@@ -207,13 +207,16 @@ def test_a_direction_can_be_taken_out_of_plan_and_models(plan: Path, corpus: Pat
 
 
 def test_outputs_of_several_seeds_do_not_count_as_more_sentences() -> None:
-    reference = Text("r", [f"there are {number} birds on the old roof and a cat" for number in range(30)])
-    good = Text("g", [line.replace("old", "new") for line in reference.lines])
-    bad = Text("b", [line.replace("birds on", "cats at") for line in reference.lines])
+    lines = [f"there are {number} birds on the old roof and a cat" for number in range(30)]
+    worse = [line.replace("birds on", "cats at") for line in lines]
+    reference = Text("r", lines)
+    good = Text("g", [(lines if number % 7 < 4 else worse)[number] for number in range(30)])
+    bad = Text("b", [(lines if number % 5 < 2 else worse)[number] for number in range(30)])
     rows = []
     for seeds in (1, 3):
         table = Table(TableSettings(LanguageMetrics().of, paired=PairedTest("bootstrap", samples=100)))
         about = About(Direction("de", "en"))
         rows.append(table.add_outputs(about, reference, [good] * seeds, [bad] * seeds))
-    assert rows[0].p_value == rows[1].p_value
+    assert rows[0].p_value is not None
+    assert 0.02 < rows[0].p_value == rows[1].p_value
     assert rows[0].scores[0].value == pytest.approx(rows[1].scores[0].value)

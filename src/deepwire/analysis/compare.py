@@ -210,8 +210,8 @@ def _measured(request: ComparisonRequest, names: Sequence[str]) -> str:
     return (
         f"{text} Scores are of the test set, translated now by one model after the other with the decoding "
         "settings of each; translation speed is of that pass, on a machine that may have had other work. "
-        f"Differences are to {names[0]}, tested by {request.paired.test} on the same sentences; p is not "
-        "corrected for the number of models."
+        f"Differences are to {names[0]}, tested by {request.paired.test} on the same sentences; p is "
+        "two-sided and not corrected for the number of models."
     )
 
 

@@ -6,7 +6,7 @@ numbers in the order in which sacrebleu draws them, so the same seed gives the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -62,6 +62,11 @@ class Comparison:
     baseline_interval: Interval | None = None
     system_interval: Interval | None = None
     difference_interval: Interval | None = None
+
+    @property
+    def two_sided(self) -> float:
+        """The p-value of a difference either way, for when nobody said before which of the two is better."""
+        return min(1.0, 2 * self.p_value) if self.test == "bootstrap" else self.p_value
 
 
 def paired_bootstrap(
@@ -142,6 +147,20 @@ def approximate_randomization(
         samples=samples,
         seed=seed,
     )
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct p-values for the number of tests (Holm 1979), in the order given.
+
+    With these, the chance that any test without a difference comes out below 0.05 is at most 0.05 for all of
+    them together.
+    """
+    corrected = [1.0] * len(p_values)
+    largest = 0.0
+    for before, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        largest = max(largest, min(1.0, (len(p_values) - before) * p_values[place]))
+        corrected[place] = largest
+    return corrected
 
 
 def resampled_scores(

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from deepwire.config.base import Section
 from deepwire.config.reader import read_settings
+from deepwire.evaluation.significance import Comparison
 from deepwire.runfile import locate
 
 Measure = Literal["bleu", "training_speed", "decoding_speed"]
@@ -48,8 +49,9 @@ class Verdict:
 
     Attributes:
         here: The numbers here, of the higher and the lower system of the paper; None where one is missing.
-        p_value: Of the difference in BLEU; None for speeds.
+        p_value: Of the difference in BLEU, two-sided; None for speeds.
         outcome: In words.
+        kind: The same without names of systems, to count by.
     """
 
     claim: Claim
@@ -57,6 +59,7 @@ class Verdict:
     here: tuple[float, float] | None
     p_value: float | None
     outcome: str
+    kind: str
 
 
 def read_claims(path: Path) -> tuple[Claim, ...]:
@@ -69,7 +72,7 @@ def read_claims(path: Path) -> tuple[Claim, ...]:
 
 
 def judge(
-    claim: Claim, direction: str, values: Mapping[str, float], p_value: float | None, failed: frozenset[str]
+    claim: Claim, direction: str, values: Mapping[str, float], test: Comparison | None, failed: frozenset[str]
 ) -> Verdict:
     """Hold a claim against what was measured.
 
@@ -77,28 +80,30 @@ def judge(
         claim: The paper's.
         direction: The translation direction measured here.
         values: What was measured, by system.
-        p_value: Of the difference, where BLEU is compared and both systems are there.
+        test: Of the lower system against the higher, where BLEU is compared and both have a seed in common.
         failed: Systems that could not be trained.
     """
     first, second = values.get(claim.higher), values.get(claim.lower)
     if first is None or second is None:
         gone = [name for name in (claim.higher, claim.lower) if name not in values]
         how = [f"{name} {'failed' if name in failed else 'not measured'}" for name in gone]
-        return Verdict(claim, direction, None, None, ", ".join(how))
+        kind = "a system failed" if failed.intersection(gone) else "not measured"
+        return Verdict(claim, direction, None, None, ", ".join(how), kind)
     if claim.measure == "bleu" and max(first, second) < _NOTHING:
         outcome = f"neither has learned to translate (BLEU below {_NOTHING:g})"
     elif claim.measure == "bleu":
-        outcome = _by_test(first - second, p_value)
+        outcome = _by_test(first - second if test is None else test.difference, test)
     else:
         outcome = _by_ratio(first, second)
-    return Verdict(claim, direction, (first, second), p_value if claim.measure == "bleu" else None, outcome)
+    p_value = None if test is None or claim.measure != "bleu" else test.two_sided
+    return Verdict(claim, direction, (first, second), p_value, outcome, outcome)
 
 
-def _by_test(difference: float, p_value: float | None) -> str:
+def _by_test(difference: float, test: Comparison | None) -> str:
     if difference == 0:
         return "equal"
     way = "as in the paper" if difference > 0 else "the other way round"
-    sure = p_value is not None and p_value < SIGNIFICANT
+    sure = test is not None and test.two_sided < SIGNIFICANT
     return way if sure else f"{way}, not significant"
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepwire.evaluation.base import Floats, Metric
-from deepwire.evaluation.significance import Comparison, paired_bootstrap
+from deepwire.evaluation.significance import Comparison, holm, paired_bootstrap
 from deepwire.results.measuring import RunResult
 
 
@@ -102,23 +102,11 @@ def means(ranks: Sequence[Standing], systems: Sequence[str], name: str) -> dict[
     return {one.system: one.mean(name, shared) for one in found}
 
 
-def holm(ranks: Sequence[Standing]) -> list[float | None]:
-    """The p-value of each comparison, two-sided and corrected for the number of them (Holm 1979).
-
-    With these, the chance that any system without a difference comes out below 0.05 is 0.05 for all of them
-    together. None for the baseline.
-    """
-    tested = [
-        (min(1.0, 2 * one.comparison.p_value), place)
-        for place, one in enumerate(ranks)
-        if one.comparison is not None
-    ]
-    found: list[float | None] = [None] * len(ranks)
-    largest = 0.0
-    for before, (p_value, place) in enumerate(sorted(tested)):
-        largest = max(largest, min(1.0, (len(tested) - before) * p_value))
-        found[place] = largest
-    return found
+def corrected(ranks: Sequence[Standing]) -> list[float | None]:
+    """The two-sided p-value of each comparison, corrected for the number of them; None for the baseline."""
+    tested = {place: one.comparison for place, one in enumerate(ranks) if one.comparison is not None}
+    found = dict(zip(tested, holm([test.two_sided for test in tested.values()]), strict=True))
+    return [found.get(place) for place in range(len(ranks))]
 
 
 def standings(results: Sequence[RunResult], outputs: Outputs, baseline: str, samples: int) -> list[Standing]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import statistics
+from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import torch
+from pydantic import Field
 
+from deepwire import __version__
 from deepwire.analysis.models import Pairs, read_pairs
 from deepwire.analysis.records import Record
 from deepwire.analysis.scored import WARM_UP, Scorer
-from deepwire.checkpoint.files import disk_errors, write_text
+from deepwire.checkpoint.files import disk_errors, read_json, write_text
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import parameter_count
 from deepwire.data.languages import Direction
@@ -23,6 +27,9 @@ from deepwire.evaluation.multilingual.sets import texts_of_run
 from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
 from deepwire.results.runs import RunPlan
 from deepwire.training.device import describe
+
+_OF_TEXT = {"BLEU", "text digest"}
+"""Settings that differ from direction to direction."""
 
 
 class RunResult(Record):
@@ -42,6 +49,9 @@ class RunResult(Record):
         memory: Bytes in use at most, as training logged it.
         model: Digest of the checkpoint.
         settings: Decoding settings, device, precision, signature of BLEU.
+        trained_with: Versions, processor, threads and number format of the training; empty where an earlier
+            version measured.
+        date: When it was measured, UTC, ISO 8601; empty likewise.
         at_once: How many runs were trained at a time.
     """
 
@@ -60,6 +70,8 @@ class RunResult(Record):
     memory: int
     model: str
     settings: dict[str, str]
+    trained_with: dict[str, str] = Field(default_factory=dict)
+    date: str = ""
     at_once: int = 1
     decoding_alone: bool = False
 
@@ -71,6 +83,29 @@ def pace(results: Sequence[RunResult]) -> str:
         return "one run after the other"
     alone = all(result.decoding_alone for result in results)
     return f"up to {most} runs at a time, decoding {'alone' if alone else 'beside runs in training'}"
+
+
+def conditions(results: Sequence[RunResult]) -> list[str]:
+    """Sentences that say with what and when runs were trained and measured, and where they differ."""
+    kinds = Counter(
+        ", ".join(f"{name} {value}" for name, value in result.trained_with.items()) for result in results
+    )
+    earlier = kinds.pop("", 0)
+    said = [f"Trained with {kind}: {_runs(count)}." for kind, count in kinds.most_common()]
+    if earlier:
+        said.append(f"Measured by an earlier version, which did not write down with what: {_runs(earlier)}.")
+    days = sorted(result.date[:10] for result in results if result.date)
+    if days:
+        said.append(f"Measured {days[0] if days[0] == days[-1] else f'from {days[0]} to {days[-1]}'}.")
+    for name in sorted({name for result in results for name in result.settings} - _OF_TEXT):
+        values = {result.settings.get(name, "none") for result in results}
+        if len(values) > 1:
+            said.append(f"Not measured alike: {name} is {' or '.join(sorted(values))}.")
+    return said
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'s' if count > 1 else ''}"
 
 
 def pairs_of(run: RunPlan, direction: str) -> Pairs:
@@ -139,9 +174,23 @@ def measure_run(
             "processor": str(describe(scorer.loaded.device)["device"]),
             "threads of decoding": str(torch.get_num_threads()),
         },
+        trained_with=_trained_with(RunDirectory(run.folder)),
+        date=datetime.now(UTC).isoformat(timespec="seconds"),
         at_once=at_once,
         decoding_alone=at_once == 1,
     )
+
+
+def _trained_with(run: RunDirectory) -> dict[str, str]:
+    """What a run wrote down about where it was trained, for people; deepwire's version is the present one."""
+    stored = read_json(run.environment)
+    there, numerics = stored.get("environment"), stored.get("numerics")
+    found = {"deepwire": __version__}
+    if isinstance(there, dict):
+        found |= {name: str(there[name]) for name in ("torch", "device", "threads") if name in there}
+    if isinstance(numerics, dict) and "precision" in numerics:
+        found["precision"] = str(numerics["precision"])
+    return found
 
 
 def time_decoding(run: RunPlan, direction: str, warn: Callable[[str], None]) -> float:

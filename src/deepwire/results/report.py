@@ -10,12 +10,13 @@ from deepwire.analysis.figures import Axis, Bars, Series
 from deepwire.analysis.finding import Finding, provenance
 from deepwire.analysis.records import Column, Table
 from deepwire.errors import DataError
+from deepwire.evaluation.multilingual.table import samples_for
 from deepwire.evaluation.significance import Comparison
 from deepwire.results.claims import SIGNIFICANT, Claim, Verdict, judge
 from deepwire.results.conduct import Conductor, Gathered
 from deepwire.results.directions import Compared, SideBySide
 from deepwire.results.directions_report import directions_findings
-from deepwire.results.league import Outputs, Standing, holm, means, standings
+from deepwire.results.league import Outputs, Standing, corrected, means, standings
 from deepwire.results.measuring import RunResult, metric_of, pace
 from deepwire.results.plan import Plan
 from deepwire.results.runs_report import runs_finding
@@ -54,7 +55,7 @@ def build(conductor: Conductor) -> Report:
         if not own:
             continue
         text, outputs = _outputs(conductor, direction, own)
-        ranks = standings(own, outputs, plan.baseline, plan.samples)
+        ranks = standings(own, outputs, plan.baseline, _samples(plan))
         if side_by_side is None:
             findings.append(_league(plan, direction, ranks, gathered, text))
         verdicts += _verdicts(conductor.loaded.claims, plan, direction, ranks, outputs, gathered)
@@ -63,6 +64,11 @@ def build(conductor: Conductor) -> Report:
     findings += conductor.search.findings()
     findings.append(runs_finding(conductor, gathered))
     return Report(tuple(findings), tuple(compared))
+
+
+def _samples(plan: Plan) -> int:
+    """So many that two-sided p-values can pass Holm's correction for all systems with room to spare."""
+    return max(plan.samples, 4 * samples_for(len(plan.systems)))
 
 
 def _outputs(conductor: Conductor, direction: str, results: Sequence[RunResult]) -> tuple[str, Outputs]:
@@ -99,12 +105,12 @@ def _league(plan: Plan, direction: str, ranks: Sequence[Standing], gathered: Gat
         title=f"{plan.title}: {direction}",
         measured=(
             "Systems by mean BLEU over their seeds, on the test set, each run with its best checkpoint. "
-            "The standard deviation (sd) is that between seeds. Difference (delta), its 95 % interval and p "
-            f"(one-sided) are against {plan.baseline}: paired bootstrap over {plan.samples} resamples of the "
-            "sentences, the outputs of all common seeds of a sentence drawn together; it knows the chance in "
-            "the choice of sentences, and that between seeds only as far as there are seeds. p (Holm) is "
-            "two-sided and corrected for the number of systems in the table: below 0.05 there, a difference "
-            "is more than the luck of many tries. Speeds are those of the "
+            "The standard deviation (sd) is that between seeds. Difference (delta), its 95 % interval and "
+            f"p (two-sided) are against {plan.baseline}: paired bootstrap over {_samples(plan)} resamples "
+            "of the sentences, the outputs of all common seeds of a sentence drawn together. p (Holm) is "
+            "corrected for the number of systems in the table: below 0.05 there, a difference is more than "
+            "the luck of many tries on this text. What other seeds would give, no p knows: only sd tells, "
+            "where there are several. Speeds are those of the "
             f"machine that trained, {pace([one for rank in ranks for one in rank.results])}: target tokens a "
             "second, sentences a second."
         ),
@@ -132,7 +138,7 @@ def _league_table(plan: Plan, ranks: Sequence[Standing]) -> Table:
         Column(name="decoding", unit="sent/s", digits=1),
     )
     rows = []
-    corrected = holm(ranks)
+    after_all = corrected(ranks)
     for rank, one in enumerate(ranks, 1):
         bleu, test = one.bleu, one.comparison
         rows.append(
@@ -144,8 +150,8 @@ def _league_table(plan: Plan, ranks: Sequence[Standing]) -> Table:
                 bleu.count,
                 None if test is None else test.difference,
                 _interval(test),
-                None if test is None else test.p_value,
-                corrected[rank - 1],
+                None if test is None else test.two_sided,
+                after_all[rank - 1],
                 one.mean("chrf"),
                 one.mean("parameters") / _MILLION,
                 one.mean("training_speed"),
@@ -194,23 +200,21 @@ def _verdicts(
     found = []
     for claim in claims:
         measured = means(ranks, (claim.higher, claim.lower), claim.measure)
-        p_value = None
+        test = None
         if claim.measure == "bleu" and len(measured) > 1:
-            test = outputs.compare(claim.lower, claim.higher, plan.samples)
-            p_value = None if test is None else test.p_value
-        found.append(judge(claim, direction, measured, p_value, failed))
+            test = outputs.compare(claim.lower, claim.higher, _samples(plan))
+        found.append(judge(claim, direction, measured, test, failed))
     return found
 
 
 def _claims(plan: Plan, verdicts: Sequence[Verdict]) -> Finding:
-    counts = Counter((one.direction, one.outcome if one.here else "not measured") for one in verdicts)
+    counts = Counter((one.direction, one.kind) for one in verdicts)
+    judged = [name for name in plan.directions if any(one.direction == name for one in verdicts)]
     outcomes = sorted({outcome for _, outcome in counts})
     summary = Table(
         title="How many claims went which way",
-        columns=(Column(name="outcome here"), *(Column(name=name) for name in plan.directions)),
-        rows=tuple(
-            (outcome, *(counts[direction, outcome] for direction in plan.directions)) for outcome in outcomes
-        ),
+        columns=(Column(name="outcome here"), *(Column(name=name) for name in judged)),
+        rows=tuple((outcome, *(counts[direction, outcome] for direction in judged)) for outcome in outcomes),
     )
     table = Table(
         title="Claim by claim",
@@ -234,9 +238,11 @@ def _claims(plan: Plan, verdicts: Sequence[Verdict]) -> Finding:
             "In each claim a paper has one system above another. Here the same pair is compared, with the "
             "models and the text of this page: only the direction can be held against the paper's, not the "
             "numbers, which are means over the seeds that both systems have. A difference in BLEU with p "
-            f"below {SIGNIFICANT} (one-sided) counts as settled on this test set. Each claim is tested by "
-            "itself: of twenty pairs without any difference, chance would settle one each way. A claim that "
-            "does not hold here says little about other sizes and texts than these."
+            f"below {SIGNIFICANT} (two-sided) counts as settled on this test set, for the seeds that were "
+            "trained. Each claim is tested by itself: of twenty pairs without any difference, chance would "
+            "settle one. Speeds that differ by 3 % or less count as equal; other seeds and moments of one "
+            "machine change them by a few percent too. A claim that does not hold here says little about "
+            "other sizes and texts than these."
         ),
         tables=(summary, table),
         provenance=provenance(),

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from deepwire.analysis.finding import Finding, provenance
 from deepwire.analysis.records import Column, Table
 from deepwire.results.conduct import Conductor, Gathered
+from deepwire.results.measuring import conditions
 from deepwire.results.plan import OWN, Plan
 
 _MILLION = 10**6
@@ -66,7 +67,7 @@ def runs_finding(conductor: Conductor, gathered: Gathered) -> Finding:
         f"{len(gathered.missing)} not done yet. All start from {plan.base} with "
         f"{' '.join(plan.settings) or 'no other settings'}.",
         tables=tuple(tables),
-        notes=(f"Not run yet: {', '.join(missing)}.",) if missing else (),
+        notes=(*conditions(gathered.results), *([f"Not run yet: {', '.join(missing)}."] if missing else [])),
         provenance=provenance(),
     )
 

@@ -11,7 +11,7 @@ from deepwire.data.languages import Direction
 from deepwire.evaluation.base import Floats, Metric, Score, check_line_counts
 from deepwire.evaluation.comparison import PairedTest, few_sentences, paired_comparison, text_warnings
 from deepwire.evaluation.multilingual.groups import Group
-from deepwire.evaluation.significance import Comparison
+from deepwire.evaluation.significance import Comparison, holm
 from deepwire.evaluation.texts import Text
 
 SIGNIFICANT = 0.05
@@ -111,15 +111,12 @@ class Average:
 
     def corrected(self, sign: int) -> int:
         """Those of ``significant`` that Holm's correction for the number of directions leaves."""
-        tested = sorted(
-            (row for row in self.rows if row.p_value is not None), key=lambda row: row.p_value or 0
+        tested = [(row.gain, row.p_value) for row in self.rows if row.p_value is not None]
+        corrected = holm([p_value for _, p_value in tested])
+        return sum(
+            p_value < SIGNIFICANT and sign * gain > 0
+            for (gain, _), p_value in zip(tested, corrected, strict=True)
         )
-        found = 0
-        for place, row in enumerate(tested):
-            if (row.p_value or 0) >= SIGNIFICANT / (len(tested) - place):
-                break
-            found += sign * row.gain > 0
-        return found
 
 
 def samples_for(directions: int) -> int:
