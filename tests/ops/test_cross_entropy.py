@@ -139,6 +139,15 @@ def test_backward_twice_through_a_kept_graph_adds_up() -> None:
     torch.testing.assert_close(hidden.grad, 2 * once)
 
 
+def test_what_the_graph_holds_goes_with_the_backward_pass() -> None:
+    """A gradient of the size of the vocabulary must not wait for the next forward pass to end."""
+    hidden, weight = torch.randn(4, 6, requires_grad=True), torch.randn(9, 6, requires_grad=True)
+    smoothed, _ = linear_cross_entropy(hidden, weight, None, torch.arange(4), smoothing=0.1)
+    smoothed.backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        smoothed.backward()
+
+
 def test_without_gradients_the_values_are_the_same_and_no_gradient_is_computed() -> None:
     hidden, weight, bias, target = operands(6, 4, 9)
     with torch.no_grad():

@@ -27,6 +27,8 @@ SmoothingForm = Literal["uniform_wrong", "uniform"]
 CPU_LOGITS = 4 * 2**20
 # Products with fewer rows than this are slower than the cache is worth.
 LEAST_TOKENS = 256
+# In 2 bytes products take so little time that adding each chunk's `[V, d]` to the weights' gradient shows.
+LEAST_TOKENS_NARROW = 1024
 # The rows of a chunk's products are a multiple of this, those added all zero. The number of real tokens is
 # another one in every batch, and making products ready for a new shape takes longer than so few rows.
 _ROWS = 32
@@ -69,10 +71,10 @@ def linear_cross_entropy(
         ValueError: smoothing or form is none of the above.
     """
     on_target, on_each = smoothing_masses(smoothing, form, weight.size(0))
-    size = chunk if chunk is not None else chunk_size(weight)
+    cast, _ = number_types(hidden)
+    size = chunk if chunk is not None else chunk_size(weight, cast)
     inputs = (hidden, weight, bias, weights)
     learns = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
-    cast, _ = number_types(hidden)
     arguments = (*inputs, target, on_target, on_each, ignore, size, cast, learns)
     if torch.compiler.is_compiling():
         # One opaque call: the compiler could not see through the number of real tokens.
@@ -112,16 +114,17 @@ def smoothing_masses(smoothing: float, form: SmoothingForm, vocabulary: int) -> 
     return 1 - smoothing - each, each
 
 
-def chunk_size(weight: Tensor) -> int:
-    """Return how many tokens to take at a time for an output projection `[V, d]`."""
+def chunk_size(weight: Tensor, products: torch.dtype = torch.float32) -> int:
+    """Return how many tokens to take at a time for an output projection `[V, d]` with products of a type."""
     logits = CPU_LOGITS if weight.device.type == "cpu" else GPU_LOGITS
-    return max(LEAST_TOKENS, logits // weight.size(0) // _ROWS * _ROWS)
+    least = LEAST_TOKENS_NARROW if products.itemsize == 2 else LEAST_TOKENS
+    return max(least, logits // weight.size(0) // _ROWS * _ROWS)
 
 
 class LossContext(FunctionCtx):
-    """What the forward pass leaves for the backward pass."""
+    """What the forward pass leaves for the backward pass, and what goes with it: the gradients."""
 
-    gradients: tuple[Tensor | None, ...]
+    saved_tensors: tuple[Tensor | None, ...]
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -146,7 +149,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         smoothed, nll, *gradients = _loss_and_gradients(
             hidden, weight, bias, weights, target, on_target, on_each, ignore, chunk, cast, learns
         )
-        ctx.gradients = tuple(gradients)
+        ctx.save_for_backward(*gradients)  # type: ignore[arg-type]  # torch takes None too
         ctx.mark_non_differentiable(nll)
         return smoothed, nll
 
@@ -154,7 +157,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: LossContext, grad: Tensor, _nll_grad: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the gradients by the one that arrives for the smoothed sum."""
-        return (*scaled(ctx.gradients, grad), *(None,) * 7)
+        return (*scaled(ctx.saved_tensors, grad), *(None,) * 7)
 
 
 def _loss_and_gradients(

@@ -123,10 +123,11 @@ class _PairLoss(torch.autograd.Function):
                 for total, part, gradient in zip(totals, parts, gradients, strict=True):
                     if total is not None and gradient is not None:
                         total[part].add_(gradient)
-        ctx.gradients = tuple(
+        gradients = [
             None if total is None or x is None else total.to(x.dtype)
             for x, total in zip(inputs, totals, strict=True)
-        )
+        ]
+        ctx.save_for_backward(*gradients)  # type: ignore[arg-type]  # torch takes None too
         loss, nll, divergence = sums.unbind()
         loss, nll, divergence = loss.clone(), nll.clone(), divergence.clone()
         ctx.mark_non_differentiable(nll, divergence)
@@ -136,7 +137,7 @@ class _PairLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: LossContext, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         """Scale the gradients by the one that arrives for the loss."""
-        return (*scaled(ctx.gradients, grad), None, None, None)
+        return (*scaled(ctx.saved_tensors, grad), None, None, None)
 
 
 def _chunk(
