@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import NamedTuple
 
 import torch
@@ -245,11 +245,12 @@ class OutputHead(nn.Module):
             return found[0]
         if weights.dim() == 2:
             weights = weights.view(*weights.shape, *(1,) * (found[0].dim() - 1))
+        pairs = zip(weights, found, strict=True)
         if self._fusion[0].probabilities == "geometric":
-            return torch.stack(
-                [weight.exp() * each for weight, each in zip(weights, found, strict=True)]
-            ).sum(0)
-        return torch.stack([weight + each for weight, each in zip(weights, found, strict=True)]).logsumexp(0)
+            mixed: Tensor = reduce(torch.add, (weight.exp() * each for weight, each in pairs))
+        else:  # two at a time: as exact as one sum over a stack of all, without making one
+            mixed = reduce(torch.logaddexp, (weight + each for weight, each in pairs))
+        return mixed
 
 
 def _of_tokens(psi: Tensor | None, group: int, targets: Tensor) -> Tensor | None:
