@@ -143,8 +143,7 @@ def write_results(best: Mapping[str, Sequence[float]], options: argparse.Namespa
     lines += ["", "Machine: " + machine.in_words(figures), *(["", options.note] if options.note else [])]
     table = "\n".join(lines) + "\n"
     options.results.mkdir(parents=True, exist_ok=True)
-    kind = f"decoding_length_{options.batch}x{options.beam}"
-    name = f"{kind}_{options.name}" if options.name else kind
+    name = machine.result_name("decoding_length", f"{options.batch}x{options.beam}", options.name)
     stem = options.results / f"{name}_{figures['date']}"
     kept = {key: value for key, value in vars(options).items() if key != "results"}
     record = {"machine": figures, "options": kept, "seconds_of_steps": best}

@@ -388,8 +388,8 @@ def write_results(
     table = as_table(rounds, record, figures, options.rounds)
     options.results.mkdir(parents=True, exist_ok=True)
     kind = "random" if options.model is None else "trained"
-    name = f"{kind}_{options.name}" if options.name else kind
-    stem = options.results / f"decoding_speed_{name}_{figures['date']}"
+    name = machine.result_name("decoding_speed", kind, options.name)
+    stem = options.results / f"{name}_{figures['date']}"
     Path(f"{stem}.md").write_text(table)
     Path(f"{stem}.json").write_text(json.dumps(record, indent=1) + "\n")
     return table

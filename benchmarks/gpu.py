@@ -125,6 +125,7 @@ def main() -> None:
             for wanted in compiled
         ]
     if "recurrence" in options.only:
+        record["recurrence_error"] = report({"recurrence_error": recurrence_error(device)})
         record["recurrence"] = [
             report(recurrence(positions, width, device, copied)) for positions, width in sizes.recurrences
         ]
@@ -171,7 +172,8 @@ def description(device: torch.device) -> dict[str, object]:
 def data_sheet(device: torch.device) -> float | None:
     """Operations a second that the maker states, where the device is known."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-    return next((rate for part, rate in DATA_SHEET.items() if part in name), None)
+    known = [part for part in DATA_SHEET if part in name]
+    return DATA_SHEET[max(known, key=len)] if known else None
 
 
 def product_rate(size: int, device: torch.device) -> float:
@@ -187,17 +189,22 @@ def copy_rate(device: torch.device, sizes: Sizes) -> float:
     return 2 * 4 * source.numel() / timed(lambda: target.copy_(source), device)
 
 
-def timed(call: Callable[[], object], device: torch.device, rounds: int = 10) -> float:
-    """Seconds of the fastest of several calls."""
+def timed(call: Callable[[], object], device: torch.device, rounds: int = 5, calls: int = 20) -> float:
+    """Seconds of a call in the fastest of several rounds.
+
+    Calls of a round follow each other without waiting: a kernel of some microseconds must not be timed with
+    the start of the first and the waiting for the last.
+    """
     call()
     best = math.inf
     for _ in range(rounds):
         wait(device)
         begun = time.perf_counter()
-        call()
+        for _ in range(calls):
+            call()
         wait(device)
         best = min(best, time.perf_counter() - begun)
-    return best
+    return best / calls
 
 
 def wait(device: torch.device) -> None:
@@ -291,6 +298,36 @@ def words(rows: int, length: int, vocabulary: int, device: torch.device) -> Tens
     return drawn.to(device)
 
 
+def recurrence_error(device: torch.device) -> float:
+    """How far cells and gradients are from those of float64, in shares of the largest; stops above 1e-4.
+
+    Fast kernels that are wrong would be worth nothing.
+    """
+    torch.manual_seed(1)
+    keep, update = (torch.rand(77, 3, 130, dtype=torch.float64, device=device) for _ in range(2))
+    initial = torch.rand(3, 130, dtype=torch.float64, device=device)
+    upstream = torch.rand(77, 3, 130, dtype=torch.float64, device=device)
+
+    def numbers(form: Callable[[Tensor, Tensor, Tensor], Tensor], kind: torch.dtype) -> list[Tensor]:
+        given = [each.to(kind).requires_grad_() for each in (keep, update, initial)]
+        cells = form(*given)
+        return [cells.detach(), *torch.autograd.grad(cells, given, upstream.to(kind))]
+
+    exact, found = (
+        numbers(position_by_position, torch.float64),
+        numbers(linear_recurrence, torch.float32),
+    )
+    error = max(
+        float((one.double() - other).abs().max() / other.abs().max())
+        for one, other in zip(found, exact, strict=True)
+    )
+    if not error < 1e-4:
+        sys.exit(
+            f"error: the linear recurrence is wrong on {device}: off by {error:.1g} of the largest number"
+        )
+    return error
+
+
 def recurrence(positions: int, width: int, device: torch.device, copied: float) -> dict[str, object]:
     """Bytes a second of c_t = f_t c_{t-1} + r_t, alone and with its backward pass, in float32."""
     keep, update = (torch.rand(positions, width, device=device, requires_grad=True) for _ in range(2))
@@ -343,7 +380,8 @@ def decoding(
         words(1, length, sizes.vocabulary, device)[0].tolist() for length in lengths(sizes, sizes.sentences)
     ]
     batches = batches_by_length([len(ids) for ids in test], max(1, settings.batch_tokens // settings.width))
-    decode(model, test, batches[-1:], settings, device)
+    # The largest and the smallest: what memory they need is there before the clock starts.
+    decode(model, test, [batches[0], batches[-1]], settings, device)
     with peak_memory(device) as memory:
         wait(device)
         begun = time.perf_counter()

@@ -19,6 +19,8 @@ from pathlib import Path
 
 import torch
 
+from deepwire.ops.precision import has_bfloat16_units
+
 # (rows, inner, columns): a projection, a feed-forward layer, an output layer.
 SHAPES = [(1024, 256, 256), (4096, 512, 512), (4096, 512, 2048), (1024, 512, 8192)]
 FORMATS = ["fp32 highest", "fp32 medium", "bf16"]
@@ -62,6 +64,15 @@ def description() -> dict[str, object]:
         "torch": torch.__version__,
         "date": time.strftime("%Y-%m-%d"),
     }
+
+
+def result_name(*parts: str | None) -> str:
+    """What the files of a result are called, without the date.
+
+    A CPU with bfloat16 units does other things than one without: its results have places of their own.
+    """
+    kind = "bf16" if has_bfloat16_units() else None
+    return "_".join(part for part in (*parts, kind) if part)
 
 
 def in_words(figures: Mapping[str, object]) -> str:

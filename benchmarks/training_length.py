@@ -65,7 +65,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--vocabulary-size", type=int, default=10_000)
     parser.add_argument("--results", type=Path, default=HERE / "results")
-    parser.add_argument("--name", default="training_length", help="of the files of results")
+    parser.add_argument("--name", help="in the names of the results, beside those of another run of the day")
     parser.add_argument("--note", help="a remark for the results")
     return parser.parse_args()
 
@@ -115,7 +115,8 @@ def write_results(rates: Rates, sizes: Mapping[str, int], options: argparse.Name
     lines += ["", "Machine: " + machine.in_words(figures), *(["", options.note] if options.note else [])]
     table = "\n".join(lines) + "\n"
     options.results.mkdir(parents=True, exist_ok=True)
-    stem = options.results / f"{options.name}_{figures['date']}"
+    name = machine.result_name("training_length", options.name)
+    stem = options.results / f"{name}_{figures['date']}"
     kept = {key: value for key, value in vars(options).items() if key != "results"}
     Path(f"{stem}.md").write_text(table)
     Path(f"{stem}.json").write_text(

@@ -118,7 +118,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--peers", type=Path, default=Path("~/.cache/deepwire-peers").expanduser())
     parser.add_argument("--only", nargs="*", help="names of toolkits; default: deepwire and each peer set up")
     parser.add_argument("--results", type=Path, default=HERE / "results")
-    parser.add_argument("--name", help="in the names of the results, beside those of another machine")
+    parser.add_argument("--name", help="in the names of the results, beside those of another run of the day")
     parser.add_argument("--note", help="a remark for the results, such as what else the machine was doing")
     options = parser.parse_args()
     if options.updates % options.warmup or options.updates <= options.warmup:
@@ -268,8 +268,8 @@ def write_results(
     figures["threads"] = options.threads
     table = as_table(task, rounds, versions, limit, options, figures)
     options.results.mkdir(exist_ok=True)
-    name = f"{task.name}_{options.name}" if options.name else task.name
-    stem = options.results / f"training_speed_{name}_{time.strftime('%Y-%m-%d')}"
+    name = machine.result_name("training_speed", task.name, options.name)
+    stem = options.results / f"{name}_{time.strftime('%Y-%m-%d')}"
     stem.with_suffix(".md").write_text(table)
     record = {
         "task": asdict(task),

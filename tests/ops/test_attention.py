@@ -78,6 +78,29 @@ def test_the_choice_of_path_does_not_show(
     torch.testing.assert_close(out.detach(), textbook(q, k, v, bias, causal).detach())
 
 
+@given(
+    rows=st.integers(1, 24),
+    heads=st.integers(1, 4),
+    queries=st.sampled_from([1, 4, 15]),
+    keys=st.integers(1, 48),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=40, deadline=None)
+def test_in_bfloat16_without_gradients_it_errs_by_its_rounding(
+    rows: int, heads: int, queries: int, keys: int, seed: int
+) -> None:
+    """As in decoding, where the number of scores decides the path: weights of 8 bits, of values around 1."""
+    torch.manual_seed(seed)
+    q, k, v = (x.detach().bfloat16() for x in operands(rows, heads, queries, keys))
+    bias = torch.where(torch.rand(rows, 1, 1, keys, dtype=torch.float64) < 0.3, -torch.inf, 0.0)
+    bias[..., 0] = 0
+    with torch.no_grad():
+        out = attention(q, k, v, bias=bias.bfloat16(), causal=False)
+    assert out.dtype == torch.bfloat16
+    exact = textbook(q.double(), k.double(), v.double(), bias, False)
+    torch.testing.assert_close(out.double(), exact, rtol=0.02, atol=0.04)
+
+
 def test_masked_keys_have_no_influence(path: str) -> None:
     q, k, v = operands(1, 2, 3, 4)
     bias = torch.tensor([0.0, 0.0, -torch.inf, -torch.inf], dtype=torch.float64).view(1, 1, 1, 4)

@@ -10,7 +10,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from deepwire.ops import cross_entropy
-from deepwire.ops.cross_entropy import SmoothingForm, linear_cross_entropy, linear_log_prob, smoothing_masses
+from deepwire.ops.cross_entropy import (
+    SmoothingForm,
+    linear_cross_entropy,
+    linear_log_prob,
+    smoothing_masses,
+    without_ignored,
+)
 
 FORMS = get_args(SmoothingForm)
 
@@ -280,16 +286,21 @@ def test_an_unknown_form_is_refused() -> None:
         smoothing_masses(0.1, "other", 5)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("left_out", [True, False])
 @pytest.mark.parametrize("ignored", [(), (0, 3), (1, 2, 4), (0, 1, 2, 3, 4)])
-def test_ignored_targets_count_nothing(ignored: tuple[int, ...]) -> None:
-    """As if the caller had left those rows out; their gradient is zero."""
+def test_ignored_targets_count_nothing(ignored: tuple[int, ...], left_out: bool) -> None:
+    """As if the caller had left those rows out, or computed them (as on GPUs) and counted them 0 times."""
     torch.manual_seed(1)
     hidden = torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
     target = torch.tensor([1, 2, 3, 4, 5])
     target[list(ignored)] = 0
     real = target != 0
-    with_them = linear_cross_entropy(hidden, weight, None, target, smoothing=0.1, ignore=0)
+    if left_out:
+        with_them = linear_cross_entropy(hidden, weight, None, target, smoothing=0.1, ignore=0)
+    else:
+        weights = without_ignored(target, 0, None, torch.float64)
+        with_them = linear_cross_entropy(hidden, weight, None, target, smoothing=0.1, weights=weights)
     found = torch.autograd.grad(with_them[0], (hidden, weight))
     without = linear_cross_entropy(hidden[real], weight, None, target[real], smoothing=0.1)
     expected = torch.autograd.grad(without[0], (hidden, weight))

@@ -71,6 +71,9 @@ def linear_cross_entropy(
         ValueError: smoothing or form is none of the above.
     """
     on_target, on_each = smoothing_masses(smoothing, form, weight.size(0))
+    if ignore is not None and hidden.device.type != "cpu":
+        # To learn how many tokens are real the host would have to wait for the device.
+        weights, ignore = without_ignored(target, ignore, weights, number_types(hidden)[1]), None
     cast, _ = number_types(hidden)
     size = chunk if chunk is not None else chunk_size(weight, cast)
     inputs = (hidden, weight, bias, weights)
@@ -119,6 +122,12 @@ def chunk_size(weight: Tensor, products: torch.dtype = torch.float32) -> int:
     logits = CPU_LOGITS if weight.device.type == "cpu" else GPU_LOGITS
     least = LEAST_TOKENS_NARROW if products.itemsize == 2 else LEAST_TOKENS
     return max(least, logits // weight.size(0) // _ROWS * _ROWS)
+
+
+def without_ignored(target: Tensor, ignore: int, weights: Tensor | None, kind: torch.dtype) -> Tensor:
+    """`weights` `[N]` with 0 where the target is `ignore`: such tokens are computed, and count nothing."""
+    real = (target != ignore).to(kind)
+    return real if weights is None else weights * real
 
 
 class LossContext(FunctionCtx):
