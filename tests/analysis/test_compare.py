@@ -14,7 +14,7 @@ import pytest
 from deepwire.analysis.compare import ComparisonRequest, compare_runs, short_names
 from deepwire.analysis.compare_runs import flat, read_run
 from deepwire.analysis.compare_settings import Part, differing, parts
-from deepwire.analysis.compare_translations import Translation, example_table
+from deepwire.analysis.compare_translations import Translation, example_table, score_all
 from deepwire.analysis.figures import Bars, Lines
 from deepwire.analysis.finding import Finding
 from deepwire.analysis.models import Pairs
@@ -234,3 +234,13 @@ def test_the_command_writes_one_page(
     assert main(["analyze", "compare", *names, "--no-translation", "--json"]) == 0
     finding = json.loads(capsys.readouterr().out)["findings"][0]
     assert [one["title"] for one in finding["tables"]] == ["Overview", "Speed", "Settings that differ"]
+
+
+@pytest.mark.parametrize(("language", "tokenizer"), [("", "13a"), ("de", "13a"), ("zh", "zh")])
+def test_bleu_has_the_tokenizer_of_the_language(language: str, tokenizer: str) -> None:
+    """Chinese has no spaces: with the usual tokenizer a sentence would be one word."""
+    pairs = Pairs(Text("s", ["two dogs run"]), Text("r", ["两只狗在跑"]))
+    made = [Translation(Text("t", ["两只猫在跑"]), 1.0, 1.0, 1)]
+    bleu, _ = score_all(made, pairs, None, language).systems[0].scores
+    assert f"tok:{tokenizer}" in bleu.signature
+    assert (bleu.value > 20) == (tokenizer == "zh")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from deepwire.analysis.depth import with_layers
-from deepwire.analysis.depth_of_runs import DepthOfRun, curves, kind_of, varying_side
+from deepwire.analysis.depth_of_runs import DepthOfRun, curves, kind_of, kinds_of, varying_side
 from deepwire.cli.main import main
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
@@ -115,6 +115,20 @@ def test_kinds_name_what_is_not_usual() -> None:
         }
     )
     assert kind_of(config) == "pre_norm dlcl | mhplstm post_norm"
+
+
+def test_runs_that_differ_in_more_than_depth_are_not_seeds_of_one_another() -> None:
+    def model(layers: int, hidden: str) -> ModelConfig:
+        stack = {"layers": layers, "connection": {"type": "depth_lstm", "hidden": hidden}}
+        return ModelConfig.model_validate({"encoder": stack, "decoder": stack | {"layers": 2}})
+
+    deep, shallow, other = model(6, "glu"), model(2, "glu"), model(2, "one_layer")
+    assert kinds_of([deep, shallow]) == ["depth_lstm", "depth_lstm"]
+    said = '(decoder.connection.hidden "{0}", encoder.connection.hidden "{0}")'
+    assert kinds_of([deep, other]) == [
+        f"depth_lstm {said.format('glu')}",
+        f"depth_lstm {said.format('one_layer')}",
+    ]
 
 
 def test_command_leaves_out_layers_and_groups(run: str, capsys) -> None:

@@ -23,6 +23,8 @@ from deepwire.errors import UsageError
 from deepwire.evaluation.from_model import SearchSettings
 from deepwire.evaluation.texts import Text
 from deepwire.model.config import ModelConfig
+from deepwire.model.translator import TranslationModel
+from deepwire.training.precision import Numerics
 
 CPU = torch.device("cpu")
 TINY = Architecture(
@@ -207,3 +209,24 @@ def test_a_program_that_fails_is_one_line(option: str, message: str) -> None:
 def test_a_program_is_asked_for_as_many_threads() -> None:
     code = "import os, sys; sys.stdin.read(); print(os.environ['OMP_NUM_THREADS'])"
     assert Program.parse(beside("a", code), threads=3).translate(["x"]) == ["3"]
+
+
+def test_sweeps_have_the_formats_that_the_commands_would_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training in that of `training.precision: auto`, decoding in that of --precision."""
+    loss, seen = TranslationModel.loss, set()
+
+    def trained(*arguments, **named):
+        seen.add(("training", torch.is_autocast_enabled("cpu")))
+        return loss(*arguments, **named)
+
+    def decoded(model, *arguments):
+        seen.add(("decoding", next(model.parameters()).dtype))
+        return search(model, *arguments)
+
+    monkeypatch.setattr(Numerics, "choose", lambda *_: Numerics("bf16", "highest", "cpu"))
+    monkeypatch.setattr(TranslationModel, "loss", trained)
+    monkeypatch.setattr(speed, "search", decoded)
+    base = Workload(batch=2, beam=2, length=3)
+    sweep([TINY], "training", "batch", [2], base, rounds=1, device=CPU, tell=quiet)
+    sweep([TINY], "decoding", "batch", [2], base, rounds=1, device=CPU, tell=quiet, precision="bf16")
+    assert seen == {("training", True), ("decoding", torch.bfloat16)}

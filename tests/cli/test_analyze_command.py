@@ -119,6 +119,38 @@ def test_a_report_holds_all_of_a_run_and_what_was_measured_before(
 
 
 @needs_matplotlib
+@pytest.mark.parametrize(
+    ("arguments", "figures"),
+    [
+        ("compare run run@update-3", 1),
+        ("depth run --sentences 4", 1),
+        ("linearise run --sentences 4 --layers 1 --updates 2 --update-tokens 200", 1),
+        ("length run --sentences 8 --rounds 1", 2),
+        ("agreement run -s valid.de -r valid.en -c wrong.en --sample 8 --distances distances", 1),
+        ("speed run --mode training --base 2,1,3 --batch 1,2 --length= --depth= --rounds 1", 2),
+    ],
+)
+def test_a_browser_shows_the_page_of_every_analysis(
+    analyze: Command,
+    folder: Path,
+    tmp_path: Path,
+    open_in_browser: Callable[[Path], str],
+    arguments: str,
+    figures: int,
+) -> None:
+    """With its tables and as many figures as it promises, and nothing to complain of."""
+    english = (folder / "train.en").read_text(encoding="utf-8").splitlines(keepends=True)
+    (folder / "wrong.en").write_text("".join(english[:40]), encoding="utf-8")
+    (folder / "distances").write_text("".join(f"{number % 3 + 1}\n" for number in range(40)))
+    page = tmp_path / "page.html"
+    code, _, errors = analyze(*arguments.split(), "--html", str(page))
+    assert code == 0, errors
+    shown = open_in_browser(page)
+    assert shown.count("<svg") >= figures
+    assert "<table" in shown
+
+
+@needs_matplotlib
 def test_plots_are_drawn(analyze: Command, tmp_path: Path) -> None:
     assert analyze("gradients", "run", "--plots", str(tmp_path / "plots"))[0] == 0
     assert sorted(path.name for path in (tmp_path / "plots").glob("*.png")) == [

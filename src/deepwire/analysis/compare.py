@@ -87,7 +87,8 @@ def compare_runs(request: ComparisonRequest, tell: Callable[[str], None]) -> Fin
     if pairs is not None:
         where = Where(request.device, request.precision, request.direction)
         translations = translate_all(request.models, names, pairs, where, tell)
-        report = score_all(translations, pairs, request.paired)
+        into = "" if request.direction is None else request.direction.target
+        report = score_all(translations, pairs, request.paired, into)
         tables = [score_table(report), *tables]
         figures = [_scores(report), *figures]
         notes = [

@@ -16,6 +16,7 @@ from deepwire.evaluation.base import Metric
 from deepwire.evaluation.comparison import PairedTest, Report, compare
 from deepwire.evaluation.from_model import told
 from deepwire.evaluation.metrics import make_metric
+from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
 from deepwire.evaluation.texts import Text
 
 METRICS = ("bleu", "chrf")
@@ -80,13 +81,15 @@ def translate_all(
     return found
 
 
-def score_all(translations: Sequence[Translation], pairs: Pairs, test: PairedTest | None) -> Report:
-    """BLEU and chrF of every translation, each tested against the first.
+def score_all(
+    translations: Sequence[Translation], pairs: Pairs, test: PairedTest | None, language: str = ""
+) -> Report:
+    """BLEU, with the tokenizer of the language where it is known, and chrF; each tested against the first.
 
     Raises:
         UsageError: The test is unknown.
     """
-    metrics = [make_metric(name) for name in METRICS]
+    metrics = LanguageMetrics(METRICS).of(language)
     paired = test if len(translations) > 1 else None
     return compare([one.text for one in translations], [pairs.reference], metrics, paired)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from deepwire.analysis.compare_runs import flat
 from deepwire.model.config import ModelConfig, StackConfig
 from deepwire.model.context import Side
 
@@ -51,6 +52,27 @@ def kind_of(config: ModelConfig) -> str:
     """
     sides = [_sockets(config.encoder), _sockets(config.decoder)]
     return sides[0] if sides[0] == sides[1] else " | ".join(sides)
+
+
+def kinds_of(configs: Sequence[ModelConfig]) -> list[str]:
+    """`kind_of` each model; where two of one kind differ in more than depth, with what they differ in."""
+    kinds = [kind_of(config) for config in configs]
+    settings = [_but_for_depth(config) for config in configs]
+    found = []
+    for kind, own in zip(kinds, settings, strict=True):
+        alike = [other for name, other in zip(kinds, settings, strict=True) if name == kind]
+        keys = {key for other in alike for key in other if other[key] != own.get(key)}
+        keys |= {key for other in alike for key in own if key not in other}
+        said = ", ".join(f"{key} {own.get(key, 'not set')}" for key in sorted(keys))
+        found.append(f"{kind} ({said})" if said else kind)
+    return found
+
+
+def _but_for_depth(config: ModelConfig) -> dict[str, str]:
+    settings = config.model_dump(mode="json")
+    for side in ("encoder", "decoder"):
+        del settings[side]["layers"]
+    return flat(settings)
 
 
 def curves(runs: Iterable[DepthOfRun], side: Side) -> list[Curve]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from deepwire.analysis.scored import WARM_UP, Scorer
 from deepwire.errors import DataError, UsageError
-from deepwire.evaluation.metrics import make_metric
+from deepwire.evaluation.base import Metric
 from deepwire.evaluation.significance import Interval, interval, resampled_scores
 
 SAMPLES = 1000
@@ -117,13 +117,14 @@ def length_scores(
             tell(f"{scorer.name}: round {number + 1} of {rounds}")
     answers = [[references[row] for row in bucket.rows] for bucket in buckets]
     return [
-        [_score(*each) for each in zip(buckets, lines, answers, took, strict=True)]
-        for lines, took in zip(outputs, seconds, strict=True)
+        [_score(scorer.metric, *each) for each in zip(buckets, lines, answers, took, strict=True)]
+        for scorer, lines, took in zip(scorers, outputs, seconds, strict=True)
     ]
 
 
-def _score(bucket: Bucket, lines: Sequence[str], references: Sequence[str], seconds: float) -> LengthScore:
-    metric = make_metric("bleu")
+def _score(
+    metric: Metric, bucket: Bucket, lines: Sequence[str], references: Sequence[str], seconds: float
+) -> LengthScore:
     statistics = metric.statistics(lines, references)
     words = sum(lengths_in_words(lines))
     return LengthScore(

@@ -103,7 +103,7 @@ def layer_scores(
         UsageError: There is no such layer, or no cell to map.
     """
     layers = {side: settings.layers_of(scorer, side) for side in settings.sides}
-    done = Measured(folder, _decisive(scorer, settings))
+    done = Measured(folder, _decisive(scorer, text, settings))
     whole = _remembered(done, "whole", lambda: {"bleu": scorer.bleu(scorer.model)})["bleu"]
     tell(f"whole model: BLEU {whole:.2f}")
     found: dict[tuple[Side, int, Reading], LayerScore] = {}
@@ -181,10 +181,13 @@ def _copy(linear: nn.Linear) -> nn.Linear:
     return copied
 
 
-def _decisive(scorer: Scorer, settings: LinearisationSettings) -> dict[str, str]:
+def _decisive(scorer: Scorer, text: TrainingText, settings: LinearisationSettings) -> dict[str, str]:
     """Everything that decides a layer's numbers; which layers are looked at does not."""
+    training = text.config.training
     return {
         "model": scorer.source.digest,
+        "training text": text.prepared.digest,
+        "label smoothing": f"{training.label_smoothing} ({training.label_smoothing_form})",
         **scorer.settings,
         **settings.shown,
     }

@@ -49,6 +49,7 @@ class Scorer:
         metric: In place of BLEU with sacrebleu's usual tokenizer.
 
     Attributes:
+        metric: BLEU.
         languages: `[1]` the number of the target language; None with a model of one direction.
 
     Raises:
@@ -70,7 +71,7 @@ class Scorer:
         self.loaded: LoadedModels = load_models([name], search.device, search.precision, search.decoding)
         into = Targets(self.loaded.languages, self.loaded.parts[0].vocabularies, warn).choose(to)
         self.languages = None if into is None else language_rows([into], self.loaded.device)
-        self._metric, self._warn = make_metric("bleu") if metric is None else metric, warn
+        self.metric, self._warn = make_metric("bleu") if metric is None else metric, warn
 
     @property
     def model(self) -> TranslationModel:
@@ -92,7 +93,7 @@ class Scorer:
             "batch tokens": str(config.batch_tokens),
             "device": str(self.loaded.device),
             "precision": str(next(self.model.parameters()).dtype).removeprefix("torch."),
-            "BLEU": self._metric.signature(1),
+            "BLEU": self.metric.signature(1),
             "text digest": digest_of(self.pairs),
         }
 
@@ -107,7 +108,7 @@ class Scorer:
 
     def score(self, lines: Sequence[str]) -> float:
         """BLEU of a translation of the whole text."""
-        return self._metric.score(lines, self.pairs.reference.lines).value
+        return self.metric.score(lines, self.pairs.reference.lines).value
 
     def translate(
         self, model: TranslationModel, lines: Sequence[str] | None = None, groups: str | None = None

@@ -18,15 +18,18 @@ from deepwire.analysis.speed_memory import extra_memory
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.config import DecodingConfig
 from deepwire.decoding.ensemble import Ensemble
+from deepwire.decoding.loading import number_formats
 from deepwire.decoding.search import search
 from deepwire.decoding.targets import IntoLanguages, Target
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translator import TranslationModel
+from deepwire.ops.packed_linear import Packing, pack_linears
 from deepwire.training.config import TrainingConfig
 from deepwire.training.layout import Layout
 from deepwire.training.optimizer import Optimizer
+from deepwire.training.precision import Numerics
 from deepwire.training.processes import Processes
 
 Mode = Literal["training", "decoding"]
@@ -137,18 +140,26 @@ def sweep(
     rounds: int,
     device: torch.device,
     tell: Callable[[str], None],
+    precision: str = "auto",
 ) -> list[Speed]:
     """Measure all subjects at every value of one axis, the others as in `base`.
 
-    Rounds go over the subjects in turn, so that a busy machine slows all of them alike.
+    Rounds go over the subjects in turn, so that a busy machine slows all of them alike. Training is in the
+    number format that ``training.precision: auto`` chooses, decoding in `precision`.
 
     Raises:
-        UsageError: A value is not positive, or a subject cannot have a depth.
+        UsageError: A value is not positive, a subject cannot have a depth, or there is no such precision.
     """
     found = []
+    numerics = Numerics.choose("auto", device)
     for value in values:
         workload = base.at(axis, value)
-        works = [_work(subject, mode, workload, device) for subject in subjects]
+        works = [
+            _training(*_work(subject, workload, device), numerics)
+            if mode == "training"
+            else _decoding(*_work(subject, workload, device), workload, number_formats(device, precision))
+            for subject in subjects
+        ]
         for work in works:
             work()  # what happens once does not count
         memory = [extra_memory(work, device) for work in works]
@@ -164,12 +175,9 @@ def sweep(
     return found
 
 
-def _work(
-    subject: Architecture, mode: Mode, workload: Workload, device: torch.device
-) -> Callable[[], object]:
-    model = subject.build(workload.depth, device)
+def _work(subject: Architecture, workload: Workload, device: torch.device) -> tuple[TranslationModel, _Batch]:
     batch = _Batch.random(workload, subject.source_vocabulary, subject.target_vocabulary, device)
-    return _training(model, batch) if mode == "training" else _decoding(model, batch, workload)
+    return subject.build(workload.depth, device), batch
 
 
 @dataclass(frozen=True)
@@ -196,7 +204,7 @@ class _Batch:
         return cls(*(side.to(device) for side in sides))
 
 
-def _training(model: TranslationModel, batch: _Batch) -> Callable[[], object]:
+def _training(model: TranslationModel, batch: _Batch, numerics: Numerics) -> Callable[[], object]:
     """One update: forward and backward pass, clipping and Adam."""
     config = TrainingConfig()
     model.train()
@@ -205,12 +213,13 @@ def _training(model: TranslationModel, batch: _Batch) -> Callable[[], object]:
     optimizer = Optimizer(model.named_parameters(), config.optimizer, config.clip_norm, layout)
 
     def step() -> None:
-        optimizer.zero_grad()
         sides = (batch.source, batch.target_input, batch.target_output)
-        sums = model.loss(*sides, config.label_smoothing, languages=languages)
+        with numerics.autocast():
+            sums = model.loss(*sides, config.label_smoothing, languages=languages)
         loss = sums.smoothed / batch.target_output.numel()
         torch.autograd.backward(loss)
         optimizer.step(1e-4, loss.detach())
+        optimizer.zero_grad()  # here, so that an update's memory is all that it takes on top of the weights
 
     return step
 
@@ -222,9 +231,12 @@ def _mixed_languages(model: TranslationModel, source: Tensor) -> Tensor | None:
     return torch.arange(len(source), device=source.device) % model.languages
 
 
-def _decoding(model: TranslationModel, batch: _Batch, workload: Workload) -> Callable[[], object]:
+def _decoding(
+    model: TranslationModel, batch: _Batch, workload: Workload, formats: tuple[torch.dtype, Packing]
+) -> Callable[[], object]:
     """Beam search for translations of exactly `length` subwords."""
-    model.eval()
+    kind, packing = formats
+    pack_linears(model.eval().to(kind), packing)
     length = workload.length
     config = DecodingConfig(
         beam=workload.beam, min_length=length, max_length_ratio=0.0, max_length_extra=length

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 
 import torch
 
@@ -15,7 +16,9 @@ from deepwire.analysis.records import Column, Number, Table
 from deepwire.analysis.scored import Scorer
 from deepwire.analysis.speed import AXES, Architecture, Axis, Mode, Speed, Workload, axes_of, sweep
 from deepwire.analysis.speed_of_text import measure_text, text_figure, text_notes, text_table
+from deepwire.decoding.loading import number_formats
 from deepwire.errors import UsageError
+from deepwire.training.precision import Numerics
 
 _LABELS: Mapping[Axis, FigureAxis] = {
     "batch": FigureAxis(label="batch", unit="sentences", log=True),
@@ -49,6 +52,7 @@ def finding(
     rounds: int,
     device: torch.device,
     tell: Callable[[str], None],
+    precision: str = "auto",
     text: TextWork | None = None,
 ) -> Finding:
     """Measure and show.
@@ -62,14 +66,16 @@ def finding(
         rounds: How often each is done; the fastest counts.
         device: Where.
         tell: Hears how far it is.
+        precision: Of decoding, as ``deepwire translate`` has it.
         text: A text to translate as well.
 
     Raises:
         UsageError: There is nothing to measure, a value is impossible, or another program fails.
     """
     texts = measure_text(text.models, text.programs, rounds=rounds, tell=tell) if text else []
+    measure = partial(sweep, rounds=rounds, device=device, tell=tell, precision=precision)
     sweeps = [
-        (mode, axis, sweep(subjects, mode, axis, values[axis], base, rounds=rounds, device=device, tell=tell))
+        (mode, axis, measure(subjects, mode, axis, values[axis], base))
         for mode, axis in axes_of(values, modes)
     ]
     if not sweeps and not texts:
@@ -79,6 +85,12 @@ def finding(
         notes.append("This system does not tell the peak memory of a process.")
     settings = {name: str(value) for name, value in asdict(base).items() if value is not None and sweeps}
     settings |= {"rounds": str(rounds), "device": _device(device), "threads": str(torch.get_num_threads())}
+    if sweeps:
+        kind, packing = number_formats(device, precision)
+        settings |= {
+            "precision of training": Numerics.choose("auto", device).precision,
+            "precision of decoding": str(kind).removeprefix("torch.") if packing == "none" else packing,
+        }
     threads = f"{torch.get_num_threads()} CPU threads"
     if text:
         own = text.models[0].settings

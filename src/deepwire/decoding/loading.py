@@ -60,7 +60,7 @@ def load_models(
     if not names:
         raise UsageError("no model to load", "name at least one")
     place = pick_device(device)
-    kind, packing = _number_formats(place, precision)
+    kind, packing = number_formats(place, precision)
     if kind is torch.float32:
         set_fp32_matmul("auto")
     parts = tuple(load_model(resolve(str(name)), place, kind) for name in names)
@@ -96,8 +96,12 @@ def pick_device(name: str | None) -> torch.device:
     return device
 
 
-def _number_formats(device: torch.device, precision: str) -> tuple[torch.dtype, Packing]:
-    """Format of the model, and of weights that are packed for decoding."""
+def number_formats(device: torch.device, precision: str) -> tuple[torch.dtype, Packing]:
+    """Format of the model, and of weights that are packed for decoding.
+
+    Raises:
+        UsageError: There is no such precision, or the device does not have it.
+    """
     if precision == "auto":
         return pick(device, "auto"), "none"
     if precision not in PRECISIONS:

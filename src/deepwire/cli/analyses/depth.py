@@ -87,15 +87,18 @@ def _over_runs(
     way: Direction | None,
 ) -> Finding:
     from deepwire.analysis.depth_finding import of_runs
-    from deepwire.analysis.depth_of_runs import DepthOfRun, kind_of
+    from deepwire.analysis.depth_of_runs import DepthOfRun, kinds_of
 
-    runs, sources, settings = [], [], {}
+    configs, scores, sources, settings = [], [], [], {}
     for name in models:
         scorer = open_scorers([name], pairs, changes, device, precision, way)[0]
-        config = scorer.model.config
-        bleu = scorer.bleu(scorer.model)
-        runs.append(DepthOfRun(name, kind_of(config), config.encoder.layers, config.decoder.layers, bleu))
+        configs.append(scorer.model.config)
+        scores.append(scorer.bleu(scorer.model))
         sources.append(scorer.source)
         settings = scorer.settings
-        tell(f"{name}: BLEU {bleu:.2f}")
+        tell(f"{name}: BLEU {scores[-1]:.2f}")
+    runs = [
+        DepthOfRun(name, kind, config.encoder.layers, config.decoder.layers, bleu)
+        for name, kind, config, bleu in zip(models, kinds_of(configs), configs, scores, strict=True)
+    ]
     return of_runs(runs, sources, pairs.description, settings)

@@ -116,6 +116,7 @@ def speed(
         work,
         rounds=rounds,
         device=pick_device(device),
+        precision=precision,
         tell=tell,
         text=text,
     )
