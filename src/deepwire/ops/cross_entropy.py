@@ -27,8 +27,6 @@ SmoothingForm = Literal["uniform_wrong", "uniform"]
 CPU_LOGITS = 4 * 2**20
 # Products with fewer rows than this are slower than the cache is worth.
 LEAST_TOKENS = 256
-# In 2 bytes products take so little time that adding each chunk's `[V, d]` to the weights' gradient shows.
-LEAST_TOKENS_NARROW = 1024
 # The rows of a chunk's products are a multiple of this, those added all zero. The number of real tokens is
 # another one in every batch, and making products ready for a new shape takes longer than so few rows.
 _ROWS = 32
@@ -75,7 +73,7 @@ def linear_cross_entropy(
         # To learn how many tokens are real the host would have to wait for the device.
         weights, ignore = without_ignored(target, ignore, weights, number_types(hidden)[1]), None
     cast, _ = number_types(hidden)
-    size = chunk if chunk is not None else chunk_size(weight, cast)
+    size = chunk if chunk is not None else chunk_size(weight)
     inputs = (hidden, weight, bias, weights)
     learns = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
     arguments = (*inputs, target, on_target, on_each, ignore, size, cast, learns)
@@ -117,11 +115,10 @@ def smoothing_masses(smoothing: float, form: SmoothingForm, vocabulary: int) -> 
     return 1 - smoothing - each, each
 
 
-def chunk_size(weight: Tensor, products: torch.dtype = torch.float32) -> int:
-    """Return how many tokens to take at a time for an output projection `[V, d]` with products of a type."""
+def chunk_size(weight: Tensor) -> int:
+    """Return how many tokens to take at a time for an output projection `[V, d]`."""
     logits = CPU_LOGITS if weight.device.type == "cpu" else GPU_LOGITS
-    least = LEAST_TOKENS_NARROW if products.itemsize == 2 else LEAST_TOKENS
-    return max(least, logits // weight.size(0) // _ROWS * _ROWS)
+    return max(LEAST_TOKENS, logits // weight.size(0) // _ROWS * _ROWS)
 
 
 def without_ignored(target: Tensor, ignore: int, weights: Tensor | None, kind: torch.dtype) -> Tensor:
