@@ -36,6 +36,7 @@ KINDS: Mapping[str, str] = {
     "aten::baddbmm": "products",
     "aten::linear": "products",
     "mkldnn::": "products",
+    "onednn::": "products",
     "quantized::": "products",
     "aten::_scaled_dot_product": "attention",
     "aten::_log_softmax": "softmax over the words",
