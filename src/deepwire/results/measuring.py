@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from pydantic import Field
 from deepwire import __version__
 from deepwire.analysis.models import Pairs, read_pairs
 from deepwire.analysis.records import Record
+from deepwire.analysis.run_records import read_records
 from deepwire.analysis.scored import WARM_UP, Scorer
 from deepwire.checkpoint.files import disk_errors, read_json, write_text
 from deepwire.checkpoint.run_directory import RunDirectory
@@ -139,7 +139,7 @@ def measure_run(
 
     Raises:
         ModelError: It has no sound checkpoint, or its log holds nothing.
-        DataError: The test set is missing or damaged.
+        DataError: The test set is missing or damaged, or the run's log is.
     """
     scorer = _warm_scorer(run, direction, warn)
     done = [scorer.translate(scorer.model) for _ in range(rounds)]
@@ -147,7 +147,7 @@ def measure_run(
     with disk_errors(translations):
         translations.parent.mkdir(parents=True, exist_ok=True)
     write_text(translations, "".join(f"{line}\n" for line in lines))
-    log = _log(RunDirectory(run.folder).metrics)
+    log = read_records(RunDirectory(run.folder).metrics)
     trained = [record for record in log if record.get("kind") == "train"]
     valid = [record for record in log if record.get("kind") == "valid"]
     if not trained:
@@ -219,23 +219,14 @@ def validation_losses(run: RunPlan) -> list[float]:
     """Negative log-likelihood a target token of every validation of a run, nats; only finite ones.
 
     Raises:
-        ModelError: Its log is missing or damaged.
+        DataError: Its log is damaged.
     """
-    log = _log(RunDirectory(run.folder).metrics)
+    log = read_records(RunDirectory(run.folder).metrics)
     found = [record.get("nll") for record in log if record.get("kind") == "valid"]
     return [loss for loss in found if isinstance(loss, float)]
 
 
-def _log(path: Path) -> list[dict[str, object]]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        found = [json.loads(line) for line in lines]
-    except (OSError, ValueError) as error:
-        raise ModelError(f"{path}: cannot be read: {error}") from error
-    return [record for record in found if isinstance(record, dict)]
-
-
-def _number(record: dict[str, object], name: str) -> float:
+def _number(record: Mapping[str, object], name: str) -> float:
     value = record.get(name)
     if not isinstance(value, int | float):
         raise ModelError(f"metrics.jsonl: update {record.get('update')} has no {name}")

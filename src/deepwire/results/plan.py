@@ -124,7 +124,9 @@ class Plan(Section):
     rounds: int = Field(
         default=2, ge=1, description="times that the test set is translated; the fastest counts"
     )
-    samples: int = Field(default=1000, ge=100, description="resamples of the significance tests at least; more where many systems need them")
+    samples: int = Field(
+        default=1000, ge=100, description="least resamples of the significance tests; many systems need more"
+    )
     comparisons: tuple[ComparisonPlan, ...] = Field(
         default=(),
         description="pairs of systems shown direction by direction; default, where a system has one model "
