@@ -8,9 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from socket_checks import SIZE, small_model
 
+from deepwire.decoding.loading import PRECISIONS
 from deepwire.model.past import Slots
 from deepwire.model.state import DecoderState
 from deepwire.model.translator import TranslationModel
+from deepwire.ops import packed_linear
+from deepwire.ops.packed_linear import pack_linears
 
 SOURCE = torch.tensor([[4, 9, 5, 17, 2], [8, 6, 2, 0, 0], [11, 2, 0, 0, 0]])
 MIXERS = {
@@ -21,13 +24,22 @@ MIXERS = {
 
 
 def walk(
-    model: TranslationModel, width: int, steps: int, restless: float, seed: int, again: int = 1
+    model: TranslationModel,
+    width: int,
+    steps: int,
+    restless: float,
+    seed: int,
+    again: int = 1,
+    *,
+    exact: TranslationModel | None = None,
+    bound: float = 1e-9,
 ) -> tuple[DecoderState, list[int]]:
-    """Random steps and reorderings of double-precision hypotheses, each compared with the full pass.
+    """Random steps and reorderings of hypotheses, each compared with the full pass, in double precision.
 
-    After three steps each becomes `again` ones. Returns the last state, and the capacity of the stores at
-    each step.
+    After three steps each becomes `again` ones. `exact` makes the full pass, or else the model itself does.
+    Returns the last state, and the capacity of the stores at each step.
     """
+    exact = model if exact is None else exact
     generator = torch.Generator().manual_seed(seed)
     source, capacities = SOURCE, []
     with torch.no_grad():
@@ -50,8 +62,8 @@ def walk(
             found, state = model.step(tokens.flatten(), state)
             capacities.append(state.past.capacity)
             if step % 5 == 0 or step == steps - 1:
-                full = model.log_probs(source.repeat_interleave(width, 0), read.flatten(0, 1))[:, -1]
-                torch.testing.assert_close(found, full, rtol=1e-9, atol=1e-9)
+                full = exact.log_probs(source.repeat_interleave(width, 0), read.flatten(0, 1))[:, -1]
+                torch.testing.assert_close(found.double(), full, rtol=0, atol=bound)
     return state, capacities
 
 
@@ -70,6 +82,29 @@ def test_each_row_sees_its_own_past(
     """Rows begin as one, multiply, are reordered with and without repetition, and sentences leave."""
     model = double(MIXERS[mixer])
     walk(model, width, steps, restless, seed, again)
+
+
+@pytest.mark.parametrize(
+    ("precision", "bound"), [("fp32", 1e-5), ("fp16", 0.004), ("bf16", 0.1), ("int8", 0.2)]
+)
+@pytest.mark.parametrize("mixer", MIXERS)
+@given(
+    width=st.integers(1, 5),
+    steps=st.integers(2, 32),
+    restless=st.sampled_from([0.0, 0.3, 1.0]),
+    seed=st.integers(0, 2**16),
+)
+@settings(max_examples=4, deadline=None)
+def test_steps_in_fewer_bits_stay_near_double_precision(
+    mixer: str, precision: str, bound: float, width: int, steps: int, restless: float, seed: int
+) -> None:
+    """The formats that decoding takes: log-probabilities after 3 + 3 layers of width 16 err by less."""
+    exact, model = double(MIXERS[mixer]), double(MIXERS[mixer])
+    kind, packing = PRECISIONS[precision]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(packed_linear, "_LARGE", {"fp16": 0, "int8": 0})  # maps of this width are left alone
+        pack_linears(model.to(kind), packing)
+    walk(model, width, steps, restless, seed, exact=exact, bound=bound)
 
 
 def double(changes: dict[str, object]) -> TranslationModel:
