@@ -22,6 +22,13 @@ MIXERS = {
     "recurrent": {"decoder": {"mixer": "mhplstm"}},
 }
 
+WALKS = {
+    "width": st.integers(1, 5),
+    "steps": st.integers(2, 32),
+    "restless": st.sampled_from([0.0, 0.3, 1.0]),
+    "seed": st.integers(0, 2**16),
+}
+
 
 def walk(
     model: TranslationModel,
@@ -68,13 +75,7 @@ def walk(
 
 
 @pytest.mark.parametrize("mixer", MIXERS)
-@given(
-    width=st.integers(1, 5),
-    steps=st.integers(2, 32),
-    restless=st.sampled_from([0.0, 0.3, 1.0]),
-    seed=st.integers(0, 2**16),
-    again=st.integers(1, 2),
-)
+@given(**WALKS, again=st.integers(1, 2))
 @settings(max_examples=8, deadline=None)
 def test_each_row_sees_its_own_past(
     mixer: str, width: int, steps: int, restless: float, seed: int, again: int
@@ -88,12 +89,7 @@ def test_each_row_sees_its_own_past(
     ("precision", "bound"), [("fp32", 1e-5), ("fp16", 0.004), ("bf16", 0.1), ("int8", 0.2)]
 )
 @pytest.mark.parametrize("mixer", MIXERS)
-@given(
-    width=st.integers(1, 5),
-    steps=st.integers(2, 32),
-    restless=st.sampled_from([0.0, 0.3, 1.0]),
-    seed=st.integers(0, 2**16),
-)
+@given(**WALKS)
 @settings(max_examples=4, deadline=None)
 def test_steps_in_fewer_bits_stay_near_double_precision(
     mixer: str, precision: str, bound: float, width: int, steps: int, restless: float, seed: int
