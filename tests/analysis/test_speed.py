@@ -230,3 +230,13 @@ def test_sweeps_have_the_formats_that_the_commands_would_choose(monkeypatch: pyt
     sweep([TINY], "training", "batch", [2], base, rounds=1, device=CPU, tell=quiet)
     sweep([TINY], "decoding", "batch", [2], base, rounds=1, device=CPU, tell=quiet, precision="bf16")
     assert seen == {("training", True), ("decoding", torch.bfloat16)}
+
+
+def test_an_unknown_precision_is_refused_before_anything_is_measured() -> None:
+    base = Workload(batch=2, beam=2, length=3)
+    heard: list[str] = []
+    with pytest.raises(UsageError, match="unknown precision 'fp4'"):
+        sweep(
+            [TINY], "training", "batch", [2], base, rounds=1, device=CPU, tell=heard.append, precision="fp4"
+        )
+    assert not heard

@@ -61,8 +61,7 @@ def kinds_of(configs: Sequence[ModelConfig]) -> list[str]:
     found = []
     for kind, own in zip(kinds, settings, strict=True):
         alike = [other for name, other in zip(kinds, settings, strict=True) if name == kind]
-        keys = {key for other in alike for key in other if other[key] != own.get(key)}
-        keys |= {key for other in alike for key in own if key not in other}
+        keys = {key for other in alike for key in own.keys() | other.keys() if own.get(key) != other.get(key)}
         said = ", ".join(f"{key} {own.get(key, 'not set')}" for key in sorted(keys))
         found.append(f"{kind} ({said})" if said else kind)
     return found

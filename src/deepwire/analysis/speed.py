@@ -18,14 +18,14 @@ from deepwire.analysis.speed_memory import extra_memory
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.config import DecodingConfig
 from deepwire.decoding.ensemble import Ensemble
-from deepwire.decoding.loading import number_formats
+from deepwire.decoding.loading import number_formats, pack
 from deepwire.decoding.search import search
 from deepwire.decoding.targets import IntoLanguages, Target
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translator import TranslationModel
-from deepwire.ops.packed_linear import Packing, pack_linears
+from deepwire.ops.packed_linear import Packing
 from deepwire.training.config import TrainingConfig
 from deepwire.training.layout import Layout
 from deepwire.training.optimizer import Optimizer
@@ -151,13 +151,13 @@ def sweep(
         UsageError: A value is not positive, a subject cannot have a depth, or there is no such precision.
     """
     found = []
-    numerics = Numerics.choose("auto", device)
+    numerics, formats = Numerics.choose("auto", device), number_formats(device, precision)
     for value in values:
         workload = base.at(axis, value)
         works = [
             _training(*_work(subject, workload, device), numerics)
             if mode == "training"
-            else _decoding(*_work(subject, workload, device), workload, number_formats(device, precision))
+            else _decoding(*_work(subject, workload, device), workload, formats)
             for subject in subjects
         ]
         for work in works:
@@ -236,7 +236,7 @@ def _decoding(
 ) -> Callable[[], object]:
     """Beam search for translations of exactly `length` subwords."""
     kind, packing = formats
-    pack_linears(model.eval().to(kind), packing)
+    pack(model.eval().to(kind), packing)
     length = workload.length
     config = DecodingConfig(
         beam=workload.beam, min_length=length, max_length_ratio=0.0, max_length_extra=length

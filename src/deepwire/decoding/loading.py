@@ -14,6 +14,7 @@ from deepwire.checkpoint.store import LoadedModel, load_model
 from deepwire.data.languages import Languages
 from deepwire.decoding.config import DecodingConfig
 from deepwire.errors import ModelError, ResourceError, UsageError
+from deepwire.model.translator import TranslationModel
 from deepwire.ops.packed_linear import Packing, pack_linears
 from deepwire.ops.precision import pick, set_fp32_matmul
 
@@ -64,11 +65,8 @@ def load_models(
     if kind is torch.float32:
         set_fp32_matmul("auto")
     parts = tuple(load_model(resolve(str(name)), place, kind) for name in names)
-    try:
-        for part in parts:
-            pack_linears(part.model, packing)
-    except ValueError as error:
-        raise UsageError(f"precision {precision}: {error}", "use --precision fp32") from None
+    for part in parts:
+        pack(part.model, packing)
     first = parts[0]
     for part in parts[1:]:
         _check_partners(first, part)
@@ -111,6 +109,18 @@ def number_formats(device: torch.device, precision: str) -> tuple[torch.dtype, P
     if packing != "none" and device.type != "cpu":
         raise UsageError(f"precision {precision} is for CPUs, not {device}", "use auto, fp32 or bf16")
     return kind, packing
+
+
+def pack(model: TranslationModel, packing: Packing) -> None:
+    """Lay the weights of a model out for decoding, in place.
+
+    Raises:
+        UsageError: There are no kernels for that number format, or a weight does not fit it.
+    """
+    try:
+        pack_linears(model, packing)
+    except ValueError as error:
+        raise UsageError(f"precision {packing}: {error}", "use --precision fp32") from None
 
 
 def _check_partners(first: LoadedModel, other: LoadedModel) -> None:
