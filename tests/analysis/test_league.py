@@ -151,8 +151,8 @@ def test_seeds_are_compared_together_and_do_not_count_as_more_sentences() -> Non
     bad = [(references if number % 5 < 2 else worse)[number] for number in range(40)]
     good = [(references if number % 7 < 4 else worse)[number] for number in range(40)]
     metric = make_metric("bleu")
-    one = Outputs(metric, references, {("base", 1): bad, ("new", 1): good})
-    same = Outputs(
+    one = Outputs.of(metric, references, {("base", 1): bad, ("new", 1): good})
+    same = Outputs.of(
         metric, references, {("base", s): bad for s in (1, 2)} | {("new", s): good for s in (1, 2)}
     )
     first, second = one.compare("base", "new", 500), same.compare("base", "new", 500)

@@ -23,6 +23,7 @@ from deepwire.evaluation.metrics import corpus_score
 from deepwire.results import conduct, training
 from deepwire.results.conduct import Conductor
 from deepwire.results.measuring import time_decoding
+from deepwire.results.pages import write_pages
 from deepwire.results.runs import RunPlan, load_plan
 from deepwire.results.training import Failure, Stopped, stoppable, train_runs
 
@@ -41,6 +42,7 @@ rounds: 1
 samples: 100
 baseline: lstm
 claims: claims.yaml
+more_tests: {more: later}
 systems:
   lstm: {description: the base}
   broken:
@@ -66,6 +68,9 @@ _LONG = f"loss not finite: {'x' * 300}"
 def plan(corpus: Path) -> Path:
     (corpus / "plan.yaml").write_text(PLAN)
     (corpus / "claims.yaml").write_text(CLAIMS)
+    for language in ("de", "en"):
+        lines = (corpus / f"train.{language}").read_text().splitlines(keepends=True)
+        (corpus / f"later.{language}").write_text("".join(lines[:20]))
     return corpus / "plan.yaml"
 
 
@@ -188,6 +193,57 @@ def test_what_was_measured_is_shown_and_so_is_what_failed(done: Done, plan: Path
     assert "de-en.broken.1" in page
 
 
+def test_more_tests_are_translated_shown_and_judged_together(done: Done, plan: Path) -> None:
+    findings = json.loads((done.folder / "findings.json").read_text())
+    shown = {row[1].split()[0]: row for row in rows(findings, "texts-de-en")}
+    assert set(shown) == {"lstm", "plain"}
+    here = {row[0]: row[5] for row in rows(findings, "claims", 1)}["lstm above plain (BLEU)"]
+    both = {}
+    for system, row in shown.items():
+        places = [done.folder / f"translations/{name}de-en.{system}.1.txt" for name in ("", "more/")]
+        texts = [
+            (place.read_text().splitlines(), (plan.parent / f"{name}.en").read_text().splitlines())
+            for place, name in zip(places, ("test", "later"), strict=True)
+        ]
+        (first, reference), (second, other) = texts
+        texts.append((first + second, reference + other))
+        scores = [corpus_score("bleu", *text).value for text in texts]
+        assert row[3:6] == pytest.approx(scores)
+        both[system] = f"{scores[2]:.2f}"
+    assert here == f"{both['lstm']} / {both['plain']}"
+    assert "text 2: more, 20 pairs." in done.markdown.read_text()
+
+
+def test_more_tests_that_come_later_are_translated_without_training(
+    done: Done, plan: Path, tmp_path: Path, one_by_one: StandIn, monkeypatch, capsys
+) -> None:
+    folder = shutil.copytree(done.folder, tmp_path / "results")
+    for language in ("de", "en"):
+        shutil.copy(plan.parent / f"test.{language}", tmp_path / f"new.{language}")
+    loaded = load_plan(plan, folder, [f"more_tests={{more: later, new: {tmp_path}/new}}"])
+    conductor, said = Conductor(loaded, folder, print), []
+    monkeypatch.setattr(conduct, "train_runs", one_by_one(lambda run: said.append(run.name)))
+    runs = [run for run in loaded.runs if run.system != "broken"]
+    assert [conductor.more.missing(run, "de-en") for run in runs] == [["new"], ["new"]]
+    write_pages(conductor, html=False)
+    page = (folder / "results.md").read_text()
+    assert "Not translated yet: lstm.1, plain.1." in page
+    checkpoints = (runs[1].folder / "checkpoints").rename(tmp_path / "deleted")
+    conductor.carry_out()
+    assert "plain.1: more test sets are not translated: " in capsys.readouterr().out
+    assert [conductor.more.missing(run, "de-en") for run in runs] == [[], ["new"]]
+    checkpoints.rename(runs[1].folder / "checkpoints")
+    conductor.carry_out()
+    assert said == []
+    for run in runs:
+        assert conductor.more.lines(run, "de-en", "new") == conductor.lines(run, "de-en")
+    with (tmp_path / "new.de").open("a") as german, (tmp_path / "new.en").open("a") as english:
+        german.write("Ein Hund.\n")
+        english.write("A dog.\n")
+    again = Conductor(load_plan(plan, folder, [f"more_tests={{new: {tmp_path}/new}}"]), folder, print)
+    assert again.more.missing(runs[0], "de-en") == ["new"], "the text has changed"
+
+
 def test_what_is_done_is_not_done_again(
     done: Done, plan: Path, one_by_one: StandIn, capsys, monkeypatch
 ) -> None:
@@ -295,7 +351,7 @@ def test_what_an_earlier_version_kept_counts_where_its_text_lay(
 def test_a_browser_opens_the_page(done: Done, open_in_browser: Callable[[Path], str]) -> None:
     pytest.importorskip("matplotlib")
     page = open_in_browser(done.folder / "results.html")
-    assert page.count("<h2") == 3
+    assert page.count("<h2") == 4
     assert "lstm (baseline)" in page
     assert "<p>Four updates teach nothing.</p>" in page
 
@@ -402,6 +458,7 @@ def test_two_at_a_time_and_one_less_while_a_result_is_looked_at(
             "search={max_updates: 4}",
             "search.max_updates: 4 is not below training.max_updates=4 of system lstm",
         ),
+        ("systems.plain.one_model=true", "more_tests: not where directions are shown together"),
         ("search={max_updates: 2, direction: x}", "search.direction: 'x' is no direction"),
         ("search={max_updates: 2, alternatives: {own: []}}", "'own' stands for the settings as they are"),
         ("search={max_updates: 2, alternatives: {x: [training.x=1]}}", "system lstm, alternative x: "),
@@ -414,6 +471,15 @@ def test_mistakes_are_found_before_anything_is_trained(
     folder = tmp_path / "results"
     assert main(["results", str(plan), change, "--folder", str(folder)]) == 2
     assert message in capsys.readouterr().err
+    assert not folder.exists()
+
+
+def test_a_test_set_that_is_not_there_is_found_before_anything_is_trained(
+    plan: Path, tmp_path: Path, capsys
+) -> None:
+    folder = tmp_path / "results"
+    assert main(["results", str(plan), "more_tests={gone: nowhere}", "--folder", str(folder)]) == 3
+    assert f"{plan.parent}/nowhere.de: no such file" in capsys.readouterr().err
     assert not folder.exists()
 
 

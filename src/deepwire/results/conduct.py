@@ -12,10 +12,11 @@ from typing import NamedTuple
 from pydantic import ValidationError
 
 from deepwire.analysis.models import Pairs
-from deepwire.errors import DeepwireError
+from deepwire.errors import DeepwireError, ModelError
 from deepwire.evaluation.texts import read_text
 from deepwire.results.kept import Kept
 from deepwire.results.measuring import RunResult, measure_run, pairs_of, time_decoding
+from deepwire.results.more_tests import MoreTests
 from deepwire.results.runs import LoadedPlan, RunPlan
 from deepwire.results.search import Search
 from deepwire.results.training import Failure, stoppable, train_runs
@@ -74,6 +75,7 @@ class Conductor:
         self.search = Search(loaded, folder, tell)
         self.loaded = loaded.decided(self.search.taken())
         self._measured, self._failed = Kept(folder / "measured"), Kept(folder / "failed")
+        self.more = MoreTests(loaded.more, folder, tell)
 
     def carry_out(
         self,
@@ -101,6 +103,7 @@ class Conductor:
             train = partial(train_runs, at_once=self._at_once, stop=stop)
             self.search.carry_out(train, systems, retry=retry, after=after)
             self.loaded = self._undecided.decided(self.search.taken())
+            self._catch_up(self._wanted(systems, directions))
             left = self._left(systems, directions, retry=retry)
             with closing(train(self._begun(left))) as ended:
                 for run, failure in ended:
@@ -168,6 +171,7 @@ class Conductor:
         rounds, translation = self.loaded.plan.rounds, self.translation(run, direction)
         result = measure_run(run, direction, translation, rounds, self._at_once, self._tell)
         self._keep(run, direction, result)
+        self.more.translate(run, direction)
         where = "" if direction == run.part else f"{direction} "
         self._tell(
             f"{label}: {where}BLEU {result.bleu:.2f}, {result.training_seconds / 60:.1f} min of training"
@@ -175,6 +179,22 @@ class Conductor:
 
     def _keep(self, run: RunPlan, direction: str, result: RunResult) -> None:
         self._measured.put(run.label(direction), run.loaded, result.model_dump(mode="json"))
+
+    def _catch_up(self, wanted: Sequence[tuple[RunPlan, list[str]]]) -> None:
+        """Translate test sets that the plan did not have yet when models were measured."""
+        left = [
+            (run, direction)
+            for run, directions in wanted
+            for direction in directions
+            if self.result(run, direction) is not None and self.more.missing(run, direction)
+        ]
+        if left:
+            self._tell(f"translating more test sets with {len(left)} models that were measured before")
+        for run, direction in left:
+            try:
+                self.more.translate(run, direction)
+            except ModelError as error:  # who deletes checkpoints keeps what was measured
+                self._tell(f"{run.label(direction)}: more test sets are not translated: {error}")
 
     def _time_alone(self, wanted: Sequence[tuple[RunPlan, list[str]]]) -> bool:
         """Time the decoding of what was timed beside runs in training; False where there is nothing.

@@ -60,20 +60,42 @@ class Outputs:
 
     Args:
         metric: BLEU, with the tokenizer of the target language.
-        references: The reference, line by line.
-        translations: Lines by system and seed.
+        statistics: Of every sentence, ``[N, K]``, by system and seed.
     """
 
-    def __init__(
-        self,
+    def __init__(self, metric: Metric, statistics: Mapping[tuple[str, int], Floats]) -> None:
+        self._metric, self._statistics = metric, statistics
+
+    @classmethod
+    def of(
+        cls,
         metric: Metric,
         references: Sequence[str],
         translations: Mapping[tuple[str, int], Sequence[str]],
-    ) -> None:
-        self._metric = metric
-        self._statistics: dict[tuple[str, int], Floats] = {
-            key: self._metric.statistics(lines, references) for key, lines in translations.items()
-        }
+    ) -> Outputs:
+        """Of translations by system and seed, and a reference, line by line.
+
+        Raises:
+            DataError: They differ in length.
+        """
+        return cls(metric, {key: metric.statistics(lines, references) for key, lines in translations.items()})
+
+    @classmethod
+    def together(cls, texts: Sequence[Outputs]) -> Outputs:
+        """Several texts as one, of the runs that have translated all of them."""
+        first, *others = texts
+        shared = [key for key in first._statistics if all(key in text._statistics for text in others)]
+        return cls(
+            first._metric, {key: np.concatenate([text._statistics[key] for text in texts]) for key in shared}
+        )
+
+    def __contains__(self, result: RunResult) -> bool:
+        """Whether a run has translated the text."""
+        return (result.system, result.seed) in self._statistics
+
+    def score(self, result: RunResult) -> float:
+        """BLEU of a run that has translated the text."""
+        return self._metric.score_of(self._statistics[result.system, result.seed], 1).value
 
     def compare(self, baseline: str, system: str, samples: int) -> Comparison | None:
         """Paired bootstrap over sentences, the outputs of all seeds that both have taken together.

@@ -207,12 +207,20 @@ def time_decoding(run: RunPlan, direction: str, warn: Callable[[str], None]) -> 
 
 def _warm_scorer(run: RunPlan, direction: str, warn: Callable[[str], None]) -> Scorer:
     """A trained run that has translated a few sentences."""
-    pairs = pairs_of(run, direction)
+    scorer = scorer_of(run, direction, pairs_of(run, direction), warn)
+    scorer.translate(scorer.model, scorer.pairs.source.lines[:WARM_UP])
+    return scorer
+
+
+def scorer_of(run: RunPlan, direction: str, pairs: Pairs, warn: Callable[[str], None]) -> Scorer:
+    """A trained run with a text in one of its directions.
+
+    Raises:
+        ModelError: It has no sound checkpoint.
+    """
     to = "" if run.loaded.config.data.languages is None else run.target(direction)
     metric = metric_of("bleu", run, direction)
-    scorer = Scorer(str(run.folder), pairs, SearchSettings({}), warn, to=to, metric=metric)
-    scorer.translate(scorer.model, pairs.source.lines[:WARM_UP])
-    return scorer
+    return Scorer(str(run.folder), pairs, SearchSettings({}), warn, to=to, metric=metric)
 
 
 def validation_losses(run: RunPlan) -> list[float]:

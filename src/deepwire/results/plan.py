@@ -16,6 +16,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,60}$")]
 """Names become folders: lower-case letters, digits, hyphens and dots."""
 DirectionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,60}$")]
 """Those of directions may have what languages are written with besides: ``en-pt_BR``."""
+TextName = DirectionName
 OWN = "own"
 """The alternative that every system has: its settings as they are."""
 
@@ -138,6 +139,11 @@ class Plan(Section):
     groups: dict[str, tuple[str, ...]] = Field(
         default={}, description="more averages of comparisons: names, each with its languages"
     )
+    more_tests: Annotated[dict[TextName, str], BeforeValidator(_without_null)] = Field(
+        default={},
+        description="test sets besides data.test, by name: a prefix or the folder of OPUS-100, as "
+        "evaluate-directions takes them, seen from this file",
+    )
     claims: Path | None = Field(default=None, description="file of the papers' claims, seen from this file")
 
     @model_validator(mode="after")
@@ -166,6 +172,12 @@ class Plan(Section):
             for language in languages:
                 if checked_language(language) not in known:
                     raise ValueError(f"{place}: no direction of this plan has {language!r}")
+        return self
+
+    @model_validator(mode="after")
+    def _more_tests_fit(self) -> Self:
+        if self.more_tests and self.joint:
+            raise ValueError("more_tests: not where directions are shown together; name them in data.test")
         return self
 
     @model_validator(mode="after")

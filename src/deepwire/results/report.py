@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
 
 from deepwire.analysis.figures import Axis, Bars, Series
 from deepwire.analysis.finding import Finding, provenance
+from deepwire.analysis.models import Pairs
 from deepwire.analysis.records import Column, Table
 from deepwire.errors import DataError
 from deepwire.evaluation.multilingual.table import samples_for
@@ -19,9 +22,17 @@ from deepwire.results.directions_report import directions_findings
 from deepwire.results.league import Outputs, Standing, corrected, means, standings
 from deepwire.results.measuring import RunResult, metric_of, pace
 from deepwire.results.plan import Plan
+from deepwire.results.runs import RunPlan
 from deepwire.results.runs_report import runs_finding
 
 _MILLION = 10**6
+_TESTED = (
+    Column(name="delta", digits=2),
+    Column(name="95 % of delta"),
+    Column(name="p", digits=3),
+    Column(name="p (Holm)", digits=3),
+)
+"""Columns of a test against the baseline: `_tested`."""
 
 
 @dataclass(frozen=True)
@@ -54,11 +65,16 @@ def build(conductor: Conductor) -> Report:
         own = [result for result in gathered.results if result.direction == direction]
         if not own:
             continue
-        text, outputs = _outputs(conductor, direction, own)
-        ranks = standings(own, outputs, plan.baseline, _samples(plan))
+        texts = _texts(conductor, direction, own)
+        ranks = standings(own, next(iter(texts.values())), plan.baseline, _samples(plan))
+        outputs = Outputs.together(list(texts.values()))
+        together = _together(plan, own, outputs) if len(texts) > 1 else ranks
         if side_by_side is None:
-            findings.append(_league(plan, direction, ranks, gathered, text))
-        verdicts += _verdicts(conductor.loaded.claims, plan, direction, ranks, outputs, gathered)
+            findings.append(_league(plan, direction, ranks, gathered, next(iter(texts))))
+            if together is not ranks:
+                missing = [f"{one.system}.{one.seed}" for one in own if one not in outputs]
+                findings.append(_all_texts(plan, direction, together, texts, missing))
+        verdicts += _verdicts(conductor.loaded.claims, plan, direction, together, outputs, gathered)
     if verdicts:
         findings.append(_claims(plan, verdicts))
     findings += conductor.search.findings()
@@ -71,11 +87,11 @@ def _samples(plan: Plan) -> int:
     return max(plan.samples, 4 * samples_for(len(plan.systems)))
 
 
-def _outputs(conductor: Conductor, direction: str, results: Sequence[RunResult]) -> tuple[str, Outputs]:
-    """What the test set of a direction is called, and its translations.
+def _texts(conductor: Conductor, direction: str, results: Sequence[RunResult]) -> dict[str, Outputs]:
+    """What the test sets of a direction are called, the run files' own first, and their translations.
 
     Raises:
-        DataError: Not all runs were scored on the same text.
+        DataError: Not all runs were scored on the same text, or a translation is gone.
     """
     if len({result.settings.get("text digest") for result in results}) > 1:
         raise DataError(
@@ -88,10 +104,25 @@ def _outputs(conductor: Conductor, direction: str, results: Sequence[RunResult])
         for run in conductor.loaded.runs
         if direction in run.directions and (run.system, run.seed) in measured
     ]
-    lines = {(run.system, run.seed): conductor.lines(run, direction) for run in done}
-    pairs = conductor.test_set(done[0], direction)
-    outputs = Outputs(metric_of("bleu", done[0], direction), pairs.reference.lines, lines)
-    return pairs.description, outputs
+    metric, own = metric_of("bleu", done[0], direction), conductor.test_set(done[0], direction)
+
+    def outputs(pairs: Pairs, lines_of: Callable[[RunPlan], Sequence[str] | None]) -> Outputs:
+        found = {(run.system, run.seed): lines_of(run) for run in done}
+        there = {key: lines for key, lines in found.items() if lines is not None}
+        return Outputs.of(metric, pairs.reference.lines, there)
+
+    found = {own.description: outputs(own, lambda run: conductor.lines(run, direction))}
+    for name, pairs in conductor.more.pairs(direction).items():
+        lines_of = partial(conductor.more.lines, direction=direction, name=name)
+        found[f"{name}, {len(pairs.source.lines):,} pairs"] = outputs(pairs, lines_of)
+    return found
+
+
+def _together(plan: Plan, results: Sequence[RunResult], outputs: Outputs) -> list[Standing]:
+    """The systems by their BLEU on all texts as one, of the runs that have translated all."""
+    done = [result for result in results if result in outputs]
+    scored = [result.model_copy(update={"bleu": outputs.score(result)}) for result in done]
+    return standings(scored, outputs, plan.baseline, _samples(plan))
 
 
 def _league(plan: Plan, direction: str, ranks: Sequence[Standing], gathered: Gathered, text: str) -> Finding:
@@ -128,10 +159,7 @@ def _league_table(plan: Plan, ranks: Sequence[Standing]) -> Table:
         Column(name="BLEU", digits=2),
         Column(name="sd", digits=2),
         Column(name="seeds"),
-        Column(name="delta", digits=2),
-        Column(name="95 % of delta"),
-        Column(name="p", digits=3),
-        Column(name="p (Holm)", digits=3),
+        *_TESTED,
         Column(name="chrF", digits=2),
         Column(name="parameters", unit="M", digits=3),
         Column(name="training", unit="tok/s", digits=0),
@@ -140,18 +168,15 @@ def _league_table(plan: Plan, ranks: Sequence[Standing]) -> Table:
     rows = []
     after_all = corrected(ranks)
     for rank, one in enumerate(ranks, 1):
-        bleu, test = one.bleu, one.comparison
+        bleu = one.bleu
         rows.append(
             (
                 rank,
-                f"{one.system} (baseline)" if one.system == plan.baseline else one.system,
+                _called(plan, one),
                 bleu.mean,
                 bleu.deviation,
                 bleu.count,
-                None if test is None else test.difference,
-                _interval(test),
-                None if test is None else test.two_sided,
-                after_all[rank - 1],
+                *_tested(one.comparison, after_all[rank - 1]),
                 one.mean("chrf"),
                 one.mean("parameters") / _MILLION,
                 one.mean("training_speed"),
@@ -161,12 +186,68 @@ def _league_table(plan: Plan, ranks: Sequence[Standing]) -> Table:
     return Table(title="League table", columns=columns, rows=tuple(rows))
 
 
-def _interval(test: Comparison | None) -> str:
-    """The 95 % interval of a difference: ``+0.12 to +0.98``."""
-    found = None if test is None else test.difference_interval
-    return (
+def _all_texts(
+    plan: Plan,
+    direction: str,
+    ranks: Sequence[Standing],
+    texts: Mapping[str, Outputs],
+    missing: Sequence[str],
+) -> Finding:
+    names = [f"text {number}" for number in range(1, len(texts) + 1)]
+    columns = (
+        Column(name="rank"),
+        Column(name="system"),
+        Column(name="seeds"),
+        *(Column(name=name, digits=2) for name in names),
+        Column(name="together", digits=2),
+        Column(name="sd", digits=2),
+        *_TESTED,
+    )
+    after_all = corrected(ranks)
+    rows = []
+    for rank, one in enumerate(ranks, 1):
+        scores = [[outputs.score(result) for result in one.results] for outputs in texts.values()]
+        rows.append(
+            (
+                rank,
+                _called(plan, one),
+                one.bleu.count,
+                *(fmean(each) for each in scores),
+                one.bleu.mean,
+                one.bleu.deviation,
+                *_tested(one.comparison, after_all[rank - 1]),
+            )
+        )
+    notes = [f"{name}: {text}." for name, text in zip(names, texts, strict=True)]
+    if missing:
+        notes.append(f"Not translated yet: {', '.join(missing)}.")
+    return Finding(
+        analysis=f"texts-{direction}",
+        title=f"{plan.title}: {direction}, on {len(texts)} test sets",
+        measured=(
+            "The same models on more text: what one set of sentences shows, another may not. BLEU of each "
+            "test set and of all together as one text; everything to the right of it, and the rank, is of "
+            "all together. Runs that have translated all of them; tests as in the league."
+        ),
+        tables=(Table(title="BLEU by test set", columns=columns, rows=tuple(rows)),),
+        notes=tuple(notes),
+        provenance=provenance(data=tuple(texts)),
+    )
+
+
+def _called(plan: Plan, one: Standing) -> str:
+    return f"{one.system} (baseline)" if one.system == plan.baseline else one.system
+
+
+def _tested(test: Comparison | None, after_all: float | None) -> tuple[float | str | None, ...]:
+    """What stands under `_TESTED`; nothing for the baseline."""
+    if test is None:
+        return (None, "", None, None)
+    found = test.difference_interval
+    interval = (
         "" if found is None else " to ".join(f"{round(end, 2) + 0.0:+.2f}" for end in (found.low, found.high))
     )
+    return (test.difference, interval, test.two_sided, after_all)
 
 
 def _league_figure(plan: Plan, ranks: Sequence[Standing]) -> Bars:
@@ -236,13 +317,13 @@ def _claims(plan: Plan, verdicts: Sequence[Verdict]) -> Finding:
         title=f"{plan.title}: what the papers say, and what was found here",
         measured=(
             "In each claim a paper has one system above another. Here the same pair is compared, with the "
-            "models and the text of this page: only the direction can be held against the paper's, not the "
-            "numbers, which are means over the seeds that both systems have. A difference in BLEU with p "
-            f"below {SIGNIFICANT} (two-sided) counts as settled on this test set, for the seeds that were "
-            "trained. Each claim is tested by itself: of twenty pairs without any difference, chance would "
-            "settle one. Speeds that differ by 3 % or less count as equal; other seeds and moments of one "
-            "machine change them by a few percent too. A claim that does not hold here says little about "
-            "other sizes and texts than these."
+            "models and the text of this page, all test sets of a direction together: only the direction can "
+            "be held against the paper's, not the numbers, which are means over the seeds that both systems "
+            f"have. A difference in BLEU with p below {SIGNIFICANT} (two-sided) counts as settled on this "
+            "text, for the seeds that were trained. Each claim is tested by itself: of twenty pairs without "
+            "any difference, chance would settle one. Speeds that differ by 3 % or less count as equal; "
+            "other seeds and moments of one machine change them by a few percent too. A claim that does not "
+            "hold here says little about other sizes and texts than these."
         ),
         tables=(summary, table),
         provenance=provenance(),

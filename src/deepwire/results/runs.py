@@ -11,6 +11,9 @@ from pathlib import Path
 from deepwire.config.reader import absolute, read_settings
 from deepwire.data.languages import Direction
 from deepwire.errors import UsageError
+from deepwire.evaluation.multilingual.direction import parse_direction
+from deepwire.evaluation.multilingual.sets import texts_at
+from deepwire.evaluation.texts import Text
 from deepwire.results.claims import Claim, read_claims
 from deepwire.results.kept import decisive
 from deepwire.results.plan import OWN, Plan, SearchPlan
@@ -83,7 +86,17 @@ class Trial:
 
 @dataclass(frozen=True)
 class LoadedPlan:
-    """A checked plan with its runs, in the order in which they are trained, and the trials before them."""
+    """A checked plan.
+
+    Attributes:
+        plan: What the file says.
+        path: The file.
+        folder: Where everything is written.
+        runs: In the order in which they are trained.
+        trials: Of the search, before them.
+        claims: The papers'.
+        more: Source and reference of the test sets besides ``data.test``, by direction and name.
+    """
 
     plan: Plan
     path: Path
@@ -91,6 +104,7 @@ class LoadedPlan:
     runs: tuple[RunPlan, ...]
     trials: tuple[Trial, ...]
     claims: tuple[Claim, ...]
+    more: Mapping[str, Mapping[str, tuple[Text, Text]]]
 
     def decided(self, taken: Mapping[str, str]) -> LoadedPlan:
         """The plan with the alternatives that a search has taken, by system, in place of own settings."""
@@ -110,6 +124,7 @@ def load_plan(path: Path, folder: Path, overrides: Sequence[str] = ()) -> Loaded
 
     Raises:
         UsageError: The plan or one of its run files is wrong, or names no test set.
+        DataError: One of the plan's own test sets is missing or damaged.
     """
     if path.suffix not in {".yaml", ".yml"}:
         raise UsageError(f"{path}: a plan is a .yaml file", "see examples/results/multi30k.yaml")
@@ -120,9 +135,9 @@ def load_plan(path: Path, folder: Path, overrides: Sequence[str] = ()) -> Loaded
         raise UsageError(f"{path}: text: no such folder: {plan.text}", "say where the text is: text=FOLDER")
     claims = read_claims(absolute(plan.claims, home)) if plan.claims is not None else ()
     make = _Maker(plan, home, folder)
-    return LoadedPlan(
-        plan, settings.document.path, folder, tuple(make.runs({})), tuple(make.trials()), claims
-    )
+    runs = tuple(make.runs({}))
+    more = {name: dict(make.more_tests(name, runs)) for name in plan.directions}
+    return LoadedPlan(plan, settings.document.path, folder, runs, tuple(make.trials()), claims, more)
 
 
 @dataclass(frozen=True)
@@ -183,6 +198,16 @@ class _Maker:
                 found[key] = new if old is None else replace(old, names=(*old.names, name))
             if len(found) > 1:
                 yield from found.values()
+
+    def more_tests(self, direction: str, runs: Sequence[RunPlan]) -> Iterator[tuple[str, tuple[Text, Text]]]:
+        """The test sets of a direction besides ``data.test``, each with its name, source and reference."""
+        if not self.plan.more_tests:
+            return
+        data = next(run.loaded.config.data for run in runs if direction in run.directions)
+        languages = parse_direction(f"{data.source}-{data.target}")
+        for name, place in self.plan.more_tests.items():
+            path = absolute(Path(_with_text(place, self.plan.text)), self.home)
+            yield name, texts_at(str(path), "test").read(languages)
 
     def _trial(self, system: str, name: str, search: SearchPlan) -> RunPlan:
         direction = search.direction or next(iter(self.plan.directions))
