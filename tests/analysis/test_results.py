@@ -18,11 +18,11 @@ import pytest
 from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.store import load_model
 from deepwire.cli.main import main
-from deepwire.errors import UsageError
+from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.metrics import corpus_score
 from deepwire.results import conduct, training
 from deepwire.results.conduct import Conductor
-from deepwire.results.measuring import time_decoding
+from deepwire.results.measuring import RunResult, time_decoding
 from deepwire.results.pages import write_pages
 from deepwire.results.runs import RunPlan, load_plan
 from deepwire.results.training import Failure, Stopped, stoppable, train_runs
@@ -211,7 +211,9 @@ def test_more_tests_are_translated_shown_and_judged_together(done: Done, plan: P
         assert row[3:6] == pytest.approx(scores)
         both[system] = f"{scores[2]:.2f}"
     assert here == f"{both['lstm']} / {both['plain']}"
-    assert "text 2: more, 20 pairs." in done.markdown.read_text()
+    outcome = {row[0]: row[6:8] for row in rows(findings, "claims", 1)}["lstm above plain (BLEU)"]
+    assert outcome[0] == max(row[9] or 0.0 for row in shown.values()), "the p of all test sets as one"
+    assert "more, 20 pairs" in done.markdown.read_text()
 
 
 def test_more_tests_that_come_later_are_translated_without_training(
@@ -220,28 +222,44 @@ def test_more_tests_that_come_later_are_translated_without_training(
     folder = shutil.copytree(done.folder, tmp_path / "results")
     for language in ("de", "en"):
         shutil.copy(plan.parent / f"test.{language}", tmp_path / f"new.{language}")
+    with pytest.raises(UsageError, match=r"more_tests\.new: the same text as data\.test"):
+        load_plan(plan, folder, [f"more_tests={{new: {tmp_path}/new}}"])
+    with (tmp_path / "new.en").open("a") as english, (tmp_path / "new.de").open("a") as german:
+        english.write("A cat.\n")
+        german.write("Eine Katze.\n")
     loaded = load_plan(plan, folder, [f"more_tests={{more: later, new: {tmp_path}/new}}"])
     conductor, said = Conductor(loaded, folder, print), []
     monkeypatch.setattr(conduct, "train_runs", one_by_one(lambda run: said.append(run.name)))
     runs = [run for run in loaded.runs if run.system != "broken"]
-    assert [conductor.more.missing(run, "de-en") for run in runs] == [["new"], ["new"]]
+
+    def missing(conductor: Conductor) -> list[list[str]]:
+        return [conductor.more.missing(run, conductor.result(run, "de-en")) for run in runs]
+
+    assert missing(conductor) == [["new"], ["new"]]
     write_pages(conductor, html=False)
     page = (folder / "results.md").read_text()
     assert "Not translated yet: lstm.1, plain.1." in page
     checkpoints = (runs[1].folder / "checkpoints").rename(tmp_path / "deleted")
     conductor.carry_out()
     assert "plain.1: more test sets are not translated: " in capsys.readouterr().out
-    assert [conductor.more.missing(run, "de-en") for run in runs] == [[], ["new"]]
+    assert missing(conductor) == [[], ["new"]]
     checkpoints.rename(runs[1].folder / "checkpoints")
     conductor.carry_out()
     assert said == []
     for run in runs:
-        assert conductor.more.lines(run, "de-en", "new") == conductor.lines(run, "de-en")
-    with (tmp_path / "new.de").open("a") as german, (tmp_path / "new.en").open("a") as english:
-        german.write("Ein Hund.\n")
-        english.write("A dog.\n")
+        found = conductor.more.lines(run, conductor.result(run, "de-en"), "new")
+        assert len(found) == len(conductor.lines(run, "de-en")) + 1
+    text = (tmp_path / "new.en").read_text()
+    (tmp_path / "new.en").write_text(text.replace("A cat.", "A dog."))
     again = Conductor(load_plan(plan, folder, [f"more_tests={{new: {tmp_path}/new}}"]), folder, print)
-    assert again.more.missing(runs[0], "de-en") == ["new"], "the text has changed"
+    assert missing(again) == [["new"], ["new"]], "the text has changed"
+    (tmp_path / "new.en").write_text(text)
+    again = Conductor(load_plan(plan, folder, [f"more_tests={{new: {tmp_path}/new}}"]), folder, print)
+    assert missing(again) == [[], []]
+    result = again.result(runs[0], "de-en").model_copy(update={"model": "another"})
+    assert again.more.missing(runs[0], result) == ["more", "new"], "it was trained anew"
+    with pytest.raises(ModelError, match="not the one that was measured"):
+        again.more.translate(runs[0], result)
 
 
 def test_what_is_done_is_not_done_again(
@@ -251,10 +269,10 @@ def test_what_is_done_is_not_done_again(
         raise AssertionError(f"{run.name} was trained again")
 
     monkeypatch.setattr(conduct, "train_runs", one_by_one(never))
-    text = done.markdown.read_text()
+    before = json.loads((done.folder / "results.json").read_text())
     assert main(done.command) == 0
     assert "broken seed 1: failed before" in capsys.readouterr().err
-    assert done.markdown.read_text().count("\n") == text.count("\n")
+    assert json.loads((done.folder / "results.json").read_text()) == before
     with pytest.raises(AssertionError, match=r"broken\.1 was trained again"):
         Conductor(load_plan(plan, done.folder), done.folder, print).carry_out(retry=True)
     # Other settings are another run.
@@ -264,7 +282,7 @@ def test_what_is_done_is_not_done_again(
 
 
 def test_what_was_timed_beside_a_training_is_timed_again_by_turns(
-    done: Done, plan: Path, one_by_one: StandIn, monkeypatch
+    done: Done, plan: Path, tmp_path: Path, one_by_one: StandIn, monkeypatch, capsys
 ) -> None:
     loaded = load_plan(plan, done.folder, ["rounds=2"])
     conductor = Conductor(loaded, done.folder, print, at_once=2)
@@ -278,9 +296,10 @@ def test_what_was_timed_beside_a_training_is_timed_again_by_turns(
         path.write_text(json.dumps(record))
     timed: list[tuple[str, float]] = []
 
-    def spy(run: RunPlan, *rest: object) -> float:
-        timed.append((run.system, time_decoding(run, *rest)))
-        return timed[-1][1]
+    def spy(run: RunPlan, *rest: object) -> RunResult:
+        result = time_decoding(run, *rest)
+        timed.append((run.system, result.decoding_speed))
+        return result
 
     monkeypatch.setattr(conduct, "train_runs", one_by_one(lambda _: None))
     monkeypatch.setattr(conduct, "time_decoding", spy)
@@ -292,6 +311,16 @@ def test_what_was_timed_beside_a_training_is_timed_again_by_turns(
         assert result == before[result.system].model_copy(update={"decoding_speed": speed})
     conductor.carry_out()
     assert len(timed) == 4
+    # Without its checkpoint a model keeps what was measured, and the others are timed.
+    shutil.copytree(done.folder, tmp_path / "results")
+    conductor = Conductor(load_plan(plan, tmp_path / "results"), tmp_path / "results", print, at_once=2)
+    for run in conductor.loaded.runs:
+        if (result := conductor.result(run, "de-en")) is not None:
+            conductor._keep(run, result.model_copy(update={"decoding_alone": False}))
+    shutil.rmtree(tmp_path / "results" / "runs" / "de-en" / "lstm" / "seed-1" / "checkpoints")
+    conductor.carry_out()
+    assert "lstm.1: its decoding is not timed again: " in capsys.readouterr().out
+    assert [one.decoding_alone for one in conductor.gather().results] == [False, True]
 
 
 def test_what_an_earlier_version_measured_still_counts(done: Done, plan: Path) -> None:
@@ -327,6 +356,12 @@ def test_what_was_done_counts_wherever_the_text_lies_but_not_for_another_text(
         assert Conductor(loaded, done.folder, print).result(run, "de-en") is None, role
         text.write_text(before)
     assert Conductor(loaded, done.folder, print).result(run, "de-en") is not None
+    # Pages, too, are made from the text where it is now.
+    stored = run.folder / "config.resolved.json"
+    kept = stored.read_text()
+    stored.write_text(kept.replace(str(plan.parent), "/nowhere"))
+    write_pages(Conductor(loaded, done.folder, print), html=False)
+    stored.write_text(kept)
 
 
 def test_what_an_earlier_version_kept_counts_where_its_text_lay(
@@ -356,12 +391,17 @@ def test_a_browser_opens_the_page(done: Done, open_in_browser: Callable[[Path], 
     assert "<p>Four updates teach nothing.</p>" in page
 
 
-def test_a_signal_stops_it_and_the_same_command_goes_on(plan: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=["asked", "terminal closed"])
+def test_a_signal_stops_it_and_the_same_command_goes_on(
+    plan: Path, tmp_path: Path, number: signal.Signals
+) -> None:
     folder = tmp_path / "results"
+    before = signal.signal(number, signal.SIG_DFL)  # a program begun with nohup ignores one of them
     process = Piped(
         *("results", str(plan), "--folder", str(folder)),
         *("--only", "plain", "settings=[training.max_updates=100k, training.validation.every=100k]"),
     )
+    signal.signal(number, before)
     metrics = folder / "runs" / "de-en" / "plain" / "seed-1" / "metrics.jsonl"
     deadline = time.monotonic() + 300
     try:
@@ -370,9 +410,9 @@ def test_a_signal_stops_it_and_the_same_command_goes_on(plan: Path, tmp_path: Pa
             assert time.monotonic() < deadline
             time.sleep(0.02)
     finally:
-        process.terminate()
+        process.terminate(number)
         code = process.wait(300)
-    assert code == 143
+    assert code == 128 + number
     assert "the same command goes on" in process.stderr.read().decode()
     run = folder / "runs" / "de-en" / "plain" / "seed-1"
     saved = sorted(path.name for path in (run / "checkpoints").glob("update-*"))
@@ -459,6 +499,8 @@ def test_two_at_a_time_and_one_less_while_a_result_is_looked_at(
             "search.max_updates: 4 is not below training.max_updates=4 of system lstm",
         ),
         ("systems.plain.one_model=true", "more_tests: not where directions are shown together"),
+        ("more_tests={two: later}", "more_tests.two: the same text as more_tests.more"),
+        ("directions={all: []}", "'all' is the name of all of them together"),
         ("search={max_updates: 2, direction: x}", "search.direction: 'x' is no direction"),
         ("search={max_updates: 2, alternatives: {own: []}}", "'own' stands for the settings as they are"),
         ("search={max_updates: 2, alternatives: {x: [training.x=1]}}", "system lstm, alternative x: "),
@@ -481,6 +523,23 @@ def test_a_test_set_that_is_not_there_is_found_before_anything_is_trained(
     assert main(["results", str(plan), "more_tests={gone: nowhere}", "--folder", str(folder)]) == 3
     assert f"{plan.parent}/nowhere.de: no such file" in capsys.readouterr().err
     assert not folder.exists()
+
+
+def test_a_folder_of_other_settings_is_not_taken_for_this_plan(done: Done, plan: Path, capsys) -> None:
+    """`deepwire train` lets some settings change in the middle of a run, and would find nothing to do."""
+    change = "systems.plain.settings=[training.max_updates=2]"
+    assert main(["results", str(plan), change, "--folder", str(done.folder), "--only", "plain"]) == 2
+    said = capsys.readouterr().err
+    assert "plain/seed-1: was trained with training.max_updates=4, and the plan has 2" in said
+
+
+def test_the_text_of_a_plan_lies_where_the_command_runs(plan: Path, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "here").mkdir()
+    for language in ("de", "en"):
+        shutil.copy(plan.parent / f"later.{language}", tmp_path / "here" / f"own.{language}")
+    monkeypatch.chdir(tmp_path)
+    loaded = load_plan(plan, tmp_path, ["text=here", "more_tests={more: null, own: '{text}/own'}"])
+    assert len(loaded.more["de-en"]["own"][0].lines) == 20
 
 
 def test_an_unknown_system_or_direction_is_named(plan: Path, tmp_path: Path, capsys) -> None:

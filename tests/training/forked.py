@@ -100,10 +100,10 @@ class Piped:
             self._code = os.waitstatus_to_exitcode(status) if ended else None
         return self._code
 
-    def terminate(self) -> None:
+    def terminate(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Ask it to stop, if it still runs."""
         if self.poll() is None:
-            os.kill(self._child, signal.SIGTERM)
+            os.kill(self._child, number)
 
     def wait(self, seconds: float) -> int:
         """The exit code; `TimeoutError` if it still runs after the time, and it is killed."""

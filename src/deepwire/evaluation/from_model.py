@@ -10,7 +10,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from deepwire.checkpoint.files import disk_errors
-from deepwire.data.config import DataConfig
+from deepwire.data.config import CorpusConfig, DataConfig
 from deepwire.data.corpus import read_pairs
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.output import open_output
@@ -127,7 +127,16 @@ def test_set(model: str) -> tuple[Text, Text]:
             "choose one with --direction where the command has it, give --source and --reference, "
             "or use deepwire evaluate-directions",
         )
-    (corpus,), name = data.test, data.test[0].label
+    return read_test_set(data.test[0], data)
+
+
+def read_test_set(corpus: CorpusConfig, data: DataConfig) -> tuple[Text, Text]:
+    """Source and reference of a test set in the one direction of a run file, whole.
+
+    Raises:
+        DataError: It is missing, or a line cannot be used.
+    """
+    name = corpus.label
     pairs = list(read_pairs(corpus, data))
     for pair in pairs:
         if pair.fault:

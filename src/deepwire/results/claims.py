@@ -16,8 +16,9 @@ from deepwire.runfile import locate
 
 Measure = Literal["bleu", "training_speed", "decoding_speed"]
 # Speeds that are nearer to each other are called equal.
-_SAME = 0.03
+_SAME = 0.1
 SIGNIFICANT = 0.05
+FAILED = "failed"
 # Below this BLEU is hardly more than its smoothing and the length of the output.
 _NOTHING = 1.0
 
@@ -72,7 +73,7 @@ def read_claims(path: Path) -> tuple[Claim, ...]:
 
 
 def judge(
-    claim: Claim, direction: str, values: Mapping[str, float], test: Comparison | None, failed: frozenset[str]
+    claim: Claim, direction: str, values: Mapping[str, float], test: Comparison | None, why: Mapping[str, str]
 ) -> Verdict:
     """Hold a claim against what was measured.
 
@@ -81,13 +82,13 @@ def judge(
         direction: The translation direction measured here.
         values: What was measured, by system.
         test: Of the lower system against the higher, where BLEU is compared and both have a seed in common.
-        failed: Systems that could not be trained.
+        why: What is known of systems without a value: `FAILED`, say; others were not measured.
     """
     first, second = values.get(claim.higher), values.get(claim.lower)
     if first is None or second is None:
         gone = [name for name in (claim.higher, claim.lower) if name not in values]
-        how = [f"{name} {'failed' if name in failed else 'not measured'}" for name in gone]
-        kind = "a system failed" if failed.intersection(gone) else "not measured"
+        how = [f"{name} {why.get(name, 'not measured')}" for name in gone]
+        kind = "a system failed" if FAILED in (why.get(name) for name in gone) else "not measured"
         return Verdict(claim, direction, None, None, ", ".join(how), kind)
     if claim.measure == "bleu" and max(first, second) < _NOTHING:
         outcome = f"neither has learned to translate (BLEU below {_NOTHING:g})"
@@ -103,11 +104,12 @@ def _by_test(difference: float, test: Comparison | None) -> str:
     if difference == 0:
         return "equal"
     way = "as in the paper" if difference > 0 else "the other way round"
-    sure = test is not None and test.two_sided < SIGNIFICANT
-    return way if sure else f"{way}, not significant"
+    if test is None:
+        return f"{way}, not tested"
+    return way if test.two_sided < SIGNIFICANT else f"{way}, not significant"
 
 
 def _by_ratio(first: float, second: float) -> str:
     if abs(first - second) <= _SAME * max(first, second):
-        return "equal within 3 %"
+        return f"equal within {100 * _SAME:.0f} %"
     return "as in the paper" if first > second else "the other way round"

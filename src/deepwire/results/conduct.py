@@ -170,54 +170,55 @@ class Conductor:
     def _measure(self, run: RunPlan, direction: str, label: str) -> None:
         rounds, translation = self.loaded.plan.rounds, self.translation(run, direction)
         result = measure_run(run, direction, translation, rounds, self._at_once, self._tell)
-        self._keep(run, direction, result)
-        self.more.translate(run, direction)
+        self._keep(run, result)
+        self.more.translate(run, result)
         where = "" if direction == run.part else f"{direction} "
         self._tell(
             f"{label}: {where}BLEU {result.bleu:.2f}, {result.training_seconds / 60:.1f} min of training"
         )
 
-    def _keep(self, run: RunPlan, direction: str, result: RunResult) -> None:
-        self._measured.put(run.label(direction), run.loaded, result.model_dump(mode="json"))
+    def _keep(self, run: RunPlan, result: RunResult) -> None:
+        self._measured.put(run.label(result.direction), run.loaded, result.model_dump(mode="json"))
+
+    def _done(self, wanted: Sequence[tuple[RunPlan, list[str]]]) -> list[tuple[RunPlan, RunResult]]:
+        """What has been measured of some runs and directions."""
+        found = [(run, self.result(run, direction)) for run, names in wanted for direction in names]
+        return [(run, result) for run, result in found if result is not None]
 
     def _catch_up(self, wanted: Sequence[tuple[RunPlan, list[str]]]) -> None:
         """Translate test sets that the plan did not have yet when models were measured."""
-        left = [
-            (run, direction)
-            for run, directions in wanted
-            for direction in directions
-            if self.result(run, direction) is not None and self.more.missing(run, direction)
-        ]
+        left = [(run, result) for run, result in self._done(wanted) if self.more.missing(run, result)]
         if left:
             self._tell(f"translating more test sets with {len(left)} models that were measured before")
-        for run, direction in left:
+        for run, result in left:
             try:
-                self.more.translate(run, direction)
+                self.more.translate(run, result)
             except ModelError as error:  # who deletes checkpoints keeps what was measured
-                self._tell(f"{run.label(direction)}: more test sets are not translated: {error}")
+                self._tell(f"{run.label(result.direction)}: more test sets are not translated: {error}")
 
     def _time_alone(self, wanted: Sequence[tuple[RunPlan, list[str]]]) -> bool:
         """Time the decoding of what was timed beside runs in training; False where there is nothing.
 
         By turns, so that a machine that slows down does so for all; the fastest round counts.
         """
-        left = [
-            (run, direction, result)
-            for run, directions in wanted
-            for direction in directions
-            if (result := self.result(run, direction)) is not None and not result.decoding_alone
-        ]
+        left = [(run, result) for run, result in self._done(wanted) if not result.decoding_alone]
         if not left:
             return False
         self._tell(f"timing the decoding of {len(left)} models, nothing beside it")
-        turns = [
-            [time_decoding(run, direction, self._tell) for run, direction, _ in left]
-            for _ in range(self.loaded.plan.rounds)
-        ]
-        for (run, direction, result), *speeds in zip(left, *turns, strict=True):
-            alone = {"decoding_speed": max(speeds), "decoding_alone": True}
-            self._keep(run, direction, result.model_copy(update=alone))
-        return True
+        timed: dict[str, tuple[RunPlan, RunResult]] = {}
+        for _ in range(self.loaded.plan.rounds):
+            for run, result in left:
+                name = run.label(result.direction)
+                try:
+                    new = time_decoding(run, result, self._tell)
+                except ModelError as error:
+                    self._tell(f"{name}: its decoding is not timed again: {error}")
+                    continue
+                if name not in timed or new.decoding_speed > timed[name][1].decoding_speed:
+                    timed[name] = run, new
+        for run, result in timed.values():
+            self._keep(run, result)
+        return bool(timed)
 
     def gather(self) -> Gathered:
         """What has been done so far."""

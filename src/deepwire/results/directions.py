@@ -10,7 +10,7 @@ from deepwire.data.languages import Direction
 from deepwire.errors import DataError
 from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.multilingual.groups import Group
-from deepwire.evaluation.multilingual.sets import texts_of_run
+from deepwire.evaluation.multilingual.sets import texts_of
 from deepwire.evaluation.multilingual.table import (
     About,
     Average,
@@ -143,7 +143,8 @@ class SideBySide:
             )
             table.add_outputs(About(Direction.parse(direction)), reference, ours, theirs)
         missing = tuple(direction for direction in self.plan.directions if direction not in done)
-        test = texts_of_run(str(self._run(pair.system, done[0]).folder), "test")
+        run = self._run(pair.system, done[0])
+        test = texts_of(run.loaded.config.data, "test", run.name)
         report = table.report(pair.system, pair.baseline, test.name, self.metrics.notes)
         return Compared(pair, pair.heading, report, missing)
 

@@ -39,7 +39,8 @@ def _summary(found: SideBySide) -> Finding:
             f"out of {plan.centre}, into {plan.centre} and over all; an average is shown when all its "
             "directions are measured. Win ratio: directions with more BLEU than "
             f"{plan.baseline}, in % of those measured of both; better and worse: those of them with p below "
-            "0.05. Parameters are of all models of a system together, time too; updates are those of each "
+            "0.05 (one-sided, each direction by itself). Parameters are of all models of a system together, "
+            "time too; updates are those of each "
             f"model. Speeds are those of the machine that trained, {pace(found.gathered.results)}: target "
             "tokens a second, sentences a second."
         ),

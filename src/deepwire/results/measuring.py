@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 
 from deepwire import __version__
-from deepwire.analysis.models import Pairs, read_pairs
+from deepwire.analysis.models import Pairs
 from deepwire.analysis.records import Record
 from deepwire.analysis.run_records import read_records
 from deepwire.analysis.scored import WARM_UP, Scorer
@@ -22,8 +22,8 @@ from deepwire.checkpoint.store import parameter_count
 from deepwire.data.languages import Direction
 from deepwire.errors import ModelError
 from deepwire.evaluation.base import Metric
-from deepwire.evaluation.from_model import SearchSettings
-from deepwire.evaluation.multilingual.sets import texts_of_run
+from deepwire.evaluation.from_model import SearchSettings, read_test_set
+from deepwire.evaluation.multilingual.sets import texts_of
 from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
 from deepwire.results.runs import RunPlan
 from deepwire.training.device import describe
@@ -87,8 +87,9 @@ def pace(results: Sequence[RunResult]) -> str:
 
 def conditions(results: Sequence[RunResult]) -> list[str]:
     """Sentences that say with what and when runs were trained and measured, and where they differ."""
+    models = {(one.model, one.system, one.seed): one for one in results}.values()  # many directions or one
     kinds = Counter(
-        ", ".join(f"{name} {value}" for name, value in result.trained_with.items()) for result in results
+        ", ".join(f"{name} {value}" for name, value in one.trained_with.items()) for one in models
     )
     earlier = kinds.pop("", 0)
     said = [f"Trained with {kind}: {_runs(count)}." for kind, count in kinds.most_common()]
@@ -109,15 +110,15 @@ def _runs(count: int) -> str:
 
 
 def pairs_of(run: RunPlan, direction: str) -> Pairs:
-    """The test set of a run that has been trained, in one of its directions.
+    """The test set of a run in one of its directions, where the plan says now that it lies.
 
     Raises:
         DataError: It is missing or damaged.
     """
-    folder = str(run.folder)
-    if run.loaded.config.data.languages is None:
-        return read_pairs(folder)
-    return Pairs(*texts_of_run(folder, "test").read(Direction.parse(direction)))
+    data = run.loaded.config.data
+    if data.languages is None and data.test is not None:
+        return Pairs(*read_test_set(data.test[0], data))
+    return Pairs(*texts_of(data, "test", run.name).read(Direction.parse(direction)))
 
 
 def metric_of(name: str, run: RunPlan, direction: str) -> Metric:
@@ -144,9 +145,6 @@ def measure_run(
     scorer = _warm_scorer(run, direction, warn)
     done = [scorer.translate(scorer.model) for _ in range(rounds)]
     lines = done[0].lines
-    with disk_errors(translations):
-        translations.parent.mkdir(parents=True, exist_ok=True)
-    write_text(translations, "".join(f"{line}\n" for line in lines))
     log = read_records(RunDirectory(run.folder).metrics)
     trained = [record for record in log if record.get("kind") == "train"]
     valid = [record for record in log if record.get("kind") == "valid"]
@@ -154,6 +152,7 @@ def measure_run(
         raise ModelError(f"{run.folder}: its metrics.jsonl holds no update")
     # The first update is logged by itself, and includes all that happens once.
     speeds = [_number(record, "tokens_per_second") for record in trained[1:] or trained]
+    keep_lines(translations, lines)
     return RunResult(
         direction=direction,
         system=run.system,
@@ -169,11 +168,7 @@ def measure_run(
         valid_loss=_number(valid[-1], "nll") if valid else None,
         memory=int(max(_number(record, "memory") for record in trained)),
         model=scorer.source.digest,
-        settings=scorer.settings
-        | {
-            "processor": str(describe(scorer.loaded.device)["device"]),
-            "threads of decoding": str(torch.get_num_threads()),
-        },
+        settings=scorer.settings | _place_of(scorer),
         trained_with=_trained_with(RunDirectory(run.folder)),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         at_once=at_once,
@@ -193,34 +188,74 @@ def _trained_with(run: RunDirectory) -> dict[str, str]:
     return found
 
 
-def time_decoding(run: RunPlan, direction: str, warn: Callable[[str], None]) -> float:
-    """Translate the test set of a trained run once more: sentences a second, without loading.
+def time_decoding(run: RunPlan, result: RunResult, warn: Callable[[str], None]) -> RunResult:
+    """Translate the test set once more with the model that was measured, nothing beside it.
+
+    Returns:
+        The result with that speed, and where it was timed.
 
     Raises:
-        ModelError: It has no sound checkpoint.
+        ModelError: It is gone, or not sound.
         DataError: The test set is missing or damaged.
     """
-    scorer = _warm_scorer(run, direction, warn)
+    scorer = _warm_scorer(run, result.direction, warn, result.model)
     done = scorer.translate(scorer.model)
-    return len(done.lines) / done.seconds
+    return result.model_copy(
+        update={
+            "decoding_speed": len(done.lines) / done.seconds,
+            "decoding_alone": True,
+            "settings": result.settings | _place_of(scorer),
+        }
+    )
 
 
-def _warm_scorer(run: RunPlan, direction: str, warn: Callable[[str], None]) -> Scorer:
+def _place_of(scorer: Scorer) -> dict[str, str]:
+    """What decides the speed of decoding besides the settings of a model."""
+    return {
+        "processor": str(describe(scorer.loaded.device)["device"]),
+        "threads of decoding": str(torch.get_num_threads()),
+    }
+
+
+def _warm_scorer(
+    run: RunPlan, direction: str, warn: Callable[[str], None], model: str | None = None
+) -> Scorer:
     """A trained run that has translated a few sentences."""
-    scorer = scorer_of(run, direction, pairs_of(run, direction), warn)
+    scorer = scorer_of(run, direction, pairs_of(run, direction), warn, model)
     scorer.translate(scorer.model, scorer.pairs.source.lines[:WARM_UP])
     return scorer
 
 
-def scorer_of(run: RunPlan, direction: str, pairs: Pairs, warn: Callable[[str], None]) -> Scorer:
+def scorer_of(
+    run: RunPlan, direction: str, pairs: Pairs, warn: Callable[[str], None], model: str | None = None
+) -> Scorer:
     """A trained run with a text in one of its directions.
 
+    Args:
+        run, direction, pairs: Which.
+        warn: Receives warnings, one line each.
+        model: Digest of the checkpoint that it has to be.
+
     Raises:
-        ModelError: It has no sound checkpoint.
+        ModelError: It has no sound checkpoint, or another one.
     """
     to = "" if run.loaded.config.data.languages is None else run.target(direction)
     metric = metric_of("bleu", run, direction)
-    return Scorer(str(run.folder), pairs, SearchSettings({}), warn, to=to, metric=metric)
+    scorer = Scorer(str(run.folder), pairs, SearchSettings({}), warn, to=to, metric=metric)
+    if model is not None and scorer.source.digest != model:
+        raise ModelError(f"{run.folder}: its best checkpoint is not the one that was measured")
+    return scorer
+
+
+def keep_lines(path: Path, lines: Sequence[str]) -> None:
+    """Write a translation.
+
+    Raises:
+        ResourceError: It cannot be written.
+    """
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def validation_losses(run: RunPlan) -> list[float]:

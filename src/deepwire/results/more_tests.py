@@ -7,10 +7,9 @@ from pathlib import Path
 
 from deepwire.analysis.models import Pairs
 from deepwire.analysis.scored import digest_of
-from deepwire.checkpoint.files import disk_errors, write_text
 from deepwire.evaluation.texts import Text, read_text
 from deepwire.results.kept import Kept
-from deepwire.results.measuring import scorer_of
+from deepwire.results.measuring import RunResult, keep_lines, scorer_of
 from deepwire.results.runs import RunPlan
 
 
@@ -32,45 +31,49 @@ class MoreTests:
         self._texts = {
             direction: {name: Pairs(*text) for name, text in own.items()} for direction, own in texts.items()
         }
+        self._digests = {
+            (direction, name): digest_of(pairs)
+            for direction, own in self._texts.items()
+            for name, pairs in own.items()
+        }
         self._kept, self._folder, self._warn = Kept(folder / "more-tests"), folder / "translations", warn
 
     def pairs(self, direction: str) -> Mapping[str, Pairs]:
         """The texts of a direction, by name."""
         return self._texts[direction]
 
-    def missing(self, run: RunPlan, direction: str) -> list[str]:
-        """Texts that a run has not translated with its present settings."""
-        return [name for name in self.pairs(direction) if self.lines(run, direction, name) is None]
+    def missing(self, run: RunPlan, result: RunResult) -> list[str]:
+        """Texts of its direction that a measured model has not translated."""
+        return [name for name in self.pairs(result.direction) if self.lines(run, result, name) is None]
 
-    def translate(self, run: RunPlan, direction: str) -> None:
-        """Translate what is missing, with the best checkpoint of a trained run.
+    def translate(self, run: RunPlan, result: RunResult) -> None:
+        """Translate what is missing, with the model that was measured.
 
         Raises:
-            ModelError: It has no sound checkpoint.
+            ModelError: It is gone, or not sound.
             ResourceError: A file cannot be written.
         """
-        missing = self.missing(run, direction)
+        missing, direction = self.missing(run, result), result.direction
         if not missing:
             return
-        scorer = scorer_of(run, direction, self.pairs(direction)[missing[0]], self._warn)
+        scorer = scorer_of(run, direction, self.pairs(direction)[missing[0]], self._warn, result.model)
         for name in missing:
-            pairs, place = self.pairs(direction)[name], self._place(run, direction, name)
-            lines = scorer.translate(scorer.model, pairs.source.lines).lines
-            with disk_errors(place):
-                place.parent.mkdir(parents=True, exist_ok=True)
-            write_text(place, "".join(f"{line}\n" for line in lines))
-            self._kept.put(_label(run, direction, name), run.loaded, {"text digest": digest_of(pairs)})
+            lines = scorer.translate(scorer.model, self.pairs(direction)[name].source.lines).lines
+            keep_lines(self._place(run, direction, name), lines)
+            self._kept.put(_label(run, direction, name), run.loaded, self._record(result, name))
 
-    def lines(self, run: RunPlan, direction: str, name: str) -> list[str] | None:
-        """The translation of a text by a run with its present settings; None where there is none.
+    def lines(self, run: RunPlan, result: RunResult, name: str) -> list[str] | None:
+        """The translation of a text by the model that was measured; None where there is none.
 
         Raises:
             DataError: It is damaged.
         """
-        place = self._place(run, direction, name)
-        found = self._kept.get(_label(run, direction, name), run.loaded)
-        current = found == {"text digest": digest_of(self.pairs(direction)[name])}
-        return read_text(place).lines if current and place.exists() else None
+        place = self._place(run, result.direction, name)
+        found = self._kept.get(_label(run, result.direction, name), run.loaded)
+        return read_text(place).lines if found == self._record(result, name) and place.exists() else None
+
+    def _record(self, result: RunResult, name: str) -> dict[str, object]:
+        return {"model": result.model, "text digest": self._digests[result.direction, name]}
 
     def _place(self, run: RunPlan, direction: str, name: str) -> Path:
         return self._folder / name / f"{run.label(direction)}.txt"

@@ -34,8 +34,7 @@ def write_pages(
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     report = build(conductor)
-    findings = report.findings
-    gathered = conductor.gather()
+    findings, gathered = report.findings, report.gathered
     record = {
         "format": 1,
         "plan": plan.model_dump(mode="json"),
@@ -51,12 +50,9 @@ def write_pages(
     write_json(folder / JSON, record)
     save_json(findings, folder / FINDINGS)
     text = as_markdown(findings, plan.title, plan.about)
-    for path in _targets(folder / MARKDOWN, markdown if gathered.results else None):
-        write_text(path, text)
+    write_text(folder / MARKDOWN, text)
+    if markdown is not None and gathered.results:
+        write_text(markdown, text)
     if html:
         save_html(findings, folder / HTML, plan.title, plan.about)
     return findings
-
-
-def _targets(own: Path, other: Path | None) -> Sequence[Path]:
-    return [own] if other is None else [own, other]

@@ -17,6 +17,8 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,60}$")]
 DirectionName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,60}$")]
 """Those of directions may have what languages are written with besides: ``en-pt_BR``."""
 TextName = DirectionName
+ALL = "all"
+"""The folder of models of all directions."""
 OWN = "own"
 """The alternative that every system has: its settings as they are."""
 
@@ -150,6 +152,8 @@ class Plan(Section):
     def _fits(self) -> Self:
         if self.baseline not in self.systems:
             raise ValueError(f"baseline: {self.baseline!r} is no system of this plan")
+        if ALL in self.directions:
+            raise ValueError(f"directions: {ALL!r} is the name of all of them together; take another")
         if len(set(self.seeds)) < len(self.seeds):
             raise ValueError("seeds: a seed is given twice")
         for pair in self.comparisons:
@@ -177,7 +181,7 @@ class Plan(Section):
     @model_validator(mode="after")
     def _more_tests_fit(self) -> Self:
         if self.more_tests and self.joint:
-            raise ValueError("more_tests: not where directions are shown together; name them in data.test")
+            raise ValueError("more_tests: not where directions are shown together")
         return self
 
     @model_validator(mode="after")

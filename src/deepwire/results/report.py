@@ -15,7 +15,7 @@ from deepwire.analysis.records import Column, Table
 from deepwire.errors import DataError
 from deepwire.evaluation.multilingual.table import samples_for
 from deepwire.evaluation.significance import Comparison
-from deepwire.results.claims import SIGNIFICANT, Claim, Verdict, judge
+from deepwire.results.claims import FAILED, SIGNIFICANT, Verdict, judge
 from deepwire.results.conduct import Conductor, Gathered
 from deepwire.results.directions import Compared, SideBySide
 from deepwire.results.directions_report import directions_findings
@@ -40,10 +40,12 @@ class Report:
     """Everything that there is so far.
 
     Attributes:
+        gathered: What it is made of.
         findings: Tables and figures of the pages.
         comparisons: Pairs of systems direction by direction, where directions are shown together.
     """
 
+    gathered: Gathered
     findings: tuple[Finding, ...]
     comparisons: tuple[Compared, ...]
 
@@ -74,12 +76,12 @@ def build(conductor: Conductor) -> Report:
             if together is not ranks:
                 missing = [f"{one.system}.{one.seed}" for one in own if one not in outputs]
                 findings.append(_all_texts(plan, direction, together, texts, missing))
-        verdicts += _verdicts(conductor.loaded.claims, plan, direction, together, outputs, gathered)
+        verdicts += _verdicts(conductor, direction, ranks, together, outputs, gathered)
     if verdicts:
         findings.append(_claims(plan, verdicts))
     findings += conductor.search.findings()
     findings.append(runs_finding(conductor, gathered))
-    return Report(tuple(findings), tuple(compared))
+    return Report(gathered, tuple(findings), tuple(compared))
 
 
 def _samples(plan: Plan) -> int:
@@ -98,23 +100,25 @@ def _texts(conductor: Conductor, direction: str, results: Sequence[RunResult]) -
             f"{direction}: the systems were scored on different test sets",
             "give all systems of the plan one data.test",
         )
-    measured = {(result.system, result.seed) for result in results}
+    measured = {(result.system, result.seed): result for result in results}
     done = [
-        run
+        (run, measured[run.system, run.seed])
         for run in conductor.loaded.runs
         if direction in run.directions and (run.system, run.seed) in measured
     ]
-    metric, own = metric_of("bleu", done[0], direction), conductor.test_set(done[0], direction)
+    first = done[0][0]
+    metric, own = metric_of("bleu", first, direction), conductor.test_set(first, direction)
 
-    def outputs(pairs: Pairs, lines_of: Callable[[RunPlan], Sequence[str] | None]) -> Outputs:
-        found = {(run.system, run.seed): lines_of(run) for run in done}
+    def outputs(pairs: Pairs, lines_of: Callable[[RunPlan, RunResult], Sequence[str] | None]) -> Outputs:
+        found = {(run.system, run.seed): lines_of(run, result) for run, result in done}
         there = {key: lines for key, lines in found.items() if lines is not None}
         return Outputs.of(metric, pairs.reference.lines, there)
 
-    found = {own.description: outputs(own, lambda run: conductor.lines(run, direction))}
+    found = {own.description: outputs(own, lambda run, _: conductor.lines(run, direction))}
     for name, pairs in conductor.more.pairs(direction).items():
-        lines_of = partial(conductor.more.lines, direction=direction, name=name)
-        found[f"{name}, {len(pairs.source.lines):,} pairs"] = outputs(pairs, lines_of)
+        found[f"{name}, {len(pairs.source.lines):,} pairs"] = outputs(
+            pairs, partial(conductor.more.lines, name=name)
+        )
     return found
 
 
@@ -193,13 +197,12 @@ def _all_texts(
     texts: Mapping[str, Outputs],
     missing: Sequence[str],
 ) -> Finding:
-    names = [f"text {number}" for number in range(1, len(texts) + 1)]
     columns = (
         Column(name="rank"),
         Column(name="system"),
         Column(name="seeds"),
-        *(Column(name=name, digits=2) for name in names),
-        Column(name="together", digits=2),
+        *(Column(name=name, digits=2) for name in ("data.test", *plan.more_tests)),
+        Column(name="all", digits=2),
         Column(name="sd", digits=2),
         *_TESTED,
     )
@@ -218,19 +221,16 @@ def _all_texts(
                 *_tested(one.comparison, after_all[rank - 1]),
             )
         )
-    notes = [f"{name}: {text}." for name, text in zip(names, texts, strict=True)]
-    if missing:
-        notes.append(f"Not translated yet: {', '.join(missing)}.")
     return Finding(
         analysis=f"texts-{direction}",
         title=f"{plan.title}: {direction}, on {len(texts)} test sets",
         measured=(
             "The same models on more text: what one set of sentences shows, another may not. BLEU of each "
-            "test set and of all together as one text; everything to the right of it, and the rank, is of "
-            "all together. Runs that have translated all of them; tests as in the league."
+            "test set, and of all of them as one text, which everything to the right of it, and the rank, is "
+            "of. Runs that have translated all of them; tests as in the league."
         ),
         tables=(Table(title="BLEU by test set", columns=columns, rows=tuple(rows)),),
-        notes=tuple(notes),
+        notes=(f"Not translated yet: {', '.join(missing)}.",) if missing else (),
         provenance=provenance(data=tuple(texts)),
     )
 
@@ -270,21 +270,25 @@ def _league_figure(plan: Plan, ranks: Sequence[Standing]) -> Bars:
 
 
 def _verdicts(
-    claims: Sequence[Claim],
-    plan: Plan,
+    conductor: Conductor,
     direction: str,
     ranks: Sequence[Standing],
+    together: Sequence[Standing],
     outputs: Outputs,
     gathered: Gathered,
 ) -> list[Verdict]:
-    failed = frozenset(run.system for run, _ in gathered.failures if direction in run.directions)
+    """The claims held against the speeds of `ranks`, and the BLEU of `together`, that of `outputs`."""
+    why = {run.system: FAILED for run, _ in gathered.failures if direction in run.directions}
+    half = {one.system for one in ranks} - {one.system for one in together}
+    why |= dict.fromkeys(half, "has not translated all test sets")
     found = []
-    for claim in claims:
-        measured = means(ranks, (claim.higher, claim.lower), claim.measure)
+    for claim in conductor.loaded.claims:
+        of_text = claim.measure == "bleu"
+        measured = means(together if of_text else ranks, (claim.higher, claim.lower), claim.measure)
         test = None
-        if claim.measure == "bleu" and len(measured) > 1:
-            test = outputs.compare(claim.lower, claim.higher, _samples(plan))
-        found.append(judge(claim, direction, measured, test, failed))
+        if of_text and len(measured) > 1:
+            test = outputs.compare(claim.lower, claim.higher, _samples(conductor.loaded.plan))
+        found.append(judge(claim, direction, measured, test, why))
     return found
 
 
@@ -317,13 +321,14 @@ def _claims(plan: Plan, verdicts: Sequence[Verdict]) -> Finding:
         title=f"{plan.title}: what the papers say, and what was found here",
         measured=(
             "In each claim a paper has one system above another. Here the same pair is compared, with the "
-            "models and the text of this page, all test sets of a direction together: only the direction can "
-            "be held against the paper's, not the numbers, which are means over the seeds that both systems "
-            f"have. A difference in BLEU with p below {SIGNIFICANT} (two-sided) counts as settled on this "
-            "text, for the seeds that were trained. Each claim is tested by itself: of twenty pairs without "
-            "any difference, chance would settle one. Speeds that differ by 3 % or less count as equal; "
-            "other seeds and moments of one machine change them by a few percent too. A claim that does not "
-            "hold here says little about other sizes and texts than these."
+            f"models and the text of this page{', all test sets as one' if plan.more_tests else ''}: only "
+            "the direction can be held against the paper's, not the numbers, which are means over the seeds "
+            "that both systems have (over its own of each, and not tested, where they share none). A "
+            f"difference in BLEU with p below {SIGNIFICANT} (two-sided) counts as settled on this text, for "
+            "the seeds that were trained. Each claim is tested by itself: of twenty pairs without "
+            "any difference, chance would settle one. Speeds that differ by 10 % or less count as equal: "
+            "those of the same pair of systems move by so much from one direction to the other. A claim that "
+            "does not hold here says little about other sizes and texts than these."
         ),
         tables=(summary, table),
         provenance=provenance(),

@@ -12,15 +12,14 @@ from deepwire.config.reader import absolute, read_settings
 from deepwire.data.languages import Direction
 from deepwire.errors import UsageError
 from deepwire.evaluation.multilingual.direction import parse_direction
-from deepwire.evaluation.multilingual.sets import texts_at
+from deepwire.evaluation.multilingual.sets import texts_at, texts_of
 from deepwire.evaluation.texts import Text
 from deepwire.results.claims import Claim, read_claims
 from deepwire.results.kept import decisive
-from deepwire.results.plan import OWN, Plan, SearchPlan
+from deepwire.results.plan import ALL, OWN, Plan, SearchPlan
 from deepwire.runfile import LoadedRunFile, load_run_file, locate
 from deepwire.training.config import CosineConfig
 
-_ALL = "all"
 _TEXT = "{text}"
 _TAKEN_OUT = re.compile(r"directions\.([^=.]+)=\s*(?:null|~)?\s*")
 
@@ -179,7 +178,7 @@ class _Maker:
         for seed in self.plan.seeds:
             for part in (self._together(), *map(self._alone, self.plan.directions)):
                 for system, entry in self.plan.systems.items():
-                    if entry.one_model == (part.name == _ALL):
+                    if entry.one_model == (part.name == ALL):
                         name = taken.get(system, OWN)
                         called = system if name == OWN else f"{system}+{name}"
                         place = self.folder / "runs" / part.name / called
@@ -205,9 +204,18 @@ class _Maker:
             return
         data = next(run.loaded.config.data for run in runs if direction in run.directions)
         languages = parse_direction(f"{data.source}-{data.target}")
+        seen = {_content(texts_of(data, "test", direction).read(languages)): "data.test"}
         for name, place in self.plan.more_tests.items():
-            path = absolute(Path(_with_text(place, self.plan.text)), self.home)
-            yield name, texts_at(str(path), "test").read(languages)
+            # The folder of the text is a setting, and like all settings seen from here.
+            base = Path.cwd() if _TEXT in place else self.home
+            path = absolute(Path(_with_text(place, self.plan.text)), base)
+            found = texts_at(str(path), "test").read(languages)
+            first = seen.setdefault(_content(found), f"more_tests.{name}")
+            if first != f"more_tests.{name}":
+                raise UsageError(
+                    f"more_tests.{name}: the same text as {first}", "counted twice it would prove too much"
+                )
+            yield name, found
 
     def _trial(self, system: str, name: str, search: SearchPlan) -> RunPlan:
         direction = search.direction or next(iter(self.plan.directions))
@@ -220,7 +228,7 @@ class _Maker:
 
     def _together(self) -> _Part:
         every = tuple(self.plan.directions)
-        return _Part(_ALL, every, (f"data.directions=[{', '.join(every)}]",))
+        return _Part(ALL, every, (f"data.directions=[{', '.join(every)}]",))
 
     def _alone(self, direction: str) -> _Part:
         return _Part(direction, (direction,), self.plan.directions[direction])
@@ -243,6 +251,10 @@ class _Maker:
         loaded = _checked(called, base, overrides)
         _check_directions(plan, system, loaded, part.directions)
         return RunPlan(part.directions, system, seed, part.name, place, base, overrides, loaded)
+
+
+def _content(texts: tuple[Text, Text]) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(text.lines) for text in texts)
 
 
 def _shorter(system: str, whole: RunPlan, search: SearchPlan) -> Iterator[str]:

@@ -25,7 +25,7 @@ def runs_finding(conductor: Conductor, gathered: Gathered) -> Finding:
             Column(name="seed"),
             Column(name="BLEU", digits=2),
             Column(name="chrF", digits=2),
-            Column(name="validation loss", unit="nats/token", digits=3),
+            Column(name="last validation loss", unit="nats/token", digits=3),
             Column(name="updates"),
             Column(name="target tokens", unit="M", digits=2),
             Column(name="training", unit="min", digits=1),
@@ -64,8 +64,8 @@ def runs_finding(conductor: Conductor, gathered: Gathered) -> Finding:
         analysis="runs",
         title=f"{plan.title}: the runs",
         measured=f"{len(gathered.results)} {kinds} measured, {len(gathered.failures)} runs failed, "
-        f"{len(gathered.missing)} not done yet. All start from {plan.base} with "
-        f"{' '.join(plan.settings) or 'no other settings'}.",
+        f"{len(gathered.missing)} not done yet. All start from {plan.base}, unless the table of systems "
+        f"names another base, with {' '.join(plan.settings) or 'no other settings'}.",
         tables=tuple(tables),
         notes=(*conditions(gathered.results), *([f"Not run yet: {', '.join(missing)}."] if missing else [])),
         provenance=provenance(),

@@ -13,11 +13,20 @@ from tempfile import TemporaryFile
 from types import FrameType
 from typing import IO
 
+from deepwire.checkpoint.files import read_json
+from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.errors import UsageError
 from deepwire.results.runs import RunPlan
+from deepwire.runfile import completed
+from deepwire.training.resume import flat
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPED = {128 + signal.SIGINT: signal.SIGINT, 128 + signal.SIGTERM: signal.SIGTERM}
 _WRONG_COMMAND = 2
+# Of the settings that `deepwire train` lets change in the middle of a run: those that make it another model.
+_DECISIVE = tuple(
+    f"training.{name}" for name in ("max_updates", "stop_after", "precision", "validation", "early_stopping")
+)
 _SHOWN = 300
 _POLL_SECONDS = 0.05
 _ERROR = "error: "
@@ -45,7 +54,7 @@ class Stopped(Exception):  # noqa: N818 - a wish, not an error
 
 
 class Stop:
-    """SIGINT and SIGTERM while a plan is carried out: `Stopped`, wherever this process is."""
+    """SIGINT, SIGTERM and SIGHUP while a plan is carried out: `Stopped`, wherever this process is."""
 
     def __init__(self) -> None:
         self.asked: signal.Signals | None = None
@@ -71,9 +80,10 @@ class Stop:
 
 @contextmanager
 def stoppable() -> Iterator[Stop]:
-    """While entered, SIGINT and SIGTERM raise `Stopped`."""
+    """While entered, SIGINT, SIGTERM and SIGHUP raise `Stopped`; one that is ignored stays so (`nohup`)."""
     stop = Stop()
-    before = {number: signal.signal(number, stop.receive) for number in _STOPPED.values()}
+    heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, stop.receive) for number in heard}
     try:
         yield stop
     finally:
@@ -148,10 +158,30 @@ def train_runs(
 
 
 def _begin(run: RunPlan, active: list[_Training], stop: Stop) -> None:
+    _require_own_folder(run)
     with stop.shielded():
         active.append(_Training.of(run))
     if stop.asked is not None:
         raise Stopped(stop.asked)
+
+
+def _require_own_folder(run: RunPlan) -> None:
+    """See that a run that was begun is this one, also in what may change in the middle of a run.
+
+    Raises:
+        UsageError: It was begun, and perhaps ended, with other settings.
+        ModelError: What it has stored is damaged.
+    """
+    stored = RunDirectory(run.folder).resolved_config
+    if not stored.exists():
+        return
+    before, now = (flat(completed(settings)) for settings in (read_json(stored), run.loaded.resolved))
+    for name in sorted({*before, *now}):
+        if name.startswith(_DECISIVE) and before.get(name) != now.get(name):
+            raise UsageError(
+                f"{run.folder}: was trained with {name}={before.get(name)}, and the plan has {now.get(name)}",
+                "take another --folder, move the run away, or undo the change",
+            )
 
 
 def _first_to_end(active: Sequence[_Training]) -> _Training:
@@ -170,7 +200,9 @@ def _end(active: Sequence[_Training], stop: Stop) -> None:
             if told < stop.times:
                 told = stop.times
                 for training in alive:
-                    training.process.send_signal(stop.asked or signal.SIGTERM)
+                    training.process.send_signal(
+                        signal.SIGINT if stop.asked is signal.SIGINT else signal.SIGTERM
+                    )
             time.sleep(_POLL_SECONDS)
     for training in active:
         training.errors.close()

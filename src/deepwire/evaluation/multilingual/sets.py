@@ -104,10 +104,18 @@ def texts_of_run(model: str, role: Role) -> DirectedTexts:
         UsageError: It is no run directory, or its run file names no such text, or no languages.
         ModelError: Its stored settings are damaged.
     """
-    data = data_section(model)
+    return texts_of(data_section(model), role, model)
+
+
+def texts_of(data: DataConfig, role: Role, name: str) -> DirectedTexts:
+    """The test sets or the training text of a run file, which an error calls `name`.
+
+    Raises:
+        UsageError: It names no such text, or no languages.
+    """
     corpora = data.corpora().get(role)
     if corpora is None:
-        raise UsageError(f"{model}: the run file names no data.{role}", "name the texts with --test")
+        raise UsageError(f"{name}: the run file names no data.{role}", "name the texts with --test")
     if data.languages is None:  # one direction: say which, so that the text can be read the other way, too
         parse_direction(f"{data.source}-{data.target}")
         corpora = [
