@@ -123,7 +123,7 @@ def write_results(best: Mapping[str, Sequence[float]], options: argparse.Namespa
     count = options.length
     places = sorted({place for place in (10, 30, 100, 300, 1000, 3000, count) if place <= count})
     lines = [
-        f"# Decoding by length, {figures['date']}",
+        f"# Decoding by length, CPU {machine.kind(figures)}, {figures['date']}",
         "",
         " ".join((options.recipe, *options.set))
         + f"; {options.vocabulary_size} words, batch {options.batch}, "

@@ -405,6 +405,10 @@ def in_words(origin: object) -> str:
     raise ValueError(f"not where a model comes from: {origin!r}")
 
 
+def either(numbers: Sequence[int]) -> str:
+    return " or ".join(map(str, numbers))
+
+
 def as_table(
     rounds: Sequence[Mapping[str, object]],
     record: Mapping[str, object],
@@ -412,8 +416,10 @@ def as_table(
     count: int,
 ) -> str:
     sentences = int(str(record["sentences"]))
+    beams, batches = (sorted({int(str(each[name])) for each in rounds}) for name in ("beam", "batch"))
     lines = [
-        f"# Decoding speed, {figures['date']}",
+        f"# Decoding speed: beam {either(beams)}, {either(batches)} at a time, CPU {machine.kind(figures)}, "
+        f"{figures['date']}",
         "",
         f"{in_words(record['origin'])}, {record['parameters']:,} parameters; {sentences} sentences, {count} "
         "rounds in turn.",
@@ -421,7 +427,7 @@ def as_table(
         f"Machine: {machine.in_words(figures)}",
         "",
         "| beam | batch | toolkit | version | sentences/s | lowest | highest | sentences/CPU-s | tokens/s "
-        "| as deepwire's first |",
+        "| same translations as the first row |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     places = dict.fromkeys((each["beam"], each["batch"]) for each in rounds)
@@ -443,11 +449,6 @@ def as_table(
     scores = cast("dict[str, float]", record["bleu"])
     if scores:
         lines += ["", "BLEU: " + "; ".join(f"{name} {score:.2f}" for name, score in scores.items()) + "."]
-    lines += [
-        "",
-        "Median, lowest and highest of the rounds; sentences by seconds of CPU time, which other work on the "
-        "machine changes less. Subwords to subwords, end of sentence counted as a token.",
-    ]
     if record["note"]:
         lines += ["", str(record["note"])]
     return "\n".join(lines) + "\n"

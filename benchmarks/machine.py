@@ -16,6 +16,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import cast
 
 import torch
 
@@ -77,10 +78,17 @@ def result_name(*parts: str | None) -> str:
 
 def in_words(figures: Mapping[str, object]) -> str:
     """The machine in a sentence, from its description."""
+    units = ", ".join(cast("list[str]", figures["units"]))
     return (
-        f"{figures['processor']}, {figures['units']}, {figures['threads']} of {figures['cores']} cores, "
+        f"{figures['processor']}; {units}; {figures['threads']} of {figures['cores']} cores, "
         f"{figures['memory_gib']} GiB."
     )
+
+
+def kind(figures: Mapping[str, object]) -> str:
+    """The kind of CPU that a table is of, for its heading."""
+    units = cast("list[str]", figures["units"])
+    return "with bfloat16 units" if any("bf16" in unit for unit in units) else "without bfloat16 units"
 
 
 def measured() -> dict[str, object]:

@@ -22,7 +22,7 @@ def main() -> None:
 
 
 def filled(page: str, results: Path) -> str:
-    """The page with the newest table of each measurement, a level below the section that it stands in."""
+    """The page with the newest table of each measurement, below the sections that they stand in."""
 
     def table(place: re.Match[str]) -> str:
         found = newest(results, place[2])
@@ -39,7 +39,7 @@ def newest(results: Path, name: str) -> str | None:
 
 
 def as_section(text: str) -> str:
-    return re.sub(r"^# ", "### ", text, flags=re.MULTILINE)
+    return re.sub(r"^# ", "#### ", text, flags=re.MULTILINE)
 
 
 if __name__ == "__main__":

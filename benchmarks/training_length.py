@@ -96,7 +96,7 @@ def write_results(rates: Rates, sizes: Mapping[str, int], options: argparse.Name
     figures = machine.description() | {"threads": options.threads}
     first, *others = sizes
     lines = [
-        f"# Training by length, {figures['date']}",
+        f"# Training by length, CPU {machine.kind(figures)}, {figures['date']}",
         "",
         "Target tokens a second (in brackets: of the first model's); "
         f"{str(number_format()).removeprefix('torch.')}, {options.vocabulary_size} words, "

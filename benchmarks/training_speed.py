@@ -294,7 +294,7 @@ def as_table(
     figures: dict[str, object],
 ) -> str:
     lines = [
-        f"# Training speed: {task.name}, {figures['date']}",
+        f"# Training speed: {task.name}, CPU {machine.kind(figures)}, {figures['date']}",
         "",
         f"Transformer {task.layers}+{task.layers}, d {task.d_model}, FFN {task.d_ffn}, {task.heads} heads, "
         f"{task.vocabulary} subwords, tied embeddings, dropout {task.dropout}; Multi30k de-en, about "
@@ -304,25 +304,22 @@ def as_table(
         f"Machine: {machine.in_words(figures)}",
         "",
         "| toolkit | version | tokens/s | lowest | highest | share of the limit | tokens/CPU-s "
-        "| tokens an update | memory, GiB |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| tokens an update | memory, GiB | speed of the first row over it, by round |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
+    first = [found.tokens_per_second for found in rounds if found.toolkit == next(iter(versions))]
     for name, text in versions.items():
         own = [found for found in rounds if found.toolkit == name]
         rates = [found.tokens_per_second for found in own]
+        ratios = [f"{ours / theirs:.2f}" for ours, theirs in zip(first, rates, strict=True)]
         lines.append(
             f"| {name} | {text} | {statistics.median(rates):.0f} | {min(rates):.0f} | {max(rates):.0f} "
             f"| {statistics.median(rates) / limit.tokens_per_second:.0%} "
             f"| {statistics.median(found.tokens_per_cpu_second for found in own):.0f} "
             f"| {statistics.mean(found.tokens_per_update for found in own):.0f} "
-            f"| {max(found.peak_gib for found in own):.2f} |"
+            f"| {max(found.peak_gib for found in own):.2f} | {', '.join(ratios)} |"
         )
     lines += [
-        "",
-        "Median, lowest and highest of the rounds in target tokens a second, and the median by seconds of "
-        "CPU time of all of a run's processes, which other work on the machine changes less (compare it on "
-        "one thread: more threads wait busily). Tokens are real ones with the end of sentence, no padding. "
-        "Memory is the most that a run's processes held together, what they share counted once.",
         "",
         f"Limit: {limit.tokens_per_second:.0f} tokens/s, {limit.operations_per_token / 1e6:.1f} MFLOP a "
         f"token at {limit.operations_per_second / 1e9:.0f} GFLOP/s ({limit.format}, the fastest product that "

@@ -9,7 +9,7 @@ from peers.base import Reading, Task, Toolkit
 
 
 class Deepwire(Toolkit):
-    """As it is by default: on a CPU, processes share the cores."""
+    """As it is by default, with as many processes as it chooses."""
 
     name = "deepwire"
     settings: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ def test_the_newest_table_takes_the_place_of_the_old_one(tmp_path):
     (tmp_path / "training_small_2026-02-01.md").write_text("# February\n\nfast\n")
     (tmp_path / "training_small_extra_2026-03-01.md").write_text("# Other\n")
     result = page.filled(PAGE, tmp_path)
-    assert "<!-- results: training_small -->\n### February\n\nfast\n<!-- end of results -->" in result
+    assert "<!-- results: training_small -->\n#### February\n\nfast\n<!-- end of results -->" in result
     assert "old" not in result
     assert "slow" not in result
     assert "as it was" in result

@@ -338,7 +338,7 @@ def _claims(plan: Plan, verdicts: Sequence[Verdict]) -> Finding:
 def _claim_row(one: Verdict) -> tuple[str | float | None, ...]:
     claim = one.claim
     measure = claim.measure.replace("_", " ").replace("bleu", "BLEU")
-    there = "lost in the text at hand" if claim.numbers is None else _pair(claim.numbers)
+    there = "not legible in our copy" if claim.numbers is None else _pair(claim.numbers)
     return (
         f"{claim.higher} above {claim.lower} ({measure})",
         claim.paper,
