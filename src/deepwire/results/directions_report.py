@@ -35,14 +35,14 @@ def _summary(found: SideBySide) -> Finding:
         analysis="directions",
         title=f"{plan.title}: all systems",
         measured=(
-            "BLEU and chrF on the test sets, each model with its best checkpoint, averaged over directions "
-            f"out of {plan.centre}, into {plan.centre} and over all; an average is shown when all its "
-            "directions are measured. Win ratio: directions with more BLEU than "
-            f"{plan.baseline}, in % of those measured of both; better and worse: those of them with p below "
-            "0.05 (one-sided, each direction by itself). Parameters are of all models of a system together, "
-            "time too; updates are those of each "
-            f"model. Speeds are those of the machine that trained, {pace(found.gathered.results)}: target "
-            "tokens a second, sentences a second."
+            "BLEU and chrF on the test sets, with the best checkpoint of each model, averaged over the "
+            f"directions out of {plan.centre}, those into {plan.centre} and all; an average is shown once "
+            "all its directions have been measured. Win ratio: share of the directions measured for both "
+            f"systems in which BLEU is higher than that of {plan.baseline}. better, worse: number of those "
+            "with p below 0.05 (one-sided, each direction tested separately). Parameters and time are the "
+            "sums over all models of a system; updates are those of each model. Speeds are those of the "
+            f"machine that trained, {pace(found.gathered.results)}: target tokens per second, sentences per "
+            "second."
         ),
         tables=(
             Table(title="All systems", columns=_columns(found), rows=tuple(_rows(found))),

@@ -139,15 +139,15 @@ def _league(plan: Plan, direction: str, ranks: Sequence[Standing], gathered: Gat
         analysis=f"league-{direction}",
         title=f"{plan.title}: {direction}",
         measured=(
-            "Systems by mean BLEU over their seeds, on the test set, each run with its best checkpoint. "
-            "The standard deviation (sd) is that between seeds. Difference (delta), its 95 % interval and "
-            f"p (two-sided) are against {plan.baseline}: paired bootstrap over {_samples(plan)} resamples "
-            "of the sentences, the outputs of all common seeds of a sentence drawn together. p (Holm) is "
-            "corrected for the number of systems in the table: below 0.05 there, a difference is more than "
-            "the luck of many tries on this text. What other seeds would give, no p knows: only sd tells, "
-            "where there are several. Speeds are those of the "
-            f"machine that trained, {pace([one for rank in ranks for one in rank.results])}: target tokens a "
-            "second, sentences a second."
+            "Systems ranked by mean BLEU over seeds, on the test set, with the best checkpoint of each run. "
+            f"sd: standard deviation over seeds. delta: difference from {plan.baseline}, with its 95 % "
+            f"interval and two-sided p-value from paired bootstrap resampling ({_samples(plan)} resamples of "
+            "the sentences; the outputs of all seeds that both systems have are resampled together). p "
+            "(Holm): corrected for the number of systems in the table; below 0.05, a difference is more "
+            "than an effect of many comparisons on this test set. No p-value says what other seeds would "
+            "give; sd shows it, where there are several. Speeds are those of the machine that trained, "
+            f"{pace([one for rank in ranks for one in rank.results])}: target tokens per second, sentences "
+            "per second."
         ),
         tables=(_league_table(plan, ranks),),
         figures=(_league_figure(plan, ranks),),
@@ -225,9 +225,10 @@ def _all_texts(
         analysis=f"texts-{direction}",
         title=f"{plan.title}: {direction}, on {len(texts)} test sets",
         measured=(
-            "The same models on more text: what one set of sentences shows, another may not. BLEU of each "
-            "test set, and of all of them as one text, which everything to the right of it, and the rank, is "
-            "of. Runs that have translated all of them; tests as in the league."
+            "The same models on several test sets: a difference on one of them may not be there on another. "
+            "BLEU of each test set, and of all of them concatenated (column all), to which the rank and all "
+            "columns to its right refer. Only runs that have translated all test sets are included; tests "
+            "as in the league table."
         ),
         tables=(Table(title="BLEU by test set", columns=columns, rows=tuple(rows)),),
         notes=(f"Not translated yet: {', '.join(missing)}.",) if missing else (),
@@ -254,7 +255,7 @@ def _league_figure(plan: Plan, ranks: Sequence[Standing]) -> Bars:
     return Bars(
         name="bleu",
         title="BLEU of all systems",
-        caption=f"Means over seeds, with least and greatest; {plan.baseline} is the baseline.",
+        caption=f"Means over seeds, with the lowest and the highest; {plan.baseline} is the baseline.",
         x=Axis(label="system"),
         y=Axis(label="BLEU"),
         categories=tuple(one.system for one in ranks),
@@ -320,15 +321,16 @@ def _claims(plan: Plan, verdicts: Sequence[Verdict]) -> Finding:
         analysis="claims",
         title=f"{plan.title}: what the papers say, and what was found here",
         measured=(
-            "In each claim a paper has one system above another. Here the same pair is compared, with the "
-            f"models and the text of this page{', all test sets as one' if plan.more_tests else ''}: only "
-            "the direction can be held against the paper's, not the numbers, which are means over the seeds "
-            "that both systems have (over its own of each, and not tested, where they share none). A "
-            f"difference in BLEU with p below {SIGNIFICANT} (two-sided) counts as settled on this text, for "
-            "the seeds that were trained. Each claim is tested by itself: of twenty pairs without "
-            "any difference, chance would settle one. Speeds that differ by 10 % or less count as equal: "
-            "those of the same pair of systems move by so much from one direction to the other. A claim that "
-            "does not hold here says little about other sizes and texts than these."
+            "In each claim, a paper reports one system above another. Here the same two systems are "
+            "compared, with the models of this "
+            f"page{' and all of its test sets concatenated' if plan.more_tests else ''}. Only the direction "
+            "of a difference can be compared with the paper's, not the numbers, which are means over the "
+            "seeds that both systems have (without a common seed, each system has its own and the two are "
+            f"not tested). A difference in BLEU with p below {SIGNIFICANT} (two-sided) counts as settled on "
+            "these test sets for the seeds that were trained. Each claim is tested separately: among twenty "
+            "pairs without any difference, one would be settled by chance. Speeds that differ by 10 % or "
+            "less count as equal, because those of the same two systems vary by as much between the two "
+            "directions. A claim that does not hold here says little about other model sizes and data."
         ),
         tables=(summary, table),
         provenance=provenance(),
