@@ -21,7 +21,7 @@ from deepwire.cli.main import main
 from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.metrics import corpus_score
 from deepwire.results import conduct, training
-from deepwire.results.conduct import Conductor
+from deepwire.results.conduct import Conductor, Gathered
 from deepwire.results.measuring import RunResult, time_decoding
 from deepwire.results.pages import write_pages
 from deepwire.results.runs import RunPlan, load_plan
@@ -546,6 +546,17 @@ def test_an_unknown_system_or_direction_is_named(plan: Path, tmp_path: Path, cap
     for option in ("--only", "--direction"):
         assert main(["results", str(plan), option, "x", "--folder", str(tmp_path / "r")]) == 2
         assert f"{option}: the plan has no 'x'" in capsys.readouterr().err
+
+
+def test_what_has_not_been_run_is_named_briefly(plan: Path, tmp_path: Path) -> None:
+    loaded = load_plan(plan, tmp_path, ["seeds=[1,2]"])
+    missing = tuple((run, run.directions) for run in loaded.runs if run.name != "de-en.broken.1")
+    gathered = Gathered((), (), missing)
+    said = ["Not run yet: de-en seed 1 (lstm, plain); de-en seed 2 (all systems)."]
+    assert gathered.not_run(loaded.plan.systems) == said
+    assert gathered.not_run(loaded.plan.systems, "de-en") == said
+    assert gathered.not_run(loaded.plan.systems, "en-de") == []
+    assert len(gathered.waiting()) == 5
 
 
 def test_without_a_run_no_page_is_written(plan: Path, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -39,17 +39,36 @@ class Gathered:
     failures: tuple[tuple[RunPlan, Failure], ...]
     missing: tuple[tuple[RunPlan, tuple[str, ...]], ...]
 
-    def waiting(self, direction: str | None = None) -> list[str]:
-        """What has not been done yet, by name: in one direction, or all of it."""
-        names = []
+    def waiting(self) -> list[str]:
+        """What has not been done yet, by name: a run, or single directions of it."""
+        return [f"{part}.{run.system}.{run.seed}" for run, parts in self._parts() for part in parts]
+
+    def not_run(self, systems: Collection[str], direction: str | None = None) -> list[str]:
+        """A sentence that says what has not been done yet, in one direction or in all; none if nothing is.
+
+        Args:
+            systems: Those of the plan: where all of them are left, they are not listed.
+            direction: Only this one.
+        """
+        groups: dict[str, list[str]] = {}
+        for run, parts in self._parts(direction):
+            for part in parts:
+                groups.setdefault(f"{part} seed {run.seed}", []).append(run.system)
+        if not groups:
+            return []
+        named = [
+            f"{group} ({'all systems' if len(names) == len(systems) else ', '.join(names)})"
+            for group, names in groups.items()
+        ]
+        return [f"Not run yet: {'; '.join(named)}."]
+
+    def _parts(self, direction: str | None = None) -> Iterator[tuple[RunPlan, Sequence[str]]]:
+        """What is missing of each run: all of it under its own name, or directions."""
         for run, directions in self.missing:
             if direction is not None:
-                names += [run.label(direction)] if direction in directions else []
-            elif directions == run.directions:
-                names.append(run.name)
+                yield run, [direction] if direction in directions else []
             else:
-                names += [run.label(one) for one in directions]
-        return names
+                yield run, [run.part] if directions == run.directions else directions
 
 
 class _Left(NamedTuple):

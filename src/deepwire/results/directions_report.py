@@ -26,10 +26,8 @@ def directions_findings(found: SideBySide, compared: Sequence[Compared]) -> list
 
 def _summary(found: SideBySide) -> Finding:
     plan = found.plan
-    waiting = found.gathered.waiting()
     notes = [f"Failed: {run.name}: {why.message}" for run, why in found.gathered.failures]
-    if waiting:
-        notes.append(f"Not run yet: {', '.join(waiting)}.")
+    notes += found.gathered.not_run(plan.systems)
     settings = next(iter(found.gathered.results)).settings
     return Finding(
         analysis="directions",

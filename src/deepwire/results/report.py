@@ -131,10 +131,7 @@ def _together(plan: Plan, results: Sequence[RunResult], outputs: Outputs) -> lis
 
 def _league(plan: Plan, direction: str, ranks: Sequence[Standing], gathered: Gathered, text: str) -> Finding:
     failed = [(run, why) for run, why in gathered.failures if direction in run.directions]
-    missing = gathered.waiting(direction)
     notes = [f"Failed: {run.system}, seed {run.seed}: {why.message}" for run, why in failed]
-    if missing:
-        notes.append(f"Not run yet: {', '.join(missing)}.")
     return Finding(
         analysis=f"league-{direction}",
         title=f"{plan.title}: {direction}",
@@ -151,7 +148,7 @@ def _league(plan: Plan, direction: str, ranks: Sequence[Standing], gathered: Gat
         ),
         tables=(_league_table(plan, ranks),),
         figures=(_league_figure(plan, ranks),),
-        notes=tuple(notes),
+        notes=(*notes, *gathered.not_run(plan.systems, direction)),
         provenance=provenance(data=(text,), settings=dict(ranks[0].results[0].settings)),
     )
 

@@ -58,7 +58,6 @@ def runs_finding(conductor: Conductor, gathered: Gathered) -> Finding:
                 rows=tuple((run.name, why.exit_code, why.message) for run, why in gathered.failures),
             )
         )
-    missing = gathered.waiting()
     kinds = "translations of test sets" if plan.joint else "runs"
     return Finding(
         analysis="runs",
@@ -67,7 +66,7 @@ def runs_finding(conductor: Conductor, gathered: Gathered) -> Finding:
         f"{len(gathered.missing)} not done yet. All start from {plan.base}, unless the table of systems "
         f"names another base, with {' '.join(plan.settings) or 'no other settings'}.",
         tables=tuple(tables),
-        notes=(*conditions(gathered.results), *([f"Not run yet: {', '.join(missing)}."] if missing else [])),
+        notes=(*conditions(gathered.results), *gathered.not_run(plan.systems)),
         provenance=provenance(),
     )
 
