@@ -329,7 +329,7 @@ def table_of_counts(counts: Mapping[str, Counted]) -> str:
 def table_of_plans(rows: Mapping[str, Sequence[Plan]], gpu: Gpu) -> str:
     lines = [
         "| model | GPUs | sharding | activation checkpointing | GB a GPU | tokens a pass, passes "
-        "| s compute | s exchange | s an update | exchange, share | tokens/s |",
+        "| s compute | s exchange | s an update | not compute, share | tokens/s |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, found in rows.items():
