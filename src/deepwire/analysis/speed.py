@@ -1,6 +1,6 @@
 """Speed and memory of training and decoding against batch, beam, length and depth.
 
-Sentences are made of random words, all of one length, and a translation has exactly as many words as its
+Sentences are made of random subwords, all of one length, and a translation has exactly as many words as its
 source: so every model does the same work, trained or not.
 """
 

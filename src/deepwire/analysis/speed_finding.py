@@ -124,7 +124,7 @@ def _measured(base: Workload, rounds: int, *, text: bool, swept: bool) -> Iterat
         yield (
             "Against batch, beam, length and depth: one axis at a time moves, the others stay at "
             f"batch {base.batch}, beam {base.beam}, length {base.length} and the own depth. Sentences "
-            "are random words of one length and translations have as many words as their source, so models "
+            "are random subwords of one length and translations have as many as their source, so models "
             "with random weights do the same work as trained ones. Training is forward and backward pass, "
             "clipping and Adam; decoding is beam search. Memory is the peak on top of weights and optimizer."
         )
@@ -160,7 +160,7 @@ def _table(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Table:
 def _conditions(mode: Mode, axis: Axis, base: Workload) -> str:
     """Where the other axes stand, for a figure that is seen by itself."""
     others = [f"{name} {getattr(base, name)}" for name in AXES[mode] if name not in (axis, "depth")]
-    return f"{' and '.join(others).capitalize()} (of random words)"
+    return f"{' and '.join(others).capitalize()} (of random subwords)"
 
 
 def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed], caption: str) -> list[Lines]:
