@@ -44,7 +44,7 @@ class MoreTests:
 
     def missing(self, run: RunPlan, result: RunResult) -> list[str]:
         """Texts of its direction that a measured model has not translated."""
-        return [name for name in self.pairs(result.direction) if self.lines(run, result, name) is None]
+        return [name for name in self.pairs(result.direction) if not self._has(run, result, name)]
 
     def translate(self, run: RunPlan, result: RunResult) -> None:
         """Translate what is missing, with the model that was measured.
@@ -68,9 +68,13 @@ class MoreTests:
         Raises:
             DataError: It is damaged.
         """
-        place = self._place(run, result.direction, name)
+        if not self._has(run, result, name):
+            return None
+        return read_text(self._place(run, result.direction, name)).lines
+
+    def _has(self, run: RunPlan, result: RunResult, name: str) -> bool:
         found = self._kept.get(_label(run, result.direction, name), run.loaded)
-        return read_text(place).lines if found == self._record(result, name) and place.exists() else None
+        return found == self._record(result, name) and self._place(run, result.direction, name).exists()
 
     def _record(self, result: RunResult, name: str) -> dict[str, object]:
         return {"model": result.model, "text digest": self._digests[result.direction, name]}

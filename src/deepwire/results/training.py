@@ -13,12 +13,11 @@ from tempfile import TemporaryFile
 from types import FrameType
 from typing import IO
 
-from deepwire.checkpoint.files import read_json
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.errors import UsageError
 from deepwire.results.runs import RunPlan
 from deepwire.runfile import completed
-from deepwire.training.resume import flat
+from deepwire.training.resume import changed_settings
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPED = {128 + signal.SIGINT: signal.SIGINT, 128 + signal.SIGTERM: signal.SIGTERM}
@@ -175,11 +174,10 @@ def _require_own_folder(run: RunPlan) -> None:
     stored = RunDirectory(run.folder).resolved_config
     if not stored.exists():
         return
-    before, now = (flat(completed(settings)) for settings in (read_json(stored), run.loaded.resolved))
-    for name in sorted({*before, *now}):
-        if name.startswith(_DECISIVE) and before.get(name) != now.get(name):
+    for name, (before, now) in changed_settings(stored, run.loaded.resolved, completed).items():
+        if name.startswith(_DECISIVE):
             raise UsageError(
-                f"{run.folder}: was trained with {name}={before.get(name)}, and the plan has {now.get(name)}",
+                f"{run.folder}: was trained with {name}={before}, and the plan has {now}",
                 "take another --folder, move the run away, or undo the change",
             )
 

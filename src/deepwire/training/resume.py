@@ -65,12 +65,27 @@ def require_same_settings(
         UsageError: Listing every key whose change would make it another run.
         ModelError: If the file cannot be read.
     """
-    before, after = flat(complete(read_json(resolved_config))), flat(complete(now))
-    keys = (key for key in before.keys() | after.keys() if key.split(".")[0] != _NOTE)
-    changed = [key for key in sorted(keys) if before.get(key) != after.get(key)]
-    told = {key: f"{key}: {_shown(before, key)} -> {_shown(after, key)}" for key in changed}
+    changed = changed_settings(resolved_config, now, complete)
+    told = {key: f"{key}: {_shown(old)} -> {_shown(new)}" for key, (old, new) in changed.items()}
     refuse(resolved_config.parent, [told[key] for key in changed if not _free(key)])
     return [told[key] for key in changed if _free(key)]
+
+
+def changed_settings(
+    resolved_config: Path, now: Mapping[str, object], complete: Complete = as_recorded
+) -> dict[str, tuple[object, object]]:
+    """The settings of a run that are others now: old and new value by dotted key, sorted; None where not set.
+
+    Args:
+        resolved_config, now, complete: See `require_same_settings`.
+
+    Raises:
+        ModelError: If the file cannot be read.
+    """
+    before, after = flat(complete(read_json(resolved_config))), flat(complete(now))
+    keys = sorted(key for key in before.keys() | after.keys() if key.split(".")[0] != _NOTE)
+    both = {key: (before.get(key), after.get(key)) for key in keys}
+    return {key: (old, new) for key, (old, new) in both.items() if old != new}
 
 
 def require_same_digests(run: Path, before: Mapping[str, object], now: Mapping[str, str]) -> None:
@@ -110,7 +125,6 @@ def _free(key: str) -> bool:
     return any(key == free or key.startswith(f"{free}.") for free in FREE)
 
 
-def _shown(settings: Mapping[str, object], key: str) -> str:
-    value = settings.get(key)
+def _shown(value: object) -> str:
     text = "not set" if value is None else str(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
