@@ -12,7 +12,7 @@ model FLOP utilisation: the operations that the model needs (deepwire.model.cost
 could do, by its data sheet and by the fastest product measured here. Recurrence: bytes that must move over
 the time that it takes, against the rate at which memory is copied and a loop over the positions. Decoding:
 sentences a second of a test set sorted by length, as the papers report it; every translation is made as long
-as its source.
+as its source; with and without CUDA graphs, and how many translations are the same.
 """
 
 from __future__ import annotations
@@ -38,10 +38,14 @@ from torch import Tensor
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.batching import batches_by_length, padded
 from deepwire.decoding.config import DecodingConfig
+from deepwire.decoding.contract import StepModel
+from deepwire.decoding.graphed import Graphed
+from deepwire.decoding.recorder import CudaRecorder
 from deepwire.decoding.search import search
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.cost import empty_model
+from deepwire.model.state import DecoderState
 from deepwire.model.translator import TranslationModel
 from deepwire.ops.linear_recurrence import linear_recurrence
 from deepwire.runfile import load_run_file
@@ -131,9 +135,10 @@ def main() -> None:
         ]
     if "decoding" in options.only:
         record["decoding"] = [
-            report(decoding(name, model, sizes, device, beam))
+            report(decoding(name, model, sizes, device, beam, graphs=graphs))
             for name, model in models(options, sizes)
             for beam in (1, 4)
+            for graphs in ((False, True) if device.type == "cuda" else (False,))
         ]
     print(write(record, device, options))
 
@@ -369,9 +374,9 @@ def position_by_position(keep: Tensor, update: Tensor, initial: Tensor) -> Tenso
 
 
 def decoding(
-    name: str, config: ModelConfig, sizes: Sizes, device: torch.device, beam: int
+    name: str, config: ModelConfig, sizes: Sizes, device: torch.device, beam: int, *, graphs: bool
 ) -> dict[str, object]:
-    """Sentences a second of a test set sorted by length."""
+    """Sentences a second of a test set sorted by length; with graphs, how many translations stay the same."""
     torch.manual_seed(1)
     model = build_model(config, sizes.vocabulary, sizes.vocabulary).to(device, torch.bfloat16).eval()
     end_late(model)
@@ -380,19 +385,25 @@ def decoding(
         words(1, length, sizes.vocabulary, device)[0].tolist() for length in lengths(sizes, sizes.sentences)
     ]
     batches = batches_by_length([len(ids) for ids in test], max(1, settings.batch_tokens // settings.width))
-    # The largest and the smallest: what memory they need is there before the clock starts.
-    decode(model, test, [batches[0], batches[-1]], settings, device)
+    stepped = Graphed(model, CudaRecorder(device)) if graphs else model
+    # The largest and the smallest: what memory they need is there before the clock starts. Graphs of common
+    # shapes are recorded in the first two passes.
+    for warm in (batches, batches) if graphs else ([batches[0], batches[-1]],):
+        decode(stepped, test, warm, settings, device)
     with peak_memory(device) as memory:
         wait(device)
         begun = time.perf_counter()
-        made = decode(model, test, batches, settings, device)
+        made = decode(stepped, test, batches, settings, device)
         wait(device)
         seconds = time.perf_counter() - begun
+    plain = decode(model, test, batches, settings, device) if graphs else made
     return {
         "model": name,
         "beam": beam,
+        "graphs": graphs,
         "sentences_per_second": len(test) / seconds,
-        "tokens_per_second": made / seconds,
+        "tokens_per_second": sum(map(len, made)) / seconds,
+        "same_translations": sum(one == other for one, other in zip(made, plain, strict=True)) / len(test),
         "batches": len(batches),
         **memory,
     }
@@ -408,18 +419,18 @@ def end_late(model: TranslationModel) -> None:
 
 
 def decode(
-    model: TranslationModel,
+    model: StepModel[DecoderState],
     test: Sequence[list[int]],
     batches: Sequence[Sequence[int]],
     settings: DecodingConfig,
     device: torch.device,
-) -> int:
-    """Translate the batches; the number of subwords made, the end of sentence not counted."""
-    made = 0
+) -> list[tuple[int, ...]]:
+    """The best translations of the batches, sentence by sentence, without the end of sentence."""
+    made = []
     for batch in batches:
         source = padded([test[row] for row in batch], device)
         found = search(model, source, [len(test[row]) - 1 for row in batch], settings, list(batch))
-        made += sum(len(hypotheses[0].ids) for hypotheses in found)
+        made += [hypotheses[0].ids for hypotheses in found]
     return made
 
 

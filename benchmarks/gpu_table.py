@@ -28,8 +28,10 @@ COLUMNS: Mapping[str, Sequence[tuple[str, str, str, float]]] = {
     ),
     "decoding": (
         ("beam", "beam", "", 0),
+        ("CUDA graphs", "graphs", "", 0),
         ("sentences/s", "sentences_per_second", ".1f", 1),
         ("tokens/s", "tokens_per_second", ".0f", 1),
+        ("same translations as without", "same_translations", ".1%", 1),
         ("memory, GiB", "memory_gib", ".2f", 1),
     ),
 }

@@ -98,6 +98,11 @@ class DecodingConfig(Section):
         ge=1,
         description="source subwords with padding, times hypotheses per sentence, in one batch",
     )
+    cuda_graphs: bool = Field(
+        False,
+        description="on a GPU: record the steps of each shape of a batch, and start all kernels of a step at "
+        "once; never tried on a GPU yet",
+    )
     window: Count = Field(
         4096, ge=1, le=1_000_000, description="lines read ahead and sorted by length; bounds the memory"
     )

@@ -21,8 +21,10 @@ from deepwire.decoding.batching import batches_by_length, padded
 from deepwire.decoding.config import DecodingConfig
 from deepwire.decoding.contract import StateT
 from deepwire.decoding.ensemble import Ensemble, Member
+from deepwire.decoding.graphed import Graphed
 from deepwire.decoding.hypotheses import Hypothesis
 from deepwire.decoding.loading import changed, load_models
+from deepwire.decoding.recorder import CudaRecorder
 from deepwire.decoding.scoring import PairScore, Scorer
 from deepwire.decoding.shortlist.selected import search_selected
 from deepwire.decoding.shortlist.stored import Shortlist, ShortlistChoice, load_shortlist
@@ -308,8 +310,11 @@ def load(
     names = [models] if isinstance(models, str | Path) else list(models)
     loaded = load_models(names, device, precision, settings or {})
     first = loaded.parts[0]
+    members: list[Member[DecoderState]] = [part.model for part in loaded.parts]
+    if loaded.config.cuda_graphs and loaded.device.type == "cuda":
+        members = [Graphed(part.model, CudaRecorder(loaded.device)) for part in loaded.parts]
     return Translator(
-        [part.model for part in loaded.parts],
+        members,
         first.vocabularies,
         loaded.config,
         device=loaded.device,

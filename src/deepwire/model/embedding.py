@@ -66,8 +66,17 @@ class Embedding(nn.Module):
         self.read_as, self.language = read_as, language
         self.dropout = Dropout(dropout)
 
-    def forward(self, tokens: Tensor, first: int = 0) -> Tensor:
-        """Embed `[B, T]`, whose first token is at position `first`, to `[B, T, d]`."""
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Embed `[B, T]`, whose first tokens are at position 0, to `[B, T, d]`."""
+        return self.placed(tokens, self.vectors(0, tokens.size(1)))
+
+    def vectors(self, first: int, length: int) -> Tensor | None:
+        """What is added for the positions from `first` on, `[length, d]`, or None."""
+        vectors: Tensor | None = self.positions(first, length, self.table.weight)
+        return vectors
+
+    def placed(self, tokens: Tensor, vectors: Tensor | None) -> Tensor:
+        """Embed `[B, T]` at the positions with these vectors, to `[B, T, d]`."""
         if self.read_as is not None:
             tokens = tokens.masked_fill(tokens == self.read_as[0], self.read_as[1])
         x = self.table(tokens)
@@ -75,8 +84,7 @@ class Embedding(nn.Module):
             x = x + self.language()
         if self.scale != 1:
             x = x * self.scale
-        positions = self.positions(first, tokens.size(1), x)
-        if positions is not None:
-            x = x + positions
+        if vectors is not None:
+            x = x + vectors
         embedded: Tensor = self.dropout(x if self.norm is None else self.norm(x))
         return embedded

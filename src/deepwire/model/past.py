@@ -51,6 +51,18 @@ class Slots(NamedTuple):
         return Slots(moved(self.keys), moved(self.values))
 
 
+class Moment(NamedTuple):
+    """Where a decoder stands, in tensors: what a recorded step reads, since numbers would be fixed in it.
+
+    Attributes:
+        position: `[]` int64, see `Past`.
+        slots: `[width]` int64, the slots of the rows of a group at this position.
+    """
+
+    position: Tensor
+    slots: Tensor
+
+
 class Lineage(NamedTuple):
     """Which slots the rows of a group descend from.
 
@@ -76,6 +88,7 @@ class Past:
         used: Slots in use, those of this position included once `begun`.
         capacity: Slots that there is room for.
         lineage: None before the first position, and in decoders without slots.
+        moment: In a step that is recorded, where the decoder stands each time that it is carried out.
     """
 
     groups: int
@@ -84,11 +97,22 @@ class Past:
     used: int = 0
     capacity: int = 0
     lineage: Lineage | None = None
+    moment: Moment | None = None
 
     @property
     def rows(self) -> int:
         """Of all groups."""
         return self.groups * self.width
+
+    @property
+    def now(self) -> int | Tensor:
+        """The position, to calculate with."""
+        return self.position if self.moment is None else self.moment.position
+
+    @property
+    def own(self) -> slice | Tensor:
+        """The slots of this position's rows, once it has `begun`."""
+        return slice(self.used - self.width, self.used) if self.moment is None else self.moment.slots
 
     def known(self) -> Lineage:
         """What the rows of a decoder with slots see of them.
@@ -108,16 +132,16 @@ class Past:
     @property
     def distance(self) -> Tensor:
         """Position of each slot less that of the rows, `[groups, 1, 1, capacity]`; in empty ones anything."""
-        return (self.known().origin - self.position)[:, None, None]
+        return (self.known().origin - self.now)[:, None, None]
 
     def begun(self) -> Past:
         """With a slot for each row at this position; there must be room for them."""
-        used = self.used + self.width
-        if self.lineage is not None:
-            seen, origin, own = self.lineage
-            seen[..., self.used : used] = own
-            origin[:, self.used : used] = self.position
-        return replace(self, used=used)
+        begun = replace(self, used=self.used + self.width)
+        if begun.lineage is not None:
+            seen, origin, own = begun.lineage
+            seen[..., begun.own] = own
+            origin[:, begun.own] = begun.now
+        return begun
 
     def following(self) -> Past:
         """Before the next position."""

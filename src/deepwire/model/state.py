@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Self
 
 from torch import Tensor
 
 from deepwire.model.cross_attention import Memory
 from deepwire.model.mixers.base import State
-from deepwire.model.past import Past, Slots
+from deepwire.model.past import Lineage, Past, Slots
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class DecoderState:
         """Number of tokens read so far."""
         return self.past.position
 
-    def expand(self, width: int) -> DecoderState:
+    def expand(self, width: int) -> Self:
         """Repeat each row `width` times; neither the memory nor what has been read is copied."""
 
         def repeat(leaf: Tensor) -> Tensor:
@@ -53,7 +54,7 @@ class DecoderState:
             past, groups = self.past.shared(width), None
         return replace(self, states=_changed(self.states, repeat, groups), past=past, languages=languages)
 
-    def take(self, rows: Tensor) -> DecoderState:
+    def take(self, rows: Tensor) -> Self:
         """Reorder rows within their sentences: new row i is old row `rows[i]`; memory and slots stay."""
 
         def select(leaf: Tensor) -> Tensor:
@@ -63,7 +64,7 @@ class DecoderState:
         states = _changed(self.states, select, select if self.past.width == 1 else None)
         return replace(self, states=states, past=self.past.take(rows))
 
-    def keep(self, sentences: Tensor) -> DecoderState:
+    def keep(self, sentences: Tensor) -> Self:
         """Keep these sentences with all their rows, in this order."""
 
         def of_sentences(count: int) -> Tensor:
@@ -84,18 +85,36 @@ class DecoderState:
             languages=_of_rows(self.languages, lambda leaf: leaf.index_select(0, rows)),
         )
 
-    def begun(self) -> DecoderState:
-        """With a slot for each row at this position."""
-        states, past = self.states, self.past
-        if past.used + past.width > past.capacity:
-            slots = next((state for state in states if isinstance(state, Slots)), None)
-            past, change = past.with_room(slots)
-            states = tuple(change(state) if isinstance(state, Slots) else state for state in states)
-        return replace(self, states=states, past=past.begun())
+    def with_room(self) -> Self:
+        """With room for another step."""
+        past = self.past
+        if past.used + past.width <= past.capacity:
+            return self
+        slots = next((state for state in self.states if isinstance(state, Slots)), None)
+        past, change = past.with_room(slots)
+        states = tuple(change(state) if isinstance(state, Slots) else state for state in self.states)
+        return replace(self, states=states, past=past)
 
-    def following(self, states: tuple[State, ...]) -> DecoderState:
+    def begun(self) -> Self:
+        """With a slot for each row at this position; there must be room for them."""
+        return replace(self, past=self.past.begun())
+
+    def following(self, states: tuple[State, ...]) -> Self:
         """After this position."""
         return replace(self, states=states, past=self.past.following())
+
+    def mapped(self, change: Change) -> Self:
+        """With all tensors changed, always in the same order."""
+        past, languages = self.past, self.languages
+        if past.lineage is not None:
+            past = replace(past, lineage=Lineage(*map(change, past.lineage)))
+        return replace(
+            self,
+            memory=tuple(Memory(*map(change, each)) for each in self.memory),
+            states=_changed(self.states, change, change),
+            past=past,
+            languages=languages if languages is None else change(languages),
+        )
 
 
 Change = Callable[[Tensor], Tensor]

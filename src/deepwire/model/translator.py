@@ -192,9 +192,21 @@ class TranslationModel(nn.Module):
 
         Consumes `state`: only the returned one may be used afterwards.
         """
+        return self.step_at(self.target_embedding.vectors(state.position, 1), tokens, state.with_room())
+
+    def step_at(
+        self, vectors: Tensor | None, tokens: Tensor, state: DecoderState
+    ) -> tuple[Tensor, DecoderState]:
+        """`step` without what depends on numbers of the state; with a `Moment` it may be recorded.
+
+        Args:
+            vectors: Of the position, see `Embedding.vectors`.
+            tokens: `[rows]`.
+            state: With room for another step.
+        """
         state = state.begun()
         with self._into(state.languages, tokens):
-            embedded = self.target_embedding(tokens.unsqueeze(1), first=state.position)
+            embedded = self.target_embedding.placed(tokens.unsqueeze(1), vectors)
             results, states = self.decoder(
                 embedded, memory=state.memory, states=state.states, past=state.past
             )

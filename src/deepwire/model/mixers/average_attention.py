@@ -99,7 +99,7 @@ class AverageAttention(TokenMixer):
     def step(self, x: Tensor, state: State, past: Past, memory: Memory | None = None) -> tuple[Tensor, State]:
         """Mix `[rows, 1, d]` with the mean of all positions up to it."""
         total = state[0] + x
-        return self.combine(x, (total / (past.position + 1)).to(x.dtype)), (total,)
+        return self.combine(x, (total / (past.now + 1)).to(x.dtype)), (total,)
 
     def combine(self, x: Tensor, average: Tensor) -> Tensor:
         """Gate the input and its averages, both `[B, T, d]`; the averages pass the network first."""

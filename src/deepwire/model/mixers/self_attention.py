@@ -111,8 +111,7 @@ class SelfAttention(TokenMixer):
         # The rows of a group become queries to one store: `[groups, H, width, h]`, and keys and values alike.
         all_three = self.query_key_value(x).view(-1, past.width, 3, self.heads, keys.size(-1))
         query, key, value = all_three.transpose(1, 3).unbind(2)
-        own = slice(past.used - past.width, past.used)
-        keys[:, :, own], values[:, :, own] = key, value
+        keys[:, :, past.own], values[:, :, past.own] = key, value
         bias = past.bias
         if self.relative is not None:
             bias = self.relative(query, past.distance) + bias

@@ -1,0 +1,300 @@
+"""Recorded steps: what they give, on which shapes, and that no number of a step is fixed in them.
+
+A CPU has no CUDA graphs. `Replay` does what they do, operation by operation: tensors stay where they were in
+memory, numbers stay as they were, and recording itself computes nothing that lasts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import inspect
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_leaves
+
+from deepwire.decoding import graphed
+from deepwire.decoding.config import DecodingConfig
+from deepwire.decoding.graphed import Graphed
+from deepwire.decoding.recorder import CudaRecorder
+from deepwire.decoding.search import search
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.translator import TranslationModel
+
+SIZE = 40
+# What looks at values, or brings numbers of the host to the device: a CUDA graph cannot hold it.
+REFUSED = ("item", "_local_scalar_dense", "nonzero", "is_nonzero", "equal", "lift_fresh", "masked_select")
+
+MODELS: Mapping[str, Mapping[str, object]] = {
+    "self-attention": {},
+    "relative": {"decoder": {"mixer": {"type": "self_attention", "relative": 3}}},
+    "average attention": {"decoder": {"mixer": "average_attention"}},
+    "merged attention": {"decoder": {"mixer": "merged_attention"}},
+    "mhplstm": {"decoder": {"mixer": "mhplstm"}},
+    "atr": {"decoder": {"mixer": "atr"}},
+    "gru": {"decoder": {"mixer": "gru"}},
+    "ln_lstm": {"decoder": {"mixer": "ln_lstm"}},
+    "depth-wise LSTM": {"decoder": {"connection": "depth_lstm"}},
+    "Runge-Kutta": {"decoder": {"connection": {"type": "runge_kutta", "order": 4}}},
+    "DLCL": {"decoder": {"aggregation": "dlcl"}},
+    "hierarchical": {"decoder": {"aggregation": "hierarchical"}},
+    "groups": {"decoder": {"connection": "post_norm", "fusion": {"type": "groups", "size": 1}}},
+    "learned positions": {"positions": "learned"},
+}
+
+
+class Replay(TorchDispatchMode):
+    """Records like a CUDA graph: see above. Counts what it records, and what is carried out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.recorded = self.carried_out = 0
+        self._log: list[tuple[Any, tuple[Any, ...], Mapping[str, Any], Any]] = []
+        self._before: list[tuple[Tensor, Tensor]] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        assert name not in REFUSED, f"{name} cannot be recorded"
+        kwargs = kwargs or {}
+        for place, argument in zip(func._schema.arguments, args, strict=False):
+            if place.alias_info is not None and place.alias_info.is_write:
+                self._before.append((argument, argument.clone()))
+        result = func(*args, **kwargs)
+        self._log.append((func, args, kwargs, result))
+        return result
+
+    def record(self, work: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
+        """See `deepwire.decoding.recorder.Recorder`."""
+        self._log, self._before = [], []
+        with self:
+            result = work()
+        log = [(*call, fresh(call)) for call in self._log]
+        # Nothing has been done yet: what was written is undone, and what was made is nonsense.
+        for tensor, value in reversed(self._before):
+            tensor.copy_(value)
+        for *_, made in log:
+            for tensor in made:
+                tensor.fill_(float("nan") if tensor.is_floating_point() else 1)
+        self.recorded += 1
+
+        def carry_out() -> None:
+            self.carried_out += 1
+            for func, args, kwargs, result, made in log:
+                values = tree_leaves(func(*args, **kwargs))
+                for tensor, value in zip(tree_leaves(result), values, strict=True):
+                    if any(tensor is each for each in made):
+                        tensor.copy_(value)
+
+        return result, carry_out
+
+
+def fresh(call: tuple[Any, ...]) -> list[Tensor]:
+    """The results of an operation that are no views of what it was given."""
+    _, args, kwargs, result = call
+    given = {
+        leaf.untyped_storage().data_ptr()
+        for leaf in tree_flatten((args, kwargs))[0]
+        if isinstance(leaf, Tensor)
+    }
+    made = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor) and leaf.numel()]
+    return [leaf for leaf in made if leaf.untyped_storage().data_ptr() not in given]
+
+
+def small_model(settings: Mapping[str, object], languages: int = 0) -> TranslationModel:
+    torch.manual_seed(1)
+    small: dict[str, object] = {"d_model": 16, "heads": 2, "feed_forward": 24}
+    small |= {side: {"layers": 2, **settings.get(side, {})} for side in ("encoder", "decoder")}
+    others = {name: value for name, value in settings.items() if name not in small}
+    config = ModelConfig.model_validate({**small, **others})
+    model = build_model(config, SIZE, SIZE, languages=languages).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(1.7)
+    return model
+
+
+def answers(model, sources, toys, **settings):
+    config = DecodingConfig.model_validate(settings)
+    limits = [len(source) + 9 for source in sources]
+    found = search(model, toys.padded(sources), limits, config, range(len(sources)))
+    return [(one.ids, pytest.approx(one.log_probability, abs=1e-4)) for each in found for one in each]
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "settings",
+    [{"beam": 1}, {"beam": 4, "n_best": 2}, {"sampling": {"top_k": 5}, "n_best": 3}],
+    ids=["greedy", "beam", "sampling"],
+)
+def test_recorded_steps_give_the_same_translations(toys, name, settings):
+    model = small_model(MODELS[name])
+    replay = Replay()
+    recorded = Graphed(model, replay)
+    for seed, count in ((1, 11), (2, 12), (3, 5)):
+        sources = toys.random_sources(count, SIZE, seed=seed)
+        assert answers(recorded, sources, toys, **settings) == answers(model, sources, toys, **settings)
+    assert replay.carried_out > replay.recorded > 0
+
+
+@torch.inference_mode()
+def turns(model, sources, delay, steps=24):
+    """Steps of two batches in turn, the second `delay` steps behind; their log-probabilities."""
+    found = [[], []]
+    walks = [[model.start(source, steps), torch.ones(len(source), dtype=torch.int64)] for source in sources]
+    for turn in range(steps + delay):
+        for which, walk in enumerate(walks):
+            if 0 <= turn - which * delay < steps:
+                log_probs, walk[0] = model.step(walk[1], walk[0])
+                walk[1] = log_probs[:, 4:].argmax(1) + 4
+                found[which].append(log_probs.clone())
+            else:
+                walk[0] = walk[0] if turn < which * delay else None
+    return [torch.stack(each) for each in found]
+
+
+@pytest.mark.parametrize("name", ["self-attention", "mhplstm"])
+@pytest.mark.parametrize("delay", [0, 3])
+def test_batches_that_are_searched_at_the_same_time_keep_apart(toys, name, delay):
+    """Two states of the same shape, of which only one can lie in a recorded step."""
+    model, replay = small_model(MODELS[name]), Replay()
+    recorded = Graphed(model, replay)
+    sources = [toys.padded(toys.random_sources(3, SIZE, seed=seed)) for seed in (1, 2)]
+    for one, other in zip(turns(recorded, sources, delay), turns(model, sources, delay), strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+    assert replay.carried_out > replay.recorded > 0
+
+
+def test_a_batch_whose_shape_has_changed_leaves_its_place(toys):
+    """Stores for 16 positions grow at the 17th: by then the second batch may use the step for 16."""
+    recorded = Graphed(small_model({}), replay := Replay())
+    sources = [toys.padded(toys.random_sources(3, SIZE, seed=seed)) for seed in (1, 2)]
+    turns(recorded, sources, delay=16)
+    assert replay.recorded == 2
+    # All but the first of each shape, and the one that the second batch begins with: only the next step of
+    # the first batch, its second of the new shape, takes its state elsewhere.
+    assert replay.carried_out == 2 * 24 - 3
+
+
+def test_every_language_of_a_batch_stays_with_its_row(toys):
+    own = {"norm": True, "embedding": "decoder", "output_bias": True}
+    model, replay = small_model({"languages": own}, languages=3), Replay()
+    recorded = Graphed(model, replay)
+    sources = toys.random_sources(5, SIZE)
+    rows = torch.tensor([2, 0, 1, 1, 0])
+
+    @torch.inference_mode()
+    def steps(each):
+        state = each.start(toys.padded(sources), 12, languages=rows)
+        found, tokens = [], torch.ones(5, dtype=torch.int64)
+        for _ in range(10):
+            log_probs, state = each.step(tokens, state)
+            found.append(log_probs.clone())
+            tokens = log_probs.argmax(1)
+        return torch.stack(found)
+
+    assert torch.allclose(steps(recorded), steps(model), atol=1e-5)
+    assert replay.carried_out
+
+
+def test_a_shape_is_recorded_when_it_comes_again(toys):
+    model, replay = small_model({}), Replay()
+    recorded = Graphed(model, replay)
+    sources = [[5, 6, 7, 2]]
+
+    def step(count):
+        state = recorded.start(toys.padded(sources * count), 9)
+        recorded.step(torch.ones(count, dtype=torch.int64), state)
+        return replay.recorded, replay.carried_out
+
+    assert step(3) == (0, 0)
+    assert step(8) == (0, 0)  # another shape
+    assert step(4) == (1, 1)  # filled up, three are four
+    assert step(3) == (1, 2)
+
+
+def test_shapes_that_have_not_come_for_long_are_forgotten(toys, monkeypatch):
+    monkeypatch.setattr(graphed, "MOST", 2)
+    model, replay = small_model({}), Replay()
+    recorded = Graphed(model, replay)
+    for seed in range(3):
+        for count in (1, 2, 4, 8):
+            sources = toys.random_sources(count, SIZE, seed=seed)
+            assert answers(recorded, sources, toys, beam=2) == answers(model, sources, toys, beam=2)
+            assert len(recorded._recorded) <= 2
+    assert replay.recorded
+
+
+def test_a_batch_that_is_done_leaves_its_place(toys):
+    """Otherwise no second batch of this shape would ever be carried out as one."""
+    recorded, counts = Graphed(small_model({}), replay := Replay()), []
+    sources = toys.random_sources(4, SIZE)
+    for _ in range(4):
+        answers(recorded, sources, toys, beam=2)
+        gc.collect()
+        counts.append((replay.recorded, replay.carried_out))
+    assert counts[2][0] == counts[3][0], "all shapes are known by the third time"
+    steps = [after[1] - before[1] for before, after in itertools.pairwise(counts[1:])]
+    assert steps[0] == steps[1] > 0
+
+
+def test_what_cannot_be_recorded_is_noticed(toys):
+    """The check itself: a step that looks at a number is refused."""
+    recorded = Graphed(model := small_model({}), Replay())
+    plain = model.step_at
+
+    def looks(vectors, tokens, state):
+        log_probs, after = plain(vectors, tokens, state)
+        return log_probs / float(log_probs.exp().sum(1)[0]), after
+
+    model.step_at = looks
+    with pytest.raises(AssertionError, match="cannot be recorded"):
+        answers(recorded, toys.random_sources(4, SIZE), toys, beam=2)
+
+
+def test_words_that_are_chosen_for_a_batch_are_stepped_to_without_recording(toys):
+    model, replay = small_model({}), Replay()
+    words = torch.tensor([0, 1, 2, 3, 8, 9, 30])
+    sources = toys.random_sources(4, SIZE)
+    for _ in range(3):
+        assert answers(Graphed(model, replay).select(words), sources, toys, beam=2) == answers(
+            model.select(words), sources, toys, beam=2
+        )
+    assert replay.recorded == 0
+
+
+def test_cuda_graphs_are_recorded_with_what_torch_has(monkeypatch):
+    """There is no GPU here: at least the calls are those that torch knows, and memory is shared."""
+    known = inspect.signature(torch.cuda.graph.__init__).parameters
+    seen = []
+
+    class Graph:
+        replays = 0
+
+        def replay(self):
+            self.replays += 1
+
+    @contextlib.contextmanager
+    def recording(graph, **settings):
+        assert settings.keys() <= known.keys()
+        seen.append((graph, settings["pool"]))
+        yield
+
+    assert callable(torch.cuda.CUDAGraph.replay)
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", recording)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
+    recorder = CudaRecorder(torch.device("cuda"))
+    work = [recorder.record(lambda value=value: value) for value in (3, 4)]
+    assert [result for result, _ in work] == [3, 4]
+    work[1][1]()
+    assert [graph.replays for graph, _ in seen] == [0, 1]
+    assert seen[0][1] is seen[1][1]
