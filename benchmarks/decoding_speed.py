@@ -335,7 +335,10 @@ def translate(
     longest: int,
     shortlist: Callable[[torch.Tensor], torch.Tensor | None] = lambda _source: None,
 ) -> list[list[int]]:
-    """The best translation of each sentence as ids; batches are taken in the order of length."""
+    """The best translation of each sentence as ids; batches are taken in the order of length.
+
+    Without a length penalty, as here, both toolkits stop a sentence once nothing better can come.
+    """
     config = DecodingConfig(beam=setting["beam"], length_penalty=0)
     order = [row for group in batches_by_length([len(ids) for ids in source], 1) for row in group]
     found: list[list[int]] = [[] for _ in source]

@@ -69,6 +69,24 @@ def test_the_optimal_rule_returns_the_best_even_when_it_comes_late(toys, form):
         assert early[0][0].ids == late[0][0].ids
 
 
+def test_no_rule_goes_on_once_nothing_better_can_come(toys):
+    """Without a length penalty the best hypothesis is known as soon as it is finished and leads."""
+    source = toys.padded([[4, EOS]])
+
+    def steps(**settings):
+        model = toys.Model(seed=seed, sharpness=2.0)
+        (found,) = beam_search(model, source, [40], config(beam=4, length_penalty=0, **settings))
+        return len(model.rows_seen), found[0].ids
+
+    shorter = 0
+    for seed in range(10):
+        first, optimal = steps(stop="first"), steps(stop="optimal")
+        assert first[1] == optimal[1]
+        assert first[0] <= optimal[0]
+        shorter += first[0] < steps(stop="first", n_best=4)[0]
+    assert shorter > 5
+
+
 def test_scores_are_the_models_own(toys):
     model = toys.Model()
     sources = toys.random_sources(9, model.size)

@@ -28,9 +28,9 @@ def beam_search(
 
     Each step ranks all continuations of the open hypotheses of a sentence by log-probability (they are
     equally long) and looks at the best `2 * beam`. Those that end with EOS and stand among the first `beam`
-    are finished, other ends are dropped; the first `beam` that go on stay open. The rule `first` stops a
-    sentence at its `beam`-th finished hypothesis, as fairseq does; `optimal` goes on until no open hypothesis
-    can enter the n-best list, since a log-probability only falls. Finished hypotheses are ranked by score.
+    are finished, other ends are dropped; the first `beam` that go on stay open. The rule `optimal` goes on
+    until no open hypothesis can enter the n-best list, since a log-probability only falls; `first` also stops
+    a sentence at its `beam`-th finished hypothesis, as fairseq does. Finished hypotheses are ranked by score.
 
     Args:
         source: `[N, S]` subword ids, padded with PAD.
@@ -105,7 +105,7 @@ class _Search:
         first = slice(0, self.beam)
         self.tokens, self.parents, self.sums = tokens[:, first], parents[:, first], sums[:, first]
         self.step += 1
-        self.finished.close(self.sums[:, 0], self._best_divisors)
+        self.finished.close(self.sums[:, 0], self._best_divisors())
 
     def _best_divisors(self) -> Tensor:
         """The best penalty that an open hypothesis of each sentence can still get."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -106,22 +105,20 @@ class Finished:
         padded[:, :, :length] = history
         self.tokens = torch.cat([self.tokens, padded], 1).gather(1, index)
 
-    def close(self, best_open: Tensor, divisors: Callable[[], Tensor]) -> Tensor:
+    def close(self, best_open: Tensor, divisors: Tensor) -> Tensor:
         """Which sentences have ended, `[N]` bool.
 
         Args:
             best_open: `[N]` log-probability of the best open hypothesis, -inf when there is none.
-            divisors: Gives the best penalty that an open hypothesis can still get, `[N]`; the rule `first`
-                does not ask.
+            divisors: `[N]`, the best penalty that an open hypothesis can still get.
         """
-        ended = ~(best_open > IMPOSSIBLE)
+        # A log-probability can only fall, so no continuation scores better than this bound: then the n-best
+        # list is what it will be under either rule.
+        worst = self.scores[:, -1]
+        ended = (worst > IMPOSSIBLE) & (best_open / divisors <= worst)
         if self.rule == "first":
             ended = ended | (self.counts >= self.beam)
-        else:
-            # A log-probability can only fall, so no continuation scores better than this bound.
-            worst = self.scores[:, -1]
-            ended = ended | ((worst > IMPOSSIBLE) & (best_open / divisors() <= worst))
-        self.ended = self.ended | ended
+        self.ended = self.ended | ended | ~(best_open > IMPOSSIBLE)
         return self.ended
 
     def keep(self, sentences: Tensor) -> None:
