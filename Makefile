@@ -52,8 +52,10 @@ format: $(READY) ## rewrite the code in the one style
 bench: $(READY) ## speed against every toolkit set up under PEERS, into docs/benchmarks.md
 	$(BIN)/python benchmarks/training_speed.py --peers "$(PEERS)" --task small --rounds $(ROUNDS)
 	$(BIN)/python benchmarks/training_speed.py --peers "$(PEERS)" --task base --rounds $(ROUNDS)
+	$(BIN)/python benchmarks/training_speed.py --peers "$(PEERS)" --task base-32k --rounds $(ROUNDS)
 	$(BIN)/python benchmarks/training_speed.py --peers "$(PEERS)" --task deep --rounds $(ROUNDS)
 	$(BIN)/python benchmarks/decoding_speed.py --peers "$(PEERS)" --rounds $(ROUNDS)
+	$(BIN)/python benchmarks/decoding_toolkits.py --peers "$(PEERS)" --rounds $(ROUNDS)
 	$(BIN)/python benchmarks/page.py
 
 clean: ## remove the environment, caches and demo runs

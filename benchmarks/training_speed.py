@@ -23,7 +23,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -66,6 +66,8 @@ class Limit:
     operations_per_token: float
     operations_per_second: float
     format: str
+    vocabulary: int
+    """Subwords that occur in the text, and four special ones: what every toolkit makes of it."""
 
     @property
     def tokens_per_second(self) -> float:
@@ -131,13 +133,18 @@ def chosen(options: argparse.Namespace) -> list[Toolkit]:
     here = Path(sys.executable)
     found: list[Toolkit] = [Deepwire(here), *([DeepwireProcesses(here)] if options.threads > 1 else [])]
     narrow = PEERS_BFLOAT16 if pick(torch.device("cpu"), "auto") is torch.bfloat16 else ()
-    for kind, place in (*PEERS, *narrow):
-        python = options.peers / place / "bin" / "python"
-        if python.exists():
-            found.append(kind(python))
-        else:
-            print(f"{kind.name} is not set up: benchmarks/peers/setup_{place}.sh {options.peers / place}")
+    found += [kind(python) for kind, python in set_up((*PEERS, *narrow), options.peers)]
     return [toolkit for toolkit in found if not options.only or toolkit.name in options.only]
+
+
+def set_up(peers: Iterable[tuple[type[Toolkit], str]], folder: Path) -> Iterator[tuple[type[Toolkit], Path]]:
+    """The peers whose environments are there, with their interpreters; the others are named."""
+    for kind, place in peers:
+        python = folder / place / "bin" / "python"
+        if python.exists():
+            yield kind, python
+        else:
+            print(f"{kind.name} is not set up: benchmarks/peers/setup_{place}.sh {folder / place}")
 
 
 def best_possible(task: Task, corpus: Path, folder: Path, options: argparse.Namespace) -> Limit:
@@ -146,16 +153,13 @@ def best_possible(task: Task, corpus: Path, folder: Path, options: argparse.Name
     side = folder / "limit"
     side.mkdir()
     Deepwire(Path(sys.executable)).prepare(side, task, corpus)
-    model = empty_model(load_run_file(str(side / "run.yaml")).config.model, task.vocabulary, task.vocabulary)
-    source, target = (
-        statistics.mean(
-            len(line.split()) + 1 for line in Path(f"{corpus}.{language}").read_text().splitlines()
-        )
-        for language in (task.source, task.target)
-    )
+    text = [Path(f"{corpus}.{language}").read_text() for language in (task.source, task.target)]
+    vocabulary = len(set(" ".join(text).split())) + 4
+    model = empty_model(load_run_file(str(side / "run.yaml")).config.model, vocabulary, vocabulary)
+    source, target = (statistics.mean(len(line.split()) + 1 for line in each.splitlines()) for each in text)
     found = Machine.of(machine.measured())
     operations = operations_per_token(model, source, target)
-    return Limit(operations, found.products[found.fastest], found.fastest)
+    return Limit(operations, found.products[found.fastest], found.fastest, vocabulary)
 
 
 def home(folder: Path, toolkit: Toolkit) -> Path:
@@ -297,7 +301,7 @@ def as_table(
         f"# Training speed: {task.name}, CPU {machine.kind(figures)}, {figures['date']}",
         "",
         f"Transformer {task.layers}+{task.layers}, d {task.d_model}, FFN {task.d_ffn}, {task.heads} heads, "
-        f"{task.vocabulary} subwords, tied embeddings, dropout {task.dropout}; Multi30k de-en, about "
+        f"{limit.vocabulary} subwords, tied embeddings, dropout {task.dropout}; Multi30k de-en, about "
         f"{task.batch_tokens} target tokens an update; {options.rounds} rounds in turn, updates "
         f"{options.warmup + 1} to {options.updates} of each timed.",
         "",

@@ -27,6 +27,9 @@ class Eole(Toolkit):
                 "transformer_ff": task.d_ffn,
                 "heads": task.heads,
                 "add_qkvbias": True,
+                # Follows from the line above, but not in the encoder: the model that is read again has a bias
+                # there that the one that was written had not.
+                "add_final_linear_bias": True,
                 "add_ffnbias": True,
                 "share_embeddings": True,
                 "share_decoder_embeddings": True,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from peers.base import Reading, Task, Toolkit
 
-_LAUNCHER = Path(__file__).parent / "inside" / "fairseq_launcher.py"
+LAUNCHER = Path(__file__).parent / "inside" / "fairseq_launcher.py"
 # The launcher's log: 2026-01-31 12:00:00,123 | train_inner | {"epoch": 1, ..., "wpb": "3801.2", ...
 _LINE = re.compile(r"^([\d-]+ [\d:]+,\d+) \| train_inner \| (\{.*\})$", re.MULTILINE)
 
@@ -23,7 +23,7 @@ class Fairseq(Toolkit):
 
     def prepare(self, folder: Path, task: Task, corpus: Path) -> None:
         binarize = [
-            *(str(self.python), str(_LAUNCHER), "preprocess", "--joined-dictionary", "--workers", "1"),
+            *(str(self.python), str(LAUNCHER), "preprocess", "--joined-dictionary", "--workers", "1"),
             *("--source-lang", task.source, "--target-lang", task.target),
             *("--trainpref", str(corpus), "--validpref", str(folder / "valid")),
             *("--destdir", str(folder / "binarized")),
@@ -58,7 +58,7 @@ class Fairseq(Toolkit):
     def command(self, folder: Path, updates: int, log_every: int, run: Path) -> list[str]:
         settings = json.loads((folder / "settings.json").read_text())
         return [
-            *(str(self.python), str(_LAUNCHER), "train", *settings),
+            *(str(self.python), str(LAUNCHER), "train", *settings),
             *("--max-update", str(updates), "--log-interval", str(log_every), "--save-dir", str(run)),
         ]
 

@@ -89,7 +89,7 @@ def test_peers_in_bfloat16_say_so(corpus: Path, tmp_path: Path) -> None:
 
 def test_the_table_carries_the_share_of_the_limit() -> None:
     rounds = [training_speed.Round("deepwire", rate, 2 * rate, 4000.0, 1.0) for rate in (400.0, 500.0, 600.0)]
-    limit = training_speed.Limit(50e6, 50e9, "bf16")
+    limit = training_speed.Limit(50e6, 50e9, "bf16", 9_768)
     options = training_speed.argparse.Namespace(rounds=3, warmup=5, updates=20, note=None)
     figures = {
         **dict.fromkeys(("processor", "units", "cores", "memory_gib"), "x"),

@@ -245,6 +245,31 @@ def test_in_bfloat16_the_plain_loss_errs_by_the_rounding_of_a_probability(shift:
     assert abs(nll - wanted) <= 30 * 2**-8
 
 
+@given(
+    tokens=st.integers(1, 300),
+    chunk=st.sampled_from([1, 7, 32, 64]),
+    ignored=st.booleans(),
+    weighted=st.booleans(),
+    seed=st.integers(0, 1000),
+)
+@settings(max_examples=40, deadline=None)
+def test_chunks_that_share_a_product_leave_no_token_out(
+    tokens: int, chunk: int, ignored: bool, weighted: bool, seed: int
+) -> None:
+    """In bfloat16 the slopes of several chunks wait for the weights' gradient."""
+    torch.manual_seed(seed)
+    hidden, weight, bias, target = operands(tokens, 6, 15, dtype=torch.float32)
+    weights = torch.rand(tokens) if weighted else None
+    others = {"smoothing": 0.1, "ignore": 3 if ignored else None, "weights": weights}
+    gradients = []
+    for size in (chunk, 1024):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=size == chunk):
+            smoothed, _ = linear_cross_entropy(hidden, weight, bias, target, chunk=size, **others)
+        gradients.append(torch.autograd.grad(smoothed, (hidden, weight, bias)))
+    for found, exact in zip(*gradients, strict=True):
+        assert float((found - exact).norm()) <= 0.02 * float(exact.norm()) + 0.02
+
+
 def test_bfloat16_hidden_with_float32_weights_under_autocast() -> None:
     hidden, weight, _, target = operands(8, 16, 20, with_bias=False, dtype=torch.float32)
     low = hidden.detach().bfloat16().requires_grad_()

@@ -27,12 +27,8 @@ IGNORED = -100
 def main() -> None:
     settings = json.loads(Path(sys.argv[1]).read_text())
     torch.manual_seed(1)
-    sides = [
-        [line.split() for line in Path(settings[side]).read_text().splitlines()]
-        for side in ("source", "target")
-    ]
-    words = Counter(word for side in sides for line in side for word in line)
-    ids = {word: number for number, (word, _) in enumerate(words.most_common(), FIRST_WORD)}
+    sides = text_of(settings)
+    ids = numbers_of_words(sides)
     numbered = ([[*(ids[word] for word in line), END] for line in side] for side in sides)
     pairs = list(zip(*numbered, strict=True))
     model = MarianMTModel(configuration(settings, len(ids) + FIRST_WORD)).train()
@@ -66,6 +62,20 @@ def main() -> None:
                 ),
                 flush=True,
             )
+
+
+def text_of(settings: dict[str, str]) -> list[list[list[str]]]:
+    """The lines of both sides, as words."""
+    return [
+        [line.split() for line in Path(settings[side]).read_text().splitlines()]
+        for side in ("source", "target")
+    ]
+
+
+def numbers_of_words(sides: list[list[list[str]]]) -> dict[str, int]:
+    """The joint vocabulary, the most frequent word first."""
+    words = Counter(word for side in sides for line in side for word in line)
+    return {word: number for number, (word, _) in enumerate(words.most_common(), FIRST_WORD)}
 
 
 def configuration(settings: dict[str, object], vocabulary: int) -> MarianConfig:

@@ -31,6 +31,9 @@ LEAST_TOKENS = 256
 # another one in every batch, and making products ready for a new shape takes longer than so few rows.
 _ROWS = 32
 GPU_LOGITS = 64 * 2**20
+# On a CPU, chunks that share one product for the weights' gradient where that product is rounded and then
+# added: the sum `[V, d]` is larger than what a chunk reads for it, and is read and written every time.
+TOGETHER = 4
 
 
 def linear_cross_entropy(
@@ -185,7 +188,7 @@ def _loss_and_gradients(
     ids = target if real is None else target.index_select(0, real)
     counts = weights if real is None or weights is None else weights.index_select(0, real)
     with torch.autocast(hidden.device.type, enabled=False):
-        work = _Work(rows, weight, bias, counts, cast, learns)
+        work = _Work(rows, weight, bias, counts, cast, learns, chunk)
         for start in range(0, rows.size(0), chunk):
             work.add(start, min(start + chunk, rows.size(0)), ids, on_target)
         smoothed = work.finish(on_target, on_each)
@@ -273,6 +276,7 @@ class _Work:
         weights: Tensor | None,
         cast: torch.dtype,
         needs: list[bool],
+        chunk: int,
     ) -> None:
         self.cast, self.wide = cast, number_types(hidden)[1]
         self.hidden, self.weight, self.bias, self.weights = hidden, weight, bias, weights
@@ -285,6 +289,12 @@ class _Work:
         self.for_bias = torch.zeros_like(bias, dtype=self.wide) if bias is not None and needs[2] else None
         self.for_weights = None if self.counts is None or not needs[3] else torch.empty_like(self.counts)
         self.learns = any(needs)
+        # The first token of the chunks whose slopes wait here, and how many rows they have.
+        self.first, self.filled, self.together = 0, 0, TOGETHER * chunk
+        self.waiting = None
+        if needs[1] and self.cast != self.wide and hidden.device.type == "cpu":
+            room = min(self.rows.size(0), TOGETHER * chunk + _ROWS)
+            self.waiting = self.rows.new_empty(room, weight.size(0))
 
     def add(self, start: int, end: int, target: Tensor, on_target: float) -> None:
         """Take tokens start to end: their loss, and every gradient term but those in b."""
@@ -292,7 +302,8 @@ class _Work:
         rows = self.rows[start : end if end < self.hidden.size(0) else None]
         ids = target[start:end].unsqueeze(1)
         real = end - start
-        logits = _logits(rows, self.matrix, self.bias)
+        place = None if self.waiting is None else self.waiting[self.filled : self.filled + rows.size(0)]
+        logits = _logits(rows, self.matrix, self.bias, place)
         at_target = logits[:real].gather(1, ids).to(self.wide)
         top = _row_maximum(logits[:real]).to(self.wide)
         # In one pass: it computes in float32 at least, whatever it reads and writes. In place where it is
@@ -312,14 +323,26 @@ class _Work:
         if counts is not None:
             slopes[:real].mul_(counts)
         if self.for_bias is not None:
-            self.for_bias += slopes.sum(0, dtype=self.wide)
+            self.for_bias += _sum_of_rows(slopes, self.wide)
         if self.for_hidden is not None:
             self.for_hidden[start:end] = (slopes @ self.matrix)[:real]
         if self.for_weight is not None:
-            if self.cast == self.wide:
+            if self.waiting is not None:
+                self._wait(rows.size(0), last=end == self.hidden.size(0))
+            elif self.cast == self.wide:
                 self.for_weight.addmm_(slopes.t(), rows)
             else:
                 self.for_weight += slopes.t() @ rows
+
+    def _wait(self, rows: int, *, last: bool) -> None:
+        """Let the slopes of so many more rows wait; when they are enough, or the last, take them all."""
+        if self.waiting is None or self.for_weight is None:
+            return
+        self.filled += rows
+        if last or self.filled >= self.together:
+            slopes = self.waiting[: self.filled]
+            self.for_weight += slopes.t() @ self.rows[self.first : self.first + self.filled]
+            self.first, self.filled = self.first + self.filled, 0
 
     def finish(self, on_target: float, on_each: float) -> Tensor:
         """Add the terms in b to the gradients and return the smoothed sum."""
@@ -371,8 +394,21 @@ def _in_whole_rows(rows: Tensor) -> Tensor:
     return functional.pad(rows, (0, 0, 0, -rows.size(0) % _ROWS))
 
 
-def _logits(rows: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
-    return functional.linear(rows, matrix, None if bias is None else bias.to(rows.dtype))
+def _logits(rows: Tensor, matrix: Tensor, bias: Tensor | None, out: Tensor | None = None) -> Tensor:
+    bias = None if bias is None else bias.to(rows.dtype)
+    if out is None:
+        return functional.linear(rows, matrix, bias)
+    if bias is None:
+        return torch.mm(rows, matrix.t(), out=out)
+    return torch.addmm(bias, rows, matrix.t(), out=out)
+
+
+def _sum_of_rows(x: Tensor, wide: torch.dtype) -> Tensor:
+    """`[N, V]` added up to `[V]`, in the type `wide` or, like the weights' gradient, rounded to that of x."""
+    if x.dtype == wide or x.device.type != "cpu":
+        return x.sum(0, dtype=wide)
+    # torch would write all of it anew in the wider type first; a product adds in float32 as it reads.
+    return (x.new_ones(1, x.size(0)) @ x).squeeze(0)
 
 
 def _row_maximum(x: Tensor) -> Tensor:
