@@ -68,8 +68,8 @@ class DecodingConfig(Section):
     )
     stop: StopRule = Field(
         "first",
-        description="first: a sentence ends with its beam-th finished hypothesis; "
-        "optimal: it ends when no open hypothesis can still enter the n-best list",
+        description="optimal: a sentence ends when no open hypothesis can still enter the n-best list; "
+        "first: then too, or before, with its beam-th finished hypothesis",
     )
     max_length_ratio: float = Field(
         2.0, ge=0, le=100, description="longest output: ratio * source subwords + max_length_extra subwords"

@@ -79,8 +79,7 @@ class Graphed:
         if languages is not None and languages.numel() == count:
             languages = _filled(languages)
         state = self._model.start(_filled(source), max_length, languages=languages)
-        own = {name: getattr(state, name) for name in DecoderState.__dataclass_fields__}
-        return GraphedState(**own, count=count)
+        return GraphedState(**vars(state), count=count)
 
     @torch.inference_mode()
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:

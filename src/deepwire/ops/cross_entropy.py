@@ -289,9 +289,8 @@ class _Work:
         self.for_bias = torch.zeros_like(bias, dtype=self.wide) if bias is not None and needs[2] else None
         self.for_weights = None if self.counts is None or not needs[3] else torch.empty_like(self.counts)
         self.learns = any(needs)
-        # The first token of the chunks whose slopes wait here, and how many rows they have.
-        self.first, self.filled, self.together = 0, 0, TOGETHER * chunk
-        self.waiting = None
+        # Slopes of chunks that wait for their product, and the first token of these chunks.
+        self.waiting, self.first, self.together = None, 0, TOGETHER * chunk
         if needs[1] and self.cast != self.wide and hidden.device.type == "cpu":
             room = min(self.rows.size(0), TOGETHER * chunk + _ROWS)
             self.waiting = self.rows.new_empty(room, weight.size(0))
@@ -302,7 +301,8 @@ class _Work:
         rows = self.rows[start : end if end < self.hidden.size(0) else None]
         ids = target[start:end].unsqueeze(1)
         real = end - start
-        place = None if self.waiting is None else self.waiting[self.filled : self.filled + rows.size(0)]
+        filled = start - self.first
+        place = None if self.waiting is None else self.waiting[filled : filled + rows.size(0)]
         logits = _logits(rows, self.matrix, self.bias, place)
         at_target = logits[:real].gather(1, ids).to(self.wide)
         top = _row_maximum(logits[:real]).to(self.wide)
@@ -326,23 +326,17 @@ class _Work:
             self.for_bias += _sum_of_rows(slopes, self.wide)
         if self.for_hidden is not None:
             self.for_hidden[start:end] = (slopes @ self.matrix)[:real]
-        if self.for_weight is not None:
-            if self.waiting is not None:
-                self._wait(rows.size(0), last=end == self.hidden.size(0))
-            elif self.cast == self.wide:
-                self.for_weight.addmm_(slopes.t(), rows)
-            else:
-                self.for_weight += slopes.t() @ rows
-
-    def _wait(self, rows: int, *, last: bool) -> None:
-        """Let the slopes of so many more rows wait; when they are enough, or the last, take them all."""
-        if self.waiting is None or self.for_weight is None:
+        if self.for_weight is None:
             return
-        self.filled += rows
-        if last or self.filled >= self.together:
-            slopes = self.waiting[: self.filled]
-            self.for_weight += slopes.t() @ self.rows[self.first : self.first + self.filled]
-            self.first, self.filled = self.first + self.filled, 0
+        if self.waiting is not None:
+            if end < self.hidden.size(0) and end - self.first < self.together:
+                return
+            rows = self.rows[self.first : start + rows.size(0)]
+            slopes, self.first = self.waiting[: rows.size(0)], end
+        if self.cast == self.wide:
+            self.for_weight.addmm_(slopes.t(), rows)
+        else:
+            self.for_weight += slopes.t() @ rows
 
     def finish(self, on_target: float, on_each: float) -> Tensor:
         """Add the terms in b to the gradients and return the smoothed sum."""
