@@ -33,7 +33,7 @@ import sentencepiece
 import torch
 from limits import Machine, operations_per_token
 from peers.base import TASKS, Reading, Task, Toolkit
-from peers.deepwire_cli import Deepwire, DeepwireProcesses
+from peers.deepwire_cli import Deepwire, DeepwireOneProcess, DeepwireTwoProcesses
 from peers.eole import Eole, EoleBfloat16
 from peers.fairseq import Fairseq
 from peers.joeynmt import JoeyNMT
@@ -131,8 +131,12 @@ def arguments() -> argparse.Namespace:
 def chosen(options: argparse.Namespace) -> list[Toolkit]:
     """deepwire, and the peers whose environments are there."""
     here = Path(sys.executable)
-    found: list[Toolkit] = [Deepwire(here), *([DeepwireProcesses(here)] if options.threads > 1 else [])]
-    narrow = PEERS_BFLOAT16 if pick(torch.device("cpu"), "auto") is torch.bfloat16 else ()
+    bfloat16 = pick(torch.device("cpu"), "auto") is torch.bfloat16
+    narrow = PEERS_BFLOAT16 if bfloat16 else ()
+    found: list[Toolkit] = [Deepwire(here)]
+    if options.threads > 1:
+        # What it does not choose itself on two cores.
+        found.append((DeepwireTwoProcesses if bfloat16 else DeepwireOneProcess)(here))
     found += [kind(python) for kind, python in set_up((*PEERS, *narrow), options.peers)]
     return [toolkit for toolkit in found if not options.only or toolkit.name in options.only]
 

@@ -63,8 +63,15 @@ class Deepwire(Toolkit):
         ]
 
 
-class DeepwireProcesses(Deepwire):
+class DeepwireTwoProcesses(Deepwire):
     """In two processes, which share the cores."""
 
     name = "deepwire, two processes"
     settings = ("training.processes=2",)
+
+
+class DeepwireOneProcess(Deepwire):
+    """In one process, whose threads share the cores."""
+
+    name = "deepwire, one process"
+    settings = ("training.processes=1",)

@@ -8,7 +8,7 @@ from deepwire.checkpoint.store import save_model
 from deepwire.data.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
-from deepwire.decoding.loading import pick_device
+from deepwire.decoding.loading import PRECISIONS, fastest, load_models, number_formats, pick_device
 from deepwire.decoding.translator import load
 from deepwire.errors import ModelError, ResourceError, UsageError
 from deepwire.model.build import build_model
@@ -41,7 +41,7 @@ def save(tmp_path):
 @pytest.fixture
 def all_maps_are_large(monkeypatch):
     """Weights of fewer bits in models of any size."""
-    monkeypatch.setattr(packed_linear, "_LARGE", {"fp16": 0, "int8": 0})
+    monkeypatch.setattr(packed_linear, "_LARGE", 0)
 
 
 def test_settings_of_the_model_and_of_the_caller(save):
@@ -97,10 +97,33 @@ def test_weights_of_fewer_bits(save, precision):
 @pytest.mark.skipif(not has_kernels("fp16"), reason="no kernels on this CPU")
 @pytest.mark.usefixtures("all_maps_are_large")
 def test_weights_that_fp16_cannot_hold(save):
-    path = save("one", largest=1e6)
-    with pytest.raises(UsageError, match="precision fp16: weights above 65504 do not fit half precision"):
-        load(path, "cpu", "fp16")
-    assert load(path, "cpu", "fp32")
+    path = save("one", largest=1e6, decoding={"max_length_ratio": 1, "max_length_extra": 3})
+    exact, packed = (load(path, "cpu", kind) for kind in ("fp32", "fp16"))
+    lines = ["ein hund", "zwei katzen ein"]
+    pairs = list(zip(lines, exact.translate(lines), strict=True))
+    for one, other in zip(packed.score(pairs), exact.score(pairs), strict=True):
+        assert one.log_probability == pytest.approx(other.log_probability, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("units", "kernels", "expected"),
+    [(True, True, "bf16"), (False, True, "fp16"), (False, False, "fp32")],
+)
+def test_the_fastest_precision_of_a_cpu(save, monkeypatch, units, kernels, expected):
+    monkeypatch.setattr("deepwire.ops.precision._cpu_bfloat16_pays", lambda: units)
+    # What torch says where it has no kernels of FBGEMM.
+    engines = ["qnnpack", "fbgemm"] if kernels else ["qnnpack"]
+    monkeypatch.setattr(type(torch.backends.quantized), "supported_engines", engines)
+    assert fastest(torch.device("cpu")) == expected
+    loaded = load_models([save("one")], "cpu", "auto", {})
+    assert loaded.precision == expected
+    assert number_formats(loaded.device, "auto") == PRECISIONS[expected]
+
+
+def test_a_gpu_takes_bfloat16_if_it_has_it(monkeypatch):
+    for units, expected in ((True, "bf16"), (False, "fp32")):
+        monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda units=units, **_: units)
+        assert fastest(torch.device("cuda")) == expected
 
 
 def test_partners_must_fit(save):

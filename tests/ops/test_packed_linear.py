@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
+from deepwire.ops import packed_linear
 from deepwire.ops.packed_linear import (
     BlockedLinear,
     ByteLinear,
@@ -103,6 +104,33 @@ def test_zeros_give_the_bias(kind: type) -> None:
 def test_what_does_not_fit_half_precision_is_refused(weight: float) -> None:
     with pytest.raises(ValueError, match="do not fit half precision"):
         HalfLinear(torch.full((2, 2), weight), None)
+
+
+@needs_kernels
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("outputs", [4, 7, 9])
+def test_halves_in_parts_that_stay_in_a_cache(
+    outputs: int, biased: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weight, x = torch.randn(outputs, 10), torch.randn(3, 2, 10)
+    bias = torch.randn(outputs) if biased else None
+    with torch.no_grad():
+        whole = HalfLinear(weight, bias)(x)
+        monkeypatch.setattr(packed_linear, "_HALVES_AT_ONCE", 45)  # four outputs
+        parts = HalfLinear(weight, bias)(x)
+    torch.testing.assert_close(parts, whole, rtol=0, atol=1e-6)
+
+
+@needs_kernels
+def test_maps_too_large_for_half_precision_stay_as_they_are() -> None:
+    module = nn.Sequential(nn.Linear(1024, 1024), nn.Linear(1024, 1024))
+    x = torch.randn(3, 1024)
+    with torch.no_grad():
+        module[0].weight[3, 4] = 1e5
+        before = module(x)
+        pack_linears(module, "fp16")
+        torch.testing.assert_close(module(x), before, rtol=1e-2, atol=1e-2 * float(before.abs().max()))
+    assert [type(each) for each in module] == [PlainLinear, HalfLinear]
 
 
 @needs_kernels

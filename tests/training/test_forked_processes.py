@@ -174,10 +174,16 @@ def test_the_number_format_of_the_cpu_counts(
     assert processes_wanted(config, 256, lambda: 1000) == wanted
 
 
-def test_a_large_model_has_one_process() -> None:
-    config = TrainingConfig.model_validate(FOUR)
+@pytest.mark.parametrize(
+    ("settings", "wanted"), [({}, [4, 4]), ({"precision": "bf16", "threads": 8}, [2, 1])]
+)
+def test_a_large_model_has_one_process_in_bfloat16(
+    settings: dict[str, object], wanted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 2**24, "SC_PAGE_SIZE": 2**12}.__getitem__)
+    config = TrainingConfig.model_validate({**FOUR, **settings})
     sizes = (30_000_000, 40_000_000)
-    assert [processes_wanted(config, 512, lambda size=size: size) for size in sizes] == [4, 1]
+    assert [processes_wanted(config, 512, lambda size=size: size) for size in sizes] == wanted
 
 
 def test_copies_of_a_model_may_take_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

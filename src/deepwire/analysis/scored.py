@@ -92,7 +92,7 @@ class Scorer:
             "length penalty": f"{config.length_penalty} ({config.length_penalty_form})",
             "batch tokens": str(config.batch_tokens),
             "device": str(self.loaded.device),
-            "precision": str(next(self.model.parameters()).dtype).removeprefix("torch."),
+            "precision": self.loaded.precision,
             "BLEU": self.metric.signature(1),
             "text digest": digest_of(self.pairs),
         }

@@ -42,7 +42,7 @@ BatchTokens = Annotated[
 Precision = Annotated[
     str,
     typer.Option(
-        help="fp32, bf16, or auto: the fast one of the device; fp16 or int8: weights of so many bits (CPU)."
+        help="fp32, bf16; fp16 or int8: weights of so many bits (CPU); auto: the fast one here, never int8."
     ),
 ]
 UseShortlist = Annotated[

@@ -86,16 +86,15 @@ def load_alike(
     """The models on the device of this process, which compute as those of the main process; the precision."""
     import torch
 
-    from deepwire.decoding.loading import pick_device
+    from deepwire.decoding.loading import fastest, pick_device
     from deepwire.decoding.translator import load
-    from deepwire.ops.precision import pick, set_fp32_matmul
+    from deepwire.ops.precision import set_fp32_matmul
     from deepwire.training.device import choose_device
 
     pick_device(device)
     place = choose_device(device, processes, "--device")
     if precision == "auto":
-        fast = "bf16" if processes.main and pick(place, "auto") is torch.bfloat16 else "fp32"
-        precision = str(processes.from_main(fast))
+        precision = str(processes.from_main(fastest(place) if processes.main else None))
     # An average that does not exist yet is made by one.
     translator = processes.main_first(
         lambda: load(models, str(place), precision, settings=settings, warn=warn, shortlist=shortlist)

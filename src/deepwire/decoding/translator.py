@@ -294,7 +294,8 @@ def load(
     Args:
         models: A MODEL name (run directory, `RUN@avg5`, model directory) or several.
         device: `cpu`, `cuda`, `cuda:1`; `auto` = a GPU if there is one.
-        precision: `fp32`, `bf16`, or `auto` = the fast one of the device.
+        precision: `fp32`, `bf16`; on a CPU also `fp16` and `int8`, the format of the weights alone; or `auto`
+            = the fast one of the device that keeps translations: `bf16`, `fp16` or `fp32`.
         settings: Decoding settings that replace those stored with the model: `{"beam": 8}`.
         weights: Weights of the models in an ensemble; equal when left out.
         warn: Receives warnings, one line each; default: the log of `deepwire`.

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from threading import Lock
 from typing import Literal, Protocol, runtime_checkable
 
 import torch
@@ -25,14 +28,18 @@ _FEW = 6
 # rate for few rows, at the same rate for many. Those that are not wide are slower in it for many rows.
 _WIDE, _WORTH_BLOCKS = 2, 2**19
 # Weights from which on kernels for fewer bits are faster: each call takes five times as long to begin.
-_LARGE: Mapping[str, int] = {"fp16": 2**19, "int8": 2**18}
+_LARGE = 2**18
 _LARGEST_HALF = 65504.0
+# The kernel for half precision reads all weights again for every six rows: so many stay in a cache meanwhile.
+_HALVES_AT_ONCE = 2**21
 # Maps with so many outputs for an input take longer for the product than for rounding the input.
 _VERY_WIDE = 8
 # Inputs in eight bits with zero in the middle, weights in seven: kernels for CPUs without units for bytes add
 # two products in 16 bits, which eight bits of both would overflow. Weights need them less.
 _LEVELS, _ZERO, _WEIGHT_LEVELS = 127, 128, 63
 _LEAST = 1e-30
+# What is ignored is ignored in all threads.
+_IGNORING = Lock()
 
 
 class PackedLinear(nn.Module, ABC):
@@ -97,14 +104,25 @@ class HalfLinear(PackedLinear):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
-        if not bool(weight.abs().max() <= _LARGEST_HALF):
+        if not self.fits(weight):
             raise ValueError(f"weights above {_LARGEST_HALF:.0f} do not fit half precision")
-        self._packed = torch.ops.quantized.linear_prepack_fp16(weight, self._bias)
+        rows = max(1, _HALVES_AT_ONCE // self.inputs)
+        self._parts = [
+            torch.ops.quantized.linear_prepack_fp16(
+                weight[begin : begin + rows], None if self._bias is None else self._bias[begin : begin + rows]
+            )
+            for begin in range(0, self.outputs, rows)
+        ]
+
+    @staticmethod
+    def fits(weight: Tensor) -> bool:
+        """Whether half precision has numbers as large as these."""
+        return bool(weight.abs().max() <= _LARGEST_HALF)
 
     def forward(self, x: Tensor) -> Tensor:
         """See the base class."""
-        y: Tensor = torch.ops.quantized.linear_dynamic_fp16.default(x, self._packed)
-        return y
+        parts = [torch.ops.quantized.linear_dynamic_fp16.default(x, part) for part in self._parts]
+        return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
 
 
 class ByteLinear(PackedLinear):
@@ -118,7 +136,7 @@ class ByteLinear(PackedLinear):
         super().__init__(weight, bias)
         scale = weight.abs().amax(1).clamp(min=_LEAST) / _WEIGHT_LEVELS
         zero = torch.zeros(self.outputs, dtype=torch.int64)
-        with warnings.catch_warnings():
+        with _IGNORING, warnings.catch_warnings():
             # torch means to give up tensors of this kind one day; the kernels take no other.
             warnings.simplefilter("ignore", UserWarning)
             bytes_ = torch.quantize_per_channel(weight, scale.double(), zero, 0, torch.qint8)
@@ -199,13 +217,17 @@ def has_byte_units() -> bool:
 def pack_linears(module: nn.Module, packing: Packing) -> None:
     """Replace every linear map in `module`, in place; it cannot be trained or saved afterwards.
 
+    Maps for which a format is no faster, or whose weights are too large for it, keep the type of the model.
+
     Raises:
-        ValueError: There are no kernels for that number format, or a weight does not fit it.
+        ValueError: There are no kernels for that number format.
     """
     if not has_kernels(packing):
         raise ValueError(f"this CPU, or this build of torch, has no kernels for {packing}")
-    with torch.no_grad():
-        _replace(module, _PACKERS[packing])
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        # Each kernel lays its weights out on one thread.
+        for done in [pool.submit(replace) for replace in list(_replacements(module, _PACKERS[packing]))]:
+            done.result()
 
 
 def _as_it_is(weight: Tensor, bias: Tensor | None) -> PackedLinear:
@@ -221,11 +243,13 @@ def _as_it_is(weight: Tensor, bias: Tensor | None) -> PackedLinear:
 
 
 def _as_half(weight: Tensor, bias: Tensor | None) -> PackedLinear:
-    return HalfLinear(weight, bias) if weight.numel() >= _LARGE["fp16"] else _as_it_is(weight, bias)
+    if weight.numel() < _LARGE or not HalfLinear.fits(weight):
+        return _as_it_is(weight, bias)
+    return HalfLinear(weight, bias)
 
 
 def _as_bytes(weight: Tensor, bias: Tensor | None) -> PackedLinear:
-    if weight.numel() < _LARGE["int8"]:
+    if weight.numel() < _LARGE:
         return _as_it_is(weight, bias)
     if weight.size(0) >= _VERY_WIDE * weight.size(1) and has_byte_units():
         return WideByteLinear(weight, bias)
@@ -235,12 +259,17 @@ def _as_bytes(weight: Tensor, bias: Tensor | None) -> PackedLinear:
 _PACKERS: Mapping[Packing, Pack] = {"none": _as_it_is, "fp16": _as_half, "int8": _as_bytes}
 
 
-def _replace(module: nn.Module, make: Pack) -> None:
+def _replacements(module: nn.Module, make: Pack) -> Iterator[Callable[[], None]]:
+    """Calls that each replace a map, or some; in any order, by any thread."""
     if isinstance(module, Packs):
-        module.pack(make)
+        yield torch.no_grad()(partial(module.pack, make))
         return
     for name, child in module.named_children():
         if isinstance(child, nn.Linear):
-            setattr(module, name, make(child.weight, child.bias))
+            yield torch.no_grad()(partial(_put, module, name, child, make))
         else:
-            _replace(child, make)
+            yield from _replacements(child, make)
+
+
+def _put(module: nn.Module, name: str, child: nn.Linear, make: Pack) -> None:
+    setattr(module, name, make(child.weight, child.bias))

@@ -33,8 +33,8 @@ from deepwire.training.shared_sums import SharedSums
 _MOST = 4
 # Tokens of a forward pass that keep a thread busy: with fewer, cores do more as processes of their own.
 _A_THREAD = 512
-# Threads share the products of larger models as well as processes do, within 2 %, and in much less memory
-# (docs/benchmarks.md).
+# In bfloat16 threads share the products of larger models as well as processes do, within 2 %, and in much
+# less memory; in float32 two processes are 17 % faster (docs/benchmarks.md).
 _LARGE = 32_000_000
 # Each process has a parameter, its gradient, twice, and two moments, in float32; what is not needed with one
 # process may take this part of the memory of the machine.
@@ -58,11 +58,12 @@ def processes_wanted(config: TrainingConfig, width: int, parameters: Callable[[]
     if config.processes is not None:
         return config.processes
     cores = config.threads or torch.get_num_threads()
-    usual = usual_micro_batch("cpu", _number_format(config), width)
+    products = _number_format(config)
+    usual = usual_micro_batch("cpu", products, width)
     tokens = min(config.micro_batch_tokens or usual, config.batch_tokens)
     threads = max(1, tokens // _A_THREAD)
     count = max(1, min(cores // threads, _MOST, config.batch_tokens // tokens))
-    if count == 1 or parameters() > _LARGE:
+    if count == 1 or (products == "bf16" and parameters() > _LARGE):
         return 1
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return min(count, 1 + memory // _SHARE // (_BYTES * parameters()))
