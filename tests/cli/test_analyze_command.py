@@ -15,6 +15,7 @@ import torch
 from deepwire.analysis import plots
 from deepwire.analysis.files import read_findings
 from deepwire.cli.main import main
+from deepwire.ops.packed_linear import has_kernels
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "multi30k"
 RUN_FILE = """
@@ -148,6 +149,15 @@ def test_a_browser_shows_the_page_of_every_analysis(
     shown = open_in_browser(page)
     assert shown.count("<svg") >= figures
     assert "<table" in shown
+
+
+@pytest.mark.skipif(not has_kernels("int8"), reason="no kernels on this CPU")
+def test_the_number_format_of_packed_weights_is_named(analyze: Command, tmp_path: Path) -> None:
+    for precision in ("fp32", "int8"):
+        code, line, _ = analyze("depth", "run", "--sentences", "2", "--precision", precision, "--json")
+        assert code == 0
+        (tmp_path / "f.json").write_text(line)
+        assert read_findings(tmp_path / "f.json")[0].provenance.settings["precision"] == precision
 
 
 @needs_matplotlib
