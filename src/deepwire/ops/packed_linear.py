@@ -104,7 +104,7 @@ class HalfLinear(PackedLinear):
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
         super().__init__(weight, bias)
-        if not self.fits(weight):
+        if not bool(weight.abs().max() <= _LARGEST_HALF):
             raise ValueError(f"weights above {_LARGEST_HALF:.0f} do not fit half precision")
         rows = max(1, _HALVES_AT_ONCE // self.inputs)
         self._parts = [
@@ -113,11 +113,6 @@ class HalfLinear(PackedLinear):
             )
             for begin in range(0, self.outputs, rows)
         ]
-
-    @staticmethod
-    def fits(weight: Tensor) -> bool:
-        """Whether half precision has numbers as large as these."""
-        return bool(weight.abs().max() <= _LARGEST_HALF)
 
     def forward(self, x: Tensor) -> Tensor:
         """See the base class."""
@@ -243,9 +238,12 @@ def _as_it_is(weight: Tensor, bias: Tensor | None) -> PackedLinear:
 
 
 def _as_half(weight: Tensor, bias: Tensor | None) -> PackedLinear:
-    if weight.numel() < _LARGE or not HalfLinear.fits(weight):
+    if weight.numel() < _LARGE:
         return _as_it_is(weight, bias)
-    return HalfLinear(weight, bias)
+    try:
+        return HalfLinear(weight, bias)
+    except ValueError:  # a weight too large for it
+        return _as_it_is(weight, bias)
 
 
 def _as_bytes(weight: Tensor, bias: Tensor | None) -> PackedLinear:
