@@ -23,11 +23,11 @@ from whole_models import NeutronModel
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.atr import ATRCell
 from deepwire.model.mixers.gru import GRUCell
 from deepwire.model.mixers.ln_lstm import LNLSTMCell
 from deepwire.model.mixers.recurrent import Cell, RecurrentMixer
-from deepwire.model.past import Past
 from deepwire.model.translator import TranslationModel
 
 EPS, EOS = 1e-6, 2
@@ -111,7 +111,9 @@ def test_sequence(name: str) -> None:
     with torch.no_grad():
         state = mixer.init_state(x.size(0), x)
         for position in range(x.size(1)):
-            step, state = mixer.step(x[:, position : position + 1], state, Past(len(x), position=position))
+            step, state = mixer.step(
+                x[:, position : position + 1], state, CacheIndex(len(x), position=position)
+            )
             assert deviation(step, golden["step/y"][:, position : position + 1]) < OUTPUT_TOLERANCE
 
 
