@@ -24,9 +24,9 @@ from decoding_speed import RANDOM, end_late, formats, random_model
 from torch import Tensor
 
 from deepwire.data.vocabulary import EOS
-from deepwire.decoding.config import DecodingConfig
-from deepwire.decoding.loading import PRECISIONS
-from deepwire.decoding.search import search
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.generate import generate
+from deepwire.decoding.model_loading import PRECISIONS
 from deepwire.errors import DeepwireError
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.translator import TranslationModel
@@ -75,7 +75,7 @@ def main() -> None:
         for name in names if number % 2 == 0 else reversed(names):
             timed = Timed(models[name])
             config = DecodingConfig(beam=options.beam, length_penalty=0)
-            search(timed, words, [options.length] * options.batch, config, range(options.batch))
+            generate(timed, words, [options.length] * options.batch, config, range(options.batch))
             steps = timed.steps()
             best[name] = [min(pair) for pair in zip(best.get(name, steps), steps, strict=True)]
             print(name, f"{sum(steps):.2f} s", flush=True)

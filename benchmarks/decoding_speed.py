@@ -39,14 +39,12 @@ import deepwire
 from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.store import VOCABULARY, load_model
 from deepwire.data.vocabulary import EOS, UNK, Vocabularies
-from deepwire.decoding.batching import batches_by_length, padded
-from deepwire.decoding.config import DecodingConfig
-from deepwire.decoding.loading import PRECISIONS
-from deepwire.decoding.shortlist.selected import search_selected
-from deepwire.decoding.shortlist.stored import Shortlist
-from deepwire.decoding.shortlist.table import Part
-from deepwire.decoding.shortlist.table import chosen as chosen_words
-from deepwire.decoding.side_by_side import side_by_side
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.generate import generate
+from deepwire.decoding.model_loading import PRECISIONS
+from deepwire.decoding.sentence_batches import batches_by_length, ordered_map, pad_batch
+from deepwire.decoding.shortlist.shortlist_store import Shortlist
+from deepwire.decoding.shortlist.shortlist_table import LanguageRows, batch_shortlist
 from deepwire.errors import DeepwireError, ModelError
 from deepwire.evaluation.metrics import corpus_score
 from deepwire.export.ctranslate2 import save_spec, transformer_spec
@@ -323,7 +321,7 @@ def shortlist_of(job: Job, size: int) -> Callable[[torch.Tensor], torch.Tensor |
         case folder, {"name": str(name)}:
             words = Vocabularies.load(resolve(name) / VOCABULARY)
             table = Shortlist.load(Path(folder), words).table("")
-            return lambda source: chosen_words([Part(0, table, source)]).tokens
+            return lambda source: batch_shortlist([LanguageRows(0, table, source)]).tokens
         case folder, _:
             sys.exit(f"error: --shortlist {folder}: a model with random weights takes a number of rows")
 
@@ -345,17 +343,17 @@ def translate(
     batches = [order[start : start + setting["batch"]] for start in range(0, len(order), setting["batch"])]
 
     def best(rows: Sequence[int], _stop: Event) -> list[list[int]]:
-        sentences = padded([source[row] for row in rows], torch.device("cpu"))
+        sentences = pad_batch([source[row] for row in rows], torch.device("cpu"))
         tokens = shortlist(sentences)
         few = model if tokens is None else model.select(tokens)
         limits, free = [longest] * len(rows), [[]] * len(rows)
-        answers = search_selected(few, tokens, sentences, limits, config, rows, free)
+        answers = generate(few, sentences, limits, config, rows, free, shortlist=tokens)
         return [list(hypotheses[0].ids) for hypotheses in answers]
 
     # One sentence at a time means one after the other: what a user waits for.
     together = [batches] if setting["batch"] > 1 else [[batch] for batch in batches]
     for group in together:
-        for rows, answers in zip(group, side_by_side(best, group, torch.device("cpu")), strict=True):
+        for rows, answers in zip(group, ordered_map(best, group, torch.device("cpu")), strict=True):
             for row, ids in zip(rows, answers, strict=True):
                 found[row] = ids
     return found

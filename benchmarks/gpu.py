@@ -36,11 +36,11 @@ from limits import operations_per_token
 from torch import Tensor
 
 from deepwire.data.vocabulary import BOS, EOS
-from deepwire.decoding.batching import batches_by_length, padded
-from deepwire.decoding.config import DecodingConfig
-from deepwire.decoding.contract import StepModel
 from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
-from deepwire.decoding.search import search
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.generate import generate
+from deepwire.decoding.sentence_batches import batches_by_length, pad_batch
+from deepwire.decoding.step_models import StepModel
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.cost import empty_model
@@ -427,8 +427,8 @@ def decode(
     """The best translations of the batches, sentence by sentence, without the end of sentence."""
     made = []
     for batch in batches:
-        source = padded([test[row] for row in batch], device)
-        found = search(model, source, [len(test[row]) - 1 for row in batch], settings, list(batch))
+        source = pad_batch([test[row] for row in batch], device)
+        found = generate(model, source, [len(test[row]) - 1 for row in batch], settings, list(batch))
         made += [hypotheses[0].ids for hypotheses in found]
     return made
 

@@ -22,7 +22,7 @@ from machine import seconds
 from torch.profiler import ProfilerActivity, profile
 
 from deepwire.data.vocabulary import BOS, EOS
-from deepwire.decoding.loading import PRECISIONS
+from deepwire.decoding.model_loading import PRECISIONS
 from deepwire.model.translator import TranslationModel
 from deepwire.ops.allocator import keep_memory
 from deepwire.ops.packed_linear import pack_linears

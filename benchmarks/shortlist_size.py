@@ -20,9 +20,9 @@ import torch
 from deepwire.data.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig
-from deepwire.decoding.batching import batches_by_length, padded
-from deepwire.decoding.shortlist.learning import LearningSettings, learn, segmented
-from deepwire.decoding.shortlist.table import Table, chosen
+from deepwire.decoding.sentence_batches import batches_by_length, pad_batch
+from deepwire.decoding.shortlist.learning import LearningSettings, learn_shortlist, tokenized_store
+from deepwire.decoding.shortlist.shortlist_table import LanguageRows, ShortlistTable, batch_shortlist
 
 TEXT = Path(__file__).resolve().parent.parent / "examples" / "multi30k"
 
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1000)
     options = parser.parse_args()
     pairs = list(zip(lines(options.source), lines(options.target), strict=True))
-    words = Vocabularies.learn(
+    words = Vocabularies.learn_shortlist(
         BpeConfig(size=options.vocabulary_size, joint=True),
         [Pair(number, *pair, 0) for number, pair in enumerate(pairs, 1)],
     )
@@ -52,9 +52,9 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|")
     for best in options.best:
         begun = time.process_time()
-        with segmented(pairs, words) as store:
+        with tokenized_store(pairs, words) as store:
             settings = LearningSettings(best=best, first=options.first)
-            table = learn(store, words, {"": None}, settings, lambda *_: None).table("")
+            table = learn_shortlist(store, words, {"": None}, settings, lambda *_: None).table("")
         seconds = time.process_time() - begun
         for batch in (1, 64):
             size, share = looked_at(table, source, reference, batch)
@@ -72,16 +72,15 @@ def lines(path: Path) -> Iterator[str]:
 
 
 def looked_at(
-    table: Table, source: Sequence[list[int]], reference: Sequence[list[int]], batch: int
+    table: ShortlistTable, source: Sequence[list[int]], reference: Sequence[list[int]], batch: int
 ) -> tuple[float, float]:
     """Mean size of the shortlists, and the share of the reference that they have."""
     order = [row for group in batches_by_length([len(ids) for ids in source], 1) for row in group]
     sizes, there, all_ = [], 0, 0
     for start in range(0, len(order), batch):
         rows = order[start : start + batch]
-        tokens = chosen(
-            [(table, padded([source[row] for row in rows], torch.device("cpu")))], None, table.size
-        )
+        read = pad_batch([source[row] for row in rows], torch.device("cpu"))
+        tokens = batch_shortlist([LanguageRows(0, table, read)]).tokens
         wanted = torch.tensor([number for row in rows for number in reference[row]])
         sizes.append(len(tokens))
         there += int(torch.isin(wanted, tokens).sum())

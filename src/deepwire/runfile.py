@@ -15,7 +15,7 @@ from deepwire.config.effect import effective
 from deepwire.config.reader import Document, Settings, absolute, read_settings
 from deepwire.config.tree import PlainValue
 from deepwire.data.config import DataConfig
-from deepwire.decoding.config import DecodingConfig
+from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
 from deepwire.recipes.notes import RecipeNote

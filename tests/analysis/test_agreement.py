@@ -15,7 +15,7 @@ from deepwire.analysis.agreement import analyse_agreement, decide, mcnemar, wils
 from deepwire.analysis.agreement_sets import Contrast, drawn, read_lingeval, read_plain
 from deepwire.analysis.figures import Lines
 from deepwire.cli.main import main
-from deepwire.decoding.scoring import PairScore
+from deepwire.decoding.translation_scoring import PairScore
 from deepwire.decoding.translator import load
 from deepwire.errors import DataError
 from deepwire.model.translator import TranslationModel

@@ -18,7 +18,7 @@ from deepwire.analysis.speed import Architecture, Workload, sweep
 from deepwire.analysis.speed_memory import extra_memory
 from deepwire.analysis.speed_of_text import measure_text
 from deepwire.cli.main import main
-from deepwire.decoding.search import search
+from deepwire.decoding.generate import generate
 from deepwire.errors import UsageError
 from deepwire.evaluation.from_model import SearchSettings
 from deepwire.evaluation.texts import Text
@@ -51,10 +51,10 @@ def test_every_translation_has_exactly_the_length_asked_for(monkeypatch, beam: i
     found = []
 
     def watched(*arguments):
-        found.extend(search(*arguments))
+        found.extend(generate(*arguments))
         return found
 
-    monkeypatch.setattr(speed, "search", watched)
+    monkeypatch.setattr(speed, "generate", watched)
     base = Workload(batch=3, beam=beam, length=7)
     sweep([TINY], "decoding", "length", [5, 9], base, rounds=1, device=CPU, tell=quiet)
     lengths = [len(hypotheses[0].ids) for hypotheses in found]
@@ -221,11 +221,11 @@ def test_sweeps_have_the_formats_that_the_commands_would_choose(monkeypatch: pyt
 
     def decoded(model, *arguments):
         seen.add(("decoding", next(model.parameters()).dtype))
-        return search(model, *arguments)
+        return generate(model, *arguments)
 
     monkeypatch.setattr(Numerics, "choose", lambda *_: Numerics("bf16", "highest", "cpu"))
     monkeypatch.setattr(TranslationModel, "loss", trained)
-    monkeypatch.setattr(speed, "search", decoded)
+    monkeypatch.setattr(speed, "generate", decoded)
     base = Workload(batch=2, beam=2, length=3)
     sweep([TINY], "training", "batch", [2], base, rounds=1, device=CPU, tell=quiet)
     sweep([TINY], "decoding", "batch", [2], base, rounds=1, device=CPU, tell=quiet, precision="bf16")

@@ -20,7 +20,7 @@ from deepwire.data.files import find_text, read_lines
 from deepwire.data.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
-from deepwire.decoding.synthesis import SyntheticCorpus, finished, synthesize
+from deepwire.decoding.synthesis import SyntheticCorpus, finished_counts, synthesize
 from deepwire.errors import DataError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
@@ -100,9 +100,9 @@ def test_from_python(model: str, folder: Path) -> None:
     assert counts is not None
     assert (counts.lines, counts.empty) == (60, 2)
     assert texts("made") == {"de": lines, "en": translator.translate(lines)}
-    assert finished(corpus, job) == counts
+    assert finished_counts(corpus, job) == counts
     with pytest.raises(UsageError, match="exists already"):
-        finished(corpus, {"teacher": "another"})
+        finished_counts(corpus, {"teacher": "another"})
 
 
 def test_text_that_changes_meanwhile_is_an_error(model: str, folder: Path) -> None:

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
-from deepwire.decoding.beam import beam_search
-from deepwire.decoding.config import DecodingConfig
+from deepwire.decoding.beam_search import beam_search
+from deepwire.decoding.decoding_config import DecodingConfig
 
 
 def next_log_probs(model, source, ids):

@@ -20,9 +20,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves
 
 from deepwire.decoding import cuda_graphs
-from deepwire.decoding.config import DecodingConfig
 from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
-from deepwire.decoding.search import search
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.generate import generate
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translator import TranslationModel
@@ -123,7 +123,7 @@ def small_model(settings: Mapping[str, object], languages: int = 0) -> Translati
 def answers(model, sources, toys, **settings):
     config = DecodingConfig.model_validate(settings)
     limits = [len(source) + 9 for source in sources]
-    found = search(model, toys.padded(sources), limits, config, range(len(sources)))
+    found = generate(model, toys.padded(sources), limits, config, range(len(sources)))
     return [(one.ids, pytest.approx(one.log_probability, abs=1e-4)) for each in found for one in each]
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from deepwire.decoding.config import DecodingConfig
+from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.hypotheses import LengthPenalty
 
 

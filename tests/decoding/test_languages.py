@@ -12,10 +12,8 @@ import torch
 import deepwire
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.vocabulary import BOS, EOS, PAD
-from deepwire.decoding.config import DecodingConfig
-from deepwire.decoding.formats import as_json
-from deepwire.decoding.requests import column_requests, json_requests
-from deepwire.decoding.translation import Request
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.translation_io import Request, column_requests, format_json, json_requests
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError, UsageError
 
@@ -223,8 +221,8 @@ def test_languages_in_json_lines(tmp_path: Path, toys, multilingual):
     (request,) = json_requests(path, print)
     assert (request.text, request.to, request.from_) == ("ab", "fr", "en")
     (answer,) = translator(toys, multilingual()).translations([request])
-    assert json.loads(as_json(answer))["to"] == "fr"
-    assert json.loads(as_json(answer))["id"] == 7
+    assert json.loads(format_json(answer))["to"] == "fr"
+    assert json.loads(format_json(answer))["id"] == 7
     path.write_text('{"text": "ab", "to": 3}\n', encoding="utf-8")
     with pytest.raises(UsageError, match="line 1: say which language to translate into"):
         list(translator(toys, multilingual()).translations(json_requests(path, print)))
@@ -237,7 +235,7 @@ def test_with_one_direction_the_fields_of_json_lines_mean_nothing(tmp_path: Path
     tool = Translator([toys.Model(size=PIECES)], toys.vocabularies(PIECES), DecodingConfig())
     (answer,) = tool.translations(json_requests(path, print))
     assert answer.text == tool.translate(["ab"])[0]
-    assert json.loads(as_json(answer))["to"] == json.loads(to)
+    assert json.loads(format_json(answer))["to"] == json.loads(to)
 
 
 def test_an_untrained_model_of_several_languages_from_python(tmp_path: Path):

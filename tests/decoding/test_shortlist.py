@@ -13,13 +13,23 @@ from hypothesis import strategies as st
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.store import Block, StoreWriter, TokenStore
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
-from deepwire.decoding.config import DecodingConfig
-from deepwire.decoding.shortlist.alignment import Translations, translations
-from deepwire.decoding.shortlist.learning import LearningSettings, directions_into, learn, learn_seen
-from deepwire.decoding.shortlist.pairs import Pairs
-from deepwire.decoding.shortlist.stored import Shortlist, place_of
-from deepwire.decoding.shortlist.table import Part, Table, chosen, table_of
-from deepwire.decoding.translation import Request
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.shortlist.ibm_model1 import LexicalProbabilities, train_ibm_model1
+from deepwire.decoding.shortlist.learning import (
+    LearningSettings,
+    directions_into,
+    learn_seen_shortlist,
+    learn_shortlist,
+)
+from deepwire.decoding.shortlist.shortlist_store import Shortlist, shortlist_path
+from deepwire.decoding.shortlist.shortlist_table import (
+    LanguageRows,
+    ShortlistTable,
+    batch_shortlist,
+    build_table,
+)
+from deepwire.decoding.shortlist.training_pairs import TrainingPairs
+from deepwire.decoding.translation_io import Request
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.model.build import build_model
@@ -56,7 +66,7 @@ def table(always=(), by_source=None):
     rows = [sorted((by_source or {}).get(number, ())) for number in range(SIZE)]
     offsets = np.cumsum([0, *map(len, rows)])
     ids = sorted({*range(UNK + 1), *always})
-    return Table(
+    return ShortlistTable(
         torch.tensor(ids),
         torch.from_numpy(offsets),
         torch.tensor([one for row in rows for one in row], dtype=torch.int64),
@@ -101,7 +111,9 @@ def expected_model_1(pairs, rounds):
 def test_probabilities_are_those_of_model_1(tmp_path, products):
     text = random_pairs(40)
     store = store_of(tmp_path / "store", text)
-    found = translations(Pairs(store, np.arange(40), products), (SIZE, SIZE), rounds=3, tell=silent)
+    found = train_ibm_model1(
+        TrainingPairs(store, np.arange(40), products), (SIZE, SIZE), rounds=3, tell=silent
+    )
     expected = expected_model_1(text, 3)
     assert sorted(expected) == list(zip(found.source.tolist(), found.target.tolist(), strict=True))
     assert found.probability == pytest.approx([expected[pair] for pair in sorted(expected)], rel=1e-4)
@@ -112,7 +124,9 @@ def test_pairs_that_belong_together_survive_a_small_memory(tmp_path):
     draw = np.random.default_rng(1)
     text = [(ids, [number + 13 for number in ids]) for ids in draw.integers(4, 17, (300, 4)).tolist()]
     store = store_of(tmp_path / "store", text)
-    found = translations(Pairs(store, np.arange(300), 100), (SIZE, SIZE), rounds=4, tell=silent, most=120)
+    found = train_ibm_model1(
+        TrainingPairs(store, np.arange(300), 100), (SIZE, SIZE), rounds=4, tell=silent, most=120
+    )
     assert len(found.source) < 120
     best = {
         e: found.target[found.source == e][found.probability[found.source == e].argmax()]
@@ -124,8 +138,8 @@ def test_pairs_that_belong_together_survive_a_small_memory(tmp_path):
 def test_empty_and_overlong_pairs_are_left_out_and_the_rest_is_spread(tmp_path):
     text = [([], [5]), *random_pairs(10), ([5], []), ([5] * 600, [5])]
     store = store_of(tmp_path / "store", text)
-    assert Pairs.of(store, 1000).lines.tolist() == list(range(1, 11))
-    assert Pairs.of(store, 5).lines.tolist() == [1, 3, 5, 7, 9]
+    assert TrainingPairs.of(store, 1000).lines.tolist() == list(range(1, 11))
+    assert TrainingPairs.of(store, 5).lines.tolist() == [1, 3, 5, 7, 9]
 
 
 @given(
@@ -136,7 +150,9 @@ def test_empty_and_overlong_pairs_are_left_out_and_the_rest_is_spread(tmp_path):
 )
 @settings(max_examples=20, deadline=None)
 def test_a_shortlist_is_what_it_should_be(always, by_source, rows, prefix):
-    found = chosen([Part(0, table(always, by_source), torch.tensor(rows), [prefix, []])]).tokens.tolist()
+    found = batch_shortlist(
+        [LanguageRows(0, table(always, by_source), torch.tensor(rows), [prefix, []])]
+    ).tokens.tolist()
     read = {number for row in rows for number in row}
     wanted = {PAD, BOS, EOS, UNK, *always, *prefix}.union(*(by_source.get(number, ()) for number in read))
     assert found == sorted(wanted)
@@ -144,10 +160,10 @@ def test_a_shortlist_is_what_it_should_be(always, by_source, rows, prefix):
 
 def test_a_table_keeps_the_best_the_frequent_and_what_is_written_alike(toys):
     e, f, p = zip(*[(4, 5, 0.5), (4, 6, 0.2), (4, 7, 0.3), (5, 8, 1e-6)], strict=True)
-    learned = Translations(np.array(e), np.array(f), np.array(p, np.float32))
+    learned = LexicalProbabilities(np.array(e), np.array(f), np.array(p, np.float32))
     counts = np.zeros(SIZE, np.int64)
     counts[[9, 11]] = 7, 8
-    made = table_of(learned, counts, toys.vocabularies(SIZE), best=2, first=1)
+    made = build_table(learned, counts, toys.vocabularies(SIZE), best=2, first=1)
     assert made.always.tolist() == [PAD, BOS, EOS, UNK, 11]
 
     def of(number):
@@ -216,13 +232,15 @@ def test_each_target_language_has_its_own(tmp_path, toys):
     into = directions_into(Languages(directions), None)
     assert into == {"de": [0], "en": [2], "fr": [1]}
     with pytest.raises(DataError, match="into en"):
-        learn(store, toys.vocabularies(SIZE), into, LearningSettings(first=0), silent)
-    made = learn(store, toys.vocabularies(SIZE), {"de": [0], "fr": [1]}, LearningSettings(first=0), silent)
+        learn_shortlist(store, toys.vocabularies(SIZE), into, LearningSettings(first=0), silent)
+    made = learn_shortlist(
+        store, toys.vocabularies(SIZE), {"de": [0], "fr": [1]}, LearningSettings(first=0), silent
+    )
     read = torch.tensor([[4, 5, EOS]])
-    de, fr = Part(0, made.table("de"), read), Part(2, made.table("fr"), read)
-    tokens, allowed = chosen([de], 3)
+    de, fr = LanguageRows(0, made.table("de"), read), LanguageRows(2, made.table("fr"), read)
+    tokens, allowed = batch_shortlist([de], 3)
     assert (tokens.tolist(), allowed) == ([0, 1, 2, 3, 4, 5, 14, 15], None)
-    tokens, allowed = chosen([de, fr], 3)
+    tokens, allowed = batch_shortlist([de, fr], 3)
     assert tokens.tolist() == [0, 1, 2, 3, 4, 5, 14, 15, 24, 25]
     assert [tokens[row].tolist() for row in allowed] == [
         [0, 1, 2, 3, 4, 5, 14, 15],
@@ -238,14 +256,14 @@ def test_each_target_language_has_its_own(tmp_path, toys):
 def test_what_was_seen_is_all_that_the_text_of_a_language_has(tmp_path, toys):
     languages = Languages(tuple(map(Direction.parse, ["en-de", "fr-de", "de-en"])))
     store = store_of(tmp_path / "store", [([4], [9]), ([5], [7, 9]), ([6], [8]), ([4], [])], [0, 1, 2, 0])
-    made = learn_seen(store, toys.vocabularies(SIZE), directions_into(languages, None), silent)
+    made = learn_seen_shortlist(store, toys.vocabularies(SIZE), directions_into(languages, None), silent)
     found = {name: one.always.tolist() for name, one in made.tables.items()}
     assert found == {"de": [PAD, BOS, EOS, UNK, 7, 9], "en": [PAD, BOS, EOS, UNK, 8]}
     assert made.made_from == {"de": {"lines": 3}, "en": {"lines": 1}}
-    one = learn_seen(store, toys.vocabularies(SIZE), {"": None}, silent).table("")
+    one = learn_seen_shortlist(store, toys.vocabularies(SIZE), {"": None}, silent).table("")
     assert one.always.tolist() == [PAD, BOS, EOS, UNK, 7, 8, 9]
     with pytest.raises(DataError, match="no text to find subwords in in it"):
-        learn_seen(store, toys.vocabularies(SIZE), {"it": [7]}, silent)
+        learn_seen_shortlist(store, toys.vocabularies(SIZE), {"it": [7]}, silent)
 
 
 SPOKEN = Languages(tuple(map(Direction.parse, ["en-de", "de-en", "en-fr", "fr-en"])))
@@ -290,13 +308,21 @@ def test_what_is_stored_comes_back_and_damage_is_seen(tmp_path, toys):
     made.save(tmp_path / "list")
     found = Shortlist.load(tmp_path / "list", words)
     assert found.made_from == made.made_from
-    assert chosen([Part(0, found.table(""), torch.tensor([[5]]))]).tokens.tolist() == [0, 1, 2, 3, 7, 8, 9]
+    assert batch_shortlist([LanguageRows(0, found.table(""), torch.tensor([[5]]))]).tokens.tolist() == [
+        0,
+        1,
+        2,
+        3,
+        7,
+        8,
+        9,
+    ]
     with pytest.raises(ModelError, match="another vocabulary"):
         Shortlist.load(tmp_path / "list", toys.vocabularies(SIZE + 1))
     with pytest.raises(UsageError, match="no shortlist"):
         Shortlist.load(tmp_path / "nowhere", words)
     with pytest.raises(ModelError, match="damaged"):
-        Table(torch.arange(4), torch.tensor([0, 2]), torch.tensor([5, SIZE]), SIZE)
+        ShortlistTable(torch.arange(4), torch.tensor([0, 2]), torch.tensor([5, SIZE]), SIZE)
     content = (tmp_path / "list" / "shortlist.safetensors").read_bytes()
     (tmp_path / "list" / "shortlist.safetensors").write_bytes(content[:-1] + b"\1")
     with pytest.raises(ModelError, match="damaged"):
@@ -305,5 +331,5 @@ def test_what_is_stored_comes_back_and_damage_is_seen(tmp_path, toys):
 
 def test_a_run_has_one_for_all_its_checkpoints(tmp_path):
     run = tmp_path / "run"
-    assert place_of(run / "checkpoints" / "update-000100") == place_of(run / "averages" / "avg5")
-    assert place_of(run) == run / "shortlist"
+    assert shortlist_path(run / "checkpoints" / "update-000100") == shortlist_path(run / "averages" / "avg5")
+    assert shortlist_path(run) == run / "shortlist"

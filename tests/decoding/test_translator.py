@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepwire.decoding.config import DecodingConfig
-from deepwire.decoding.translation import Request
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.translation_io import Request
 from deepwire.decoding.translator import Translator
 from deepwire.errors import UsageError
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from deepwire.data.vocabulary import BOS, EOS
-from deepwire.decoding.batching import padded
-from deepwire.decoding.beam import beam_search
-from deepwire.decoding.config import DecodingConfig
-from deepwire.decoding.ensemble import Ensemble
-from deepwire.decoding.search import search
+from deepwire.decoding.beam_search import beam_search
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.generate import generate
+from deepwire.decoding.sentence_batches import pad_batch
+from deepwire.decoding.step_models import Ensemble
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
@@ -51,7 +51,7 @@ def small_model(name, seed=1):
 
 def score(model, source, ids):
     device = torch.device("cpu")
-    rows = (padded([each], device) for each in (source, [BOS, *ids], [*ids, EOS]))
+    rows = (pad_batch([each], device) for each in (source, [BOS, *ids], [*ids, EOS]))
     with torch.inference_mode():
         return float(model.score(*rows).sum())
 
@@ -67,7 +67,7 @@ def test_the_search_reports_what_the_model_scores(toys, name, settings):
     sources = toys.random_sources(11, SIZE)
     config = DecodingConfig.model_validate(settings)
     limits = [len(source) + 5 for source in sources]
-    results = search(model, toys.padded(sources), limits, config, range(11))
+    results = generate(model, toys.padded(sources), limits, config, range(11))
     for source, found in zip(sources, results, strict=True):
         for one in found:
             assert one.log_probability == pytest.approx(score(model, source, one.ids), abs=1e-4)
@@ -82,7 +82,7 @@ def test_a_translation_does_not_depend_on_its_batch(toys, name, beam):
 
     def run(rows):
         chosen = [sources[row] for row in rows]
-        found = search(model, toys.padded(chosen), [len(source) + 5 for source in chosen], config, rows)
+        found = generate(model, toys.padded(chosen), [len(source) + 5 for source in chosen], config, rows)
         return {row: [one.ids for one in each] for row, each in zip(rows, found, strict=True)}
 
     together = run(range(24))

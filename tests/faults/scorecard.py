@@ -215,7 +215,7 @@ ROWS: Mapping[int, Row] = {
         "the same bytes for each line (float32)",
         (
             "cli/test_translate_command.py::test_batches_and_order_change_nothing",
-            "decoding/test_beam.py::test_a_translation_does_not_depend_on_its_batch",
+            "decoding/test_beam_search.py::test_a_translation_does_not_depend_on_its_batch",
         ),
     ),
     23: Row(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from socket_checks import SIZE, small_model
 
-from deepwire.decoding.loading import PRECISIONS
+from deepwire.decoding.model_loading import PRECISIONS
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.kv_cache import KeyValueCache
 from deepwire.model.translator import TranslationModel

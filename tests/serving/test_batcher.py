@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from deepwire.decoding.translation import Candidate, Request, Translation
+from deepwire.decoding.translation_io import Candidate, Request, Translation
 from deepwire.serving.batcher import Batcher, Job, TextFailedError
 from deepwire.serving.engine import Search
 from deepwire.serving.limits import Limits

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from deepwire.decoding.translation import Request
+from deepwire.decoding.translation_io import Request
 from deepwire.errors import UsageError
 from deepwire.serving.engine import Engine, Search
 from deepwire.serving.refusal import Refusal
@@ -13,13 +13,13 @@ def test_each_core_gets_a_batch_of_its_own(engine, serving, monkeypatch):
     """Twelve texts for two cores are two batches; two texts stay together, for a part is too little work."""
     translator = engine._translator
     batches = []
-    searched = translator._search
+    generate = translator._generate
 
-    def search(into, source, *others):
+    def counted(languages, source, *others):
         batches.append(len(source))
-        return searched(into, source, *others)
+        return generate(languages, source, *others)
 
-    monkeypatch.setattr(translator, "_search", search)
+    monkeypatch.setattr(translator, "_generate", counted)
     texts = serving.texts(12)
     alone = [
         engine.translate([Request(text)], engine.lengths([text]), engine.search)[0].text for text in texts

@@ -15,9 +15,9 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import LoadedModel, load_model, read_metadata
 from deepwire.data.languages import Direction
 from deepwire.data.vocabulary import BOS, EOS
-from deepwire.decoding.batching import batches_by_length, padded
-from deepwire.decoding.loading import languages_of, pick_device
-from deepwire.decoding.targets import Targets, language_rows
+from deepwire.decoding.model_inputs import LanguageSelector, target_language_ids
+from deepwire.decoding.model_loading import languages_of, pick_device
+from deepwire.decoding.sentence_batches import batches_by_length, pad_batch
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.from_model import test_set
 from deepwire.evaluation.multilingual.sets import texts_of_run
@@ -176,9 +176,9 @@ def batches(
     vocabularies = subject.loaded.vocabularies
     head = [BOS] if subject.loaded.metadata.get("source_bos") is True else []
     first = BOS
-    into = Targets(languages_of(subject.loaded), vocabularies, _say_nothing).choose(to)
+    into = LanguageSelector(languages_of(subject.loaded), vocabularies, _say_nothing).select(to)
     if into is not None:
-        head, first = [*head, *([] if into.source_tag is None else [into.source_tag])], into.first
+        head, first = [*head, *([] if into.source_tag is None else [into.source_tag])], into.first_token
     sources = [ids[:longest] for ids in vocabularies.source.encode_lines(pairs.source.lines)]
     targets = [ids[:longest] for ids in vocabularies.target.encode_lines(pairs.reference.lines)]
     full = [row for row in range(len(sources)) if sources[row] and targets[row]]
@@ -189,11 +189,11 @@ def batches(
     for batch in batches_by_length(lengths, tokens):
         rows = tuple(full[index] for index in batch)
         yield Batch(
-            padded([[*head, *sources[row], EOS] for row in rows], device),
-            padded([[first, *targets[row]] for row in rows], device),
-            padded([[*targets[row], EOS] for row in rows], device),
+            pad_batch([[*head, *sources[row], EOS] for row in rows], device),
+            pad_batch([[first, *targets[row]] for row in rows], device),
+            pad_batch([[*targets[row], EOS] for row in rows], device),
             rows,
-            None if into is None else language_rows([into] * len(rows), device),
+            None if into is None else target_language_ids([into] * len(rows), device),
         )
 
 

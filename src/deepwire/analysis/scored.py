@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from deepwire.analysis.finding import ModelSource
 from deepwire.analysis.models import Pairs, Subject, run_of
-from deepwire.decoding.loading import LoadedModels, load_models
-from deepwire.decoding.targets import Targets, language_rows
+from deepwire.decoding.model_inputs import LanguageSelector, target_language_ids
+from deepwire.decoding.model_loading import LoadedModels, load_models
 from deepwire.decoding.translator import Translator
 from deepwire.evaluation.base import Metric
 from deepwire.evaluation.from_model import SearchSettings
@@ -69,19 +69,19 @@ class Scorer:
     ) -> None:
         self.name, self.pairs, self.to = name, pairs, to
         self.loaded: LoadedModels = load_models([name], search.device, search.precision, search.decoding)
-        into = Targets(self.loaded.languages, self.loaded.parts[0].vocabularies, warn).choose(to)
-        self.languages = None if into is None else language_rows([into], self.loaded.device)
+        into = LanguageSelector(self.loaded.languages, self.loaded.models[0].vocabularies, warn).select(to)
+        self.languages = None if into is None else target_language_ids([into], self.loaded.device)
         self.metric, self._warn = make_metric("bleu") if metric is None else metric, warn
 
     @property
     def model(self) -> TranslationModel:
         """The model as it is."""
-        return self.loaded.parts[0].model
+        return self.loaded.models[0].model
 
     @property
     def source(self) -> ModelSource:
         """The model, for the provenance of a finding."""
-        return Subject(self.name, self.loaded.parts[0], run_of(self.name)).source
+        return Subject(self.name, self.loaded.models[0], run_of(self.name)).source
 
     @property
     def settings(self) -> dict[str, str]:
@@ -119,7 +119,7 @@ class Scorer:
             config = config.model_copy(update={"groups": groups})
         translator: Translator[DecoderState] = Translator(
             [model],
-            self.loaded.parts[0].vocabularies,
+            self.loaded.models[0].vocabularies,
             config,
             device=self.loaded.device,
             source_bos=self.loaded.source_bos,

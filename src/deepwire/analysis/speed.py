@@ -16,11 +16,11 @@ from torch import Tensor
 
 from deepwire.analysis.speed_memory import extra_memory
 from deepwire.data.vocabulary import BOS, EOS
-from deepwire.decoding.config import DecodingConfig
-from deepwire.decoding.ensemble import Ensemble
-from deepwire.decoding.loading import number_formats, pack
-from deepwire.decoding.search import search
-from deepwire.decoding.targets import IntoLanguages, Target
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.generate import generate
+from deepwire.decoding.model_inputs import TargetLanguage
+from deepwire.decoding.model_loading import number_formats, pack_weights
+from deepwire.decoding.step_models import Ensemble, LanguageTagModel
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
@@ -236,16 +236,18 @@ def _decoding(
 ) -> Callable[[], object]:
     """Beam search for translations of exactly `length` subwords."""
     kind, packing = formats
-    pack(model.eval().to(kind), packing)
+    pack_weights(model.eval().to(kind), packing)
     length = workload.length
     config = DecodingConfig(
         beam=workload.beam, min_length=length, max_length_ratio=0.0, max_length_extra=length
     )
     limits, numbers = [length] * workload.batch, range(1, workload.batch + 1)
     if not model.languages:
-        return lambda: search(model, batch.source, limits, config, numbers)
-    into = IntoLanguages(Ensemble([model]), [Target(0, None, BOS)] * workload.batch, model.target_vocabulary)
-    return lambda: search(into, batch.source, limits, config, numbers)
+        return lambda: generate(model, batch.source, limits, config, numbers)
+    into = LanguageTagModel(
+        Ensemble([model]), [TargetLanguage(0, None, BOS)] * workload.batch, model.target_vocabulary
+    )
+    return lambda: generate(into, batch.source, limits, config, numbers)
 
 
 def _timed(work: Callable[[], object], device: torch.device) -> float:

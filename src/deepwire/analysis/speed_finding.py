@@ -16,7 +16,7 @@ from deepwire.analysis.records import Column, Number, Table
 from deepwire.analysis.scored import Scorer
 from deepwire.analysis.speed import AXES, Architecture, Axis, Mode, Speed, Workload, axes_of, sweep
 from deepwire.analysis.speed_of_text import measure_text, text_figure, text_notes, text_table
-from deepwire.decoding.loading import number_formats
+from deepwire.decoding.model_loading import number_formats
 from deepwire.errors import UsageError
 from deepwire.training.precision import Numerics
 

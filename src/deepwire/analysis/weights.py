@@ -16,7 +16,7 @@ from deepwire.analysis.models import NotApplicableError, Subject, open_model
 from deepwire.analysis.run_records import read_records
 from deepwire.checkpoint.store import load_model, read_weights
 from deepwire.data.languages import Languages
-from deepwire.decoding.loading import languages_of
+from deepwire.decoding.model_loading import languages_of
 from deepwire.errors import UsageError
 from deepwire.model.depth_weights import TARGET_LANGUAGE, DepthWeights
 from deepwire.model.translator import TranslationModel

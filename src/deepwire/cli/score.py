@@ -61,8 +61,8 @@ def score(
 
     from deepwire.cli.line_by_line import Counted, given, use_threads, warn, write_answers
     from deepwire.data.output import check_output
-    from deepwire.decoding import formats
-    from deepwire.decoding.requests import pairs
+    from deepwire.decoding.translation_io import sentence_pairs
+    from deepwire.decoding.translation_scoring import format_pair_score, format_pair_score_json
     from deepwire.decoding.translator import load
     from deepwire.errors import UsageError
 
@@ -72,7 +72,7 @@ def score(
     use_threads(threads)
     settings = given(groups=groups, batch_tokens=batch_tokens)
     translator = load(models, device, precision, settings=settings, warn=warn)
-    write = formats.pair_score_json if as_json else formats.pair_score
+    write = format_pair_score_json if as_json else format_pair_score
     form = partial(write, normalize=normalize, per_token=per_token)
-    lines = Counted(pairs(source, target, warn))
+    lines = Counted(sentence_pairs(source, target, warn))
     write_answers(lines, translator.score(lines, to=to), form, output, flush=False, quiet=quiet)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from deepwire.data.store import TokenStore
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.decoding.shortlist.learning import LearningSettings
-    from deepwire.decoding.shortlist.stored import Shortlist
+    from deepwire.decoding.shortlist.shortlist_store import Shortlist
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Run directory, RUN@avg5 or model.")]
 Source = Annotated[
@@ -78,16 +78,23 @@ def shortlist(
     from deepwire.cli.line_by_line import use_threads
     from deepwire.data.languages import Languages
     from deepwire.data.vocabulary import Vocabularies
-    from deepwire.decoding.shortlist.learning import directions_into, learn, learn_seen
-    from deepwire.decoding.shortlist.stored import NAME, RECORD, SEEN, Shortlist, check_place, place_of
+    from deepwire.decoding.shortlist.learning import directions_into, learn_seen_shortlist, learn_shortlist
+    from deepwire.decoding.shortlist.shortlist_store import (
+        RECORD,
+        SEEN,
+        SHORTLIST,
+        Shortlist,
+        check_shortlist_path,
+        shortlist_path,
+    )
 
     settings = _settings(best, first, pairs, seen)
     use_threads(threads)
     folder = resolve(model)
     into = directions_into(Languages.from_metadata(read_metadata(folder)), to)
     vocabularies = Vocabularies.load(folder / VOCABULARY)
-    place = output or place_of(folder, SEEN if seen else NAME)
-    check_place(place)
+    place = output or shortlist_path(folder, SEEN if seen else SHORTLIST)
+    check_shortlist_path(place)
     # Read now: what is wrong with it must not show up only after all has been learned.
     others = Shortlist.load(place, vocabularies) if to is not None and (place / RECORD).exists() else None
     progress, begun = _Progress(quiet), time.monotonic()
@@ -95,9 +102,9 @@ def shortlist(
         if source is not None:
             into = dict.fromkeys(into)
         if seen:
-            learned = learn_seen(store, vocabularies, into, progress.show)
+            learned = learn_seen_shortlist(store, vocabularies, into, progress.show)
         else:
-            learned = learn(store, vocabularies, into, settings, progress.show)
+            learned = learn_shortlist(store, vocabularies, into, settings, progress.show)
     (learned if others is None else others.joined(learned)).save(place)
     progress.end()
     if not quiet:
@@ -161,8 +168,8 @@ def _text(
     from deepwire.analysis.models import run_of
     from deepwire.analysis.training_text import text_of_run
     from deepwire.cli.line_by_line import warn
-    from deepwire.decoding.requests import pairs
-    from deepwire.decoding.shortlist.learning import segmented
+    from deepwire.decoding.shortlist.learning import tokenized_store
+    from deepwire.decoding.translation_io import sentence_pairs
     from deepwire.errors import UsageError
 
     if (source is None) != (target is None):
@@ -174,7 +181,7 @@ def _text(
             raise UsageError(
                 "the model translates into several languages", "name that of the --target file with --to"
             )
-        return segmented(pairs(source, target, warn), vocabularies)
+        return tokenized_store(sentence_pairs(source, target, warn), vocabularies)
     run = run_of(model)
     if run is None:
         raise UsageError(

@@ -237,15 +237,15 @@ def _run(work: _Work, threads: int | None, quiet: bool) -> None:
 def _synthesize(work: _Work, processes: Processes, *, quiet: bool) -> None:
     from deepwire.cli.line_by_line import warn
     from deepwire.data.output import check_output
-    from deepwire.decoding.requests import read_text
-    from deepwire.decoding.synthesis import finished, synthesize
+    from deepwire.decoding.synthesis import finished_counts, synthesize
+    from deepwire.decoding.translation_io import read_text
 
     begun = time.monotonic()
     corpus = processes.main_first(work.corpus)
     check_output(corpus.given)
     translator, formats = _load(work, corpus, processes)
     job = work.describe(translator.config.model_dump(mode="json"), formats)
-    counts = finished(corpus, job) if processes.main else None
+    counts = finished_counts(corpus, job) if processes.main else None
     if processes.from_main(counts is not None):
         if counts is not None and not quiet:
             print(f"nothing to do: {corpus.made} is there, {_said(counts)}", file=sys.stderr)
@@ -279,16 +279,18 @@ def _load(
     import torch
 
     from deepwire.cli.line_by_line import given
-    from deepwire.cli.parts import load_alike
-    from deepwire.decoding.synthesis import recorded
+    from deepwire.cli.translation_job import load_in_processes
+    from deepwire.decoding.synthesis import recorded_job
     from deepwire.ops.precision import set_fp32_matmul
 
-    earlier = processes.from_main(recorded(corpus).get("formats") if processes.main else None)
+    earlier = processes.from_main(recorded_job(corpus).get("formats") if processes.main else None)
     formats = earlier if isinstance(earlier, dict) else {}
     precision = work.precision
     if precision == "auto":
         precision = str(formats.get("precision", precision))
-    translator, precision = load_alike(work.models, given(**work.settings), work.device, precision, processes)
+    translator, precision = load_in_processes(
+        work.models, given(**work.settings), work.device, precision, processes
+    )
     products = formats.get("products", torch.get_float32_matmul_precision())
     products = set_fp32_matmul("medium" if products == "medium" else "highest")
     return translator, {"precision": precision, "products": products}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,9 +25,6 @@ from deepwire.cli.decoding_options import (
     UseShortlist,
     chosen_shortlist,
 )
-
-if TYPE_CHECKING:
-    from deepwire.decoding.formats import TranslationFormat
 
 Input = Annotated[
     Path, typer.Option("--input", "-i", help="Text to translate; - is stdin; also .gz/.zst/.xz.")
@@ -122,7 +119,7 @@ def translate(
         models=models,
         text=InputText(input_, prefix, json_input, language_column),
         output=output,
-        form=_format(as_json, n_best is not None, scores),
+        format=_format(as_json, n_best is not None, scores),
         languages=(to or "", from_ or ""),
         settings={**changes, **given(batch_tokens=batch_tokens, sampling=sampling)},
         device=device,
@@ -133,19 +130,18 @@ def translate(
     run(job, threads=threads, quiet=quiet)
 
 
-def _format(as_json: bool, n_best: bool, scores: bool) -> TranslationFormat:
-    """How answers are written.
+def _format(as_json: bool, n_best: bool, scores: bool) -> str:
+    """The name of the format in which translations are written.
 
     Raises:
-        UsageError: two formats exclude each other.
+        UsageError: Two formats exclude each other.
     """
-    from deepwire.decoding import formats
     from deepwire.errors import UsageError
 
     if scores and (as_json or n_best):
         raise UsageError("--scores is for plain text", "JSON and n-best lists hold scores anyway")
     if as_json:
-        return formats.as_json
+        return "as_json"
     if n_best:
-        return formats.n_best
-    return formats.scored if scores else formats.plain
+        return "n_best"
+    return "scored" if scores else "plain"

@@ -1,8 +1,11 @@
-"""A text to translate, how, and where to: by one process, or by the several that torchrun starts."""
+"""A text to translate, how, and where to: by one process, or in parts by the several that torchrun starts."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +14,12 @@ from deepwire.cli.decoding_options import STDIO
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepwire.decoding.formats import TranslationFormat
-    from deepwire.decoding.shortlist.stored import ShortlistChoice
-    from deepwire.decoding.source import Warn
-    from deepwire.decoding.translation import Request
+    from deepwire.decoding.model_inputs import Warn
+    from deepwire.decoding.shortlist.shortlist_store import ShortlistChoice
+    from deepwire.decoding.translation_io import Request
+    from deepwire.decoding.translator import Translator
+    from deepwire.model.decoder_state import DecoderState
+    from deepwire.training.processes import Processes
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class InputText:
 
     def requests(self, warn: Warn) -> Iterator[Request]:
         """What is asked for, line by line."""
-        from deepwire.decoding.requests import column_requests, json_requests, text_requests
+        from deepwire.decoding.translation_io import column_requests, json_requests, text_requests
 
         if self.language_column is not None:
             return column_requests(self.path, self.language_column, warn)
@@ -71,7 +76,7 @@ class TranslationJob:
         models: MODEL names.
         text: What is read.
         output: The file to write; - is stdout.
-        form: How answers are written.
+        format: How translations are written, one of `deepwire.decoding.translation_io.FORMATS`.
         languages: Those to translate into and from, or empty.
         settings: Decoding settings that replace those of the model.
         device, precision: As in the options of the command.
@@ -85,7 +90,7 @@ class TranslationJob:
     models: Sequence[str]
     text: InputText
     output: Path
-    form: TranslationFormat
+    format: str
     languages: tuple[str, str]
     settings: Mapping[str, object]
     device: str
@@ -101,7 +106,7 @@ class TranslationJob:
         """All that the output depends on; parts of an interrupted job count only if it is the same."""
         from deepwire.checkpoint.locate import resolve
         from deepwire.checkpoint.manifest import fingerprint
-        from deepwire.decoding.shortlist.stored import shortlist_folder
+        from deepwire.decoding.shortlist.shortlist_store import shortlist_folder
 
         words = shortlist_folder(self.shortlist, resolve(self.models[0]))
         languages = [*self.languages, str(self.text.language_column or "")]
@@ -111,7 +116,7 @@ class TranslationJob:
             "text": [[str(path.resolve()), state.st_size, state.st_mtime_ns] for path, state in states],
             "decoding settings": dict(config),
             "precision": precision,
-            "format": [self.form.__name__, self.text.json],
+            "format": [self.format, self.text.json],
             **({"languages": languages} if any(languages) else {}),
             **({"shortlist": fingerprint(words)} if words is not None else {}),
         }
@@ -126,10 +131,10 @@ def run(job: TranslationJob, *, threads: int | None, quiet: bool) -> None:
         quiet: Whether to print no summary.
 
     Raises:
-        UsageError: The answers cannot be written there.
+        UsageError: The translations cannot be written there. With several processes also: the text comes from
+            stdin, goes to stdout or is a stream, or parts of another job are there.
     """
     from deepwire.cli.line_by_line import use_threads
-    from deepwire.cli.parts import translate_in_parts
     from deepwire.data.output import check_output
     from deepwire.ops.allocator import keep_memory
     from deepwire.training.processes import joined
@@ -139,13 +144,14 @@ def run(job: TranslationJob, *, threads: int | None, quiet: bool) -> None:
     keep_memory()
     with joined() as processes:
         if processes.count > 1:
-            translate_in_parts(job, processes, quiet=quiet)
+            _translate_in_processes(job, processes, quiet=quiet)
         else:
             _translate_alone(job, quiet=quiet)
 
 
 def _translate_alone(job: TranslationJob, *, quiet: bool) -> None:
     from deepwire.cli.line_by_line import Counted, warn, write_answers
+    from deepwire.decoding.translation_io import FORMATS
     from deepwire.decoding.translator import load
 
     translator = load(
@@ -153,5 +159,86 @@ def _translate_alone(job: TranslationJob, *, quiet: bool) -> None:
     )
     requests = Counted(job.text.requests(warn))
     to, from_ = job.languages
-    answers = translator.translations(requests, window=1 if job.stream else None, to=to, from_=from_)
-    write_answers(requests, answers, job.form, job.output, flush=job.stream, quiet=quiet)
+    translations = translator.translations(requests, window=1 if job.stream else None, to=to, from_=from_)
+    write_answers(requests, translations, FORMATS[job.format], job.output, flush=job.stream, quiet=quiet)
+
+
+def _translate_in_processes(job: TranslationJob, processes: Processes, *, quiet: bool) -> None:
+    """Translate in parts that several processes share; each of them calls this."""
+    from deepwire.cli.line_by_line import warn
+    from deepwire.decoding.resumable_parts import PartsFolder, translate_parts
+    from deepwire.decoding.translation_io import FORMATS
+
+    _require_files(job)
+    begun = time.monotonic()
+    translator, precision = load_in_processes(
+        job.models, job.settings, job.device, job.precision, processes, job.shortlist
+    )
+    config = translator.config
+    folder = PartsFolder.of(job.output)
+    description = job.describe(config.model_dump(mode="json"), precision) if processes.main else {}
+
+    to, from_ = job.languages
+
+    def translate(first: int, requests: list[Request]) -> Iterator[str]:
+        translations = translator.translations(
+            requests, window=config.window, first=first, to=to, from_=from_
+        )
+        return map(FORMATS[job.format], translations)
+
+    with folder.held(description) if processes.main else nullcontext():
+        if processes.main and not quiet and (done := len(folder.done())):
+            print(f"{done} parts of {config.window} lines are there already", file=sys.stderr)
+        requests = job.text.requests(warn if processes.main else _ignore)
+        count = translate_parts(requests, translate, folder, size=config.window, workers=processes)
+        if processes.main:
+            folder.join(job.output, count)
+    if processes.main and not quiet:
+        seconds = time.monotonic() - begun
+        print(f"{count:,} lines in {seconds:.1f} s by {processes.count} processes", file=sys.stderr)
+
+
+def _require_files(job: TranslationJob) -> None:
+    if job.stream:
+        raise UsageError("--stream is for one process")
+    for path in job.text.files:
+        if not path.is_file():
+            raise UsageError(
+                f"{path}: several processes read the text each, so it must be a file", "--input FILE"
+            )
+    if job.output == STDIO or (job.output.exists() and not job.output.is_file()):
+        raise UsageError(f"{job.output}: several processes need a file to write to", "add --output FILE")
+
+
+def load_in_processes(
+    models: Sequence[str],
+    settings: Mapping[str, object],
+    device: str,
+    precision: str,
+    processes: Processes,
+    shortlist: ShortlistChoice = False,
+) -> tuple[Translator[DecoderState], str]:
+    """The models on the device of this process, which compute as those of the main process; the precision."""
+    import torch
+
+    from deepwire.cli.line_by_line import warn
+    from deepwire.decoding.model_loading import fastest_precision, pick_device
+    from deepwire.decoding.translator import load
+    from deepwire.ops.precision import set_fp32_matmul
+    from deepwire.training.device import choose_device
+
+    pick_device(device)
+    own_device = choose_device(device, processes, "--device")
+    if precision == "auto":
+        precision = str(processes.from_main(fastest_precision(own_device) if processes.main else None))
+    # An average that does not exist yet is made by one process.
+    translator = processes.main_first(
+        lambda: load(models, str(own_device), precision, settings=settings, warn=warn, shortlist=shortlist)
+    )
+    products = processes.from_main(torch.get_float32_matmul_precision())
+    set_fp32_matmul("medium" if products == "medium" else "highest")
+    return translator, precision
+
+
+def _ignore(_warning: str) -> None:
+    """Another process says it."""

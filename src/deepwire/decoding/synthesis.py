@@ -16,8 +16,8 @@ from pathlib import Path
 
 from deepwire.checkpoint.files import read_json, write_json
 from deepwire.data.output import compression, open_output
-from deepwire.decoding.contract import StateT
-from deepwire.decoding.parts import JOB, PartsFolder, Workers, make_parts
+from deepwire.decoding.resumable_parts import JOB, PartsFolder, Workers, translate_parts
+from deepwire.decoding.step_models import StateT
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError, UsageError
 
@@ -86,7 +86,7 @@ class LineCounts:
         self.copied += bool(given.strip()) and made == given
 
 
-def recorded(corpus: SyntheticCorpus) -> dict[str, object]:
+def recorded_job(corpus: SyntheticCorpus) -> dict[str, object]:
     """The job of an earlier call for the same files, finished or not; empty without one.
 
     Raises:
@@ -99,7 +99,7 @@ def recorded(corpus: SyntheticCorpus) -> dict[str, object]:
     return job if isinstance(job, dict) else {}
 
 
-def finished(corpus: SyntheticCorpus, job: Mapping[str, object]) -> LineCounts | None:
+def finished_counts(corpus: SyntheticCorpus, job: Mapping[str, object]) -> LineCounts | None:
     """What an earlier call made of the same job; None if there is something left to do.
 
     Raises:
@@ -155,14 +155,15 @@ def synthesize(
     """
     folder = PartsFolder.of(corpus.made)
 
-    def answers(first: int, lines: list[str]) -> Iterator[str]:
-        found = translator.translations(
+    def translate(first: int, lines: list[str]) -> Iterator[str]:
+        translations = translator.translations(
             lines, window=len(lines), first=first, to=direction[1], from_=direction[0]
         )
-        return (f"{tag} {one.text}" if tag and one.text else one.text for one in found)
+        texts = (translation.text for translation in translations)
+        return (f"{tag} {text}" if tag and text else text for text in texts)
 
     with folder.held(job) if workers.main else nullcontext():
-        count = make_parts(read(), answers, folder, size=translator.config.window, workers=workers)
+        count = translate_parts(read(), translate, folder, size=translator.config.window, workers=workers)
         if not workers.main:
             return None
         counts = _write_given(corpus.given, read(), folder.texts(count))

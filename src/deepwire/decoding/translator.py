@@ -17,21 +17,24 @@ from torch import Tensor
 from deepwire.data.languages import Languages
 from deepwire.data.one_line import plain
 from deepwire.data.vocabulary import Vocabularies
-from deepwire.decoding.batching import batches_by_length, padded
-from deepwire.decoding.config import DecodingConfig
-from deepwire.decoding.contract import StateT
 from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
-from deepwire.decoding.ensemble import Ensemble, Member
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.generate import generate
 from deepwire.decoding.hypotheses import Hypothesis
-from deepwire.decoding.loading import changed, load_models
-from deepwire.decoding.scoring import PairScore, Scorer
-from deepwire.decoding.shortlist.selected import search_selected
-from deepwire.decoding.shortlist.stored import Shortlist, ShortlistChoice, load_shortlist
-from deepwire.decoding.shortlist.table import Chosen, Part, chosen
-from deepwire.decoding.side_by_side import Stoppable, side_by_side
-from deepwire.decoding.source import SourceEncoder, Warn
-from deepwire.decoding.targets import IntoLanguages, Target, Targets
-from deepwire.decoding.translation import Candidate, Request, Translation
+from deepwire.decoding.model_inputs import LanguageSelector, SourceTokenizer, TargetLanguage, Warn
+from deepwire.decoding.model_loading import load_models, with_settings
+from deepwire.decoding.sentence_batches import batches_by_length, ordered_map, pad_batch
+from deepwire.decoding.shortlist.shortlist_store import Shortlist, ShortlistChoice, load_shortlist
+from deepwire.decoding.shortlist.shortlist_table import BatchShortlist, LanguageRows, batch_shortlist
+from deepwire.decoding.step_models import (
+    CancellableModel,
+    Ensemble,
+    EnsembleMember,
+    LanguageTagModel,
+    StateT,
+)
+from deepwire.decoding.translation_io import Candidate, Request, Translation
+from deepwire.decoding.translation_scoring import PairScore, TranslationScorer
 from deepwire.errors import UsageError
 from deepwire.model.decoder_state import DecoderState
 
@@ -61,7 +64,7 @@ class Translator(Generic[StateT]):
 
     def __init__(
         self,
-        models: Sequence[Member[StateT]],
+        models: Sequence[EnsembleMember[StateT]],
         vocabularies: Vocabularies,
         config: DecodingConfig,
         *,
@@ -76,13 +79,13 @@ class Translator(Generic[StateT]):
         self.vocabularies, self.config, self._shortlist = vocabularies, config, shortlist
         self.device = torch.device(device)
         self._warn = logging.getLogger("deepwire").warning if warn is None else warn
-        self._source = SourceEncoder(vocabularies.source, config.max_source_length, source_bos, self._warn)
-        self._targets = Targets(languages, vocabularies, self._warn)
+        self._source = SourceTokenizer(vocabularies.source, config.max_source_length, source_bos, self._warn)
+        self._language_selector = LanguageSelector(languages, vocabularies, self._warn)
 
     @property
     def languages(self) -> Languages | None:
         """The languages of a model with several directions; None with one."""
-        return self._targets.languages
+        return self._language_selector.languages
 
     def with_search(
         self, *, beam: int | None = None, n_best: int | None = None, batch_tokens: int | None = None
@@ -95,7 +98,7 @@ class Translator(Generic[StateT]):
         asked = {"beam": beam, "n_best": n_best, "batch_tokens": batch_tokens}
         changes = {name: value for name, value in asked.items() if value is not None}
         other = copy(self)
-        other.config = changed(self.config, changes)
+        other.config = with_settings(self.config, changes)
         return other
 
     def translate(
@@ -126,8 +129,8 @@ class Translator(Generic[StateT]):
             requests = (Request(line, prefix) for line, prefix in zip(lines, prefixes, strict=True))
         if to is not None and not isinstance(to, str):
             requests = (
-                Request(line, to=one) if isinstance(line, str) else replace(line, to=one)
-                for line, one in zip(requests, to, strict=True)
+                Request(line, to=language) if isinstance(line, str) else replace(line, to=language)
+                for line, language in zip(requests, to, strict=True)
             )
             to = None
         return [translation.text for translation in self.translations(requests, to=to, from_=from_)]
@@ -154,47 +157,54 @@ class Translator(Generic[StateT]):
             UsageError: The model does not know a language, or needs one, or has only one direction.
         """
         _require_several(requests)
-        self._targets.check(to or "", from_ or "")
+        self._language_selector.check(to or "", from_ or "")
         size = self.config.window if window is None else window
         return self._windows(enumerate(requests, first), size, to or "", from_ or "")
 
     def score(
         self, pairs: Iterable[tuple[str, str]], *, window: int | None = None, to: str | None = None
     ) -> Iterator[PairScore]:
-        """The log-probability of each given translation, in order; see `deepwire.decoding.scoring`.
+        """The log-probability of each given translation, in order; see `TranslationScorer`.
 
         `to` is the language of the translations, for models of several directions.
 
         Raises:
             UsageError: The model does not know the language, or needs one, or has only one direction.
         """
-        into = self._targets.choose(to or "")
-        scorer = Scorer(self.model, self.vocabularies.target, self._source, self.config, self.device, into)
+        into = self._language_selector.select(to or "")
+        scorer = TranslationScorer(
+            self.model, self.vocabularies.target, self._source, self.config, self.device, into
+        )
         return scorer.score(pairs, self.config.window if window is None else window)
 
     def _windows(
         self, numbered: Iterator[tuple[int, str | Request]], window: int, to: str, from_: str
     ) -> Iterator[Translation]:
         while read := list(islice(numbered, window)):
-            asked = [_request(line, each) for line, each in read]
+            requests = [_request(line, given) for line, given in read]
             if to or from_:
-                asked = [replace(one, to=one.to or to, from_=one.from_ or from_) for one in asked]
-            yield from self._translate_window([line for line, _ in read], asked)
+                requests = [
+                    replace(request, to=request.to or to, from_=request.from_ or from_)
+                    for request in requests
+                ]
+            yield from self._translate_window([line for line, _ in read], requests)
 
-    def _into(self, line: int, request: Request) -> Target | None:
+    def _target_language(self, line: int, request: Request) -> TargetLanguage | None:
         if not request.to and (not request.text or request.text.isspace()):
             return None  # there is nothing to translate, and so no language
         if self.languages is None and request.fields:
             return None  # with one direction, the fields of a JSON line name no languages
         try:
-            return self._targets.choose(request.to, request.from_)
+            return self._language_selector.select(request.to, request.from_)
         except UsageError as error:
             raise UsageError(f"line {line}: {error.message}", error.hint) from None
 
     def _translate_window(self, lines: Sequence[int], requests: Sequence[Request]) -> list[Translation]:
         target = self.vocabularies.target
-        into = [self._into(line, request) for line, request in zip(lines, requests, strict=True)]
-        tags = [None if each is None else each.source_tag for each in into]
+        languages = [
+            self._target_language(line, request) for line, request in zip(lines, requests, strict=True)
+        ]
+        tags = [None if language is None else language.source_tag for language in languages]
         sources = self._source.encode_lines([request.text for request in requests], lines, tags)
         prefixes = [target.encode(request.prefix) if request.prefix else [] for request in requests]
         full = [row for row, ids in enumerate(sources) if ids]
@@ -206,55 +216,64 @@ class Translator(Generic[StateT]):
         ]
 
         def translate(rows: Sequence[int], stop: Event) -> list[tuple[Candidate, ...]]:
-            found = self._search(
-                [into[row] for row in rows],
-                padded([sources[row] for row in rows], self.device),
+            by_sentence = self._generate(
+                [languages[row] for row in rows],
+                pad_batch([sources[row] for row in rows], self.device),
                 [self.config.output_limit(len(sources[row]) - 1) for row in rows],
                 [lines[row] for row in rows],
                 [prefixes[row] for row in rows],
                 stop,
             )
-            return [tuple(self._candidate(one) for one in hypotheses) for hypotheses in found]
+            return [
+                tuple(self._candidate(hypothesis) for hypothesis in hypotheses) for hypotheses in by_sentence
+            ]
 
-        for rows, found in zip(batches, side_by_side(translate, batches, self.device), strict=True):
-            for row, answers in zip(rows, found, strict=True):
-                candidates[row] = answers
-        return [Translation(*answer) for answer in zip(lines, requests, candidates, strict=True)]
+        translated = ordered_map(translate, batches, self.device)
+        for rows, of_batch in zip(batches, translated, strict=True):
+            for row, of_sentence in zip(rows, of_batch, strict=True):
+                candidates[row] = of_sentence
+        return [Translation(*fields) for fields in zip(lines, requests, candidates, strict=True)]
 
-    def _search(
+    def _generate(
         self,
-        into: Sequence[Target | None],
+        languages: Sequence[TargetLanguage | None],
         source: Tensor,
         limits: Sequence[int],
         numbers: Sequence[int],
         prefixes: Sequence[Sequence[int]],
         stop: Event,
     ) -> list[list[Hypothesis]]:
-        targets = [target for target in into if target is not None]
-        words = self._chosen(into, source, prefixes)
-        model = self.model if words is None else self.model.select(*words)
-        asked = (None if words is None else words.tokens, source, limits, self.config, numbers, prefixes)
+        targets = [language for language in languages if language is not None]
+        shortlist = self._batch_shortlist(languages, source, prefixes)
+        model = self.model if shortlist is None else self.model.select(*shortlist)
+        tokens = None if shortlist is None else shortlist.tokens
+        arguments = (source, limits, self.config, numbers, prefixes)
         if not targets:
-            return search_selected(Stoppable(model, stop), *asked)
-        tagged = IntoLanguages(model, targets, self.vocabularies.target.size)
-        return search_selected(Stoppable(tagged, stop), *asked)
+            return generate(CancellableModel(model, stop), *arguments, shortlist=tokens)
+        tagged = LanguageTagModel(model, targets, self.vocabularies.target.size)
+        return generate(CancellableModel(tagged, stop), *arguments, shortlist=tokens)
 
-    def _chosen(
-        self, into: Sequence[Target | None], source: Tensor, prefixes: Sequence[Sequence[int]]
-    ) -> Chosen | None:
+    def _batch_shortlist(
+        self,
+        languages: Sequence[TargetLanguage | None],
+        source: Tensor,
+        prefixes: Sequence[Sequence[int]],
+    ) -> BatchShortlist | None:
         """The shortlist of a batch; None without."""
         if self._shortlist is None:
             return None
-        rows: dict[int, list[int]] = {}
-        for row, target in enumerate(into):
-            rows.setdefault(0 if target is None else target.language, []).append(row)
+        rows_of: dict[int, list[int]] = {}
+        for row, language in enumerate(languages):
+            rows_of.setdefault(0 if language is None else language.language_id, []).append(row)
         names = ("",) if self.languages is None else self.languages.names
-        read = source.cpu()
+        source = source.cpu()
         parts = [
-            Part(number, self._shortlist.table(names[number]), read[some], [prefixes[row] for row in some])
-            for number, some in rows.items()
+            LanguageRows(
+                index, self._shortlist.table(names[index]), source[rows], [prefixes[row] for row in rows]
+            )
+            for index, rows in rows_of.items()
         ]
-        return chosen(parts, len(names)).to(self.device)
+        return batch_shortlist(parts, len(names)).to(self.device)
 
     def _candidate(self, hypothesis: Hypothesis) -> Candidate:
         target = self.vocabularies.target
@@ -264,18 +283,20 @@ class Translator(Generic[StateT]):
         return Candidate(text, tokens, hypothesis.log_probability, hypothesis.score)
 
 
-def _with_groups(models: Sequence[Member[StateT]], config: DecodingConfig) -> Sequence[Member[StateT]]:
+def _with_groups(
+    models: Sequence[EnsembleMember[StateT]], config: DecodingConfig
+) -> Sequence[EnsembleMember[StateT]]:
     """The models with the groups that the configuration chooses."""
     if config.group_range is None:
         return models
-    chosen = []
+    restricted = []
     for number, model in enumerate(models, 1):
         try:
-            chosen.append(model.restrict(*config.group_range))
+            restricted.append(model.restrict(*config.group_range))
         except ValueError as error:
             which = f", model {number}" if len(models) > 1 else ""
             raise UsageError(f"groups {config.groups}{which}: {error}") from None
-    return chosen
+    return restricted
 
 
 def load(
@@ -309,10 +330,10 @@ def load(
     """
     names = [models] if isinstance(models, str | Path) else list(models)
     loaded = load_models(names, device, precision, settings or {})
-    first = loaded.parts[0]
-    members: list[Member[DecoderState]] = [part.model for part in loaded.parts]
+    first = loaded.models[0]
+    members: list[EnsembleMember[DecoderState]] = [stored.model for stored in loaded.models]
     if loaded.config.cuda_graphs and loaded.device.type == "cuda":
-        members = [CudaGraphModel(part.model, CudaGraphCapture(loaded.device)) for part in loaded.parts]
+        members = [CudaGraphModel(stored.model, CudaGraphCapture(loaded.device)) for stored in loaded.models]
     return Translator(
         members,
         first.vocabularies,

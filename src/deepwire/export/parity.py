@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 
 from deepwire.checkpoint.store import LoadedModel
-from deepwire.decoding.config import DecodingConfig
-from deepwire.decoding.translation import Translation
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.translation_io import Translation
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError, ModelError
 from deepwire.evaluation.metrics import corpus_score

@@ -159,7 +159,7 @@ def measure_run(
         seed=run.seed,
         bleu=scorer.score(lines),
         chrf=metric_of("chrf", run, direction).score(lines, scorer.pairs.reference.lines).value,
-        parameters=parameter_count(scorer.loaded.parts[0].folder),
+        parameters=parameter_count(scorer.loaded.models[0].folder),
         updates=int(_number(trained[-1], "update")),
         target_tokens=int(_number(trained[-1], "target_tokens")),
         training_seconds=_number(trained[-1], "seconds"),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
-from deepwire.decoding.translation import Request, Translation
+from deepwire.decoding.translation_io import Request, Translation
 from deepwire.serving.engine import Search
 from deepwire.serving.limits import Limits
 from deepwire.serving.metrics import Metrics

@@ -8,9 +8,8 @@ from typing import NamedTuple
 import torch
 
 from deepwire.data.languages import Direction
-from deepwire.decoding.batching import batches_by_length
-from deepwire.decoding.side_by_side import MOST
-from deepwire.decoding.translation import Request, Translation
+from deepwire.decoding.sentence_batches import MAX_PARALLEL_BATCHES, batches_by_length
+from deepwire.decoding.translation_io import Request, Translation
 from deepwire.decoding.translator import Translator
 from deepwire.errors import UsageError
 from deepwire.model.decoder_state import DecoderState
@@ -103,7 +102,7 @@ class Engine:
         """How many batches are translated at a time."""
         if self._translator.device.type != "cpu":
             return 1
-        return min(torch.get_num_threads(), MOST)
+        return min(torch.get_num_threads(), MAX_PARALLEL_BATCHES)
 
     def budget(self, search: Search) -> int:
         """Source subwords that are worth translating together."""

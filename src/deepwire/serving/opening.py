@@ -8,7 +8,7 @@ from pathlib import Path
 from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.store import metadata_of, read_config
 from deepwire.data.languages import Direction
-from deepwire.decoding.source import Warn
+from deepwire.decoding.model_inputs import Warn
 from deepwire.decoding.translator import load
 from deepwire.serving.engine import Engine
 

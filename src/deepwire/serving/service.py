@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import deepwire
-from deepwire.decoding.translation import Request, Translation
+from deepwire.decoding.translation_io import Request, Translation
 from deepwire.ops.allocator import give_memory_back
 from deepwire.serving.batcher import Batcher, Job
 from deepwire.serving.body import Body

@@ -95,7 +95,7 @@ def linearise(
     pairs = read_pairs(model, source, reference, sentences, way)
     changes: dict[str, object] = {"beam": beam, "batch_tokens": batch_tokens}
     scorer = open_scorers([model], pairs, changes, device, "fp32", way)[0]
-    text = training_text(model, scorer.loaded.parts[0])
+    text = training_text(model, scorer.loaded.models[0])
     run = run_of(model)
     if folder is None and run is not None:
         folder = run.path / "analysis" / "linearise"

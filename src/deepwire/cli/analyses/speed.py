@@ -93,7 +93,7 @@ def speed(
     from deepwire.analysis.models import read_pairs
     from deepwire.analysis.speed_finding import TextWork, finding
     from deepwire.cli.line_by_line import use_threads
-    from deepwire.decoding.loading import pick_device
+    from deepwire.decoding.model_loading import pick_device
 
     outputs = Outputs(as_json, html, plots, output)
     modes = _modes(mode)

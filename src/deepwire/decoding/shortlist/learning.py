@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from deepwire.data.languages import Languages
 from deepwire.data.store import Block, StoreWriter, TokenStore
 from deepwire.data.vocabulary import PAD, UNK, Vocabularies
-from deepwire.decoding.shortlist.alignment import Progress, translations
-from deepwire.decoding.shortlist.pairs import Pairs
-from deepwire.decoding.shortlist.stored import Shortlist
-from deepwire.decoding.shortlist.table import Table, table_of
+from deepwire.decoding.shortlist.ibm_model1 import Progress, train_ibm_model1
+from deepwire.decoding.shortlist.shortlist_store import Shortlist
+from deepwire.decoding.shortlist.shortlist_table import ShortlistTable, build_table
+from deepwire.decoding.shortlist.training_pairs import TrainingPairs
 from deepwire.errors import DataError, UsageError
 
-_LINES = 4096
+_LINES_PER_BLOCK = 4096
 _LINES_AT_ONCE = 1 << 16
 
 
@@ -43,7 +43,7 @@ class LearningSettings:
     rounds: int = 4
 
 
-def learn(
+def learn_shortlist(
     store: TokenStore,
     vocabularies: Vocabularies,
     into: Mapping[str, Sequence[int] | None],
@@ -58,15 +58,15 @@ def learn(
         into: Target languages (one without a name in a model of one direction) and the numbers of their
             directions in the store; None = all of it.
         settings: How to learn.
-        tell: Hears how far it is.
+        tell: Receives the progress.
 
     Raises:
         DataError: There is no pair to learn from.
     """
-    tables: dict[str, Table] = {}
+    tables: dict[str, ShortlistTable] = {}
     made_from: dict[str, dict[str, object]] = {}
     for language, directions in into.items():
-        pairs = Pairs.of(store, settings.pairs, directions)
+        pairs = TrainingPairs.of(store, settings.pairs, directions)
         if not len(pairs):
             raise DataError(
                 f"there is no sentence pair to learn a shortlist from{f' into {language}' * bool(language)}"
@@ -76,7 +76,7 @@ def learn(
     return Shortlist(tables, vocabularies.digest, made_from)
 
 
-def learn_seen(
+def learn_seen_shortlist(
     store: TokenStore,
     vocabularies: Vocabularies,
     into: Mapping[str, Sequence[int] | None],
@@ -84,38 +84,40 @@ def learn_seen(
 ) -> Shortlist:
     """A shortlist of all target subwords that the text of a language has, whatever the source.
 
-    Arguments and errors are those of `learn`.
+    Arguments and errors are those of `learn_shortlist`.
     """
     size = vocabularies.target.size
-    found, lines = _found(store, size, tell)
-    tables: dict[str, Table] = {}
+    seen, lines = _seen_subwords(store, size, tell)
+    tables: dict[str, ShortlistTable] = {}
     made_from: dict[str, dict[str, object]] = {}
     for language, directions in into.items():
         rows = [each for each in range(len(lines)) if directions is None or each in directions]
         if not lines[rows].sum():
             raise DataError(f"there is no text to find subwords in{f' in {language}' * bool(language)}")
-        marks = found[rows].any(0) | (np.arange(size) <= UNK)
-        tables[language] = Table.of_all(torch.from_numpy(marks.nonzero()[0]), size)
+        marks = seen[rows].any(0) | (np.arange(size) <= UNK)
+        tables[language] = ShortlistTable.of_all(torch.from_numpy(marks.nonzero()[0]), size)
         made_from[language] = {"lines": int(lines[rows].sum())}
     return Shortlist(tables, vocabularies.digest, made_from)
 
 
-def _found(store: TokenStore, size: int, tell: Progress) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+def _seen_subwords(
+    store: TokenStore, size: int, tell: Progress
+) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Which target subwords the text of each direction has, `[D, V_t]`, and its lines, `[D]`."""
     count = 1 if store.directions is None or not len(store) else int(store.directions.max()) + 1
-    found, lines = np.zeros((count, size), bool), np.zeros(count, np.int64)
+    seen, lines = np.zeros((count, size), bool), np.zeros(count, np.int64)
     for first in range(0, len(store), _LINES_AT_ONCE):
         block = np.arange(first, min(first + _LINES_AT_ONCE, len(store)))
         read = store.target_side.take(block)
         directions = np.zeros(len(block), np.int64) if store.directions is None else store.directions[block]
-        found[np.repeat(directions, read.lengths), read.tokens] = True
+        seen[np.repeat(directions, read.lengths), read.tokens] = True
         lines += np.bincount(directions, minlength=count)
         tell("reading", int(block[-1]) + 1, len(store))
-    return found, lines
+    return seen, lines
 
 
 def directions_into(languages: Languages | None, to: str | None) -> dict[str, Sequence[int] | None]:
-    """The target languages of a model and the numbers of their directions, as `learn` wants them.
+    """The target languages of a model and the numbers of their directions, as `learn_shortlist` wants them.
 
     Args:
         languages: Those of the model; None with one direction.
@@ -138,24 +140,24 @@ def directions_into(languages: Languages | None, to: str | None) -> dict[str, Se
 
 
 def _learn_table(
-    pairs: Pairs, vocabularies: Vocabularies, settings: LearningSettings, tell: Progress
-) -> Table:
+    pairs: TrainingPairs, vocabularies: Vocabularies, settings: LearningSettings, tell: Progress
+) -> ShortlistTable:
     sizes = vocabularies.source.size, vocabularies.target.size
-    found = translations(pairs, sizes, rounds=settings.rounds, tell=tell)
+    probabilities = train_ibm_model1(pairs, sizes, rounds=settings.rounds, tell=tell)
     counts = np.zeros(sizes[1], np.int64)
     for block in pairs.blocks():
         counts += np.bincount(block.target[block.target != PAD], minlength=sizes[1])
-    return table_of(found, counts, vocabularies, best=settings.best, first=settings.first)
+    return build_table(probabilities, counts, vocabularies, best=settings.best, first=settings.first)
 
 
 @contextmanager
-def segmented(text: Iterable[tuple[str, str]], vocabularies: Vocabularies) -> Iterator[TokenStore]:
+def tokenized_store(text: Iterable[tuple[str, str]], vocabularies: Vocabularies) -> Iterator[TokenStore]:
     """Raw sentence pairs as a token store, which is gone after the block; in constant memory."""
     reader = iter(text)
     with tempfile.TemporaryDirectory(prefix="deepwire-shortlist-") as temporary:
         folder = Path(temporary) / "pairs"
         with StoreWriter(folder, vocabularies.source.size, vocabularies.target.size) as writer:
-            while read := list(islice(reader, _LINES)):
+            while read := list(islice(reader, _LINES_PER_BLOCK)):
                 source, target = zip(*read, strict=True)
                 empty = [""] * len(read)
                 writer.add(

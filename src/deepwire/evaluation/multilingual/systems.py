@@ -170,7 +170,7 @@ class ModelSystem(System):
         """What the shortlist depends on, where there is one."""
         if not self._settings.shortlist:
             return []
-        from deepwire.decoding.shortlist.stored import shortlist_folder  # torch
+        from deepwire.decoding.shortlist.shortlist_store import shortlist_folder  # torch
 
         folder = shortlist_folder(self._settings.shortlist, self._description.folder)
         return [] if folder is None or not folder.is_dir() else [fingerprint(folder)]

@@ -8,7 +8,13 @@ from deepwire.checkpoint.store import save_model
 from deepwire.data.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
-from deepwire.decoding.loading import PRECISIONS, fastest, load_models, number_formats, pick_device
+from deepwire.decoding.model_loading import (
+    PRECISIONS,
+    fastest_precision,
+    load_models,
+    number_formats,
+    pick_device,
+)
 from deepwire.decoding.translator import load
 from deepwire.errors import ModelError, ResourceError, UsageError
 from deepwire.model.build import build_model
@@ -114,7 +120,7 @@ def test_the_fastest_precision_of_a_cpu(save, monkeypatch, units, kernels, expec
     # What torch says where it has no kernels of FBGEMM.
     engines = ["qnnpack", "fbgemm"] if kernels else ["qnnpack"]
     monkeypatch.setattr(type(torch.backends.quantized), "supported_engines", engines)
-    assert fastest(torch.device("cpu")) == expected
+    assert fastest_precision(torch.device("cpu")) == expected
     loaded = load_models([save("one")], "cpu", "auto", {})
     assert loaded.precision == expected
     assert number_formats(loaded.device, "auto") == PRECISIONS[expected]
@@ -123,7 +129,7 @@ def test_the_fastest_precision_of_a_cpu(save, monkeypatch, units, kernels, expec
 def test_a_gpu_takes_bfloat16_if_it_has_it(monkeypatch):
     for units, expected in ((True, "bf16"), (False, "fp32")):
         monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda units=units, **_: units)
-        assert fastest(torch.device("cuda")) == expected
+        assert fastest_precision(torch.device("cuda")) == expected
 
 
 def test_partners_must_fit(save):

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
-from deepwire.decoding.config import DecodingConfig
-from deepwire.decoding.sampling import sample
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.greedy_and_sampling import sample
 
 
 def draw(toys, model, sources, numbers, limit=6, n_best=1, **settings):

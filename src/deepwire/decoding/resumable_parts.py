@@ -1,4 +1,4 @@
-"""Translating a large text in several processes, in parts that stay done when the job is interrupted.
+"""Resumable parts: a large text is translated by several processes in parts that outlive an interruption.
 
 A part is a window of lines: the translator sorts and batches lines within a window only, so the parts put
 together are what one process would have written.
@@ -57,8 +57,8 @@ class PartsFolder:
 
     def done(self) -> dict[int, Path]:
         """The parts that are there, by number from 0."""
-        found = ((path, _PART.fullmatch(path.name)) for path in self.path.iterdir())
-        return {int(match[1]): path for path, match in found if match}
+        matches = ((path, _PART.fullmatch(path.name)) for path in self.path.iterdir())
+        return {int(match[1]): path for path, match in matches if match}
 
     def file(self, number: int, lines: int) -> Path:
         """The file of a part made of so many lines."""
@@ -128,10 +128,10 @@ class PartsFolder:
 
     def _complete(self, lines: int) -> list[Path]:
         parts = [path for _, path in sorted(self.done().items())]
-        found = sum(int(path.name.partition("-")[2]) for path in parts)
-        if found != lines:
+        lines_done = sum(int(path.name.partition("-")[2]) for path in parts)
+        if lines_done != lines:
             raise DeepwireError(
-                f"{self.path}: {lines} lines were read, but the parts are of {found}",
+                f"{self.path}: {lines} lines were read, but the parts are of {lines_done}",
                 "see that the folder is the same for all processes, and run the same command again",
             )
         return parts
@@ -141,19 +141,19 @@ def _opened(path: Path) -> TextIO:
     return path.open(encoding="utf-8", errors="surrogateescape", newline="\n")
 
 
-def make_parts(
+def translate_parts(
     lines: Iterable[Line],
-    answer: Callable[[int, list[Line]], Iterable[str]],
+    translate: Callable[[int, list[Line]], Iterable[str]],
     folder: PartsFolder,
     *,
     size: int,
     workers: Workers,
 ) -> int:
-    """Answer this process's share of the parts that are not there yet, and wait for the others.
+    """Translate this process's share of the parts that are not there yet, and wait for the others.
 
     Args:
         lines: All lines of the text; every process reads all of them.
-        answer: The answers to some lines, given the number of the first, from 1.
+        translate: The translations of some lines, given the number of the first, from 1.
         folder: Where parts go.
         size: Lines of a part.
         workers: The processes.
@@ -170,7 +170,7 @@ def make_parts(
         if number not in done:
             if remaining % workers.count == workers.rank:
                 with open_output(folder.file(number, len(window))) as out:
-                    out.writelines(f"{text}\n" for text in answer(count + 1, window))
+                    out.writelines(f"{text}\n" for text in translate(count + 1, window))
             remaining += 1
         number, count = number + 1, count + len(window)
     if workers.total([count])[0] != count * workers.count:

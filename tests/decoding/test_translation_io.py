@@ -5,8 +5,27 @@ import json
 
 import pytest
 
-from deepwire.decoding.requests import json_requests, pairs, read_text, text_requests
+from deepwire.decoding.translation_io import (
+    FORMATS,
+    Candidate,
+    Request,
+    Translation,
+    format_json,
+    format_n_best,
+    format_plain,
+    format_scored,
+    json_requests,
+    read_text,
+    sentence_pairs,
+    text_requests,
+)
 from deepwire.errors import DataError
+
+ANSWER = Translation(
+    3,
+    Request("Guten Tag", fields={"id": 7, "text": "Guten Tag", "odd": "\ud800"}),
+    (Candidate("good day", ("good", "day"), -1.5, -1.0), Candidate("hello", ("hello",), -2.0, -1.75)),
+)
 
 
 @pytest.fixture
@@ -51,7 +70,7 @@ def test_compressed_text_and_prefixes(file):
 def test_unequal_counts_name_both_files(file):
     one, other = file(b"a\nb\nc\n", "one"), file(b"a\n", "other")
     with pytest.raises(DataError, match=r"line counts differ: .*one 3, .*other 1$"):
-        list(pairs(one, other, print))
+        list(sentence_pairs(one, other, print))
 
 
 def test_json_lines(file):
@@ -82,3 +101,28 @@ def test_wrong_json_names_the_line(file, line, message):
 def test_missing_file(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         list(read_text(tmp_path / "nothing", print))
+
+
+def test_plain_and_scores():
+    assert format_plain(ANSWER) == "good day"
+    assert format_scored(ANSWER) == "-1.0000\tgood day"
+
+
+def test_n_best_counts_lines_from_zero():
+    assert format_n_best(ANSWER).split("\n") == [
+        "2 ||| good day ||| Score= -1.5000 ||| -1.0000",
+        "2 ||| hello ||| Score= -2.0000 ||| -1.7500",
+    ]
+
+
+def test_json_keeps_other_fields_and_is_utf8():
+    line = format_json(ANSWER)
+    line.encode()
+    record = json.loads(line)
+    assert (record["id"], record["odd"], record["text"]) == (7, "\ud800", "Guten Tag")
+    assert (record["line"], record["translation"], record["score"]) == (3, "good day", -1.0)
+    assert [one["translation"] for one in record["n_best"]] == ["good day", "hello"]
+
+
+def test_names_of_formats_stay_what_interrupted_jobs_have_recorded():
+    assert list(FORMATS) == ["plain", "scored", "n_best", "as_json"]

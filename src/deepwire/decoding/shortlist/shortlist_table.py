@@ -1,4 +1,4 @@
-"""The table of a shortlist: what each source subword may bring forth, and what every text may need."""
+"""The tables of shortlists, and the shortlist of a batch: the target subwords that its source may need."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deepwire.data.vocabulary import UNK, Vocabularies, Vocabulary
-from deepwire.decoding.shortlist.alignment import Translations
+from deepwire.decoding.shortlist.ibm_model1 import LexicalProbabilities
 from deepwire.errors import ModelError
 
-LEAST = 1e-4
+MIN_PROBABILITY = 1e-4
 """Less probable translations are left out, however few there are."""
 _BYTE = re.compile(r"<0x[0-9A-F]{2}>")
 
 
 @dataclass(frozen=True)
-class Table:
+class ShortlistTable:
     """Target subwords of each source subword, for one target language.
 
     Attributes:
@@ -57,35 +57,40 @@ class Table:
             raise ModelError("the table of the shortlist is damaged")
 
     @classmethod
-    def of_all(cls, always: Tensor, size: int) -> Table:
+    def of_all(cls, always: Tensor, size: int) -> ShortlistTable:
         """The table of subwords that every text may need, and of no others."""
         return cls(always, torch.zeros(2, dtype=torch.int64), torch.zeros(0, dtype=torch.int64), size)
 
     def mark(self, source: Tensor, marks: Tensor) -> None:
-        """Set what the source subwords `[...]` may bring forth in `marks` `[size]`; tags bring nothing."""
-        found = torch.zeros(len(self.offsets) - 1, dtype=torch.bool)
-        found[source[source < len(found)]] = True
-        ids = found.nonzero().squeeze(1)
+        """Set in `marks` `[size]` the target subwords of the source subwords `[...]`; tags have none."""
+        present = torch.zeros(len(self.offsets) - 1, dtype=torch.bool)
+        present[source[source < len(present)]] = True
+        ids = present.nonzero().squeeze(1)
         starts, counts = self.offsets[ids], self.offsets[ids + 1] - self.offsets[ids]
         first = torch.repeat_interleave(starts - (counts.cumsum(0) - counts), counts)
         marks[self.targets[first + torch.arange(len(first))]] = True
         marks[self.always] = True
 
 
-def table_of(
-    learned: Translations, counts: NDArray[np.int64], vocabularies: Vocabularies, *, best: int, first: int
-) -> Table:
-    """The table of some probabilities.
+def build_table(
+    learned: LexicalProbabilities,
+    counts: NDArray[np.int64],
+    vocabularies: Vocabularies,
+    *,
+    best: int,
+    first: int,
+) -> ShortlistTable:
+    """The table of lexical probabilities.
 
     Args:
-        learned: Probabilities of single subwords.
+        learned: Those of pairs of subwords.
         counts: `[V_t]` how often each target subword stands in the text.
         vocabularies: Whose subwords these are.
         best: Most target subwords of a source subword.
         first: How many of the most frequent target subwords every shortlist has.
     """
     source, target = vocabularies.source, vocabularies.target
-    likely = learned.probability >= LEAST
+    likely = learned.probability >= MIN_PROBABILITY
     owners, words, strength = (values[likely] for values in learned)
     order = np.lexsort((words, -strength, owners))
     owners, words = owners[order], words[order]
@@ -95,7 +100,7 @@ def table_of(
     keys = np.concatenate([owners[kept] * target.size + words[kept], same[:, 0] * target.size + same[:, 1]])
     owners, words = np.divmod(np.unique(keys), target.size)
     offsets = np.searchsorted(owners, np.arange(source.size + 1))
-    return Table(
+    return ShortlistTable(
         torch.from_numpy(_always(counts, target, first)),
         torch.from_numpy(offsets),
         torch.from_numpy(words),
@@ -122,12 +127,12 @@ def _ordinary(vocabulary: Vocabulary) -> Iterable[tuple[int, str]]:
     return zip(ids, vocabulary.pieces(ids), strict=True)
 
 
-class Part(NamedTuple):
-    """The sentences of a batch that are translated into one language."""
+class LanguageRows(NamedTuple):
+    """The sentences of a batch that have the same target language."""
 
-    language: int
+    language_id: int
     """Its number; 0 with a model of one direction."""
-    table: Table
+    table: ShortlistTable
     source: Tensor
     """`[N, S]` source subwords."""
     prefixes: Sequence[Sequence[int]] = ()
@@ -142,7 +147,7 @@ class Part(NamedTuple):
         return marks
 
 
-class Chosen(NamedTuple):
+class BatchShortlist(NamedTuple):
     """The shortlist of a batch."""
 
     tokens: Tensor
@@ -150,18 +155,20 @@ class Chosen(NamedTuple):
     allowed: Tensor | None
     """`[L, k]`: which of them each target language may have; None: all have the same."""
 
-    def to(self, device: torch.device) -> Chosen:
+    def to(self, device: torch.device) -> BatchShortlist:
         """The same on a device."""
-        return Chosen(self.tokens.to(device), None if self.allowed is None else self.allowed.to(device))
+        return BatchShortlist(
+            self.tokens.to(device), None if self.allowed is None else self.allowed.to(device)
+        )
 
 
-def chosen(parts: Sequence[Part], languages: int = 1) -> Chosen:
+def batch_shortlist(parts: Sequence[LanguageRows], languages: int = 1) -> BatchShortlist:
     """The shortlist of a batch of one language or several; `languages` is how many the model has."""
     marks = torch.stack([part.marks() for part in parts])
     tokens = marks.any(0).nonzero().squeeze(1)
     own = marks[:, tokens]
     if bool(own.all()):
-        return Chosen(tokens, None)
+        return BatchShortlist(tokens, None)
     allowed = torch.ones(languages, len(tokens), dtype=torch.bool)
-    allowed[[part.language for part in parts]] = own
-    return Chosen(tokens, allowed)
+    allowed[[part.language_id for part in parts]] = own
+    return BatchShortlist(tokens, allowed)

@@ -1,7 +1,8 @@
-"""The probability that a model gives to given translations."""
+"""Scoring: the probability that a model gives to given translations, and how it is written."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -10,11 +11,15 @@ from typing import Literal
 import torch
 
 from deepwire.data.vocabulary import BOS, EOS, Vocabulary
-from deepwire.decoding.batching import batches_by_length, padded
-from deepwire.decoding.config import DecodingConfig
-from deepwire.decoding.contract import ScoreModel
-from deepwire.decoding.source import CHARACTERS_PER_SUBWORD, SourceEncoder
-from deepwire.decoding.targets import Target, language_rows
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.model_inputs import (
+    CHARACTERS_PER_SUBWORD,
+    SourceTokenizer,
+    TargetLanguage,
+    target_language_ids,
+)
+from deepwire.decoding.sentence_batches import batches_by_length, pad_batch
+from deepwire.decoding.step_models import ScoringModel
 
 Flag = Literal["empty_source", "empty_target", "long_target"]
 
@@ -42,15 +47,15 @@ class PairScore:
 
 
 @dataclass(frozen=True)
-class Scorer:
+class TranslationScorer:
     """Scores pairs of lines in batches, in their order, none left out."""
 
-    model: ScoreModel
+    model: ScoringModel
     target: Vocabulary
-    source: SourceEncoder
+    source: SourceTokenizer
     config: DecodingConfig
     device: torch.device
-    into: Target | None = None
+    into: TargetLanguage | None = None
     """The target language of all pairs, in a model of several."""
 
     def score(self, pairs: Iterable[tuple[str, str]], window: int) -> Iterator[PairScore]:
@@ -69,7 +74,7 @@ class Scorer:
         lines = [line for line, _ in read]
         first, tags = BOS, [None if self.into is None else self.into.source_tag] * len(read)
         if self.into is not None:
-            first = self.into.first
+            first = self.into.first_token
         sources = self.source.encode_lines([source for _, (source, _) in read], lines, tags)
         targets = self.target.encode_lines(
             [target[: self._longest * CHARACTERS_PER_SUBWORD] for _, (_, target) in read]
@@ -83,10 +88,12 @@ class Scorer:
         for batch in batches_by_length(lengths, self.config.batch_tokens):
             rows = [full[index] for index in batch]
             values = self.model.score(
-                padded([sources[row] for row in rows], self.device),
-                padded([[first, *targets[row]] for row in rows], self.device),
-                padded([[*targets[row], EOS] for row in rows], self.device),
-                languages=None if self.into is None else language_rows([self.into] * len(rows), self.device),
+                pad_batch([sources[row] for row in rows], self.device),
+                pad_batch([[first, *targets[row]] for row in rows], self.device),
+                pad_batch([[*targets[row], EOS] for row in rows], self.device),
+                languages=None
+                if self.into is None
+                else target_language_ids([self.into] * len(rows), self.device),
             ).tolist()
             for row, tokens in zip(rows, values, strict=True):
                 own = tuple(tokens[: len(targets[row]) + 1])
@@ -105,3 +112,25 @@ class Scorer:
         side: Flag = "long_target" if source and target else "empty_target" if source else "empty_source"
         self.source.warn(f"line {line}: {side.replace('_', ' ')}, the score is 0")
         return PairScore(line, 0.0, (), (), side)
+
+
+def format_pair_score(score: PairScore, *, normalize: bool, per_token: bool) -> str:
+    """The log-probability (per subword with `normalize`), then, with `per_token`, a tab and those of all."""
+    total = score.mean if normalize else score.log_probability
+    if not per_token:
+        return f"{total:.6f}"
+    return f"{total:.6f}\t{' '.join(f'{value:.6f}' for value in score.token_log_probabilities)}"
+
+
+def format_pair_score_json(score: PairScore, *, normalize: bool, per_token: bool) -> str:
+    """The same as a JSON object; `flag` says why a pair has no probability."""
+    record: dict[str, object] = {
+        "line": score.line,
+        "score": score.mean if normalize else score.log_probability,
+        "tokens": len(score.token_log_probabilities),
+        "flag": score.flag,
+    }
+    if per_token:
+        record["subwords"] = [*score.tokens, "</s>"] if score.flag is None else []
+        record["log_probabilities"] = score.token_log_probabilities
+    return json.dumps(record, ensure_ascii=False)

@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import math
+import threading
 
 import pytest
 import torch
 
 from deepwire.data.vocabulary import EOS
-from deepwire.decoding.beam import beam_search
-from deepwire.decoding.config import DecodingConfig
-from deepwire.decoding.ensemble import Ensemble
+from deepwire.decoding.beam_search import beam_search
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.sentence_batches import Cancelled
+from deepwire.decoding.step_models import CancellableModel, Ensemble
 from deepwire.errors import UsageError
 
 CONFIG = DecodingConfig(beam=4, n_best=4)
@@ -48,3 +50,13 @@ def test_a_model_with_itself_changes_nothing(toys):
 def test_wrong_weights(toys, weights):
     with pytest.raises(UsageError, match="weights"):
         Ensemble([toys.Model(), toys.Model()], weights)
+
+
+def test_a_model_that_is_called_off_takes_no_further_step(toys):
+    stop = threading.Event()
+    model = CancellableModel(toys.Model(), stop)
+    state = model.start(torch.tensor([[5, 6, 2]]), 4)
+    _, state = model.step(torch.tensor([1]), state)
+    stop.set()
+    with pytest.raises(Cancelled):
+        model.step(torch.tensor([1]), state)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepwire.data.vocabulary import EOS
-from deepwire.decoding.config import DecodingConfig
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.translation_scoring import PairScore, format_pair_score, format_pair_score_json
 from deepwire.decoding.translator import Translator
 
 PAIRS = [("abc", "cba"), ("", "a"), ("abcdef", "aaaaaaaaaaaaaaaa"), ("a", " "), ("ddd", "b")]
@@ -67,3 +70,20 @@ def test_a_target_beyond_all_limits_is_flagged(toys):
     assert [score.flag for score in scores] == [None, "long_target", "long_target"]
     assert scores[1].log_probability == 0
     assert warnings == [f"line {line}: long target, the score is 0" for line in (2, 3)]
+
+
+def test_pair_scores():
+    score = PairScore(1, -3.0, ("a",), (-1.0, -2.0))
+    assert format_pair_score(score, normalize=False, per_token=False) == "-3.000000"
+    assert format_pair_score(score, normalize=True, per_token=True) == "-1.500000\t-1.000000 -2.000000"
+    record = json.loads(format_pair_score_json(score, normalize=False, per_token=True))
+    assert record["subwords"] == ["a", "</s>"]
+    assert record["log_probabilities"] == [-1.0, -2.0]
+    empty = PairScore(2, 0.0, (), (), "empty_target")
+    assert format_pair_score(empty, normalize=True, per_token=True) == "0.000000\t"
+    assert json.loads(format_pair_score_json(empty, normalize=False, per_token=False)) == {
+        "line": 2,
+        "score": 0.0,
+        "tokens": 0,
+        "flag": "empty_target",
+    }

@@ -1,4 +1,4 @@
-"""From MODEL names to models on a device that fit together."""
+"""Loading models for decoding: from MODEL names to compatible models on a device, in a precision."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.store import LoadedModel, load_model
 from deepwire.data.languages import Languages
-from deepwire.decoding.config import DecodingConfig
+from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import ModelError, ResourceError, UsageError
 from deepwire.model.translator import TranslationModel
 from deepwire.ops.packed_linear import Packing, has_kernels, pack_linears
@@ -31,7 +31,7 @@ PRECISIONS: Mapping[str, tuple[torch.dtype, Packing]] = {
 class LoadedModels:
     """Models with one vocabulary, and the settings to translate with."""
 
-    parts: tuple[LoadedModel, ...]
+    models: tuple[LoadedModel, ...]
     config: DecodingConfig
     device: torch.device
     precision: str
@@ -52,7 +52,7 @@ def load_models(
         names: MODEL names: run directories, `RUN@avg5`, model directories.
         device: `cpu`, `cuda`, `cuda:1`; `auto` or None = a GPU if there is one.
         precision: `fp32`, `bf16`; on a CPU also `fp16` and `int8`, the format of the weights alone; or
-            `auto` = what `fastest` says.
+            `auto` = see `fastest_precision`.
         settings: Decoding settings that replace those stored with the first model.
 
     Raises:
@@ -62,19 +62,19 @@ def load_models(
     """
     if not names:
         raise UsageError("no model to load", "name at least one")
-    place = pick_device(device)
-    precision = fastest(place) if precision == "auto" else precision
-    kind, packing = number_formats(place, precision)
+    chosen_device = pick_device(device)
+    precision = fastest_precision(chosen_device) if precision == "auto" else precision
+    kind, packing = number_formats(chosen_device, precision)
     if kind is torch.float32:
         set_fp32_matmul("auto")
-    parts = tuple(load_model(resolve(str(name)), place, kind) for name in names)
-    for part in parts:
-        pack(part.model, packing)
-    first = parts[0]
-    for part in parts[1:]:
-        _check_partners(first, part)
+    models = tuple(load_model(resolve(str(name)), chosen_device, kind) for name in names)
+    for model in models:
+        pack_weights(model.model, packing)
+    first = models[0]
+    for other in models[1:]:
+        _require_compatible(first, other)
     config = _config(first, settings)
-    return LoadedModels(parts, config, place, precision, _source_bos(first), languages_of(first))
+    return LoadedModels(models, config, chosen_device, precision, _source_bos(first), languages_of(first))
 
 
 def pick_device(name: str | None) -> torch.device:
@@ -93,12 +93,12 @@ def pick_device(name: str | None) -> torch.device:
     if device.type not in ("cpu", "cuda"):
         raise UsageError(f"device {name!r} is not supported", "use auto, cpu, cuda or cuda:1")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        found = torch.cuda.device_count()
-        raise ResourceError(f"device {name!r} is not there: {found} GPUs found", "use --device cpu")
+        count = torch.cuda.device_count()
+        raise ResourceError(f"device {name!r} is not there: {count} GPUs found", "use --device cpu")
     return device
 
 
-def fastest(device: torch.device) -> str:
+def fastest_precision(device: torch.device) -> str:
     """The precision that `auto` stands for: the fastest that keeps translations and their scores.
 
     `bf16` where the device has units for it; on other CPUs `fp16`, whose weights are read in half the time,
@@ -116,7 +116,7 @@ def number_formats(device: torch.device, precision: str) -> tuple[torch.dtype, P
         UsageError: There is no such precision, or the device does not have it.
     """
     if precision == "auto":
-        precision = fastest(device)
+        precision = fastest_precision(device)
     if precision not in PRECISIONS:
         *names, last = PRECISIONS
         raise UsageError(f"unknown precision {precision!r}", f"use auto, {', '.join(names)} or {last}")
@@ -126,7 +126,7 @@ def number_formats(device: torch.device, precision: str) -> tuple[torch.dtype, P
     return kind, packing
 
 
-def pack(model: TranslationModel, packing: Packing) -> None:
+def pack_weights(model: TranslationModel, packing: Packing) -> None:
     """Lay the weights of a model out for decoding, in place.
 
     Raises:
@@ -138,7 +138,7 @@ def pack(model: TranslationModel, packing: Packing) -> None:
         raise UsageError(f"precision {packing}: {error}", "use --precision fp32") from None
 
 
-def _check_partners(first: LoadedModel, other: LoadedModel) -> None:
+def _require_compatible(first: LoadedModel, other: LoadedModel) -> None:
     if first.vocabularies.digest != other.vocabularies.digest:
         raise ModelError(
             f"{first.folder} and {other.folder} have different vocabularies",
@@ -146,8 +146,10 @@ def _check_partners(first: LoadedModel, other: LoadedModel) -> None:
         )
     if _source_bos(first) != _source_bos(other):
         raise ModelError(f"{first.folder} and {other.folder} differ in data.source_bos")
-    one, two = languages_of(first), languages_of(other)
-    if one != two and (one is None or two is None or not one.equals(two)):
+    first_languages, other_languages = languages_of(first), languages_of(other)
+    if first_languages != other_languages and (
+        first_languages is None or other_languages is None or not first_languages.equals(other_languages)
+    ):
         raise ModelError(
             f"{first.folder} and {other.folder} have different directions or tags",
             "models translate together only if data.directions and data.tag are the same",
@@ -178,11 +180,11 @@ def _config(model: LoadedModel, settings: Mapping[str, object]) -> DecodingConfi
     try:
         config = DecodingConfig.model_validate(stored)
     except ValidationError as error:
-        raise ModelError(f"{model.folder}: stored decoding settings: {_first_fault(error)}") from error
-    return changed(config, settings)
+        raise ModelError(f"{model.folder}: stored decoding settings: {_first_error(error)}") from error
+    return with_settings(config, settings)
 
 
-def changed(config: DecodingConfig, settings: Mapping[str, object]) -> DecodingConfig:
+def with_settings(config: DecodingConfig, settings: Mapping[str, object]) -> DecodingConfig:
     """These settings with others on top.
 
     Raises:
@@ -191,11 +193,11 @@ def changed(config: DecodingConfig, settings: Mapping[str, object]) -> DecodingC
     try:
         return DecodingConfig.model_validate({**config.model_dump(), **settings})
     except ValidationError as error:
-        raise UsageError(f"decoding settings: {_first_fault(error)}") from error
+        raise UsageError(f"decoding settings: {_first_error(error)}") from error
 
 
-def _first_fault(error: ValidationError) -> str:
-    fault = error.errors()[0]
-    where = ".".join(str(part) for part in fault["loc"])
-    text = fault["msg"].removeprefix("Value error, ")
+def _first_error(error: ValidationError) -> str:
+    detail = error.errors()[0]
+    where = ".".join(str(part) for part in detail["loc"])
+    text = detail["msg"].removeprefix("Value error, ")
     return f"{where}: {text}" if where else text

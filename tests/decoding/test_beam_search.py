@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
-from deepwire.decoding.beam import beam_search
-from deepwire.decoding.config import DecodingConfig
-from deepwire.decoding.rollout import greedy_search
+from deepwire.decoding.beam_search import beam_search
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.greedy_and_sampling import greedy_search
 from deepwire.errors import ModelError
 
 

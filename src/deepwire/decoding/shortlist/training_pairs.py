@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from deepwire.data.store import Integers, Sentences, TokenStore
 from deepwire.data.vocabulary import PAD
 
-LONGEST = 512
+MAX_LENGTH = 512
 """Longer sentences are left out: of a thousand words, each says little of any other."""
-_AT_ONCE = 20_000
-_LINES_AT_ONCE = 1 << 20
+_PAIRS_PER_READ = 20_000
+_LENGTHS_PER_READ = 1 << 20
 
 
-class Block(NamedTuple):
+class PairBlock(NamedTuple):
     """Some sentence pairs of about the same lengths: their tokens in ascending order, after PAD."""
 
     source: NDArray[np.int64]
@@ -28,12 +28,12 @@ class Block(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Pairs:
+class TrainingPairs:
     """The sentence pairs that are learned from.
 
     Attributes:
         store: Where they are.
-        lines: `[n]` their places in it, ascending.
+        lines: `[n]` their indices in it, ascending.
         products: Most products of a source and a target token in a block, but for a single pair.
     """
 
@@ -42,7 +42,7 @@ class Pairs:
     products: int = 1 << 21
 
     @classmethod
-    def of(cls, store: TokenStore, most: int, directions: Sequence[int] | None = None) -> Pairs:
+    def of(cls, store: TokenStore, most: int, directions: Sequence[int] | None = None) -> TrainingPairs:
         """At most so many pairs, evenly spread over those that are not empty and not too long.
 
         Args:
@@ -60,17 +60,17 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[PairBlock]:
         """All pairs once, in an order that is always the same."""
-        for first in range(0, len(self.lines), _AT_ONCE):
-            lines = self.lines[first : first + _AT_ONCE]
+        for first in range(0, len(self.lines), _PAIRS_PER_READ):
+            lines = self.lines[first : first + _PAIRS_PER_READ]
             source, target = (side.take(lines) for side in (self.store.source_side, self.store.target_side))
             order = np.lexsort((target.lengths, source.lengths))
             start = 0
             while start < len(order):
                 stop = self._stop(source.lengths[order], target.lengths[order], start)
                 rows = order[start:stop]
-                yield Block(_padded(source, rows), _padded(target, rows))
+                yield PairBlock(_padded(source, rows), _padded(target, rows))
                 start = stop
 
     def _stop(self, sources: Integers, targets: Integers, start: int) -> int:
@@ -82,12 +82,12 @@ class Pairs:
 
 
 def _usable(store: TokenStore, directions: Sequence[int] | None) -> Iterator[NDArray[np.int64]]:
-    """The places of pairs that can be learned from, some at a time."""
-    for first in range(0, len(store), _LINES_AT_ONCE):
-        part = slice(first, first + _LINES_AT_ONCE)
+    """The indices of pairs that can be learned from, some at a time."""
+    for first in range(0, len(store), _LENGTHS_PER_READ):
+        part = slice(first, first + _LENGTHS_PER_READ)
         fits = np.ones(len(store.source_lengths[part]), bool)
         for lengths in (store.source_lengths[part], store.target_lengths[part]):
-            fits &= (lengths > 0) & (lengths <= LONGEST)
+            fits &= (lengths > 0) & (lengths <= MAX_LENGTH)
         if directions is not None and store.directions is not None:
             fits &= np.isin(store.directions[part], directions)
         yield first + np.flatnonzero(fits)

@@ -18,11 +18,11 @@ from deepwire.checkpoint.files import json_text, new_folder, read_json
 from deepwire.checkpoint.manifest import DamagedError, check_manifest, write_manifest
 from deepwire.checkpoint.tensors import read_tensors, write_tensors
 from deepwire.data.vocabulary import Vocabularies
-from deepwire.decoding.shortlist.table import Table
+from deepwire.decoding.shortlist.shortlist_table import ShortlistTable
 from deepwire.errors import ModelError, ResourceError, UsageError
 
 TABLES, RECORD = "shortlist.safetensors", "shortlist.json"
-NAME, SEEN = "shortlist", "seen"
+SHORTLIST, SEEN = "shortlist", "seen"
 _FORMAT = 1
 _PARTS = ("always", "offsets", "targets")
 ShortlistChoice = bool | str | Path
@@ -40,11 +40,11 @@ class Shortlist:
         made_from: What to tell people of each table.
     """
 
-    tables: Mapping[str, Table]
+    tables: Mapping[str, ShortlistTable]
     vocabulary: str
     made_from: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
 
-    def table(self, language: str) -> Table:
+    def table(self, language: str) -> ShortlistTable:
         """The table of a target language.
 
         Raises:
@@ -118,7 +118,7 @@ class Shortlist:
         try:
             size = vocabularies.target.size
             tables = {
-                str(name): Table(**{part: tensors[f"{name}.{part}"] for part in _PARTS}, size=size)
+                str(name): ShortlistTable(**{part: tensors[f"{name}.{part}"] for part in _PARTS}, size=size)
                 for name in made_from
             }
         except (KeyError, ModelError) as error:
@@ -126,7 +126,7 @@ class Shortlist:
         return cls(tables, vocabularies.digest, made_from)
 
 
-def check_place(folder: Path) -> None:
+def check_shortlist_path(folder: Path) -> None:
     """See, before anything is learned, that a shortlist can be saved there and replaces nothing else.
 
     Raises:
@@ -141,8 +141,8 @@ def check_place(folder: Path) -> None:
         raise ResourceError(f"{folder}: cannot write in {above}", "name another folder with --output")
 
 
-def place_of(model: Path, name: str = NAME) -> Path:
-    """Where the shortlist of a model directory lies, whether it is there or not; `name` may be SEEN."""
+def shortlist_path(model: Path, name: str = SHORTLIST) -> Path:
+    """The folder of the shortlist of a model directory, whether it exists or not; `name` may be SEEN."""
     in_run = model.parent.name in ("checkpoints", "averages")
     return (model.parent.parent if in_run else model) / name
 
@@ -161,5 +161,5 @@ def load_shortlist(choice: ShortlistChoice, model: Path, vocabularies: Vocabular
 def shortlist_folder(choice: ShortlistChoice, model: Path) -> Path | None:
     """The folder of the shortlist that was chosen for a model directory; None for False."""
     if isinstance(choice, bool):
-        return place_of(model) if choice else None
-    return place_of(model, SEEN) if choice == SEEN else Path(choice)
+        return shortlist_path(model) if choice else None
+    return shortlist_path(model, SEEN) if choice == SEEN else Path(choice)

@@ -1,19 +1,71 @@
-"""Reading what is to be translated: text or JSON lines, never one line more or less than the file has."""
+"""Lines to translate and their translations: what they hold, how they are read, and how they are written.
+
+Text or JSON lines are read, never one line more or less than the file has. Translations are written as plain
+text, with scores, as n-best lists like those of Moses, or as JSON lines.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
 from deepwire.data.files import BadLine, Line, ReadNotes, display, read_lines
 from deepwire.data.one_line import plain
-from deepwire.decoding.source import Warn
-from deepwire.decoding.translation import Request
+from deepwire.decoding.model_inputs import Warn
 from deepwire.errors import DataError
 
 _END = object()
+
+
+@dataclass(frozen=True)
+class Request:
+    """A line to translate."""
+
+    text: str
+    prefix: str = ""
+    """Text that the translation must begin with; it ends at a word boundary."""
+    fields: Mapping[str, object] = field(default_factory=dict)
+    """What else came with the line; handed through unchanged."""
+    to: str = ""
+    """The language to translate into; empty: the one that is chosen for all lines."""
+    from_: str = ""
+    """The language of the text, where it is known: for a note where the model was not trained so."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One translation of a line."""
+
+    text: str
+    tokens: tuple[str, ...]
+    """The subwords of `text`, as the vocabulary writes them."""
+    log_probability: float
+    """Natural logarithm, summed over the subwords and EOS."""
+    score: float
+    """The log-probability under the length penalty; what candidates are ranked by."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """The translations of one line, best first; an empty line has one empty candidate with score 0."""
+
+    line: int
+    """Counted from 1."""
+    request: Request
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def text(self) -> str:
+        """The best translation."""
+        return self.candidates[0].text
+
+    @property
+    def score(self) -> float:
+        """The score of the best translation."""
+        return self.candidates[0].score
 
 
 def read_text(path: Path, warn: Warn) -> Iterator[str]:
@@ -46,7 +98,7 @@ def text_requests(path: Path, prefixes: Path | None, warn: Warn) -> Iterator[Req
         yield Request(text, prefix)
 
 
-def pairs(source: Path, target: Path, warn: Warn) -> Iterator[tuple[str, str]]:
+def sentence_pairs(source: Path, target: Path, warn: Warn) -> Iterator[tuple[str, str]]:
     """Line by line (source, target) of two files.
 
     Raises:
@@ -137,3 +189,62 @@ def _refuse(constant: str) -> object:
 def _printable(text: str) -> str:
     """`text` without what no UTF-8 file can hold: lone surrogates of a JSON escape, NUL, line breaks."""
     return plain(text.encode("utf-8", "replace").decode())
+
+
+TranslationFormat = Callable[[Translation], str]
+"""The line or lines of a translation, without the last line end."""
+
+
+def format_plain(translation: Translation) -> str:
+    """The best translation."""
+    return translation.text
+
+
+def format_scored(translation: Translation) -> str:
+    """Score, tab, best translation."""
+    return f"{translation.score:.4f}\t{translation.text}"
+
+
+def format_n_best(translation: Translation) -> str:
+    """One line for each candidate: `line ||| text ||| Score= log-probability ||| score`, lines from 0."""
+    return "\n".join(
+        f"{translation.line - 1} ||| {candidate.text} ||| Score= {candidate.log_probability:.4f} "
+        f"||| {candidate.score:.4f}"
+        for candidate in translation.candidates
+    )
+
+
+def format_json(translation: Translation) -> str:
+    """A JSON object: the fields that came with the line, its text, all candidates and the best one's text."""
+    best = translation.candidates[0]
+    record = {
+        **translation.request.fields,
+        **({"to": translation.request.to} if translation.request.to else {}),
+        "line": translation.line,
+        "text": translation.request.text,
+        "translation": best.text,
+        "score": best.score,
+        "log_probability": best.log_probability,
+        "tokens": best.tokens,
+    }
+    if len(translation.candidates) > 1:
+        record["n_best"] = [
+            {
+                "translation": candidate.text,
+                "score": candidate.score,
+                "log_probability": candidate.log_probability,
+            }
+            for candidate in translation.candidates
+        ]
+    line = json.dumps(record, ensure_ascii=False)
+    # A field handed through may hold half a surrogate pair, which only an escape can write.
+    return line if line.encode(errors="replace").decode() == line else json.dumps(record)
+
+
+FORMATS: Mapping[str, TranslationFormat] = {
+    "plain": format_plain,
+    "scored": format_scored,
+    "n_best": format_n_best,
+    "as_json": format_json,
+}
+"""The formats by name; the names are kept with the parts of an interrupted job."""

@@ -1,0 +1,259 @@
+"""The models that a search steps: their protocols, and models that are made of other models.
+
+A search needs little of a model: `StepModel.start` encodes the source, `StepModel.step` reads a token per row
+and gives the log-probabilities of the next. `Ensemble` makes one model of several; the models below it
+change what is read or predicted, so that no search has to know of languages, shortlists or cancellation.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Generic, Protocol, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from deepwire.data.vocabulary import PAD
+from deepwire.decoding.model_inputs import TargetLanguage, target_language_ids
+from deepwire.decoding.sentence_batches import Cancelled
+from deepwire.errors import UsageError
+
+
+class StepState(Protocol):
+    """A decoder between two steps: a value with `width` rows for each sentence, sentence by sentence."""
+
+    def expand(self, width: int) -> Self:
+        """Each row repeated `width` times; only right after `start` or a step with one row per sentence."""
+        ...
+
+    def reorder(self, rows: Tensor) -> Self:
+        """The beam reorder: new row i continues old row `rows[i]` of the same sentence."""
+        ...
+
+    def keep(self, sentences: Tensor) -> Self:
+        """Only these sentences, with all their rows."""
+        ...
+
+
+StateT = TypeVar("StateT", bound=StepState)
+
+
+class StepModel(Protocol[StateT]):
+    """A model that continues hypotheses one subword at a time."""
+
+    def start(self, source: Tensor, max_length: int) -> StateT:
+        """Encode `source` `[N, S]`; a state of one row per sentence for at most `max_length` steps."""
+        ...
+
+    def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
+        """Log-probabilities `[rows, V]` (float32) of what follows `tokens` `[rows]`; `state` is used up."""
+        ...
+
+
+class ScoringModel(Protocol):
+    """A model that gives the probability of a translation."""
+
+    def score(
+        self, source: Tensor, target_input: Tensor, target_output: Tensor, *, languages: Tensor | None = None
+    ) -> Tensor:
+        """Log-probability of each token of `target_output`, `[B, T]` float32, 0 at PAD.
+
+        `languages` `[B]` are the target languages, in a model of several.
+        """
+        ...
+
+
+class EnsembleMember(StepModel[StateT], ScoringModel, Protocol[StateT]):
+    """A model that can search and score, and predict with some of its groups where it has any."""
+
+    def start(self, source: Tensor, max_length: int, *, languages: Tensor | None = None) -> StateT:
+        """Encode `source` `[N, S]`; `languages` `[N]` are the target languages, in a model of several."""
+        ...
+
+    def restrict(self, first: int, last: int) -> Self:
+        """The model with groups `first` to `last` of its decoder alone; ValueError where there are none."""
+        ...
+
+    def select(self, tokens: Tensor, allowed: Tensor | None = None) -> Self:
+        """The model that steps to `tokens` `[k]` alone, with log-probabilities `[rows, k]`.
+
+        With `allowed` `[L, k]` each row has those of its target language alone.
+        """
+        ...
+
+
+@dataclass
+class EnsembleState(Generic[StateT]):
+    """The states of all models, row by row the same hypotheses."""
+
+    states: tuple[StateT, ...]
+
+    def expand(self, width: int) -> EnsembleState[StateT]:
+        """Each row repeated `width` times."""
+        return EnsembleState(tuple(state.expand(width) for state in self.states))
+
+    def reorder(self, rows: Tensor) -> EnsembleState[StateT]:
+        """New row i continues old row `rows[i]`."""
+        return EnsembleState(tuple(state.reorder(rows) for state in self.states))
+
+    def keep(self, sentences: Tensor) -> EnsembleState[StateT]:
+        """Only these sentences, with all their rows."""
+        return EnsembleState(tuple(state.keep(sentences) for state in self.states))
+
+
+class Ensemble(Generic[StateT]):
+    """The weighted arithmetic mean of the probabilities of several models; one model costs nothing extra.
+
+    log p(y | x) = log sum_m w_m p_m(y | x), token by token, with weights that sum to one.
+
+    Args:
+        models: Models with the same target vocabulary.
+        weights: One positive number per model, scaled to sum to one; equal when left out.
+
+    Raises:
+        UsageError: The weights do not fit the models.
+    """
+
+    def __init__(
+        self, models: Sequence[EnsembleMember[StateT]], weights: Sequence[float] | None = None
+    ) -> None:
+        weights = [1.0] * len(models) if weights is None else weights
+        if len(weights) != len(models):
+            raise UsageError(f"{len(models)} models, but {len(weights)} weights")
+        if not all(math.isfinite(weight) and weight > 0 for weight in weights):
+            raise UsageError(f"the weights of models must be positive numbers, not {list(weights)}")
+        self.models = tuple(models)
+        self._log_weights = [math.log(weight / sum(weights)) for weight in weights]
+
+    def select(self, tokens: Tensor, allowed: Tensor | None = None) -> Ensemble[StateT]:
+        """The same models, which step to `tokens` `[k]` alone; `allowed` as in `EnsembleMember`."""
+        ensemble = copy(self)
+        ensemble.models = tuple(model.select(tokens, allowed) for model in self.models)
+        return ensemble
+
+    def start(
+        self, source: Tensor, max_length: int, *, languages: Tensor | None = None
+    ) -> EnsembleState[StateT]:
+        """Encode `source` `[N, S]` with every model; `languages` `[N]` as in `EnsembleMember`."""
+        return EnsembleState(
+            tuple(model.start(source, max_length, languages=languages) for model in self.models)
+        )
+
+    def step(self, tokens: Tensor, state: EnsembleState[StateT]) -> tuple[Tensor, EnsembleState[StateT]]:
+        """Log of the mean probabilities of what follows `tokens` `[rows]`: `[rows, V]` float32."""
+        steps = [model.step(tokens, part) for model, part in zip(self.models, state.states, strict=True)]
+        return self._mean([log_probs for log_probs, _ in steps]), EnsembleState(tuple(s for _, s in steps))
+
+    def score(
+        self, source: Tensor, target_input: Tensor, target_output: Tensor, *, languages: Tensor | None = None
+    ) -> Tensor:
+        """Log of the mean probability of each token of `target_output`: `[B, T]` float32, 0 at PAD."""
+        scores = [
+            model.score(source, target_input, target_output, languages=languages) for model in self.models
+        ]
+        return self._mean(scores).masked_fill(target_output == PAD, 0.0)
+
+    def _mean(self, log_probs: Sequence[Tensor]) -> Tensor:
+        if len(log_probs) == 1:
+            return log_probs[0]
+        total = log_probs[0] + self._log_weights[0]
+        for own, log_weight in zip(log_probs[1:], self._log_weights[1:], strict=True):
+            total = torch.logaddexp(total, own + log_weight)
+        return total
+
+
+@dataclass
+class LanguageTagState(Generic[StateT]):
+    """The state of a model, and the tokens that its rows read in the first step."""
+
+    state: StateT
+    first_tokens: Tensor | None
+    """`[rows]`; None after the first step."""
+
+    def expand(self, width: int) -> LanguageTagState[StateT]:
+        """Each row repeated `width` times."""
+        first = None if self.first_tokens is None else self.first_tokens.repeat_interleave(width)
+        return LanguageTagState(self.state.expand(width), first)
+
+    def reorder(self, rows: Tensor) -> LanguageTagState[StateT]:
+        """New row i continues old row `rows[i]`."""
+        first = None if self.first_tokens is None else self.first_tokens.index_select(0, rows)
+        return LanguageTagState(self.state.reorder(rows), first)
+
+    def keep(self, sentences: Tensor) -> LanguageTagState[StateT]:
+        """Only these sentences; after the first step."""
+        return LanguageTagState(self.state.keep(sentences), self.first_tokens)
+
+
+class LanguageTagModel(Generic[StateT]):
+    """A model that translates each sentence of one batch into its own language.
+
+    The decoder begins with the tag of the language where the model was trained so; tags are never predicted.
+
+    Args:
+        model: The models.
+        targets: The target language of each sentence.
+        pieces: Entries of the target vocabulary; what comes after them are tags.
+    """
+
+    def __init__(self, model: Ensemble[StateT], targets: Sequence[TargetLanguage], pieces: int) -> None:
+        self._model, self._targets, self._pieces = model, targets, pieces
+
+    def start(self, source: Tensor, max_length: int) -> LanguageTagState[EnsembleState[StateT]]:
+        """Encode `source` `[N, S]`, whose sentences are those of `targets`."""
+        languages = target_language_ids(self._targets, source.device)
+        first = torch.tensor([target.first_token for target in self._targets], device=source.device)
+        return LanguageTagState(self._model.start(source, max_length, languages=languages), first)
+
+    def step(
+        self, tokens: Tensor, state: LanguageTagState[EnsembleState[StateT]]
+    ) -> tuple[Tensor, LanguageTagState[EnsembleState[StateT]]]:
+        """Log-probabilities `[rows, V]` of what follows `tokens` `[rows]`."""
+        read = tokens if state.first_tokens is None else state.first_tokens
+        log_probs, following = self._model.step(read, state.state)
+        log_probs[:, self._pieces :] = -torch.inf
+        return log_probs, LanguageTagState(following, None)
+
+
+class ShortlistModel(Generic[StateT]):
+    """Lets a search count in indices of the shortlist: a model reads subwords and predicts indices.
+
+    The shortlist is ascending and begins with PAD, BOS, EOS and UNK, so these four have the same number on
+    both sides, and no search has to know of it.
+
+    Args:
+        model: A model whose log-probabilities are those of `shortlist`.
+        shortlist: `[k]` the subwords of the shortlist.
+    """
+
+    def __init__(self, model: StepModel[StateT], shortlist: Tensor) -> None:
+        self._model, self._shortlist = model, shortlist
+
+    def start(self, source: Tensor, max_length: int) -> StateT:
+        """Encode `source` `[N, S]`."""
+        return self._model.start(source, max_length)
+
+    def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
+        """Log-probabilities `[rows, k]` of what follows the subwords at the indices `tokens` `[rows]`."""
+        return self._model.step(self._shortlist[tokens], state)
+
+
+class CancellableModel(Generic[StateT]):
+    """A model whose next step raises `Cancelled` once `stop` is set."""
+
+    def __init__(self, model: StepModel[StateT], stop: threading.Event) -> None:
+        self._model, self._stop = model, stop
+
+    def start(self, source: Tensor, max_length: int) -> StateT:
+        """Encode `source` `[N, S]`."""
+        return self._model.start(source, max_length)
+
+    def step(self, tokens: Tensor, state: StateT) -> tuple[Tensor, StateT]:
+        """Log-probabilities `[rows, V]` of what follows `tokens` `[rows]`."""
+        if self._stop.is_set():
+            raise Cancelled
+        return self._model.step(tokens, state)
