@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from socket_checks import SIZE, small_model
 
 from deepwire.decoding.loading import PRECISIONS
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.past import Slots
 from deepwire.model.state import DecoderState
-from deepwire.model.translator import TranslationModel
 from deepwire.ops import packed_linear
 from deepwire.ops.packed_linear import pack_linears
 

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor
 
 from deepwire.decoding.recorder import Recorder
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.past import Moment
 from deepwire.model.state import DecoderState
-from deepwire.model.translator import TranslationModel
 
 # Shapes that are remembered. Each has a memory of the encoder's results and logits of its own.
 MOST = 32

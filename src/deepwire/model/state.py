@@ -9,7 +9,7 @@ from typing import Self
 from torch import Tensor
 
 from deepwire.model.cross_attention import Memory
-from deepwire.model.mixers.base import State
+from deepwire.model.mixers.mixer import State
 from deepwire.model.past import Lineage, Past, Slots
 
 

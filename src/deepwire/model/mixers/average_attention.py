@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.feed_forward import FeedForward
-from deepwire.model.mixers.base import MixerSection, State, TokenMixer
+from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.model.past import Past
 from deepwire.ops.dropout import Dropout
 

@@ -13,7 +13,7 @@ from deepwire.config.quantities import WIDEST
 from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.linear import Linear
-from deepwire.model.mixers.base import MixerSection, State, TokenMixer
+from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.model.past import Past, Slots
 from deepwire.ops.attention import attention
 
