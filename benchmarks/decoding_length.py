@@ -28,8 +28,8 @@ from deepwire.decoding.config import DecodingConfig
 from deepwire.decoding.loading import PRECISIONS
 from deepwire.decoding.search import search
 from deepwire.errors import DeepwireError
+from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.model.state import DecoderState
 from deepwire.ops.packed_linear import pack_linears
 from deepwire.ops.precision import set_fp32_matmul
 

@@ -39,14 +39,13 @@ from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.batching import batches_by_length, padded
 from deepwire.decoding.config import DecodingConfig
 from deepwire.decoding.contract import StepModel
-from deepwire.decoding.graphed import Graphed
-from deepwire.decoding.recorder import CudaRecorder
+from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.decoding.search import search
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.cost import meta_model
+from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.model.state import DecoderState
 from deepwire.ops.linear_recurrence import linear_recurrence
 from deepwire.runfile import load_run_file
 
@@ -385,7 +384,7 @@ def decoding(
         words(1, length, sizes.vocabulary, device)[0].tolist() for length in lengths(sizes, sizes.sentences)
     ]
     batches = batches_by_length([len(ids) for ids in test], max(1, settings.batch_tokens // settings.width))
-    stepped = Graphed(model, CudaRecorder(device)) if graphs else model
+    stepped = CudaGraphModel(model, CudaGraphCapture(device)) if graphs else model
     # The largest and the smallest: what memory they need is there before the clock starts. Graphs of common
     # shapes are recorded in the first two passes.
     for warm in (batches, batches) if graphs else ([batches[0], batches[-1]],):

@@ -9,7 +9,7 @@ import pytest
 from deepwire import recipes
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.shapes import shapes_only
+from deepwire.model.meta_init import meta_init
 from deepwire.recipes.notes import read_note
 from deepwire.recipes.sizes import SizeCheck
 from deepwire.runfile import LoadedRunFile, load_run_file
@@ -26,7 +26,7 @@ def loaded(name: str) -> LoadedRunFile:
 @cache
 def parameters(model: ModelConfig, source: int, target: int, languages: int) -> int:
     """The count of each architecture, built once, without memory for the values."""
-    with shapes_only():
+    with meta_init():
         built = build_model(model, source, target, languages=languages)
     return sum(parameter.numel() for parameter in built.parameters())
 

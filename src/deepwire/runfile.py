@@ -74,9 +74,9 @@ class RunFile(Section):
     def _stacks(self) -> tuple[Stack, Stack]:
         """Encoder and decoder without values, for what only they know about themselves."""
         from deepwire.model.build import build_stacks
-        from deepwire.model.shapes import shapes_only
+        from deepwire.model.meta_init import meta_init
 
-        with shapes_only():
+        with meta_init():
             return build_stacks(self.model, self.model.contexts())
 
 

@@ -24,7 +24,7 @@ class FakeState:
         assert self.width == 1
         return FakeState(self.memory, self.hidden.repeat_interleave(width, 0), width)
 
-    def take(self, rows: Tensor) -> FakeState:
+    def reorder(self, rows: Tensor) -> FakeState:
         sentences = torch.arange(len(rows)) // self.width
         assert torch.equal(rows // self.width, sentences), "a hypothesis moved to another sentence"
         return FakeState(self.memory, self.hidden.index_select(0, rows), self.width)

@@ -24,8 +24,8 @@ from whole_models import NeutronModel
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.mhplstm import MHPLSTM, MHPLSTMConfig
-from deepwire.model.past import Past
 
 EOS = 2
 Arrange = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
@@ -131,7 +131,7 @@ def test_decoder_mixer(name: str) -> None:
         state = mixer.init_state(x.size(0), x)
         for position in range(x.size(1)):
             here = slice(position, position + 1)
-            step, state = mixer.step(x[:, here], state, Past(len(x), position=position))
+            step, state = mixer.step(x[:, here], state, CacheIndex(len(x), position=position))
             assert deviation(step, golden["out/y"][:, here]) < OUTPUT_TOLERANCE
             if "step/cell_state" in golden.tensors:
                 assert deviation(state[0], golden["step/csum_state"][:, position]) < OUTPUT_TOLERANCE

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.languages import LanguageEmbedding, LanguageTransform
 from deepwire.model.mixers.head_linear import HeadNorm
 from deepwire.model.norm import GroupedLayerNorm, LanguageNorm
-from deepwire.model.state import DecoderState
 
 SIZE, TOLERANCE = 23, 2e-5
 LANGUAGES = 3
@@ -169,7 +169,7 @@ def check_selection(model: TranslationModel) -> None:
 
     languages = targets(model)
     state = advance(model.start(source, 6, languages=languages).expand(2), target_input[:, :3], 2)
-    state = state.take(torch.tensor([1, 0, 3, 3, 4, 5])).keep(order)
+    state = state.reorder(torch.tensor([1, 0, 3, 3, 4, 5])).keep(order)
     rows = torch.tensor([7, 3, 5, 9])
     found, _ = model.step(rows, state)
     own = None if languages is None else languages[order]

@@ -13,6 +13,7 @@ from socket_checks import SMALL, check_model, small_model
 from torch import nn
 
 from deepwire.model.config import ModelConfig
+from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.average_attention import (
     AverageAttention,
     AverageAttentionConfig,
@@ -20,7 +21,6 @@ from deepwire.model.mixers.average_attention import (
     running_mean,
 )
 from deepwire.model.mixers.mixer import TokenMixer
-from deepwire.model.past import Past
 
 AAN = {"type": "average_attention"}
 
@@ -54,7 +54,9 @@ def test_steps_add_up_to_the_cumulative_mean(seed: int, length: int, scale: floa
         whole = mixer.parallel(x, None)
         state = mixer.init_state(2, x)
         for position in range(length):
-            found, state = mixer.step(x[:, position : position + 1], state, Past(len(x), position=position))
+            found, state = mixer.step(
+                x[:, position : position + 1], state, CacheIndex(len(x), position=position)
+            )
             assert torch.allclose(found[:, 0], whole[:, position], atol=1e-9 * scale, rtol=1e-9)
 
 
@@ -76,7 +78,7 @@ def test_sums_are_no_narrower_than_float32(dtype: torch.dtype) -> None:
         state = mixer.init_state(1, x)
         step = x[:, :1, :1].expand(1, 1, 16)
         for position in range(300):
-            _, state = mixer.step(step, state, Past(1, position=position))
+            _, state = mixer.step(step, state, CacheIndex(1, position=position))
     assert state[0].dtype == torch.promote_types(dtype, torch.float32)
     assert torch.allclose(state[0] / 300, step.to(state[0].dtype))
 

@@ -291,7 +291,7 @@ def test_one_language_may_stand_for_all_rows(stacks: str) -> None:
         for position in range(2):
             step, state = built.step(target_input[:, position].repeat_interleave(2), state)
             assert torch.allclose(step[::2], expected[:, position], atol=2e-5)
-        state = state.take(torch.tensor([1, 0, 3, 2, 5, 4])).keep(torch.tensor([2, 0]))
+        state = state.reorder(torch.tensor([1, 0, 3, 2, 5, 4])).keep(torch.tensor([2, 0]))
         step, _ = built.step(target_input[[2, 0], 2].repeat_interleave(2), state)
     assert torch.allclose(found, expected, atol=2e-5)
     assert torch.allclose(step[::2], expected[[2, 0], 2], atol=2e-5)

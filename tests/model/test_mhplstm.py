@@ -17,8 +17,8 @@ from torch.nn import functional
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Side
+from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.mhplstm import MHPLSTM, MHPLSTMConfig
-from deepwire.model.past import Past
 from deepwire.ops.linear_recurrence import sum_of_past
 
 MHPLSTM_TYPE = {"type": "mhplstm"}
@@ -125,7 +125,9 @@ def test_equals_the_formula(
     if side == "decoder":
         state = built.init_state(len(lengths), x)
         for position in range(max(lengths)):
-            step, state = built.step(x[:, position : position + 1], state, Past(len(x), position=position))
+            step, state = built.step(
+                x[:, position : position + 1], state, CacheIndex(len(x), position=position)
+            )
             torch.testing.assert_close(step[:, 0], found[:, position])
 
 
@@ -229,7 +231,9 @@ def test_half_precision(norms: str, whole_model: bool) -> None:
         found.float().sum().backward()
         state = built.init_state(2, x)
         for position in range(6):
-            step, state = built.step(x[:, position : position + 1], state, Past(len(x), position=position))
+            step, state = built.step(
+                x[:, position : position + 1], state, CacheIndex(len(x), position=position)
+            )
             torch.testing.assert_close(step[:, 0], found[:, position], rtol=0.05, atol=0.05)
     assert {leaf.dtype for leaf in state} == {torch.float32}
 

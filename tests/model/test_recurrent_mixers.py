@@ -15,11 +15,11 @@ from torch.nn import functional
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.atr import ATRCell
 from deepwire.model.mixers.gru import GRUCell
 from deepwire.model.mixers.ln_lstm import LNLSTMCell
 from deepwire.model.mixers.recurrent import Cell, RecurrentMixer
-from deepwire.model.past import Past
 
 LSTM, ATR, GRU = {"type": "ln_lstm"}, {"type": "atr"}, {"type": "gru"}
 EPS = 1e-6
@@ -170,7 +170,9 @@ def test_a_sequence_is_its_steps(name: str, width: int, dim: int, length: int, s
         assert whole.shape == (2, length, dim)
         state = mixer.init_state(2, x)
         for position in range(length):
-            found, state = mixer.step(x[:, position : position + 1], state, Past(len(x), position=position))
+            found, state = mixer.step(
+                x[:, position : position + 1], state, CacheIndex(len(x), position=position)
+            )
             torch.testing.assert_close(found[:, 0], whole[:, position], atol=2e-5, rtol=1e-5)
 
 

@@ -18,7 +18,7 @@ from deepwire.data.languages import Direction
 from deepwire.decoding.translator import Translator, load
 from deepwire.errors import DataError
 from deepwire.evaluation.from_model import told
-from deepwire.model.state import DecoderState
+from deepwire.model.decoder_state import DecoderState
 
 LONGEST = 15
 """Distances above this are counted together, as in Fig. 6."""

@@ -15,8 +15,8 @@ from deepwire.decoding.translator import Translator
 from deepwire.evaluation.base import Metric
 from deepwire.evaluation.from_model import SearchSettings
 from deepwire.evaluation.metrics import make_metric
+from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.model.state import DecoderState
 
 WARM_UP = 32
 

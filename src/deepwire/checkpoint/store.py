@@ -23,7 +23,7 @@ from deepwire.errors import DeepwireError, ModelError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.model.shapes import shapes_only
+from deepwire.model.meta_init import meta_init
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
@@ -270,7 +270,7 @@ def _fitting_model(
     if config.languages.used and not languages:
         raise ModelError(f"{folder / CONFIG}: has parameters of each target language, but names no languages")
     # On the meta device nothing is allocated, so a configuration of absurd sizes is refused for free.
-    with shapes_only():
+    with meta_init():
         outline = build_model(config, *sizes, languages=languages)
     check_fit(
         folder / WEIGHTS,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from deepwire.decoding.shortlist.stored import ShortlistChoice
     from deepwire.decoding.translation import Request
     from deepwire.decoding.translator import Translator
-    from deepwire.model.state import DecoderState
+    from deepwire.model.decoder_state import DecoderState
     from deepwire.training.processes import Processes
 
 

@@ -130,9 +130,9 @@ def _checks(names: Sequence[str]) -> Iterator[tuple[str, RecipeNote, SizeCheck]]
 def _count(model: ModelConfig, source_vocabulary: int, target_vocabulary: int, languages: int) -> int:
     """All parameters of a model; no memory is taken for their values."""
     from deepwire.model.build import build_model
-    from deepwire.model.shapes import shapes_only
+    from deepwire.model.meta_init import meta_init
 
-    with shapes_only():
+    with meta_init():
         built = build_model(model, source_vocabulary, target_vocabulary, languages=languages)
     return sum(parameter.numel() for parameter in built.parameters())
 

@@ -27,7 +27,7 @@ from deepwire.cli.translate import From, Sample, Seed, Temperature, To, TopK, To
 if TYPE_CHECKING:
     from deepwire.decoding.synthesis import LineCounts, SyntheticCorpus
     from deepwire.decoding.translator import Translator
-    from deepwire.model.state import DecoderState
+    from deepwire.model.decoder_state import DecoderState
     from deepwire.training.processes import Processes
 
 SourceText = Annotated[

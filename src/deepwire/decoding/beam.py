@@ -57,8 +57,8 @@ def beam_search(
             search.keep(going)
         if search.step > 1 and not unmoved:
             rows = search.rows()
-            state = state.take(rows)
-            search.take(rows)
+            state = state.reorder(rows)
+            search.reorder(rows)
         tokens = search.append()
 
 
@@ -145,7 +145,7 @@ class _Search:
         first = torch.arange(0, self.parents.numel(), self.beam, device=self.parents.device)
         return (first.unsqueeze(1) + self.parents).view(-1)
 
-    def take(self, rows: Tensor) -> None:
+    def reorder(self, rows: Tensor) -> None:
         """New hypothesis i continues old hypothesis `rows[i]`."""
         self.history = self.history.flatten(0, 1).index_select(0, rows).view(self.history.shape)
 

@@ -14,7 +14,7 @@ class State(Protocol):
         """Each row repeated `width` times; only right after `start` or a step with one row per sentence."""
         ...
 
-    def take(self, rows: Tensor) -> Self:
+    def reorder(self, rows: Tensor) -> Self:
         """New row i continues old row `rows[i]` of the same sentence."""
         ...
 

@@ -51,9 +51,9 @@ class EnsembleState(Generic[StateT]):
         """Each row repeated `width` times."""
         return EnsembleState(tuple(state.expand(width) for state in self.states))
 
-    def take(self, rows: Tensor) -> EnsembleState[StateT]:
+    def reorder(self, rows: Tensor) -> EnsembleState[StateT]:
         """New row i continues old row `rows[i]`."""
-        return EnsembleState(tuple(state.take(rows) for state in self.states))
+        return EnsembleState(tuple(state.reorder(rows) for state in self.states))
 
     def keep(self, sentences: Tensor) -> EnsembleState[StateT]:
         """Only these sentences, with all their rows."""

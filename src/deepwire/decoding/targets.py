@@ -105,10 +105,10 @@ class TaggedState(Generic[StateT]):
         first = None if self.first is None else self.first.repeat_interleave(width)
         return TaggedState(self.state.expand(width), first)
 
-    def take(self, rows: Tensor) -> TaggedState[StateT]:
+    def reorder(self, rows: Tensor) -> TaggedState[StateT]:
         """New row i continues old row `rows[i]`."""
         first = None if self.first is None else self.first.index_select(0, rows)
-        return TaggedState(self.state.take(rows), first)
+        return TaggedState(self.state.reorder(rows), first)
 
     def keep(self, sentences: Tensor) -> TaggedState[StateT]:
         """Only these sentences; after the first step."""

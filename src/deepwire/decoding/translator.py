@@ -20,11 +20,10 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.batching import batches_by_length, padded
 from deepwire.decoding.config import DecodingConfig
 from deepwire.decoding.contract import StateT
+from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.decoding.ensemble import Ensemble, Member
-from deepwire.decoding.graphed import Graphed
 from deepwire.decoding.hypotheses import Hypothesis
 from deepwire.decoding.loading import changed, load_models
-from deepwire.decoding.recorder import CudaRecorder
 from deepwire.decoding.scoring import PairScore, Scorer
 from deepwire.decoding.shortlist.selected import search_selected
 from deepwire.decoding.shortlist.stored import Shortlist, ShortlistChoice, load_shortlist
@@ -34,7 +33,7 @@ from deepwire.decoding.source import SourceEncoder, Warn
 from deepwire.decoding.targets import IntoLanguages, Target, Targets
 from deepwire.decoding.translation import Candidate, Request, Translation
 from deepwire.errors import UsageError
-from deepwire.model.state import DecoderState
+from deepwire.model.decoder_state import DecoderState
 
 _EMPTY = (Candidate("", (), 0.0, 0.0),)
 
@@ -313,7 +312,7 @@ def load(
     first = loaded.parts[0]
     members: list[Member[DecoderState]] = [part.model for part in loaded.parts]
     if loaded.config.cuda_graphs and loaded.device.type == "cuda":
-        members = [Graphed(part.model, CudaRecorder(loaded.device)) for part in loaded.parts]
+        members = [CudaGraphModel(part.model, CudaGraphCapture(loaded.device)) for part in loaded.parts]
     return Translator(
         members,
         first.vocabularies,

@@ -13,7 +13,7 @@ from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError, ModelError
 from deepwire.evaluation.metrics import corpus_score
 from deepwire.export.contract import Exported
-from deepwire.model.state import DecoderState
+from deepwire.model.decoder_state import DecoderState
 
 EXACT, ROUNDED = 0.001, 0.1
 """Most that the log-probability of a subword may differ by on average, in nats: with weights as they are, and

@@ -152,13 +152,13 @@ class ModelConfig(Section):
     def _check_sockets(self) -> None:
         """Build every socket once, without memory, so that what does not fit is refused with the file."""
         from deepwire.model.build import build_stacks
-        from deepwire.model.shapes import shapes_only
+        from deepwire.model.meta_init import meta_init
 
         def parameters(languages: TargetLanguages | None) -> int:
             stacks = build_stacks(self, self.contexts(languages))
             return sum(parameter.numel() for stack in stacks for parameter in stack.parameters())
 
-        with shapes_only():
+        with meta_init():
             plain = parameters(None)
             if self.languages.norm and parameters(TargetLanguages(2)) == plain:
                 raise ValueError("languages.norm: neither encoder nor decoder has a norm with these settings")

@@ -22,7 +22,7 @@ from torch.utils.flop_counter import flop_registry
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.model.shapes import shapes_only
+from deepwire.model.meta_init import meta_init
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload, OpOverloadPacket
@@ -85,7 +85,7 @@ def meta_model(
     config: ModelConfig, source_vocabulary: int, target_vocabulary: int, languages: int = 0
 ) -> TranslationModel:
     """A model on the meta device: all its shapes, and no memory taken."""
-    with shapes_only():
+    with meta_init():
         return build_model(config, source_vocabulary, target_vocabulary, languages=languages)
 
 

@@ -8,12 +8,12 @@ from torch import Tensor, nn
 
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
+from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import Embedding
 from deepwire.model.head import LossSums, OutputHead
+from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.languages import LanguageTransform, TargetLanguages, common
-from deepwire.model.past import Past
 from deepwire.model.stack import Stack
-from deepwire.model.state import DecoderState
 from deepwire.ops.cross_entropy import SmoothingForm
 
 __all__ = ["LossSums", "TranslationModel"]
@@ -185,7 +185,7 @@ class TranslationModel(nn.Module):
         # The encoder's results may have another width than the decoder's stream, of which mixers keep states.
         like = results[0].new_empty(sentences, 1, self.config.size("decoder")[0])
         states = self.decoder.init_states(sentences, like)
-        return DecoderState(memory, states, Past(sentences), sentences, languages)
+        return DecoderState(memory, states, CacheIndex(sentences), sentences, languages)
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read one token per row, `[rows]`: log-probabilities `[rows, V]` of the next, and the next state.
@@ -197,7 +197,7 @@ class TranslationModel(nn.Module):
     def step_at(
         self, vectors: Tensor | None, tokens: Tensor, state: DecoderState
     ) -> tuple[Tensor, DecoderState]:
-        """`step` without what depends on numbers of the state; with a `Moment` it may be recorded.
+        """`step` without what depends on numbers of the state; with a `GraphStep`, a CUDA graph may hold it.
 
         Args:
             vectors: Of the position, see `Embedding.vectors`.
@@ -208,10 +208,10 @@ class TranslationModel(nn.Module):
         with self._into(state.languages, tokens):
             embedded = self.target_embedding.placed(tokens.unsqueeze(1), vectors)
             results, states = self.decoder(
-                embedded, memory=state.memory, states=state.states, past=state.past
+                embedded, memory=state.memory, states=state.states, cache_index=state.cache_index
             )
         log_probs = self.head.log_probs([result[:, 0] for result in results], state.languages)
-        return log_probs, state.following(states)
+        return log_probs, state.advanced(states)
 
     def restrict(self, first: int, last: int) -> TranslationModel:
         """The model that predicts with groups `first` to `last` of its decoder alone, counted from 1.

@@ -16,9 +16,9 @@ from deepwire.model.depth_weights import DepthWeights
 from deepwire.model.feed_forward import FeedForward
 from deepwire.model.fusions.fusion import Fusion
 from deepwire.model.gate_probe import GateProbe, Place
+from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.languages import TargetLanguages
 from deepwire.model.mixers.mixer import State, TokenMixer
-from deepwire.model.past import Past
 
 
 class Stack(nn.Module):
@@ -118,16 +118,16 @@ class Stack(nn.Module):
         padding: Tensor | None = None,
         memory: Sequence[Memory] = (),
         states: Sequence[State] = (),
-        past: Past | None = None,
+        cache_index: CacheIndex | None = None,
     ) -> tuple[tuple[Tensor, ...], tuple[State, ...]]:
-        """Run the layers over `[B, T, d]`: whole sequences, or with `past` one position `[rows, 1, d]`.
+        """Run the layers over whole sequences `[B, T, d]`, or with `cache_index` one position `[rows, 1, d]`.
 
         Args:
             x: The embedding.
             padding: See `TokenMixer.parallel`.
             memory: Of the encoder, one for each layer.
             states: Of the mixers at this position.
-            past: Where the decoder stands.
+            cache_index: The position of the decoder, and which cache slots its rows attend to.
 
         Returns:
             The results of the stack, each `[B, T, d]`, and the new mixer states (none for whole sequences).
@@ -146,7 +146,7 @@ class Stack(nn.Module):
                     self._recompute_layer, rows, layer, depth, padding, memory, use_reentrant=False
                 )
             else:
-                depth = self._run_layer(layer, depth, padding, memory, past, old, new)
+                depth = self._run_layer(layer, depth, padding, memory, cache_index, old, new)
             closing = self.calls[layer[-1]].layer
             history, x = self.aggregation.close(history, depth[0], closing)
             depth = (x, *depth[1:])
@@ -174,11 +174,11 @@ class Stack(nn.Module):
         depth: DepthState,
         padding: Tensor | None,
         memory: Sequence[Memory],
-        past: Past | None = None,
+        cache_index: CacheIndex | None = None,
         states: Iterator[State] | None = None,
         new: list[State] | None = None,
     ) -> DepthState:
-        """Make the calls of one layer; with `past` for one position, whose next states go to `new`."""
+        """Make the calls of one layer; with `cache_index` for one position, whose next states go to `new`."""
         for index in calls:
             call = self.calls[index]
             read = self.connection.read(depth, index)
@@ -188,11 +188,11 @@ class Stack(nn.Module):
                 output = self.feed_forwards[call.layer](read)
             elif call.kind == "inner_feed_forward":
                 output = self.inner_feed_forwards[call.layer](read)
-            elif past is None or states is None or new is None:
+            elif cache_index is None or states is None or new is None:
                 output = self._mixer(call.layer).parallel(read, padding, self._memory_of(call.layer, memory))
             else:
                 output, state = self._mixer(call.layer).step(
-                    read, next(states), past, self._memory_of(call.layer, memory)
+                    read, next(states), cache_index, self._memory_of(call.layer, memory)
                 )
                 new.append(state)
             depth = self.connection.write(depth, index, read, output)

@@ -13,7 +13,7 @@ from deepwire.decoding.side_by_side import MOST
 from deepwire.decoding.translation import Request, Translation
 from deepwire.decoding.translator import Translator
 from deepwire.errors import UsageError
-from deepwire.model.state import DecoderState
+from deepwire.model.decoder_state import DecoderState
 from deepwire.serving.refusal import Refusal
 
 # Texts are only divided among cores where each part is worth the trouble.

@@ -14,7 +14,7 @@ from torch import Tensor
 from deepwire.data.languages import Languages
 from deepwire.model.build import build_model
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.model.shapes import shapes_only
+from deepwire.model.meta_init import meta_init
 
 
 def own_parameters(model: TranslationModel) -> frozenset[str]:
@@ -22,7 +22,7 @@ def own_parameters(model: TranslationModel) -> frozenset[str]:
     if not model.languages:
         return frozenset()
     sizes = (model.source_vocabulary, model.target_vocabulary)
-    with shapes_only():
+    with meta_init():
         larger = build_model(model.config, *sizes, languages=model.languages + 1)
     shapes = {name: one.shape for name, one in larger.named_parameters(remove_duplicate=False)}
     own = model.named_parameters(remove_duplicate=False)

@@ -19,7 +19,7 @@ from deepwire.evaluation.texts import Text, read_text
 
 if TYPE_CHECKING:
     from deepwire.decoding.translator import Translator
-    from deepwire.model.state import DecoderState
+    from deepwire.model.decoder_state import DecoderState
 
 Warn = Callable[[str], None]
 

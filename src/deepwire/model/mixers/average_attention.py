@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.feed_forward import FeedForward
+from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
-from deepwire.model.past import Past
 from deepwire.ops.dropout import Dropout
 
 Bias = Literal["both", "first", "none"]
@@ -96,10 +96,12 @@ class AverageAttention(TokenMixer):
         """The empty sum."""
         return (empty_sum(rows, self.dim, like),)
 
-    def step(self, x: Tensor, state: State, past: Past, memory: Memory | None = None) -> tuple[Tensor, State]:
+    def step(
+        self, x: Tensor, state: State, cache_index: CacheIndex, memory: Memory | None = None
+    ) -> tuple[Tensor, State]:
         """Mix `[rows, 1, d]` with the mean of all positions up to it."""
         total = state[0] + x
-        return self.combine(x, (total / (past.now + 1)).to(x.dtype)), (total,)
+        return self.combine(x, (total / (cache_index.current_position + 1)).to(x.dtype)), (total,)
 
     def combine(self, x: Tensor, average: Tensor) -> Tensor:
         """Gate the input and its averages, both `[B, T, d]`; the averages pass the network first."""

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import Memory
+from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.average_attention import empty_sum, running_mean
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
-from deepwire.model.past import Past
 from deepwire.ops.attention import attention, finite_bias
 
 
@@ -72,11 +72,13 @@ class MergedAttention(TokenMixer):
         """The empty sum."""
         return (empty_sum(rows, self.dim, like),)
 
-    def step(self, x: Tensor, state: State, past: Past, memory: Memory | None = None) -> tuple[Tensor, State]:
+    def step(
+        self, x: Tensor, state: State, cache_index: CacheIndex, memory: Memory | None = None
+    ) -> tuple[Tensor, State]:
         """Mix `[rows, 1, d]` with the mean of all positions up to it, attending to the memory."""
         values = self._values(x)
         total = state[0] + values
-        return self._join(x, (total / (past.now + 1)).to(values.dtype), memory), (total,)
+        return self._join(x, (total / (cache_index.current_position + 1)).to(values.dtype), memory), (total,)
 
     def _values(self, x: Tensor) -> Tensor:
         """What is averaged, `[B, T, d]`."""

@@ -19,10 +19,10 @@ from deepwire.config.quantities import WIDEST
 from deepwire.model.activations import ACTIVATIONS, ActivationName
 from deepwire.model.context import DropoutConfig, Side, StackContext
 from deepwire.model.cross_attention import Memory
+from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.languages import TargetLanguages
 from deepwire.model.mixers.head_linear import HeadLinear, HeadNorm
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
-from deepwire.model.past import Past
 from deepwire.ops.dropout import Dropout
 from deepwire.ops.linear_recurrence import linear_recurrence, sum_of_past
 
@@ -131,7 +131,9 @@ class MHPLSTM(TokenMixer):
         cell = self.cells.initial_cell(like).to(wide)
         return (nothing, cell.expand(rows, -1, -1))
 
-    def step(self, x: Tensor, state: State, past: Past, memory: Memory | None = None) -> tuple[Tensor, State]:
+    def step(
+        self, x: Tensor, state: State, cache_index: CacheIndex, memory: Memory | None = None
+    ) -> tuple[Tensor, State]:
         """Read `[rows, 1, d]`."""
         by_head = self.input(x).view(-1, 1, self.heads, self.input_dim).permute(2, 1, 0, 3)
         sums, cell = (kept.transpose(0, 1).unsqueeze(1) for kept in state)

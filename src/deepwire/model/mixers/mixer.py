@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from deepwire.config.base import Section, WithoutEffect
 from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import Memory
-from deepwire.model.past import Past
+from deepwire.model.kv_cache import CacheIndex
 
 State = tuple[Tensor, ...]
 
@@ -19,8 +19,8 @@ class TokenMixer(nn.Module, ABC):
     """How a position sees the others; bare, without residual and norm.
 
     `parallel(x)[:, t]` equals the t-th `step`. The state is a tuple of tensors whose first axis is the row,
-    so that selecting rows (beam reorder, sentences that leave) is one indexing of every leaf; or `Slots`
-    where something of every position is kept, which hypotheses of a sentence share.
+    so that selecting rows (beam reorder, sentences that leave) is one indexing of every leaf; or a
+    `KeyValueCache` where something of every position is kept, which hypotheses of a sentence share.
     """
 
     @abstractmethod
@@ -39,8 +39,10 @@ class TokenMixer(nn.Module, ABC):
         """The state before the first position; type and device as `like`."""
 
     @abstractmethod
-    def step(self, x: Tensor, state: State, past: Past, memory: Memory | None = None) -> tuple[Tensor, State]:
-        """Mix position `past.position`, `[rows, 1, d]`; consumes the state, returns the next."""
+    def step(
+        self, x: Tensor, state: State, cache_index: CacheIndex, memory: Memory | None = None
+    ) -> tuple[Tensor, State]:
+        """Mix position `cache_index.position`, `[rows, 1, d]`; consumes the state, returns the next."""
 
     def project(self, encoded: Tensor, bias: Tensor) -> Memory:
         """Make the memory of encoder output `[N, S, d]`, as `CrossAttention.project` does.

@@ -16,8 +16,8 @@ from torch.nn import functional
 
 from deepwire.model.context import Side
 from deepwire.model.cross_attention import Memory
+from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
-from deepwire.model.past import Past
 from deepwire.ops.dropout import dropout
 from deepwire.ops.packed_linear import Pack, PackedLinear
 
@@ -157,7 +157,9 @@ class RecurrentMixer(TokenMixer):
         wide = torch.promote_types(like.dtype, torch.float32)
         return tuple(leaf.expand(rows, -1) for leaf in self.initial.to(wide).unbind(0))
 
-    def step(self, x: Tensor, state: State, past: Past, memory: Memory | None = None) -> tuple[Tensor, State]:
+    def step(
+        self, x: Tensor, state: State, cache_index: CacheIndex, memory: Memory | None = None
+    ) -> tuple[Tensor, State]:
         """One step of the cell on `[rows, 1, d_in]`."""
         input_map, recurrent = self.packed or self.cell.linear_maps()
         following = self.cell(input_map.apply(x[:, 0]), state, recurrent, self._dropout_mask(x.size(0)))

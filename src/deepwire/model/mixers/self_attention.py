@@ -12,9 +12,9 @@ from deepwire.config.base import WithoutEffect
 from deepwire.config.quantities import WIDEST
 from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import Memory
+from deepwire.model.kv_cache import CacheIndex, KeyValueCache
 from deepwire.model.linear import Linear
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
-from deepwire.model.past import Past, Slots
 from deepwire.ops.attention import attention
 
 
@@ -78,7 +78,7 @@ class SelfAttention(TokenMixer):
     """softmax(Q K^T / sqrt(h)) V over the own sequence (Vaswani et al. 2017, section 3.2).
 
     Queries, keys and values come from one product. A decoder sees itself and the past only.
-    The state while decoding is `Slots` of keys and values.
+    The state while decoding is a `KeyValueCache`.
     """
 
     def __init__(self, context: StackContext, relative: RelativeKeys | None) -> None:
@@ -103,18 +103,20 @@ class SelfAttention(TokenMixer):
     def init_state(self, rows: int, like: Tensor) -> State:
         """No positions yet."""
         empty = like.new_empty(rows, self.heads, 0, like.size(-1) // self.heads)
-        return Slots(empty, empty)
+        return KeyValueCache(empty, empty)
 
-    def step(self, x: Tensor, state: State, past: Past, memory: Memory | None = None) -> tuple[Tensor, State]:
+    def step(
+        self, x: Tensor, state: State, cache_index: CacheIndex, memory: Memory | None = None
+    ) -> tuple[Tensor, State]:
         """Attend from `[rows, 1, d]` to itself and the positions before."""
         keys, values = state
-        # The rows of a group become queries to one store: `[groups, H, width, h]`, and keys and values alike.
-        all_three = self.query_key_value(x).view(-1, past.width, 3, self.heads, keys.size(-1))
+        # The rows of a group become queries to one cache: `[groups, H, width, h]`, and keys and values alike.
+        all_three = self.query_key_value(x).view(-1, cache_index.width, 3, self.heads, keys.size(-1))
         query, key, value = all_three.transpose(1, 3).unbind(2)
-        keys[:, :, past.own], values[:, :, past.own] = key, value
-        bias = past.bias
+        keys[:, :, cache_index.own_slots], values[:, :, cache_index.own_slots] = key, value
+        bias = cache_index.bias
         if self.relative is not None:
-            bias = self.relative(query, past.distance) + bias
+            bias = self.relative(query, cache_index.distance) + bias
         mixed = attention(query, keys, values, bias=bias, causal=False, finite=True)
         joined: Tensor = self.output(mixed.transpose(1, 2).reshape(x.shape))
         return joined, state

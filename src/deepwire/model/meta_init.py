@@ -1,4 +1,4 @@
-"""Models of which only the shapes are wanted: no memory, and no time for initial values."""
+"""Meta initialisation: building models of which only the shapes are needed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-_FILLS = {
+_INITIALIZERS = {
     *(getattr(nn.init, name) for name in vars(nn.init) if name.endswith("_") and not name.startswith("_")),
     Tensor.normal_,
     Tensor.uniform_,
 }
 
 
-class _WithoutValues(TorchFunctionMode):
-    """Leaves out what would fill a tensor with initial values.
+class _SkipInitialValues(TorchFunctionMode):
+    """Skips the functions that fill a tensor with initial values.
 
     On the meta device there is nothing to fill, and yet PyTorch's way to draw normal numbers there begins
     with the import of its whole compiler, about two seconds.
@@ -31,13 +31,13 @@ class _WithoutValues(TorchFunctionMode):
         options: Mapping[str, object] | None = None,
     ) -> object:
         options = options or {}
-        if function in _FILLS:
+        if function in _INITIALIZERS:
             return arguments[0] if arguments else options["tensor"]
         return function(*arguments, **options)
 
 
 @contextmanager
-def shapes_only() -> Iterator[None]:
+def meta_init() -> Iterator[None]:
     """Modules built here are on the meta device: they have shapes, but neither memory nor initial values."""
-    with torch.device("meta"), _WithoutValues():
+    with torch.device("meta"), _SkipInitialValues():
         yield

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from socket_checks import SIZE, small_model
 
 from deepwire.decoding.loading import PRECISIONS
+from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.model.past import Slots
-from deepwire.model.state import DecoderState
+from deepwire.model.kv_cache import KeyValueCache
 from deepwire.ops import packed_linear
 from deepwire.ops.packed_linear import pack_linears
 
@@ -59,7 +59,7 @@ def walk(
                 state, read, width = state.expand(again), read.repeat_interleave(again, 1), width * again
             if torch.rand((), generator=generator) < restless:
                 parents = torch.randint(width, (len(source), width), generator=generator)
-                state = state.take((torch.arange(len(source)).unsqueeze(1) * width + parents).flatten())
+                state = state.reorder((torch.arange(len(source)).unsqueeze(1) * width + parents).flatten())
                 read = read.gather(1, parents.unsqueeze(2).expand_as(read))
             if step == steps // 2:
                 kept = torch.tensor([2, 0])
@@ -67,7 +67,7 @@ def walk(
             tokens = torch.randint(4, SIZE, (len(source), width, 1), generator=generator)
             read = torch.cat([read, tokens], 2)
             found, state = model.step(tokens.flatten(), state)
-            capacities.append(state.past.capacity)
+            capacities.append(state.cache_index.capacity)
             if step % 5 == 0 or step == steps - 1:
                 full = exact.log_probs(source.repeat_interleave(width, 0), read.flatten(0, 1))[:, -1]
                 torch.testing.assert_close(found.double(), full, rtol=0, atol=bound)
@@ -114,8 +114,8 @@ def test_a_reordering_moves_no_keys() -> None:
     with torch.no_grad():
         _, state = model.step(torch.tensor([1, 1, 1]), model.start(SOURCE, 9))
         before = state.expand(4)
-        after = before.take(torch.tensor([1, 0, 3, 3, 4, 4, 4, 4, 9, 8, 11, 11]))
-    stores = [state.keys for state in before.states if isinstance(state, Slots)]
+        after = before.reorder(torch.tensor([1, 0, 3, 3, 4, 4, 4, 4, 9, 8, 11, 11]))
+    stores = [state.keys for state in before.states if isinstance(state, KeyValueCache)]
     assert stores
     for old, new in zip(before.states, after.states, strict=True):
         assert new is old

@@ -7,7 +7,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.shapes import shapes_only
+from deepwire.model.meta_init import meta_init
 
 
 class Called(TorchDispatchMode):
@@ -40,7 +40,7 @@ def test_shapes_are_those_of_the_model_and_nothing_is_drawn(initialization: str)
     with Called() as called:
         real = build_model(config, 20, 20)
     assert drawn & called.names
-    with Called() as called, shapes_only():
+    with Called() as called, meta_init():
         outline = build_model(config, 20, 20)
     assert not drawn & called.names
     assert all(value.is_meta for value in outline.parameters())

@@ -1,7 +1,7 @@
-"""Recorded steps: what they give, on which shapes, and that no number of a step is fixed in them.
+"""Captured steps: what they give, on which shapes, and that no number of a step is fixed in them.
 
 A CPU has no CUDA graphs. `Replay` does what they do, operation by operation: tensors stay where they were in
-memory, numbers stay as they were, and recording itself computes nothing that lasts.
+memory, numbers stay as they were, and capturing itself computes nothing that lasts.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_leaves
 
-from deepwire.decoding import graphed
+from deepwire.decoding import cuda_graphs
 from deepwire.decoding.config import DecodingConfig
-from deepwire.decoding.graphed import Graphed
-from deepwire.decoding.recorder import CudaRecorder
+from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.decoding.search import search
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
@@ -51,17 +50,17 @@ MODELS: Mapping[str, Mapping[str, object]] = {
 
 
 class Replay(TorchDispatchMode):
-    """Records like a CUDA graph: see above. Counts what it records, and what is carried out."""
+    """Captures like a CUDA graph: see above. Counts what it captures, and what is carried out."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.recorded = self.carried_out = 0
+        self.captured = self.carried_out = 0
         self._log: list[tuple[Any, tuple[Any, ...], Mapping[str, Any], Any]] = []
         self._before: list[tuple[Tensor, Tensor]] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
-        assert name not in REFUSED, f"{name} cannot be recorded"
+        assert name not in REFUSED, f"{name} cannot be captured"
         kwargs = kwargs or {}
         for place, argument in zip(func._schema.arguments, args, strict=False):
             if place.alias_info is not None and place.alias_info.is_write:
@@ -70,8 +69,8 @@ class Replay(TorchDispatchMode):
         self._log.append((func, args, kwargs, result))
         return result
 
-    def record(self, work: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
-        """See `deepwire.decoding.recorder.Recorder`."""
+    def capture(self, work: Callable[[], Any]) -> tuple[Any, Callable[[], None]]:
+        """See `deepwire.decoding.cuda_graphs.GraphCapture`."""
         self._log, self._before = [], []
         with self:
             result = work()
@@ -82,7 +81,7 @@ class Replay(TorchDispatchMode):
         for *_, made in log:
             for tensor in made:
                 tensor.fill_(float("nan") if tensor.is_floating_point() else 1)
-        self.recorded += 1
+        self.captured += 1
 
         def carry_out() -> None:
             self.carried_out += 1
@@ -134,14 +133,14 @@ def answers(model, sources, toys, **settings):
     [{"beam": 1}, {"beam": 4, "n_best": 2}, {"sampling": {"top_k": 5}, "n_best": 3}],
     ids=["greedy", "beam", "sampling"],
 )
-def test_recorded_steps_give_the_same_translations(toys, name, settings):
+def test_captured_steps_give_the_same_translations(toys, name, settings):
     model = small_model(MODELS[name])
     replay = Replay()
-    recorded = Graphed(model, replay)
+    captured = CudaGraphModel(model, replay)
     for seed, count in ((1, 11), (2, 12), (3, 5)):
         sources = toys.random_sources(count, SIZE, seed=seed)
-        assert answers(recorded, sources, toys, **settings) == answers(model, sources, toys, **settings)
-    assert replay.carried_out > replay.recorded > 0
+        assert answers(captured, sources, toys, **settings) == answers(model, sources, toys, **settings)
+    assert replay.carried_out > replay.captured > 0
 
 
 @torch.inference_mode()
@@ -163,21 +162,21 @@ def turns(model, sources, delay, steps=24):
 @pytest.mark.parametrize("name", ["self-attention", "mhplstm"])
 @pytest.mark.parametrize("delay", [0, 3])
 def test_batches_that_are_searched_at_the_same_time_keep_apart(toys, name, delay):
-    """Two states of the same shape, of which only one can lie in a recorded step."""
+    """Two states of the same shape, of which only one can lie in a captured step."""
     model, replay = small_model(MODELS[name]), Replay()
-    recorded = Graphed(model, replay)
+    captured = CudaGraphModel(model, replay)
     sources = [toys.padded(toys.random_sources(3, SIZE, seed=seed)) for seed in (1, 2)]
-    for one, other in zip(turns(recorded, sources, delay), turns(model, sources, delay), strict=True):
+    for one, other in zip(turns(captured, sources, delay), turns(model, sources, delay), strict=True):
         assert torch.allclose(one, other, atol=1e-5)
-    assert replay.carried_out > replay.recorded > 0
+    assert replay.carried_out > replay.captured > 0
 
 
 def test_a_batch_whose_shape_has_changed_leaves_its_place(toys):
     """Stores for 16 positions grow at the 17th: by then the second batch may use the step for 16."""
-    recorded = Graphed(small_model({}), replay := Replay())
+    captured = CudaGraphModel(small_model({}), replay := Replay())
     sources = [toys.padded(toys.random_sources(3, SIZE, seed=seed)) for seed in (1, 2)]
-    turns(recorded, sources, delay=16)
-    assert replay.recorded == 2
+    turns(captured, sources, delay=16)
+    assert replay.captured == 2
     # All but the first of each shape, and the one that the second batch begins with: only the next step of
     # the first batch, its second of the new shape, takes its state elsewhere.
     assert replay.carried_out == 2 * 24 - 3
@@ -186,7 +185,7 @@ def test_a_batch_whose_shape_has_changed_leaves_its_place(toys):
 def test_every_language_of_a_batch_stays_with_its_row(toys):
     own = {"norm": True, "embedding": "decoder", "output_bias": True}
     model, replay = small_model({"languages": own}, languages=3), Replay()
-    recorded = Graphed(model, replay)
+    captured = CudaGraphModel(model, replay)
     sources = toys.random_sources(5, SIZE)
     rows = torch.tensor([2, 0, 1, 1, 0])
 
@@ -200,19 +199,19 @@ def test_every_language_of_a_batch_stays_with_its_row(toys):
             tokens = log_probs.argmax(1)
         return torch.stack(found)
 
-    assert torch.allclose(steps(recorded), steps(model), atol=1e-5)
+    assert torch.allclose(steps(captured), steps(model), atol=1e-5)
     assert replay.carried_out
 
 
-def test_a_shape_is_recorded_when_it_comes_again(toys):
+def test_a_shape_is_captured_when_it_comes_again(toys):
     model, replay = small_model({}), Replay()
-    recorded = Graphed(model, replay)
+    captured = CudaGraphModel(model, replay)
     sources = [[5, 6, 7, 2]]
 
     def step(count):
-        state = recorded.start(toys.padded(sources * count), 9)
-        recorded.step(torch.ones(count, dtype=torch.int64), state)
-        return replay.recorded, replay.carried_out
+        state = captured.start(toys.padded(sources * count), 9)
+        captured.step(torch.ones(count, dtype=torch.int64), state)
+        return replay.captured, replay.carried_out
 
     assert step(3) == (0, 0)
     assert step(8) == (0, 0)  # another shape
@@ -221,33 +220,33 @@ def test_a_shape_is_recorded_when_it_comes_again(toys):
 
 
 def test_shapes_that_have_not_come_for_long_are_forgotten(toys, monkeypatch):
-    monkeypatch.setattr(graphed, "MOST", 2)
+    monkeypatch.setattr(cuda_graphs, "MAX_GRAPHS", 2)
     model, replay = small_model({}), Replay()
-    recorded = Graphed(model, replay)
+    captured = CudaGraphModel(model, replay)
     for seed in range(3):
         for count in (1, 2, 4, 8):
             sources = toys.random_sources(count, SIZE, seed=seed)
-            assert answers(recorded, sources, toys, beam=2) == answers(model, sources, toys, beam=2)
-            assert len(recorded._recorded) <= 2
-    assert replay.recorded
+            assert answers(captured, sources, toys, beam=2) == answers(model, sources, toys, beam=2)
+            assert len(captured._captured) <= 2
+    assert replay.captured
 
 
 def test_a_batch_that_is_done_leaves_its_place(toys):
     """Otherwise no second batch of this shape would ever be carried out as one."""
-    recorded, counts = Graphed(small_model({}), replay := Replay()), []
+    captured, counts = CudaGraphModel(small_model({}), replay := Replay()), []
     sources = toys.random_sources(4, SIZE)
     for _ in range(4):
-        answers(recorded, sources, toys, beam=2)
+        answers(captured, sources, toys, beam=2)
         gc.collect()
-        counts.append((replay.recorded, replay.carried_out))
+        counts.append((replay.captured, replay.carried_out))
     assert counts[2][0] == counts[3][0], "all shapes are known by the third time"
     steps = [after[1] - before[1] for before, after in itertools.pairwise(counts[1:])]
     assert steps[0] == steps[1] > 0
 
 
-def test_what_cannot_be_recorded_is_noticed(toys):
+def test_what_cannot_be_captured_is_noticed(toys):
     """The check itself: a step that looks at a number is refused."""
-    recorded = Graphed(model := small_model({}), Replay())
+    captured = CudaGraphModel(model := small_model({}), Replay())
     plain = model.step_at
 
     def looks(vectors, tokens, state):
@@ -255,22 +254,22 @@ def test_what_cannot_be_recorded_is_noticed(toys):
         return log_probs / float(log_probs.exp().sum(1)[0]), after
 
     model.step_at = looks
-    with pytest.raises(AssertionError, match="cannot be recorded"):
-        answers(recorded, toys.random_sources(4, SIZE), toys, beam=2)
+    with pytest.raises(AssertionError, match="cannot be captured"):
+        answers(captured, toys.random_sources(4, SIZE), toys, beam=2)
 
 
-def test_words_that_are_chosen_for_a_batch_are_stepped_to_without_recording(toys):
+def test_words_that_are_chosen_for_a_batch_are_stepped_to_without_capturing(toys):
     model, replay = small_model({}), Replay()
     words = torch.tensor([0, 1, 2, 3, 8, 9, 30])
     sources = toys.random_sources(4, SIZE)
     for _ in range(3):
-        assert answers(Graphed(model, replay).select(words), sources, toys, beam=2) == answers(
+        assert answers(CudaGraphModel(model, replay).select(words), sources, toys, beam=2) == answers(
             model.select(words), sources, toys, beam=2
         )
-    assert replay.recorded == 0
+    assert replay.captured == 0
 
 
-def test_cuda_graphs_are_recorded_with_what_torch_has(monkeypatch):
+def test_cuda_graphs_are_captured_with_what_torch_has(monkeypatch):
     """There is no GPU here: at least the calls are those that torch knows, and memory is shared."""
     known = inspect.signature(torch.cuda.graph.__init__).parameters
     seen = []
@@ -282,18 +281,18 @@ def test_cuda_graphs_are_recorded_with_what_torch_has(monkeypatch):
             self.replays += 1
 
     @contextlib.contextmanager
-    def recording(graph, **settings):
+    def capturing(graph, **settings):
         assert settings.keys() <= known.keys()
         seen.append((graph, settings["pool"]))
         yield
 
     assert callable(torch.cuda.CUDAGraph.replay)
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-    monkeypatch.setattr(torch.cuda, "graph", recording)
+    monkeypatch.setattr(torch.cuda, "graph", capturing)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
     monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
-    recorder = CudaRecorder(torch.device("cuda"))
-    work = [recorder.record(lambda value=value: value) for value in (3, 4)]
+    capture = CudaGraphCapture(torch.device("cuda"))
+    work = [capture.capture(lambda value=value: value) for value in (3, 4)]
     assert [result for result, _ in work] == [3, 4]
     work[1][1]()
     assert [graph.replays for graph, _ in seen] == [0, 1]

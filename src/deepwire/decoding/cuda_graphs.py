@@ -1,0 +1,249 @@
+"""CUDA graph capture of decoder steps: captured once for each shape, replayed as one graph from then on.
+
+A step of a decoder is a hundred small kernels or more, and a GPU is done with each of them sooner than Python
+can launch the next. A captured graph launches them all at once. What it reads and writes stays at fixed
+addresses, so the state of a batch is copied there when its shape changes, and what a step changes is left
+there from then on.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from copy import copy
+from dataclasses import dataclass, field, replace
+from typing import Protocol, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from deepwire.model.decoder_state import DecoderState
+from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.kv_cache import GraphStep
+
+Result = TypeVar("Result")
+
+MAX_GRAPHS = 32
+"""Shapes whose graphs are kept. Each holds the encoder's results and the logits of one batch in memory."""
+# Source lengths are padded to multiples of this, so that batches come in few shapes.
+_LENGTH_STEP = 16
+
+
+class GraphCapture(Protocol):
+    """Captures work whose tensors stay at their addresses, and whose Python numbers stay as they are."""
+
+    def capture(self, work: Callable[[], Result]) -> tuple[Result, Callable[[], None]]:
+        """What `work` returns, and the replay: only a replay fills the tensors which were returned.
+
+        `work` must have run before, must not look at values of tensors, and must make no tensor from numbers
+        of the host.
+        """
+        ...
+
+
+class CudaGraphCapture:
+    """Captures CUDA graphs. The graphs of one object share memory, so they run one after the other."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._pool = torch.cuda.graph_pool_handle()
+
+    def capture(self, work: Callable[[], Result]) -> tuple[Result, Callable[[], None]]:
+        """See `GraphCapture`."""
+        graph = torch.cuda.CUDAGraph()
+        # Other threads, such as those of a server, may go on meanwhile.
+        with (
+            torch.cuda.device(self._device),
+            torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"),
+        ):
+            result = work()
+        return result, graph.replay
+
+
+class _BatchToken:
+    """Stands for a batch: while it is alive, no other batch may use the graph that its state lies in."""
+
+    captured: _CapturedStep | None = None
+
+
+@dataclass(frozen=True)
+class CudaGraphState(DecoderState):
+    """A state padded with more sentences than were asked for: those after the first `count` are padding."""
+
+    count: int = 0
+    batch: _BatchToken = field(default_factory=_BatchToken)
+
+    def reorder(self, rows: Tensor) -> Self:
+        """New row i continues old row `rows[i]`."""
+        padding = torch.arange(rows.numel(), self.rows, device=rows.device)
+        return super().reorder(torch.cat([rows, padding]))
+
+    def keep(self, sentences: Tensor) -> Self:
+        """Only these sentences, with all their rows."""
+        count = sentences.numel()
+        return replace(super().keep(_pad_to_power_of_two(sentences)), count=count)
+
+
+class CudaGraphModel:
+    """A model whose steps are captured as CUDA graphs; an `EnsembleMember` like the model itself.
+
+    The first step of a shape runs as it is, the second is captured. Log-probabilities are only valid until
+    the next step.
+
+    Args:
+        model: Its parameters must stay at their addresses.
+        capture: Captures graphs on the device of the model.
+    """
+
+    def __init__(self, model: TranslationModel, capture: GraphCapture) -> None:
+        self._model = model
+        self._capture: GraphCapture | None = capture
+        # None: the shape was met once. Least recently used first.
+        self._captured: OrderedDict[Hashable, _CapturedStep | None] = OrderedDict()
+
+    @torch.inference_mode()
+    def start(self, source: Tensor, max_length: int, *, languages: Tensor | None = None) -> CudaGraphState:
+        """Encode `source` `[N, S]`; `languages` `[N]` are the target languages, in a model of several."""
+        count, length = source.shape
+        padded_length = -(-length // _LENGTH_STEP) * _LENGTH_STEP
+        source = torch.nn.functional.pad(source, (0, padded_length - length), value=self._model.pad_id)
+        if languages is not None and languages.numel() == count:
+            languages = _pad_to_power_of_two(languages)
+        state = self._model.start(_pad_to_power_of_two(source), max_length, languages=languages)
+        return CudaGraphState(**vars(state), count=count)
+
+    @torch.inference_mode()
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Log-probabilities `[rows, V]` of what follows `tokens` `[rows]`."""
+        if self._capture is None or not isinstance(state, CudaGraphState):
+            return self._model.step(tokens, state)
+        state, rows = state.with_room(), tokens.numel()
+        captured = self._captured_step(tokens, state, self._capture)
+        if captured is None:
+            padded = torch.cat([tokens, tokens[:1].expand(state.rows - rows)])
+            log_probs, following = self._model.step(padded, state)
+        else:
+            vectors = self._model.target_embedding.vectors(state.position, 1)
+            log_probs, following = captured.replay(vectors, tokens, state)
+        return log_probs[:rows], following
+
+    def _captured_step(
+        self, tokens: Tensor, state: CudaGraphState, capture: GraphCapture
+    ) -> _CapturedStep | None:
+        """The captured step of the shape of this state; None if it is new, or another batch lies there."""
+        shape = _shape(state)
+        known = shape in self._captured
+        captured = self._captured.get(shape)
+        if known and captured is None:
+            captured = _CapturedStep(self._model, tokens, state, capture)
+        self._captured[shape] = captured
+        self._captured.move_to_end(shape)
+        if len(self._captured) > MAX_GRAPHS:
+            self._captured.popitem(last=False)
+        return captured if captured is not None and captured.is_free_for(state.batch) else None
+
+    def score(
+        self, source: Tensor, target_input: Tensor, target_output: Tensor, *, languages: Tensor | None = None
+    ) -> Tensor:
+        """Log-probability of each token of `target_output`, `[B, T]` float32, 0 at PAD."""
+        return self._model.score(source, target_input, target_output, languages=languages)
+
+    def restrict(self, first: int, last: int) -> Self:
+        """The model with groups `first` to `last` of its decoder alone; ValueError where there are none."""
+        return self._with_model(self._model.restrict(first, last), self._capture)
+
+    def select(self, tokens: Tensor, allowed: Tensor | None = None) -> Self:
+        """The model that steps to `tokens` `[k]` alone; not captured, as each batch has tokens of its own."""
+        return self._with_model(self._model.select(tokens, allowed), None)
+
+    def _with_model(self, model: TranslationModel, capture: GraphCapture | None) -> Self:
+        other = copy(self)
+        other._model, other._capture, other._captured = model, capture, OrderedDict()
+        return other
+
+
+class _CapturedStep:
+    """The graph of one shape, and the fixed tensors that it reads and writes."""
+
+    def __init__(
+        self, model: TranslationModel, tokens: Tensor, state: CudaGraphState, capture: GraphCapture
+    ) -> None:
+        width, device = state.cache_index.width, tokens.device
+        self._batch: weakref.ref[_BatchToken] | None = None
+        self._tokens = tokens.new_zeros(state.rows)
+        vectors = model.target_embedding.vectors(state.position, 1)
+        self._vectors = None if vectors is None else torch.empty_like(vectors)
+        self._row_slots = torch.arange(width, device=device)
+        self._graph_step = GraphStep(
+            torch.zeros((), dtype=torch.int64, device=device), self._row_slots.clone()
+        )
+        # The states of batches come and go; these tensors are the model's, and keep no batch in memory.
+        self._state = replace(state.mapped(torch.zeros_like), batch=_BatchToken())
+        self._inputs = _tensors(self._state)
+
+        def work() -> tuple[Tensor, DecoderState]:
+            index = replace(self._state.cache_index, graph_step=self._graph_step)
+            return model.step_at(self._vectors, self._tokens, replace(self._state, cache_index=index))
+
+        (self._log_probs, self._after), self._replay = capture.capture(work)
+
+    def is_free_for(self, batch: _BatchToken) -> bool:
+        """Whether no other batch lies here."""
+        other = None if self._batch is None else self._batch()
+        return other is None or other is batch
+
+    def replay(
+        self, vectors: Tensor | None, tokens: Tensor, state: CudaGraphState
+    ) -> tuple[Tensor, CudaGraphState]:
+        """Make the step for a state of its shape."""
+        for fixed, given in zip(self._inputs, _tensors(state), strict=True):
+            if fixed is not given:
+                fixed.copy_(given)
+        self._assign(state.batch)
+        self._tokens[: tokens.numel()].copy_(tokens)
+        if self._vectors is not None and vectors is not None:
+            self._vectors.copy_(vectors)
+        index = state.cache_index
+        self._graph_step.position.fill_(index.position)
+        torch.add(self._row_slots, index.used, out=self._graph_step.slots)
+        self._replay()
+        after = self._after
+        index = replace(index, ancestry=after.cache_index.ancestry, used=index.used + index.width).advanced()
+        return self._log_probs, replace(
+            state, memory=after.memory, states=after.states, cache_index=index, languages=after.languages
+        )
+
+    def _assign(self, batch: _BatchToken) -> None:
+        """From now on this batch lies here, and no longer in the graph where it was."""
+        before = batch.captured
+        if before is not self:
+            if before is not None:
+                before._batch = None
+            batch.captured, self._batch = self, weakref.ref(batch)
+
+
+def _tensors(state: DecoderState) -> list[Tensor]:
+    """All tensors of a state, always in the same order."""
+    tensors: list[Tensor] = []
+
+    def collect(tensor: Tensor) -> Tensor:
+        tensors.append(tensor)
+        return tensor
+
+    state.mapped(collect)
+    return tensors
+
+
+def _shape(state: DecoderState) -> Hashable:
+    """What states must have in common to be read by the same graph."""
+    index = state.cache_index
+    shapes = ((tensor.shape, tensor.dtype) for tensor in _tensors(state))
+    return index.groups, index.width, index.capacity, *shapes
+
+
+def _pad_to_power_of_two(sentences: Tensor) -> Tensor:
+    """`[N, ...]` with the first repeated until there are a power of two."""
+    count = sentences.size(0)
+    more = (1 << (count - 1).bit_length()) - count
+    return torch.cat([sentences, sentences[:1].expand(more, *sentences.shape[1:])]) if more else sentences

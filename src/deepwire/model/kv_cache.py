@@ -1,0 +1,234 @@
+"""The key/value cache of decoders with self-attention, laid out so that a beam reorder moves no key or value.
+
+The hypotheses of a sentence began alike: most of the tokens that they have read are the same. So they form a
+group with one cache. Each step fills one cache slot for each row of the group, and the beam ancestry says
+which slots a row descends from. A beam reorder changes the ancestry alone (`CacheIndex.reorder`); slots that
+no row descends from are dropped when the cache is full. Attention reads the cache of a group once for all of
+its rows, including slots that are still empty: the cache as it lies in memory needs no copy, and its products
+have the same shape in many steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from deepwire.ops.attention import lowest
+
+# Capacities are multiples of this, and grow by half when the cache is full of slots that are still visible.
+_CAPACITY_STEP = 16
+
+
+class KeyValueCache(NamedTuple):
+    """Cache of one self-attention: a key and a value for each slot, both `[groups, H, capacity, h]`.
+
+    Empty slots hold finite numbers, because what attention masks is multiplied by 0.
+    """
+
+    keys: Tensor
+    values: Tensor
+
+    def resized(self, used: int, capacity: int) -> KeyValueCache:
+        """The first `used` slots in a cache for `capacity`."""
+
+        def resize(cached: Tensor) -> Tensor:
+            return pad(cached[:, :, :used], (0, 0, 0, capacity - used))
+
+        return KeyValueCache(resize(self.keys), resize(self.values))
+
+    def gathered(self, slots: Tensor) -> KeyValueCache:
+        """Slot `slots[g, i]` of group g becomes slot i, in a cache of the same capacity."""
+
+        def gather(cached: Tensor) -> Tensor:
+            index = slots[:, None, :, None].expand(-1, cached.size(1), -1, cached.size(3))
+            return pad(cached.gather(2, index), (0, 0, 0, cached.size(2) - slots.size(1)))
+
+        return KeyValueCache(gather(self.keys), gather(self.values))
+
+
+class GraphStep(NamedTuple):
+    """Position and slots of a step as tensors: a captured CUDA graph reads them, as it would fix numbers.
+
+    Attributes:
+        position: `[]` int64, see `CacheIndex`.
+        slots: `[width]` int64, the slots of the rows of a group at this position.
+    """
+
+    position: Tensor
+    slots: Tensor
+
+
+class BeamAncestry(NamedTuple):
+    """Which slots the rows of a group descend from.
+
+    Attributes:
+        mask: `[groups, 1, width, capacity]`, added to attention scores: 0 where the row descends from the
+            slot; elsewhere, also in empty slots, the lowest number that attention adds to a score.
+        positions: `[groups, capacity]`, the position that filled each slot.
+        own_mask: `[width, width]`, the `mask` of the slots that the rows of a group have just filled.
+    """
+
+    mask: Tensor
+    positions: Tensor
+    own_mask: Tensor
+
+
+@dataclass(frozen=True)
+class CacheIndex:
+    """The position of a decoder, and which cache slots its rows attend to; shared by all of its mixers.
+
+    Attributes:
+        groups: Groups of `width` consecutive rows each; each group has one cache.
+        position: How many positions have been read before this one.
+        used: Slots in use, including those of this position once it has been `begun`.
+        capacity: Slots that there is room for.
+        ancestry: None before the first position, and in decoders without a key/value cache.
+        graph_step: In a step that is captured as a CUDA graph, its position and slots at each replay.
+    """
+
+    groups: int
+    width: int = 1
+    position: int = 0
+    used: int = 0
+    capacity: int = 0
+    ancestry: BeamAncestry | None = None
+    graph_step: GraphStep | None = None
+
+    @property
+    def rows(self) -> int:
+        """Rows of all groups."""
+        return self.groups * self.width
+
+    @property
+    def current_position(self) -> int | Tensor:
+        """The position, to calculate with."""
+        return self.position if self.graph_step is None else self.graph_step.position
+
+    @property
+    def own_slots(self) -> slice | Tensor:
+        """The slots of the rows at this position, once it has been `begun`."""
+        if self.graph_step is None:
+            return slice(self.used - self.width, self.used)
+        return self.graph_step.slots
+
+    def require_ancestry(self) -> BeamAncestry:
+        """The ancestry of a decoder with a key/value cache.
+
+        Raises:
+            ValueError: Nothing has been read yet, or this decoder has no key/value cache.
+        """
+        if self.ancestry is None:
+            raise ValueError("the key/value cache has no slots yet")
+        return self.ancestry
+
+    @property
+    def bias(self) -> Tensor:
+        """What attention adds to the scores of all slots, `[groups, 1, width, capacity]`."""
+        return self.require_ancestry().mask
+
+    @property
+    def distance(self) -> Tensor:
+        """Position of each slot minus that of the rows, `[groups, 1, 1, capacity]`; empty slots: anything."""
+        return (self.require_ancestry().positions - self.current_position)[:, None, None]
+
+    def begun(self) -> CacheIndex:
+        """With a slot for each row at this position; there must be room for them."""
+        begun = replace(self, used=self.used + self.width)
+        if begun.ancestry is not None:
+            mask, positions, own_mask = begun.ancestry
+            mask[..., begun.own_slots] = own_mask
+            positions[:, begun.own_slots] = begun.current_position
+        return begun
+
+    def advanced(self) -> CacheIndex:
+        """Before the next position."""
+        return replace(self, position=self.position + 1)
+
+    def expand(self, width: int) -> CacheIndex:
+        """Each row becomes `width` rows of its group, which share its slots."""
+        mask, positions, _ = self.require_ancestry()
+        width *= self.width
+        own_mask = mask.new_full((width, width), lowest(mask.dtype)).fill_diagonal_(0.0)
+        mask = mask.repeat_interleave(width // self.width, 2)
+        return replace(self, width=width, ancestry=BeamAncestry(mask, positions, own_mask))
+
+    def reorder(self, rows: Tensor) -> CacheIndex:
+        """The beam reorder: new row i continues old row `rows[i]` of its group and takes over its slots."""
+        if self.ancestry is None:
+            return self
+        mask = self.ancestry.mask
+        reordered = mask.view(self.rows, -1).index_select(0, rows).view(mask.shape)
+        return replace(self, ancestry=self.ancestry._replace(mask=reordered))
+
+    def keep(self, groups: Tensor) -> CacheIndex:
+        """Only these groups."""
+        ancestry = self.ancestry
+        if ancestry is not None:
+            mask, positions = (
+                tensor.index_select(0, groups) for tensor in (ancestry.mask, ancestry.positions)
+            )
+            ancestry = ancestry._replace(mask=mask, positions=positions)
+        return replace(self, groups=groups.size(0), ancestry=ancestry)
+
+    def with_room(
+        self, cache: KeyValueCache | None
+    ) -> tuple[CacheIndex, Callable[[KeyValueCache], KeyValueCache]]:
+        """The index with room for another step, and the function that changes the cache of each mixer alike.
+
+        Slots that no row descends from are dropped if they are at least half of all; otherwise the capacity
+        grows by half.
+
+        Args:
+            cache: That of one mixer, for type and device; None in a decoder without any.
+        """
+        live = self._live_slots()
+        if live is not None and live.size(1) + self.width <= self.capacity:
+            return self._gathered(live), partial(KeyValueCache.gathered, slots=live)
+        grown = self._grown(None if cache is None else cache.keys)
+        return grown, partial(KeyValueCache.resized, used=self.used, capacity=grown.capacity)
+
+    def _grown(self, like: Tensor | None) -> CacheIndex:
+        needed = max(self.used + self.width, self.capacity * 3 // 2)
+        capacity = -(-needed // _CAPACITY_STEP) * _CAPACITY_STEP
+        ancestry = self.ancestry
+        if ancestry is None and like is not None:
+            mask = like.new_empty(self.groups, 1, self.width, 0)
+            positions = torch.empty(self.groups, 0, dtype=torch.int64, device=like.device)
+            ancestry = BeamAncestry(mask, positions, like.new_zeros(self.width, self.width))
+        if ancestry is not None:
+            mask, positions, own_mask = ancestry
+            added = (0, capacity - self.capacity)
+            mask = pad(mask, added, value=lowest(mask.dtype))
+            ancestry = BeamAncestry(mask, pad(positions, added), own_mask)
+        return replace(self, capacity=capacity, ancestry=ancestry)
+
+    def _live_slots(self) -> Tensor | None:
+        """Slots `[groups, n]` that some row of their group descends from, if n is at most half of those used.
+
+        Groups with fewer than n are filled up with slots that no row descends from. None if there are more.
+        """
+        if self.ancestry is None:
+            return None
+        live = (self.ancestry.mask[:, 0, :, : self.used] == 0).any(1)
+        most = int(live.sum(1).max())
+        if 2 * most > self.used:
+            return None
+        return live.to(torch.int8).sort(dim=1, descending=True, stable=True).indices[:, :most]
+
+    def _gathered(self, slots: Tensor) -> CacheIndex:
+        """Slot `slots[g, i]` of group g becomes slot i, and all others are dropped."""
+        mask, positions, own_mask = self.require_ancestry()
+        count = slots.size(1)
+        index, rest = slots[:, None, None].expand(-1, 1, self.width, -1), (0, self.capacity - count)
+        ancestry = BeamAncestry(
+            pad(mask.gather(3, index), rest, value=lowest(mask.dtype)),
+            pad(positions.gather(1, slots), rest),
+            own_mask,
+        )
+        return replace(self, used=count, ancestry=ancestry)
