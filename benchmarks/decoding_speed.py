@@ -51,10 +51,10 @@ from deepwire.export.ctranslate2 import save_spec, transformer_spec
 from deepwire.export.ctranslate2_arrays import arrays_of
 from deepwire.export.ctranslate2_arrays import settings_of as settings_of_transformer
 from deepwire.model.build import build_model
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.allocator import keep_memory
 from deepwire.ops.packed_linear import has_kernels, pack_linears
-from deepwire.ops.precision import pick, set_fp32_matmul
+from deepwire.ops.precision import autocast_dtype, set_fp32_matmul
 from deepwire.runfile import load_run_file
 
 HERE = Path(__file__).resolve().parent
@@ -228,7 +228,7 @@ def hand_over(model: TranslationModel, folder: Path) -> None:
 def formats() -> list[str]:
     """The number formats that pay on this CPU."""
     found = ["fp32"]
-    if pick(torch.device("cpu"), "auto") is torch.bfloat16:
+    if autocast_dtype(torch.device("cpu"), "auto") is torch.bfloat16:
         found.append("bf16")
     return found + [name for name in ("fp16", "int8") if has_kernels(PRECISIONS[name][1])]
 

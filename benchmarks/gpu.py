@@ -43,9 +43,9 @@ from deepwire.decoding.sentence_batches import batches_by_length, pad_batch
 from deepwire.decoding.step_models import StepModel
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.cost import empty_model
+from deepwire.model.cost import meta_model
 from deepwire.model.decoder_state import DecoderState
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.linear_recurrence import linear_recurrence
 from deepwire.runfile import load_run_file
 
@@ -260,7 +260,7 @@ def training(
     rate = timed_tokens / seconds
     lengths = [source.size(1) for source, *_ in turns[sizes.warmup :] for _ in range(source.size(0))]
     mean = sum(lengths) / len(lengths)
-    operations = operations_per_token(empty_model(config, sizes.vocabulary, sizes.vocabulary), mean, mean)
+    operations = operations_per_token(meta_model(config, sizes.vocabulary, sizes.vocabulary), mean, mean)
     sheet = data_sheet(device)
     return {
         "model": name,

@@ -27,13 +27,13 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.cost import (
     StepCost,
     TrainingCost,
-    empty_model,
     encoding_operations,
+    meta_model,
     parameter_bytes,
     step_cost,
     training_cost,
 )
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.runfile import load_run_file
 
 
@@ -110,7 +110,7 @@ def main() -> None:
         sys.exit(f"error: {error}")
     torch.set_num_threads(options.threads)
     found = Machine.of(figures(options))
-    model = empty_model(config, vocabulary, vocabulary)
+    model = meta_model(config, vocabulary, vocabulary)
     lengths = (options.source_length, options.target_length)
     cost = training_cost(
         model,

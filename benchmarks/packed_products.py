@@ -17,9 +17,9 @@ from machine import seconds
 
 from deepwire.ops.allocator import keep_memory
 from deepwire.ops.packed_linear import (
-    BlockedLinear,
-    ByteLinear,
-    HalfLinear,
+    Float16Linear,
+    Int8Linear,
+    OneDnnLinear,
     PackedLinear,
     PlainLinear,
     has_bfloat16_layout,
@@ -29,11 +29,11 @@ SHAPES = ((512, 512), (512, 2048), (2048, 512), (512, 32_000))
 ROWS = (1, 4, 16, 64, 256)
 FORMATS: dict[str, tuple[type[PackedLinear], torch.dtype]] = {
     "float32": (PlainLinear, torch.float32),
-    "float32, oneDNN's layout": (BlockedLinear, torch.float32),
+    "float32, oneDNN's layout": (OneDnnLinear, torch.float32),
     "bf16": (PlainLinear, torch.bfloat16),
-    "bf16, oneDNN's layout": (BlockedLinear, torch.bfloat16),
-    "fp16": (HalfLinear, torch.float32),
-    "int8": (ByteLinear, torch.float32),
+    "bf16, oneDNN's layout": (OneDnnLinear, torch.bfloat16),
+    "fp16": (Float16Linear, torch.float32),
+    "int8": (Int8Linear, torch.float32),
 }
 
 

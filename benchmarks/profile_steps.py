@@ -23,10 +23,10 @@ from torch.profiler import ProfilerActivity, profile
 
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.model_loading import PRECISIONS
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.allocator import keep_memory
 from deepwire.ops.packed_linear import pack_linears
-from deepwire.ops.precision import pick, set_fp32_matmul
+from deepwire.ops.precision import autocast_dtype, set_fp32_matmul
 
 # The first name that begins the name of an operation says what it is.
 KINDS: Mapping[str, str] = {
@@ -59,7 +59,7 @@ def main() -> None:
     keep_memory()
     set_fp32_matmul("auto")
     model = random_model(options.recipe, options.overrides, options.vocabulary_size)
-    kind = pick(torch.device("cpu"), options.training)
+    kind = autocast_dtype(torch.device("cpu"), options.training)
     rows, passes = max(1, options.micro_batch // options.length), max(1, UPDATE // options.micro_batch)
     step = update(model, (rows, options.length), options.vocabulary_size, kind, passes)
     tokens = passes * rows * options.length

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from deepwire.model.config import ModelConfig
-from deepwire.model.cost import TrainingCost, empty_model, training_cost
+from deepwire.model.cost import TrainingCost, meta_model, training_cost
 from deepwire.runfile import load_run_file
 
 VOCABULARY = 32_000
@@ -242,7 +242,7 @@ def cost(config: ModelConfig, encoder: int, decoder: int, length: int) -> Traini
             "decoder": config.decoder.model_copy(update={"layers": decoder}),
         }
     )
-    model = empty_model(changed, VOCABULARY, VOCABULARY)
+    model = meta_model(changed, VOCABULARY, VOCABULARY)
     return training_cost(model, source_length=length, target_length=length, sentences=4)
 
 

@@ -25,9 +25,9 @@ from decoding_speed import random_model
 from profile_steps import update
 
 from deepwire.errors import DeepwireError
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.allocator import keep_memory
-from deepwire.ops.precision import pick, set_fp32_matmul
+from deepwire.ops.precision import autocast_dtype, set_fp32_matmul
 
 HERE = Path(__file__).resolve().parent
 Rates = Mapping[int, Mapping[str, Sequence[float]]]
@@ -77,7 +77,7 @@ def model_of(name: str, options: argparse.Namespace) -> TranslationModel:
 
 def number_format() -> torch.dtype:
     """That of training on this machine."""
-    return pick(torch.device("cpu"), "auto")
+    return autocast_dtype(torch.device("cpu"), "auto")
 
 
 def rate(model: TranslationModel, length: int, options: argparse.Namespace) -> float:

@@ -40,8 +40,8 @@ from peers.joeynmt import JoeyNMT
 from peers.marian import Marian, MarianBfloat16
 from peers.opennmt import OpenNMT
 
-from deepwire.model.cost import empty_model
-from deepwire.ops.precision import pick
+from deepwire.model.cost import meta_model
+from deepwire.ops.precision import autocast_dtype
 from deepwire.runfile import load_run_file
 
 HERE = Path(__file__).resolve().parent
@@ -131,7 +131,7 @@ def arguments() -> argparse.Namespace:
 def chosen(options: argparse.Namespace) -> list[Toolkit]:
     """deepwire, and the peers whose environments are there."""
     here = Path(sys.executable)
-    bfloat16 = pick(torch.device("cpu"), "auto") is torch.bfloat16
+    bfloat16 = autocast_dtype(torch.device("cpu"), "auto") is torch.bfloat16
     narrow = PEERS_BFLOAT16 if bfloat16 else ()
     found: list[Toolkit] = [Deepwire(here)]
     if options.threads > 1:
@@ -159,7 +159,7 @@ def best_possible(task: Task, corpus: Path, folder: Path, options: argparse.Name
     Deepwire(Path(sys.executable)).prepare(side, task, corpus)
     text = [Path(f"{corpus}.{language}").read_text() for language in (task.source, task.target)]
     vocabulary = len(set(" ".join(text).split())) + 4
-    model = empty_model(load_run_file(str(side / "run.yaml")).config.model, vocabulary, vocabulary)
+    model = meta_model(load_run_file(str(side / "run.yaml")).config.model, vocabulary, vocabulary)
     source, target = (statistics.mean(len(line.split()) + 1 for line in each.splitlines()) for each in text)
     found = Machine.of(machine.measured())
     operations = operations_per_token(model, source, target)

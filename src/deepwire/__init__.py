@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from deepwire.decoding.translator import load as load
     from deepwire.model.config import ModelConfig
-    from deepwire.model.translator import TranslationModel
+    from deepwire.model.encoder_decoder import TranslationModel
     from deepwire.ops.allocator import keep_memory as keep_memory
 
 __version__ = "0.1.0"

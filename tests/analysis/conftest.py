@@ -21,7 +21,7 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.results.runs import RunPlan
 from deepwire.results.training import Failure
 

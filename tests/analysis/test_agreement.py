@@ -18,7 +18,7 @@ from deepwire.cli.main import main
 from deepwire.decoding.translation_scoring import PairScore
 from deepwire.decoding.translator import load
 from deepwire.errors import DataError
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 
 Store = Callable[..., str]
 Maker = Callable[..., TranslationModel]

@@ -23,7 +23,7 @@ from deepwire.cli.main import main
 from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.texts import Text
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 
 Store = Callable[..., str]
 Maker = Callable[..., TranslationModel]

@@ -14,7 +14,7 @@ from deepwire.analysis.gates import analyse_gates
 from deepwire.analysis.models import Batch, NotApplicableError, batches, open_model, read_pairs
 from deepwire.data.languages import Direction, Languages
 from deepwire.errors import DataError, UsageError
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 
 ModelMaker = Callable[..., TranslationModel]
 Store = Callable[..., str]

@@ -23,7 +23,7 @@ from deepwire.errors import UsageError
 from deepwire.evaluation.from_model import SearchSettings
 from deepwire.evaluation.texts import Text
 from deepwire.model.config import ModelConfig
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.precision import Numerics
 
 CPU = torch.device("cpu")

@@ -14,7 +14,7 @@ from deepwire.analysis.finding import Finding
 from deepwire.analysis.models import NotApplicableError
 from deepwire.analysis.weights import analyse_weights, small
 from deepwire.errors import ModelError, UsageError
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 
 ModelMaker = Callable[..., TranslationModel]
 Store = Callable[..., str]

@@ -64,7 +64,7 @@ def test_the_slower_of_products_and_memory_is_the_limit(found: limits.Machine) -
 
 def test_costs_between_whole_lengths_are_between_theirs() -> None:
     config = load_run_file("demo", SMALL[1:3]).config.model
-    model = limits.empty_model(config, 100, 100)
+    model = limits.meta_model(config, 100, 100)
     low, middle, high = (limits.operations_per_token(model, length, 4.0) for length in (5.0, 5.25, 6.0))
     assert middle == pytest.approx(low + 0.25 * (high - low))
     assert low < high

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import scaling
 
-from deepwire.model.cost import empty_model, parameter_bytes
+from deepwire.model.cost import meta_model, parameter_bytes
 from deepwire.runfile import load_run_file
 
 GPU = scaling.GPUS["h100"]
@@ -21,7 +21,7 @@ def counts() -> scaling.Counted:
 
 def test_layers_add_up_to_the_whole_model(counts: scaling.Counted) -> None:
     config = load_run_file("papers/neutron-base", ["model.encoder.layers=5"]).config.model
-    model = empty_model(config, scaling.VOCABULARY, scaling.VOCABULARY)
+    model = meta_model(config, scaling.VOCABULARY, scaling.VOCABULARY)
     assert counts.parameters * 4 == parameter_bytes(model)
     whole = scaling.cost(config, 5, config.decoder.layers, 9)
     assert counts.layers == pytest.approx(whole.layers)

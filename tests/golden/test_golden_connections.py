@@ -28,7 +28,7 @@ from whole_models import FairseqModel
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.connections.base import Sublayer
+from deepwire.model.connections.connection import Sublayer
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.feed_forward import FeedForward
 from deepwire.model.mixers.self_attention import SelfAttentionConfig

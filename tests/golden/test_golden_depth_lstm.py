@@ -20,7 +20,7 @@ from golden_names import (
 from torch import Tensor
 
 from deepwire.model.config import ModelConfig
-from deepwire.model.connections.base import Connection, Sublayer
+from deepwire.model.connections.connection import Connection, Sublayer
 
 DIM = 32
 HIDDEN = {"h1": "one_layer", "h2glu": "glu", "h2gelu": "gelu"}

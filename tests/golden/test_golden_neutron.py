@@ -23,12 +23,12 @@ from whole_models import NeutronModel
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.connections.base import Connection, Sublayer
+from deepwire.model.connections.connection import Connection, Sublayer
 from deepwire.model.cross_attention import CrossAttention
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.feed_forward import FeedForward
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.positions import SinusoidalConfig
-from deepwire.model.translator import TranslationModel
 from deepwire.ops.cross_entropy import linear_cross_entropy
 
 Order = Literal["v1", "v2"]

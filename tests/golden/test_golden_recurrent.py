@@ -23,12 +23,12 @@ from whole_models import NeutronModel
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.atr import ATRCell
 from deepwire.model.mixers.gru import GRUCell
 from deepwire.model.mixers.ln_lstm import LNLSTMCell
 from deepwire.model.mixers.recurrent import Cell, RecurrentMixer
-from deepwire.model.translator import TranslationModel
 
 EPS, EOS = 1e-6, 2
 Named = dict[str, Places]
@@ -81,8 +81,8 @@ def test_cell(name: str) -> None:
     places = places_of(type(cell), golden.params)
     load(cell, golden.params, places)
     leaves = [golden[f"in/{leaf}"].clone().requires_grad_() for leaf in "xhc"[: 1 + cell.leaves]]
-    read, recurrent = cell.products()
-    found = cell(read.of(leaves[0]), tuple(leaves[1:]), recurrent, None)
+    input_map, recurrent = cell.linear_maps()
+    found = cell(input_map.apply(leaves[0]), tuple(leaves[1:]), recurrent, None)
     total = torch.zeros(())
     for number, output in enumerate(found):
         assert deviation(output, golden[f"out/{number}"]) < OUTPUT_TOLERANCE

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.decoder_state import DecoderState
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.languages import LanguageEmbedding, LanguageTransform
 from deepwire.model.mixers.head_linear import HeadNorm
-from deepwire.model.norm import LanguageNorm, PartsNorm
-from deepwire.model.translator import TranslationModel
+from deepwire.model.norm import GroupedLayerNorm, LanguageNorm
 
 SIZE, TOLERANCE = 23, 2e-5
 LANGUAGES = 3
@@ -99,7 +99,7 @@ def language_tables(model: TranslationModel) -> dict[str, nn.Parameter]:
         f"{name}.{own}": parameter
         for name, module in model.named_modules()
         if isinstance(module, kinds)
-        or (isinstance(module, PartsNorm | HeadNorm) and model.config.languages.norm)
+        or (isinstance(module, GroupedLayerNorm | HeadNorm) and model.config.languages.norm)
         for own, parameter in module.named_parameters(recurse=False)
     }
     if model.config.languages.output_bias and model.head.bias is not None:

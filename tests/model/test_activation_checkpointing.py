@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from deepwire.model.context import Side
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 
 Options = Mapping[str, object]
 PLAIN: Mapping[str, Options] = {

@@ -20,7 +20,7 @@ from deepwire.model.mixers.average_attention import (
     NormalisedFeedForward,
     running_mean,
 )
-from deepwire.model.mixers.base import TokenMixer
+from deepwire.model.mixers.mixer import TokenMixer
 
 AAN = {"type": "average_attention"}
 

@@ -49,7 +49,7 @@ def test_each_decoder_layer_reads_its_own_block():
         # The layers above a block do not change what its decoder layer reads.
         model.encoder.mixers[3].output.weight.zero_()
         (lower_after, upper_after), _ = model.encode(source)
-        memory = model.decoder.bind((lower, upper), torch.zeros(1, 1, 1, 4))
+        memory = model.decoder.project_memory((lower, upper), torch.zeros(1, 1, 1, 4))
         key = model.decoder.crosses[1].project(upper, torch.zeros(1, 1, 1, 4)).key
     assert torch.equal(lower, lower_after)
     assert not torch.allclose(upper, upper_after)

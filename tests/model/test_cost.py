@@ -10,8 +10,8 @@ from socket_checks import SIZE, small_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.cost import (
     OperationCounter,
-    empty_model,
     encoding_operations,
+    meta_model,
     parameter_bytes,
     step_cost,
     training_cost,
@@ -28,7 +28,7 @@ PRODUCT_NAMES = ("mm", "mv", "dot", "linear", "conv", "attention", "einsum", "ad
 def transformer():
     config = {"d_model": D, "heads": 4, "feed_forward": INNER, "dropout": 0.1, "bias": {"output": False}}
     stacks = {side: {"layers": LAYERS} for side in ("encoder", "decoder")}
-    return empty_model(ModelConfig.model_validate({**config, **stacks}), WORDS, WORDS)
+    return meta_model(ModelConfig.model_validate({**config, **stacks}), WORDS, WORDS)
 
 
 def test_training_a_transformer_costs_what_the_formula_says(transformer) -> None:
@@ -92,7 +92,7 @@ def test_dropout_and_biases_are_no_products(transformer) -> None:
     plain = transformer.config.model_copy(
         update={"bias": transformer.config.bias.model_copy(update={"attention": True})}
     )
-    with_bias = training_cost(empty_model(plain, WORDS, WORDS), source_length=S, target_length=T)
+    with_bias = training_cost(meta_model(plain, WORDS, WORDS), source_length=S, target_length=T)
     assert with_bias.operations == cost.operations
 
 
@@ -103,7 +103,7 @@ MEMBERS = [(socket, name) for socket in SOCKETS for name in members(socket)]
 def test_every_choice_costs_what_it_really_runs(socket: str, name: str) -> None:
     """The count without values is that of a real forward and backward pass through the package's loss."""
     model = small_model(with_choice(socket, name))
-    empty = empty_model(model.config, SIZE, SIZE)
+    empty = meta_model(model.config, SIZE, SIZE)
     # So many tokens that the loss adds no rows of zeros.
     cost = training_cost(empty, source_length=4, target_length=4, sentences=8)
     source, target = torch.full((8, 4), 5), torch.full((8, 4), 6)

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.initializations.apply import initialize
 from deepwire.model.initializations.depth_scaled import DepthScaledConfig
 from deepwire.model.linear import Linear
-from deepwire.model.translator import TranslationModel
 
 D, F, V = 32, 96, 700
 SHAPE: Mapping[str, object] = {

@@ -10,8 +10,8 @@ from socket_checks import SIZE, small_model
 
 from deepwire.decoding.model_loading import PRECISIONS
 from deepwire.model.decoder_state import DecoderState
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.kv_cache import KeyValueCache
-from deepwire.model.translator import TranslationModel
 from deepwire.ops import packed_linear
 from deepwire.ops.packed_linear import pack_linears
 

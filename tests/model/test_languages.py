@@ -20,10 +20,10 @@ from torch.nn import functional
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.languages import LanguageTransform, TargetLanguages
 from deepwire.model.mixers.head_linear import HeadNorm
-from deepwire.model.norm import LanguageNorm, PartsNorm
-from deepwire.model.translator import TranslationModel
+from deepwire.model.norm import GroupedLayerNorm, LanguageNorm
 from deepwire.ops.packed_linear import pack_linears
 
 ALL = {"norm": True, "transform": "released", "embedding": "both", "output_bias": True}
@@ -75,7 +75,7 @@ def test_every_norm_may_be_each_languages_own(stacks: str) -> None:
     check_model(model_settings(stacks))
     for name, module in model(stacks).named_modules():
         assert not isinstance(module, torch.nn.LayerNorm), name
-        if isinstance(module, LanguageNorm | PartsNorm | HeadNorm):
+        if isinstance(module, LanguageNorm | GroupedLayerNorm | HeadNorm):
             assert module.weight.size(0) == module.bias.size(0) == LANGUAGES, name
 
 

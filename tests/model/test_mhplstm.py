@@ -64,12 +64,12 @@ def formula(built: MHPLSTM, wanted: MHPLSTMConfig, x: Tensor) -> Tensor:
         parts = mapped(cells.mix, seen)
         if wanted.hidden == "two_layer":
             edge = 2 * built.output_dim
-            let_in, keep = norm(cells.gate_norm, parts[:, :edge]).sigmoid().unbind(1)
+            input_gate, keep = norm(cells.gate_norm, parts[:, :edge]).sigmoid().unbind(1)
             hidden = mapped(cells.hidden_output, act(norm(cells.hidden_norm, parts[:, edge:])[:, 0]))
         else:
             normal = norm(cells.gate_norm, parts)
-            let_in, keep, hidden = normal[:, 0].sigmoid(), normal[:, 1].sigmoid(), act(normal[:, 2])
-        cell = keep * cell + let_in * hidden
+            input_gate, keep, hidden = normal[:, 0].sigmoid(), normal[:, 1].sigmoid(), act(normal[:, 2])
+        cell = keep * cell + input_gate * hidden
         gate = norm(cells.output_norm, mapped(cells.output_gate, torch.cat((current, cell), -1)))[:, 0]
         outputs.append(cell * gate.sigmoid())
         past = past + current

@@ -11,7 +11,7 @@ from socket_checks import SIZE, SMALL, check_parts
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 
 Options = Mapping[str, object]
 

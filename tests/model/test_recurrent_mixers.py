@@ -50,8 +50,8 @@ def test_models(decoder: Mapping[str, object]) -> None:
 
 def advance(cell: Cell, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """One step without dropout."""
-    read, recurrent = cell.products()
-    return cell(read.of(x), state, recurrent, None)
+    read, recurrent = cell.linear_maps()
+    return cell(read.apply(x), state, recurrent, None)
 
 
 def disturbed(cell: Cell) -> Cell:
@@ -79,8 +79,8 @@ def test_ln_lstm_is_equations_1_to_8(bias: bool) -> None:
         rows = slice(6 * number, 6 * (number + 1))
         pre = both @ cell.linear.weight[rows].t() + (cell.linear.bias[rows] if bias else 0)
         parts.append(norm(pre, cell.norm.weight[number], cell.norm.bias[number]))
-    let_in, keep, let_out = (part.sigmoid() for part in parts[:3])
-    expected = memory * keep + parts[3].tanh() * let_in
+    input_gate, keep, let_out = (part.sigmoid() for part in parts[:3])
+    expected = memory * keep + parts[3].tanh() * input_gate
     found = advance(cell, x, (output, memory))
     torch.testing.assert_close(found, (expected * let_out, expected))
 

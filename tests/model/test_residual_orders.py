@@ -9,7 +9,7 @@ from socket_checks import check_model, small_model
 from torch import nn
 
 from deepwire.model.config import ModelConfig
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 
 V1 = {"type": "pre_norm", "residual": "normalised"}
 SOURCE = torch.tensor([[4, 9, 5, 17, 2], [8, 6, 2, 0, 0]])

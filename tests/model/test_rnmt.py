@@ -50,7 +50,7 @@ def test_four_layers_written_out() -> None:
     embedded, encoded = torch.randn(2, 5, 16), torch.randn(2, 3, 16)
     bias = torch.zeros(2, 1, 1, 3)
     with torch.no_grad():
-        (found,), _ = stack(embedded, memory=stack.bind([encoded], bias))
+        (found,), _ = stack(embedded, memory=stack.project_memory([encoded], bias))
         cross = stack.crosses[0]
         x = stack.mixers[0].parallel(embedded, None)
         projected = encoded @ cross.projection.weight.t()
@@ -67,7 +67,7 @@ def test_dropout_falls_on_all_layers_but_the_first() -> None:
     connection = {"layers": 2, "mixer": "atr", "connection": "rnmt"}
     model = small_model({**UNTIED, "decoder": connection, "dropout": {"sublayer": 0.999999, "attention": 0}})
     stack = model.train().decoder
-    memory = stack.bind([torch.randn(2, 3, 16)], torch.zeros(2, 1, 1, 3))
+    memory = stack.project_memory([torch.randn(2, 3, 16)], torch.zeros(2, 1, 1, 3))
     x = torch.randn(2, 5, 16)
     (dropped,), _ = stack(x, memory=memory)
     (kept,), _ = stack.eval()(x, memory=memory)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.connections.base import Connection, Sublayer
+from deepwire.model.connections.connection import Connection, Sublayer
 
 SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
 ENCODER: tuple[Sublayer, ...] = ("mixer", "feed_forward")

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.connections.base import Connection
+from deepwire.model.connections.connection import Connection
 
 SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
 

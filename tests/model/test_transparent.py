@@ -13,7 +13,7 @@ from torch import Tensor
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.context import Dropout
+from deepwire.model.context import DropoutConfig
 from deepwire.model.fusions.transparent import Transparent, TransparentConfig
 
 CONTEXT = replace(ModelConfig().contexts()["encoder"], layers=3, other_layers=2)
@@ -77,7 +77,7 @@ def test_dropout_is_on_the_weights_before_the_softmax() -> None:
 
 def test_dropout_is_that_of_sublayers_unless_set() -> None:
     """`model.dropout.sublayer`, or the fusion's own."""
-    context = replace(CONTEXT, dropout=Dropout.model_validate({"sublayer": 0.3}))
+    context = replace(CONTEXT, dropout=DropoutConfig.model_validate({"sublayer": 0.3}))
     for config, expected in ((TransparentConfig(), 0.3), (TransparentConfig(dropout=0.2), 0.2)):
         built = config.build(context)
         assert isinstance(built, Transparent)

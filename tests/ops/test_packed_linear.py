@@ -11,12 +11,12 @@ from torch.nn import functional
 
 from deepwire.ops import packed_linear
 from deepwire.ops.packed_linear import (
-    BlockedLinear,
-    ByteLinear,
-    HalfLinear,
+    Float16Linear,
+    Int8Linear,
+    OneDnnInt8Linear,
+    OneDnnLinear,
     PackedLinear,
     PlainLinear,
-    WideByteLinear,
     has_bfloat16_layout,
     has_byte_units,
     has_kernels,
@@ -24,12 +24,12 @@ from deepwire.ops.packed_linear import (
 )
 
 # The error of one product, in units of the root mean square of the results.
-ERRORS = {PlainLinear: 1e-5, BlockedLinear: 1e-5, HalfLinear: 2e-3, ByteLinear: 3e-2}
-LARGE = {"none": {BlockedLinear, PlainLinear}, "fp16": {HalfLinear}, "int8": {ByteLinear}}
-BYTES: set[type] = {ByteLinear, WideByteLinear}
+ERRORS = {PlainLinear: 1e-5, OneDnnLinear: 1e-5, Float16Linear: 2e-3, Int8Linear: 3e-2}
+LARGE = {"none": {OneDnnLinear, PlainLinear}, "fp16": {Float16Linear}, "int8": {Int8Linear}}
+BYTES: set[type] = {Int8Linear, OneDnnInt8Linear}
 if has_byte_units():
-    ERRORS[WideByteLinear] = 2e-2
-    LARGE["int8"].add(WideByteLinear)
+    ERRORS[OneDnnInt8Linear] = 2e-2
+    LARGE["int8"].add(OneDnnInt8Linear)
 needs_kernels = pytest.mark.skipif(not has_kernels("int8"), reason="no kernels on this CPU")
 
 
@@ -85,7 +85,7 @@ def test_bfloat16_stays_what_it_is(sizes: tuple[int, int], biased: bool) -> None
         module = module.to(torch.bfloat16)
         pack_linears(module, "none")
         found = module(x)
-    assert isinstance(module[0], BlockedLinear if has_bfloat16_layout() else PlainLinear)
+    assert isinstance(module[0], OneDnnLinear if has_bfloat16_layout() else PlainLinear)
     assert found.dtype == torch.bfloat16
     torch.testing.assert_close(found.double(), wanted, rtol=2**-8, atol=1e-3)
 
@@ -103,7 +103,7 @@ def test_zeros_give_the_bias(kind: type) -> None:
 @pytest.mark.parametrize("weight", [1e5, float("nan")])
 def test_what_does_not_fit_half_precision_is_refused(weight: float) -> None:
     with pytest.raises(ValueError, match="do not fit half precision"):
-        HalfLinear(torch.full((2, 2), weight), None)
+        Float16Linear(torch.full((2, 2), weight), None)
 
 
 @needs_kernels
@@ -115,9 +115,9 @@ def test_halves_in_parts_that_stay_in_a_cache(
     weight, x = torch.randn(outputs, 10), torch.randn(3, 2, 10)
     bias = torch.randn(outputs) if biased else None
     with torch.no_grad():
-        whole = HalfLinear(weight, bias)(x)
+        whole = Float16Linear(weight, bias)(x)
         monkeypatch.setattr(packed_linear, "_HALVES_AT_ONCE", 45)  # four outputs
-        parts = HalfLinear(weight, bias)(x)
+        parts = Float16Linear(weight, bias)(x)
     torch.testing.assert_close(parts, whole, rtol=0, atol=1e-6)
 
 
@@ -130,7 +130,7 @@ def test_maps_too_large_for_half_precision_stay_as_they_are() -> None:
         before = module(x)
         pack_linears(module, "fp16")
         torch.testing.assert_close(module(x), before, rtol=1e-2, atol=1e-2 * float(before.abs().max()))
-    assert [type(each) for each in module] == [PlainLinear, HalfLinear]
+    assert [type(each) for each in module] == [PlainLinear, Float16Linear]
 
 
 @needs_kernels

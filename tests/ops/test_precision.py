@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from deepwire.ops import precision
-from deepwire.ops.precision import pick, set_fp32_matmul
+from deepwire.ops.precision import autocast_dtype, set_fp32_matmul
 
 CPU = torch.device("cpu")
 
@@ -23,8 +23,8 @@ def _as_before() -> Iterator[None]:
 
 
 def test_what_is_asked_for_is_given() -> None:
-    assert pick(CPU, "fp32") == torch.float32
-    assert pick(CPU, "bf16") == torch.bfloat16
+    assert autocast_dtype(CPU, "fp32") == torch.float32
+    assert autocast_dtype(CPU, "bf16") == torch.bfloat16
     for wanted in ("highest", "medium"):
         assert set_fp32_matmul(wanted) == wanted
         assert torch.get_float32_matmul_precision() == wanted
@@ -43,7 +43,7 @@ def test_auto_takes_bfloat16_only_where_it_is_clearly_faster(
     monkeypatch: pytest.MonkeyPatch, wide: float, narrow: float, expected: torch.dtype
 ) -> None:
     monkeypatch.setattr(precision, "_race", lambda first, second: (wide, narrow))
-    assert pick(CPU, "auto") == expected
+    assert autocast_dtype(CPU, "auto") == expected
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,6 @@ def test_probing_leaves_the_random_numbers_alone() -> None:
     torch.manual_seed(1)
     expected = torch.rand(3)
     torch.manual_seed(1)
-    pick(CPU, "auto")
+    autocast_dtype(CPU, "auto")
     set_fp32_matmul("auto")
     assert torch.equal(torch.rand(3), expected)

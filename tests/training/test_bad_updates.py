@@ -14,7 +14,7 @@ from torch import Tensor
 
 from deepwire.checkpoint.store import load_model
 from deepwire.errors import DivergedError
-from deepwire.model.translator import LossSums, TranslationModel
+from deepwire.model.encoder_decoder import LossSums, TranslationModel
 from deepwire.training.job import Job
 from deepwire.training.saving import load_state
 from deepwire.training.start import start

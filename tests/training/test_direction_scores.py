@@ -10,7 +10,7 @@ import pytest
 
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.store import TokenStore
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.direction_scores import DirectionsValidator, average, directions_in, worth_showing
 from deepwire.training.precision import Numerics
 from deepwire.training.validation import Validation, Validator

@@ -15,7 +15,7 @@ from job_of_processes import EXACT, UPDATES, Launcher, Patch
 from torch import Tensor
 from toy_run import after_step, stand_before, wait_for
 
-from deepwire.model.translator import LossSums, TranslationModel
+from deepwire.model.encoder_decoder import LossSums, TranslationModel
 from deepwire.training import connected
 from deepwire.training.optimizer import Optimizer
 from deepwire.training.processes import Processes

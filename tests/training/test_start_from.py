@@ -18,7 +18,7 @@ from deepwire.data.vocabulary_config import BpeConfig, WordsConfig
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training import start as starting
 from deepwire.training.job import Job
 from deepwire.training.start import start

@@ -15,7 +15,7 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
 from deepwire.data.batching import Batch, StreamPosition, Update, UpdateStream
 from deepwire.errors import UsageError
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training import start as starting
 from deepwire.training import validation
 from deepwire.training.job import Job

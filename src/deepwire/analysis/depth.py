@@ -15,7 +15,7 @@ from deepwire.analysis.scored import Scorer
 from deepwire.analysis.variants import check_layer, part, with_stack
 from deepwire.errors import UsageError
 from deepwire.model.context import Side
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from deepwire.analysis.models import Batch
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.gate_probe import GateProbe, Place
-from deepwire.model.translator import TranslationModel
 
 CLOSED, OPEN = 0.1, 0.9
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from deepwire.analysis.linearisation_model import Cell, LayerTap, linearised, width
 from deepwire.analysis.variants import part, with_stack
 from deepwire.model.context import Side
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.config import CosineConfig, OptimizerConfig
 from deepwire.training.feed import DeviceUpdate

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from deepwire.analysis.variants import check_layer, part, with_stack
 from deepwire.errors import UsageError
-from deepwire.model.connections.base import Call, Connection, DepthState
+from deepwire.model.connections.connection import Call, Connection, DepthState
 from deepwire.model.context import Side
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 
 Cell = Literal["carry", "map"]
 

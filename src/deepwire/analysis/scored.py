@@ -16,7 +16,7 @@ from deepwire.evaluation.base import Metric
 from deepwire.evaluation.from_model import SearchSettings
 from deepwire.evaluation.metrics import make_metric
 from deepwire.model.decoder_state import DecoderState
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 
 WARM_UP = 32
 

@@ -24,7 +24,7 @@ from deepwire.decoding.step_models import Ensemble, LanguageTagModel
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.packed_linear import Packing
 from deepwire.training.config import TrainingConfig
 from deepwire.training.layout import Layout

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from deepwire.errors import UsageError
 from deepwire.model.context import Side
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.stack import Stack
-from deepwire.model.translator import TranslationModel
 
 SIDES: tuple[Side, Side] = ("encoder", "decoder")
 

@@ -22,8 +22,8 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DeepwireError, ModelError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.meta_init import meta_init
-from deepwire.model.translator import TranslationModel
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from deepwire.checkpoint.importers import Architecture, Family, Foreign, VocabularyFiles
     from deepwire.config.tree import PlainValue
     from deepwire.data.languages import Languages
-    from deepwire.model.translator import TranslationModel
+    from deepwire.model.encoder_decoder import TranslationModel
     from deepwire.runfile import RunFile
 
 FamilyName = Annotated[str, typer.Argument(metavar="FAMILY", help="fairseq or neutron.")]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from deepwire.data.config import DataConfig
     from deepwire.data.languages import Languages
     from deepwire.model.config import ModelConfig
-    from deepwire.model.translator import TranslationModel
+    from deepwire.model.encoder_decoder import TranslationModel
 
 # What costs are counted for: tokens of a sentence on either side, and target tokens of an update.
 _LENGTH = 25
@@ -73,7 +73,7 @@ def inspect(
         )
     else:
         found = _from_model(subject)
-    model = _empty_model(found)
+    model = _meta_model(found)
     total, groups = sum(parameter.numel() for parameter in model.parameters()), model.parameter_groups()
     settings: dict[str, PlainValue] = found.model.model_dump(mode="json")
     costs = _costs(model) if cost else {}
@@ -170,11 +170,11 @@ def _from_model(name: str) -> Subject:
     return Subject(str(folder), "model", model, source, target, "the model", languages, named)
 
 
-def _empty_model(subject: Subject) -> TranslationModel:
+def _meta_model(subject: Subject) -> TranslationModel:
     """The model without memory for its values."""
-    from deepwire.model.cost import empty_model
+    from deepwire.model.cost import meta_model
 
-    return empty_model(subject.model, subject.source_vocabulary, subject.target_vocabulary, subject.languages)
+    return meta_model(subject.model, subject.source_vocabulary, subject.target_vocabulary, subject.languages)
 
 
 def _costs(model: TranslationModel) -> dict[str, dict[str, float]]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from deepwire.checkpoint.run_directory import RunDirectory
     from deepwire.data.config import DataConfig
     from deepwire.data.vocabulary import Vocabularies
-    from deepwire.model.translator import TranslationModel
+    from deepwire.model.encoder_decoder import TranslationModel
     from deepwire.runfile import LoadedRunFile, RunFile
     from deepwire.training.config import TextMetric
     from deepwire.training.ending import Ending
@@ -84,11 +84,11 @@ def train(
 def _parameters(config: RunFile) -> int:
     """About how many the model has; before preparation nobody knows the size of every vocabulary."""
     from deepwire.cli.inspect import configured_size
-    from deepwire.model.cost import empty_model
+    from deepwire.model.cost import meta_model
 
     size = configured_size(config.data) or _USUAL_VOCABULARY
     languages = 0 if config.data.languages is None else len(config.data.languages.names)
-    model = empty_model(config.model, size, size, languages)
+    model = meta_model(config.model, size, size, languages)
     return sum(parameter.numel() for parameter in model.parameters())
 
 

@@ -14,9 +14,9 @@ from deepwire.checkpoint.store import LoadedModel, load_model
 from deepwire.data.languages import Languages
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import ModelError, ResourceError, UsageError
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.packed_linear import Packing, has_kernels, pack_linears
-from deepwire.ops.precision import pick, set_fp32_matmul
+from deepwire.ops.precision import autocast_dtype, set_fp32_matmul
 
 # Number format of the model, and of its packed weights.
 PRECISIONS: Mapping[str, tuple[torch.dtype, Packing]] = {
@@ -104,7 +104,7 @@ def fastest_precision(device: torch.device) -> str:
     `bf16` where the device has units for it; on other CPUs `fp16`, whose weights are read in half the time,
     where there are kernels for it (x86); otherwise `fp32`.
     """
-    if pick(device, "auto") is torch.bfloat16:
+    if autocast_dtype(device, "auto") is torch.bfloat16:
         return "bf16"
     return "fp16" if device.type == "cpu" and has_kernels("fp16") else "fp32"
 

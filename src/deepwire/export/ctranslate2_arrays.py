@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from deepwire.data.vocabulary import BOS, PAD
 from deepwire.errors import ModelError
-from deepwire.model.connections.base import ConnectionSection
+from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.connections.residual import PostNorm, PostNormConfig, PreNorm, PreNormConfig
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.embedding import Embedding
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.feed_forward import FeedForward
 from deepwire.model.mixers.self_attention import SelfAttention
 from deepwire.model.stack import Stack
-from deepwire.model.translator import TranslationModel
 
 Kind = TypeVar("Kind", bound=nn.Module)
 

@@ -7,17 +7,17 @@ from dataclasses import replace
 
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig, StackConfig
-from deepwire.model.connections.base import ConnectionSection, Sublayer
+from deepwire.model.connections.connection import ConnectionSection, Sublayer
 from deepwire.model.context import Side, StackContext
-from deepwire.model.embedding import Embedding, TokenTable
+from deepwire.model.embedding import Embedding, TokenEmbedding
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.feed_forward import FeedForward
-from deepwire.model.fusions.base import FusionSection
+from deepwire.model.fusions.fusion import FusionSection
 from deepwire.model.head import OutputHead
 from deepwire.model.initializations.apply import initialize
 from deepwire.model.languages import LanguageEmbedding, LanguageTransform, TargetLanguages
-from deepwire.model.mixers.base import MixerSection, TokenMixer
+from deepwire.model.mixers.mixer import MixerSection, TokenMixer
 from deepwire.model.stack import Stack
-from deepwire.model.translator import TranslationModel
 
 # Ids of every vocabulary (deepwire.data).
 PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
@@ -59,12 +59,12 @@ def build_model(
     contexts = config.contexts(targets)
     encoder, decoder = build_stacks(config, contexts)
     source_dim, target_dim = contexts["encoder"].dim, contexts["decoder"].dim
-    source_table = TokenTable(source_vocabulary, source_dim, pad_id)
+    source_table = TokenEmbedding(source_vocabulary, source_dim, pad_id)
     shared = tie in ("all", "inputs")
-    target_table = source_table if shared else TokenTable(target_vocabulary, target_dim, pad_id)
+    target_table = source_table if shared else TokenEmbedding(target_vocabulary, target_dim, pad_id)
     width = decoder.connection.result_width(target_dim)
     tied = tie in ("all", "output")
-    output_table = target_table if tied else TokenTable(target_vocabulary, width, pad_id)
+    output_table = target_table if tied else TokenEmbedding(target_vocabulary, width, pad_id)
     language = _language_embeddings(config, targets)
     biases = languages if config.languages.output_bias else 0
     model = TranslationModel(
@@ -169,7 +169,7 @@ def _transform(config: ModelConfig, targets: TargetLanguages | None, width: int)
 
 
 def _embedding(
-    config: ModelConfig, table: TokenTable, context: StackContext, language: LanguageEmbedding | None
+    config: ModelConfig, table: TokenEmbedding, context: StackContext, language: LanguageEmbedding | None
 ) -> Embedding:
     stack = config.stack(context.side)
     scaled = config.embeddings.scale if stack.scale_embedding is None else stack.scale_embedding

@@ -14,9 +14,9 @@ from deepwire.model.activations import ActivationName
 from deepwire.model.aggregations import AggregationConfig
 from deepwire.model.aggregations.last import LastConfig
 from deepwire.model.connections import ConnectionConfig
-from deepwire.model.connections.base import Sublayer
+from deepwire.model.connections.connection import Sublayer
 from deepwire.model.connections.residual import PreNormConfig
-from deepwire.model.context import Dropout, Side, StackContext
+from deepwire.model.context import DropoutConfig, Side, StackContext
 from deepwire.model.embedding import EmbeddingConfig
 from deepwire.model.fusions import FusionConfig
 from deepwire.model.fusions.groups import GroupsConfig
@@ -92,8 +92,8 @@ class StackConfig(Section):
             "connection": self.connection.without_effect_around(self.sublayers(side), other.connection),
             "fusion": self.fusion.without_effect_in(side),
         }
-        for socket, found in sockets.items():
-            for key, reason in found:
+        for socket, idle in sockets.items():
+            for key, reason in idle:
                 yield f"{socket}.{key}", reason
 
 
@@ -106,7 +106,7 @@ class ModelConfig(Section):
         2048, ge=1, le=WIDEST, description="inner width of feed-forward and two-layer hidden parts"
     )
     activation: ActivationName = Field("relu", description="in feed-forward sub-layers")
-    dropout: Dropout = Field(Dropout(), description="one number, or one for each place")
+    dropout: DropoutConfig = Field(DropoutConfig(), description="one number, or one for each place")
     bias: BiasConfig = BiasConfig()
     norm_eps: float = Field(
         1e-6, gt=0, le=0.1, description="epsilon of layer norms (Neutron 1e-6, fairseq 1e-5)"
@@ -182,15 +182,15 @@ class ModelConfig(Section):
     def has_dropout(self) -> bool:
         """Whether two passes of one batch differ in training."""
 
-        def found(settings: Mapping[str, object], within: bool) -> bool:
+        def drops(settings: Mapping[str, object], within: bool) -> bool:
             return any(
-                found(value, within or key == "dropout")
+                drops(value, within or key == "dropout")
                 if isinstance(value, Mapping)
                 else (within or key == "dropout") and bool(value)
                 for key, value in settings.items()
             )
 
-        return found(self.model_dump(), within=False)
+        return drops(self.model_dump(), within=False)
 
     def stack(self, side: Side) -> StackConfig:
         """The stack of one side."""
@@ -212,6 +212,7 @@ class ModelConfig(Section):
             StackContext(
                 side=side,
                 dim=sizes[side][0],
+                memory_width=sizes["encoder"][0],
                 layers=depth[side],
                 other_layers=depth["decoder" if side == "encoder" else "encoder"],
                 heads=sizes[side][1],
@@ -226,4 +227,4 @@ class ModelConfig(Section):
             )
             for side in _SIDES
         )
-        return {"encoder": encoder, "decoder": replace(decoder, shared=encoder.shared, memory=encoder.dim)}
+        return {"encoder": encoder, "decoder": replace(decoder, shared=encoder.shared)}

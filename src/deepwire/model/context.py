@@ -18,7 +18,7 @@ NormStyle = Literal["input", "output", "none"]
 M = TypeVar("M", bound=nn.Module)
 
 
-class Dropout(Section):
+class DropoutConfig(Section):
     """Dropout probability at each of the usual places; a plain number sets all of them."""
 
     embedding: float = Field(0.1, ge=0, lt=1, description="after the sum of embedding and position")
@@ -70,6 +70,7 @@ class StackContext:
     Attributes:
         side: Encoder or decoder.
         dim: Width d of the stream.
+        memory_width: Width of the encoder's stream, which a decoder reads.
         layers: Layers of this stack; `other_layers` those of the other one.
         heads: Attention heads.
         feed_forward: Inner width of feed-forward sub-layers.
@@ -80,33 +81,27 @@ class StackContext:
         shared: Modules that both stacks may own together.
         norm_style: Where the connection of this stack normalises; known to aggregations and fusions.
         mixer_input: Width of what the mixer reads; `dim` without it.
-        memory: Width of the encoder's stream, which a decoder reads; `dim` without it.
         languages: Whose norms are each target language's own; None: norms are the same for all.
         fusion_languages: Likewise of the weights of groups in a fusion.
     """
 
     side: Side
     dim: int
+    memory_width: int
     layers: int
     other_layers: int
     heads: int
     feed_forward: int
     activation: str
-    dropout: Dropout
+    dropout: DropoutConfig
     norm_eps: float
     attention_bias: bool
     feed_forward_bias: Literal["both", "first", "none"]
     shared: SharedModules = field(default_factory=SharedModules)
     norm_style: NormStyle = "input"
     mixer_input: int | None = None
-    memory: int | None = None
     languages: TargetLanguages | None = None
     fusion_languages: TargetLanguages | None = None
-
-    @property
-    def memory_dim(self) -> int:
-        """Width of the encoder's stream."""
-        return self.memory or self.dim
 
     @property
     def causal(self) -> bool:

@@ -21,8 +21,8 @@ from torch.utils.flop_counter import flop_registry
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.meta_init import meta_init
-from deepwire.model.translator import TranslationModel
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload, OpOverloadPacket
@@ -81,7 +81,7 @@ class StepCost:
     written: int
 
 
-def empty_model(
+def meta_model(
     config: ModelConfig, source_vocabulary: int, target_vocabulary: int, languages: int = 0
 ) -> TranslationModel:
     """A model on the meta device: all its shapes, and no memory taken."""
@@ -95,7 +95,7 @@ def training_cost(
     """Cost of training on sentences of equal length, each with its end of sentence.
 
     Args:
-        model: From `empty_model`.
+        model: From `meta_model`.
         source_length: Source tokens of a sentence.
         target_length: Target tokens of a sentence.
         sentences: Sentences of a batch; more than a few change nothing that is counted for each token but
@@ -147,7 +147,7 @@ def step_cost(
     """Cost of the step that reads token number `position` (from 0) of every hypothesis.
 
     Args:
-        model: From `empty_model`.
+        model: From `meta_model`.
         sentences: Sentences decoded together.
         beam: Hypotheses of each.
         source_length: Source tokens of a sentence.

@@ -34,7 +34,7 @@ class CrossAttention(nn.Module):
         self.heads, self.dropout = context.heads, context.dropout.attention
         dim, bias = context.dim, context.attention_bias
         self.query = Linear(dim, dim, bias=bias, role="cross_attention")
-        self.key_value = Linear(context.memory_dim, 2 * dim, bias=bias, role="cross_attention", parts=2)
+        self.key_value = Linear(context.memory_width, 2 * dim, bias=bias, role="cross_attention", parts=2)
         self.output = Linear(dim, dim, bias=bias, role="attention_output")
 
     def project(self, encoded: Tensor, bias: Tensor) -> Memory:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import BeamAncestry, CacheIndex, KeyValueCache
-from deepwire.model.mixers.base import State
+from deepwire.model.mixers.mixer import State
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class EmbeddingConfig(Section):
     )
 
 
-class TokenTable(nn.Module):
+class TokenEmbedding(nn.Module):
     """One matrix `[V, d]`, used to look tokens up, to predict them, or both; the row of padding is zero."""
 
     def __init__(self, size: int, dim: int, pad_id: int) -> None:
@@ -52,7 +52,7 @@ class Embedding(nn.Module):
 
     def __init__(
         self,
-        table: TokenTable,
+        table: TokenEmbedding,
         positions: Positions,
         *,
         scale: float,

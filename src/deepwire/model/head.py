@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepwire.model.embedding import TokenTable
-from deepwire.model.fusions.base import Fusion
-from deepwire.ops.cross_entropy import SmoothingForm, chunk_size, linear_cross_entropy, linear_log_prob
+from deepwire.model.embedding import TokenEmbedding
+from deepwire.model.fusions.fusion import Fusion
+from deepwire.ops.cross_entropy import SmoothingForm, linear_cross_entropy, linear_log_prob
+from deepwire.ops.logit_chunks import chunk_size
 from deepwire.ops.packed_linear import Pack, PackedLinear
 from deepwire.ops.r_drop import linear_r_drop
 
@@ -64,7 +65,7 @@ class OutputHead(nn.Module):
     the target language, every method wants the language of each row, `[B]`.
     """
 
-    def __init__(self, table: TokenTable, *, bias: bool, fusion: Fusion, languages: int = 0) -> None:
+    def __init__(self, table: TokenEmbedding, *, bias: bool, fusion: Fusion, languages: int = 0) -> None:
         super().__init__()
         self.table = table
         shape = (languages, table.weight.size(0)) if languages else (table.weight.size(0),)
@@ -169,8 +170,8 @@ class OutputHead(nn.Module):
     def log_probs(self, results: Sequence[Tensor], languages: Tensor | None = None) -> Tensor:
         """Of every token or those selected, `[B, ..., V]` in float32 at least, of results `[B, ..., d]`."""
         project = self._projection() if self._selected is None else self._selected
-        found = [_log_softmax(project(result, languages)) for result in results]
-        return self._mix(found, self._log_weights(languages))
+        log_probs = [_log_softmax(project(result, languages)) for result in results]
+        return self._mix(log_probs, self._log_weights(languages))
 
     def target_log_probs(
         self, results: Sequence[Tensor], targets: Tensor, languages: Tensor | None = None
@@ -178,12 +179,12 @@ class OutputHead(nn.Module):
         """Log-probability of each target, `[B, T]` float32, 0 at padding; never holds all logits."""
         real = targets != self.table.pad_id
         wanted = targets[real]
-        found = [self._log_probs_of(result, languages, real, wanted) for result in results]
+        log_probs = [self._log_probs_of(result, languages, real, wanted) for result in results]
         weights = self._log_weights(languages)
         if weights is not None and weights.dim() == 2:
             weights = weights.unsqueeze(2).expand(-1, *targets.shape)[:, real]
         scores = torch.zeros(targets.shape, device=targets.device)
-        scores[real] = self._mix(found, weights).float()
+        scores[real] = self._mix(log_probs, weights).float()
         return scores
 
     def _map(self) -> tuple[Tensor, Tensor | None]:
@@ -217,7 +218,7 @@ class OutputHead(nn.Module):
         size, project = chunk_size(self.table.weight), self._projection()
         each = None if languages is None else languages.expand(real.size(0))
         rows = torch.arange(real.size(0), device=real.device).unsqueeze(1).expand_as(real)[real]
-        found = [
+        log_probs = [
             _log_softmax(project(hidden, None if each is None else each[row]))
             .gather(1, wanted.unsqueeze(1))
             .squeeze(1)
@@ -228,7 +229,7 @@ class OutputHead(nn.Module):
                 strict=True,
             )
         ]
-        return torch.cat(found)
+        return torch.cat(log_probs)
 
     def _log_weights(self, languages: Tensor | None) -> Tensor | None:
         """Of the G results, `[G]`, or `[G, B]` where each row has its own; None of one result."""
@@ -239,13 +240,13 @@ class OutputHead(nn.Module):
         weights = self._log_weights(languages)
         return None if weights is None else weights.exp()
 
-    def _mix(self, found: Sequence[Tensor], weights: Tensor | None) -> Tensor:
+    def _mix(self, log_probs: Sequence[Tensor], weights: Tensor | None) -> Tensor:
         """Log-probabilities `[B, ...]` of all results from those of each, with the log of their weights."""
         if weights is None:
-            return found[0]
+            return log_probs[0]
         if weights.dim() == 2:
-            weights = weights.view(*weights.shape, *(1,) * (found[0].dim() - 1))
-        pairs = zip(weights, found, strict=True)
+            weights = weights.view(*weights.shape, *(1,) * (log_probs[0].dim() - 1))
+        pairs = zip(weights, log_probs, strict=True)
         if self._fusion[0].probabilities == "geometric":
             mixed: Tensor = reduce(torch.add, (weight.exp() * each for weight, each in pairs))
         else:  # two at a time: as exact as one sum over a stack of all, without making one

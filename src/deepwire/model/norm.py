@@ -1,4 +1,4 @@
-"""Layer normalisation: of each target language its own, and of several parts side by side in one tensor."""
+"""Layer normalisation: of each target language its own, and of several vectors side by side in one tensor."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ def norm_by_language(
     eps: float,
     languages: TargetLanguages,
 ) -> Tensor:
-    """Normalise `[B, ..., *parts]` over its last axes, with gain and bias of each row's language.
+    """Normalise `[B, ..., *shape]` over its last axes, with gain and bias of each row's language.
 
-    `weight` and `bias` are `[L, *parts]`; `over` are the sizes of the last axes, all of `parts` or fewer.
+    `weight` and `bias` are `[L, *shape]`; `over` are the sizes of the last axes, all of `shape` or fewer.
     """
     gain, shift = languages.pick(weight), languages.pick(bias)
     if gain.size(0) == 1 and gain.shape[1:] == over:
@@ -58,17 +58,17 @@ def norm_by_language(
     return torch.addcmul(shift, normal, gain)
 
 
-class PartsNorm(nn.Module):
-    """Layer norm over `parts` vectors of width `dim` that lie next to each other on the last axis.
+class GroupedLayerNorm(nn.Module):
+    """Layer norm of `groups` vectors of width `dim` that lie next to each other on the last axis.
 
-    Each part has its own gain and bias. `joint` takes one mean and one variance over all parts together, as
-    Neutron's recurrent cells do; otherwise each part has its own statistics, as the papers' equations say.
-    With languages, each target language has its own gains and biases: `[L, parts, dim]`.
+    Each group has its own gain and bias. `joint` takes one mean and one variance over all groups together, as
+    Neutron's recurrent cells do; otherwise each group has its own statistics, as the papers' equations say.
+    With languages, each target language has its own gains and biases: `[L, groups, dim]`.
     """
 
     def __init__(
         self,
-        parts: int,
+        groups: int,
         dim: int,
         *,
         eps: float,
@@ -76,25 +76,25 @@ class PartsNorm(nn.Module):
         languages: TargetLanguages | None = None,
     ) -> None:
         super().__init__()
-        self.parts, self.dim, self.eps, self.joint = parts, dim, eps, joint
+        self.groups, self.dim, self.eps, self.joint = groups, dim, eps, joint
         self._languages = languages
-        shape = (parts, dim) if languages is None else (languages.count, parts, dim)
+        shape = (groups, dim) if languages is None else (languages.count, groups, dim)
         self.weight = nn.Parameter(torch.ones(shape))
         self.bias = nn.Parameter(torch.zeros(shape))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalise `[..., parts * dim]`; the result is `[..., parts, dim]`."""
-        x = x.view(*x.shape[:-1], self.parts, self.dim)
+        """Normalise `[..., groups * dim]`; the result is `[..., groups, dim]`."""
+        x = x.view(*x.shape[:-1], self.groups, self.dim)
         if self._languages is not None:
-            over = (self.parts, self.dim) if self.joint else (self.dim,)
+            over = (self.groups, self.dim) if self.joint else (self.dim,)
             return norm_by_language(x, over, self.weight, self.bias, self.eps, self._languages)
         if self.joint:
-            return functional.layer_norm(x, (self.parts, self.dim), self.weight, self.bias, self.eps)
-        # A fused kernel has one gain for all rows, so the gains of the parts are applied after it.
+            return functional.layer_norm(x, (self.groups, self.dim), self.weight, self.bias, self.eps)
+        # A fused kernel has one gain for all rows, so the gains of the groups are applied after it.
         return torch.addcmul(
             self.bias, functional.layer_norm(x, (self.dim,), None, None, self.eps), self.weight
         )
 
     def extra_repr(self) -> str:
         """Show the measures when printed."""
-        return f"parts={self.parts}, dim={self.dim}, joint={self.joint}"
+        return f"groups={self.groups}, dim={self.dim}, joint={self.joint}"

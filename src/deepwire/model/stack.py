@@ -9,16 +9,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from deepwire.model.aggregations.base import Aggregation
-from deepwire.model.connections.base import Call, Connection, DepthState
+from deepwire.model.aggregations.aggregation import Aggregation
+from deepwire.model.connections.connection import Call, Connection, DepthState
 from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.depth_weights import DepthWeights
 from deepwire.model.feed_forward import FeedForward
-from deepwire.model.fusions.base import Fusion
+from deepwire.model.fusions.fusion import Fusion
 from deepwire.model.gate_probe import GateProbe, Place
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.languages import TargetLanguages
-from deepwire.model.mixers.base import State, TokenMixer
+from deepwire.model.mixers.mixer import State, TokenMixer
 
 
 class Stack(nn.Module):
@@ -92,7 +92,7 @@ class Stack(nn.Module):
             cast("Sequence[FeedForward]", self.inner_feed_forwards),
         )
 
-    def bind(self, encoded: Sequence[Tensor], bias: Tensor) -> tuple[Memory, ...]:
+    def project_memory(self, encoded: Sequence[Tensor], bias: Tensor) -> tuple[Memory, ...]:
         """Make the memory of the encoder's results for every layer that is needed, once per sentence.
 
         Args:
@@ -142,9 +142,11 @@ class Stack(nn.Module):
         rows = None if self.languages is None else self.languages.rows
         for layer in self._layers:
             if recomputes:
-                depth = checkpoint(self._once_more, rows, layer, depth, padding, memory, use_reentrant=False)
+                depth = checkpoint(
+                    self._recompute_layer, rows, layer, depth, padding, memory, use_reentrant=False
+                )
             else:
-                depth = self._through(layer, depth, padding, memory, cache_index, old, new)
+                depth = self._run_layer(layer, depth, padding, memory, cache_index, old, new)
             closing = self.calls[layer[-1]].layer
             history, x = self.aggregation.close(history, depth[0], closing)
             depth = (x, *depth[1:])
@@ -152,7 +154,7 @@ class Stack(nn.Module):
                 kept.append(connection.result(depth))
         return fusion(kept, connection.normalise), tuple(new)
 
-    def _once_more(
+    def _recompute_layer(
         self,
         rows: Tensor | None,
         calls: range,
@@ -160,13 +162,13 @@ class Stack(nn.Module):
         padding: Tensor | None,
         memory: Sequence[Memory],
     ) -> DepthState:
-        """`_through`, also long after the pass: with the target languages `rows` that it had."""
+        """`_run_layer`, also long after the pass: with the target languages `rows` that it had."""
         if self.languages is None or rows is None:
-            return self._through(calls, depth, padding, memory)
+            return self._run_layer(calls, depth, padding, memory)
         with self.languages.of(rows):
-            return self._through(calls, depth, padding, memory)
+            return self._run_layer(calls, depth, padding, memory)
 
-    def _through(
+    def _run_layer(
         self,
         calls: range,
         depth: DepthState,
@@ -241,13 +243,14 @@ class Stack(nn.Module):
 
         What several layers have in common, such as the gates of a depth-wise LSTM, is in the rest.
         """
-        found: list[tuple[str, list[nn.Parameter]]] = []
+        by_layer: list[tuple[str, list[nn.Parameter]]] = []
         seen: set[int] = set()
         for layer, modules in enumerate(self.modules_by_layer(), 1):
-            own = {id(one): one for module in modules for one in module.parameters()}
-            found.append((str(layer), [one for key, one in own.items() if key not in seen]))
+            own = {id(parameter): parameter for module in modules for parameter in module.parameters()}
+            by_layer.append((str(layer), [parameter for key, parameter in own.items() if key not in seen]))
             seen |= own.keys()
-        return [*found, ("rest", [one for one in self.parameters() if id(one) not in seen])]
+        rest = [parameter for parameter in self.parameters() if id(parameter) not in seen]
+        return [*by_layer, ("rest", rest)]
 
     def _mixer(self, layer: int) -> TokenMixer:
         return cast("TokenMixer", self.mixers[layer])  # a ModuleList forgets the type

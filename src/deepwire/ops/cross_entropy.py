@@ -12,7 +12,6 @@ Label smoothing: Szegedy et al. 2016 (Rethinking the Inception Architecture), se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal, cast, get_args
 
 import torch
@@ -20,20 +19,22 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
+from deepwire.ops.logit_chunks import (
+    ROWS,
+    LossContext,
+    autocast_types,
+    chunk_size,
+    in_whole_rows,
+    row_maximum,
+    scaled,
+    sum_of_rows,
+)
+
 SmoothingForm = Literal["uniform_wrong", "uniform"]
 
-# Logits held at a time. On a CPU they should stay in the cache between the passes over them; a GPU needs
-# large products to be busy (docs/performance.md).
-CPU_LOGITS = 4 * 2**20
-# Products with fewer rows than this are slower than the cache is worth.
-LEAST_TOKENS = 256
-# The rows of a chunk's products are a multiple of this, those added all zero. The number of real tokens is
-# another one in every batch, and making products ready for a new shape takes longer than so few rows.
-_ROWS = 32
-GPU_LOGITS = 64 * 2**20
 # On a CPU, chunks that share one product for the weights' gradient where that product is rounded and then
 # added: the sum `[V, d]` is larger than what a chunk reads for it, and is read and written every time.
-TOGETHER = 4
+CHUNKS_PER_PRODUCT = 4
 
 
 def linear_cross_entropy(
@@ -74,8 +75,8 @@ def linear_cross_entropy(
     on_target, on_each = smoothing_masses(smoothing, form, weight.size(0))
     if ignore is not None and hidden.device.type != "cpu":
         # To learn how many tokens are real the host would have to wait for the device.
-        weights, ignore = without_ignored(target, ignore, weights, number_types(hidden)[1]), None
-    cast, _ = number_types(hidden)
+        weights, ignore = without_ignored(target, ignore, weights, autocast_types(hidden)[1]), None
+    cast, _ = autocast_types(hidden)
     size = chunk if chunk is not None else chunk_size(weight)
     inputs = (hidden, weight, bias, weights)
     learns = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
@@ -97,7 +98,7 @@ def linear_log_prob(
     """
     size = chunk if chunk is not None else chunk_size(weight)
     with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
-        cast, wide = number_types(hidden)
+        cast, wide = autocast_types(hidden)
         matrix = weight.to(cast)
         picked = [
             _target_log_probs(_logits(rows.to(cast), matrix, bias).to(wide), ids)
@@ -118,22 +119,10 @@ def smoothing_masses(smoothing: float, form: SmoothingForm, vocabulary: int) -> 
     return 1 - smoothing - each, each
 
 
-def chunk_size(weight: Tensor) -> int:
-    """Return how many tokens to take at a time for an output projection `[V, d]`."""
-    logits = CPU_LOGITS if weight.device.type == "cpu" else GPU_LOGITS
-    return max(LEAST_TOKENS, logits // weight.size(0) // _ROWS * _ROWS)
-
-
 def without_ignored(target: Tensor, ignore: int, weights: Tensor | None, kind: torch.dtype) -> Tensor:
     """`weights` `[N]` with 0 where the target is `ignore`: such tokens are computed, and count nothing."""
     real = (target != ignore).to(kind)
     return real if weights is None else weights * real
-
-
-class LossContext(FunctionCtx):
-    """What the forward pass leaves for the backward pass, and what goes with it: the gradients."""
-
-    saved_tensors: tuple[Tensor | None, ...]
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -188,27 +177,22 @@ def _loss_and_gradients(
     ids = target if real is None else target.index_select(0, real)
     counts = weights if real is None or weights is None else weights.index_select(0, real)
     with torch.autocast(hidden.device.type, enabled=False):
-        work = _Work(rows, weight, bias, counts, cast, learns, chunk)
+        work = _ChunkSums(rows, weight, bias, counts, cast, learns, chunk)
         for start in range(0, rows.size(0), chunk):
             work.add(start, min(start + chunk, rows.size(0)), ids, on_target)
         smoothed = work.finish(on_target, on_each)
-    for_hidden, for_weight, for_bias, for_weights = work.gradients()
+    hidden_grad, weight_grad, bias_grad, weights_grad = work.gradients()
     if real is not None:
-        for_hidden = _spread(for_hidden, hidden, real)
-        for_weights = _spread(for_weights, weights, real)
-    return smoothed, work.nll, for_hidden, for_weight, for_bias, for_weights
+        hidden_grad = _spread(hidden_grad, hidden, real)
+        weights_grad = _spread(weights_grad, weights, real)
+    return smoothed, work.nll, hidden_grad, weight_grad, bias_grad, weights_grad
 
 
-def _spread(found: Tensor | None, owner: Tensor | None, real: Tensor) -> Tensor | None:
+def _spread(gradients: Tensor | None, owner: Tensor | None, real: Tensor) -> Tensor | None:
     """The gradients of some tokens at their places among all, 0 elsewhere."""
-    if found is None or owner is None:
+    if gradients is None or owner is None:
         return None
-    return torch.zeros_like(owner).index_copy_(0, real, found)
-
-
-def scaled(gradients: Sequence[Tensor | None], grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Multiply the gradients of a sum by the one that arrives for it; None stays None."""
-    return tuple(None if kept is None else kept * grad.to(kept.dtype) for kept in gradients)
+    return torch.zeros_like(owner).index_copy_(0, real, gradients)
 
 
 @torch.library.custom_op("deepwire::linear_cross_entropy", mutates_args=())
@@ -237,7 +221,7 @@ def _compiled_loss(
 def _(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, weights: Tensor | None, *rest: object
 ) -> tuple[Tensor, ...]:
-    wide = number_types(hidden)[1]
+    wide = autocast_types(hidden)[1]
     gradients = [
         torch.empty_like(owner) if owner is not None and learning else hidden.new_empty(0)
         for owner, learning in zip((hidden, weight, bias, weights), cast("list[bool]", rest[-1]), strict=True)
@@ -265,7 +249,7 @@ def _compiled_backward(ctx: _SavedContext, grad: Tensor, *_: Tensor) -> tuple[Te
 _compiled_loss.register_autograd(_compiled_backward, setup_context=_save)
 
 
-class _Work:
+class _ChunkSums:
     """Sums and gradients that grow chunk by chunk."""
 
     def __init__(
@@ -278,22 +262,22 @@ class _Work:
         needs: list[bool],
         chunk: int,
     ) -> None:
-        self.cast, self.wide = cast, number_types(hidden)[1]
+        self.cast, self.wide = cast, autocast_types(hidden)[1]
         self.hidden, self.weight, self.bias, self.weights = hidden, weight, bias, weights
         self.counts = None if weights is None else weights.detach().to(self.wide)
-        self.rows, self.matrix = _in_whole_rows(hidden.to(self.cast)), weight.to(self.cast)
+        self.rows, self.matrix = in_whole_rows(hidden.to(self.cast)), weight.to(self.cast)
         self.nll = hidden.new_zeros((), dtype=self.wide)
         self.target_logits = hidden.new_zeros((), dtype=self.wide)
-        self.for_hidden = torch.empty_like(hidden) if needs[0] else None
-        self.for_weight = torch.zeros_like(weight, dtype=self.wide) if needs[1] else None
-        self.for_bias = torch.zeros_like(bias, dtype=self.wide) if bias is not None and needs[2] else None
-        self.for_weights = None if self.counts is None or not needs[3] else torch.empty_like(self.counts)
+        self.hidden_grad = torch.empty_like(hidden) if needs[0] else None
+        self.weight_grad = torch.zeros_like(weight, dtype=self.wide) if needs[1] else None
+        self.bias_grad = torch.zeros_like(bias, dtype=self.wide) if bias is not None and needs[2] else None
+        self.weights_grad = None if self.counts is None or not needs[3] else torch.empty_like(self.counts)
         self.learns = any(needs)
-        # Slopes of chunks that wait for their product, and the first token of these chunks.
-        self.waiting, self.first, self.together = None, 0, TOGETHER * chunk
+        # Gradients of the logits of chunks that wait for their product, and the first token of these chunks.
+        self.pending, self.first, self.per_product = None, 0, CHUNKS_PER_PRODUCT * chunk
         if needs[1] and self.cast != self.wide and hidden.device.type == "cpu":
-            room = min(self.rows.size(0), TOGETHER * chunk + _ROWS)
-            self.waiting = self.rows.new_empty(room, weight.size(0))
+            room = min(self.rows.size(0), CHUNKS_PER_PRODUCT * chunk + ROWS)
+            self.pending = self.rows.new_empty(room, weight.size(0))
 
     def add(self, start: int, end: int, target: Tensor, on_target: float) -> None:
         """Take tokens start to end: their loss, and every gradient term but those in b."""
@@ -302,41 +286,41 @@ class _Work:
         ids = target[start:end].unsqueeze(1)
         real = end - start
         filled = start - self.first
-        place = None if self.waiting is None else self.waiting[filled : filled + rows.size(0)]
+        place = None if self.pending is None else self.pending[filled : filled + rows.size(0)]
         logits = _logits(rows, self.matrix, self.bias, place)
         at_target = logits[:real].gather(1, ids).to(self.wide)
-        top = _row_maximum(logits[:real]).to(self.wide)
+        top = row_maximum(logits[:real]).to(self.wide)
         # In one pass: it computes in float32 at least, whatever it reads and writes. In place where it is
         # certain that every number is read before it is overwritten.
-        slopes = torch.softmax(logits, 1, out=logits if logits.device.type == "cpu" else None)
+        logit_grads = torch.softmax(logits, 1, out=logits if logits.device.type == "cpu" else None)
         # The logsumexp, from the largest probability, as that of the target may be too small for its type.
-        nll = top - _row_maximum(slopes[:real]).to(self.wide).log() - at_target
-        if self.for_weights is not None:
-            self.for_weights[start:end] = (nll + (1 - on_target) * at_target).squeeze(1)
+        nll = top - row_maximum(logit_grads[:real]).to(self.wide).log() - at_target
+        if self.weights_grad is not None:
+            self.weights_grad[start:end] = (nll + (1 - on_target) * at_target).squeeze(1)
         counts = None if self.counts is None else self.counts[start:end].unsqueeze(1)
         self.nll += (nll if counts is None else counts * nll).sum()
         self.target_logits += (at_target if counts is None else counts * at_target).sum()
         if not self.learns:
             return
-        slopes[real:] = 0
-        slopes[:real].scatter_add_(1, ids, torch.full_like(ids, -on_target, dtype=slopes.dtype))
+        logit_grads[real:] = 0
+        logit_grads[:real].scatter_add_(1, ids, torch.full_like(ids, -on_target, dtype=logit_grads.dtype))
         if counts is not None:
-            slopes[:real].mul_(counts)
-        if self.for_bias is not None:
-            self.for_bias += _sum_of_rows(slopes, self.wide)
-        if self.for_hidden is not None:
-            self.for_hidden[start:end] = (slopes @ self.matrix)[:real]
-        if self.for_weight is None:
+            logit_grads[:real].mul_(counts)
+        if self.bias_grad is not None:
+            self.bias_grad += sum_of_rows(logit_grads, self.wide)
+        if self.hidden_grad is not None:
+            self.hidden_grad[start:end] = (logit_grads @ self.matrix)[:real]
+        if self.weight_grad is None:
             return
-        if self.waiting is not None:
-            if end < self.hidden.size(0) and end - self.first < self.together:
+        if self.pending is not None:
+            if end < self.hidden.size(0) and end - self.first < self.per_product:
                 return
             rows = self.rows[self.first : start + rows.size(0)]
-            slopes, self.first = self.waiting[: rows.size(0)], end
+            logit_grads, self.first = self.pending[: rows.size(0)], end
         if self.cast == self.wide:
-            self.for_weight.addmm_(slopes.t(), rows)
+            self.weight_grad.addmm_(logit_grads.t(), rows)
         else:
-            self.for_weight += slopes.t() @ rows
+            self.weight_grad += logit_grads.t() @ rows
 
     def finish(self, on_target: float, on_each: float) -> Tensor:
         """Add the terms in b to the gradients and return the smoothed sum."""
@@ -351,41 +335,29 @@ class _Work:
         all_logits = row_sum @ column_sum
         if self.bias is not None:
             all_logits = all_logits + tokens * self.bias.sum(dtype=self.wide)
-        if self.for_hidden is not None:
+        if self.hidden_grad is not None:
             each = column_sum if counts is None else counts.unsqueeze(1) * column_sum
-            self.for_hidden.sub_((on_each * each).to(self.for_hidden.dtype))
-        if self.for_weights is not None:
-            self.for_weights.sub_(on_each * (self.hidden.to(self.wide) @ column_sum))
+            self.hidden_grad.sub_((on_each * each).to(self.hidden_grad.dtype))
+        if self.weights_grad is not None:
+            self.weights_grad.sub_(on_each * (self.hidden.to(self.wide) @ column_sum))
             if self.bias is not None:
-                self.for_weights.sub_(on_each * self.bias.sum(dtype=self.wide))
-        if self.for_weight is not None:
-            self.for_weight.sub_(on_each * row_sum)
-        if self.for_bias is not None:
-            self.for_bias.sub_(on_each * tokens)
+                self.weights_grad.sub_(on_each * self.bias.sum(dtype=self.wide))
+        if self.weight_grad is not None:
+            self.weight_grad.sub_(on_each * row_sum)
+        if self.bias_grad is not None:
+            self.bias_grad.sub_(on_each * tokens)
         # logsumexp summed over tokens is nll + target logits.
         return self.nll + (1 - on_target) * self.target_logits - on_each * all_logits
 
     def gradients(self) -> tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
         """Return those of hidden, weight, bias and weights in the types of their owners."""
-        found = (self.for_hidden, self.for_weight, self.for_bias, self.for_weights)
+        gradients = (self.hidden_grad, self.weight_grad, self.bias_grad, self.weights_grad)
         owners = (self.hidden, self.weight, self.bias, self.weights)
         kept = [
             None if grad is None or owner is None else grad.to(owner.dtype)
-            for grad, owner in zip(found, owners, strict=True)
+            for grad, owner in zip(gradients, owners, strict=True)
         ]
         return kept[0], kept[1], kept[2], kept[3]
-
-
-def number_types(hidden: Tensor) -> tuple[torch.dtype, torch.dtype]:
-    """Return the type of the products and that of sums and softmax."""
-    device = hidden.device.type
-    cast = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden.dtype
-    return cast, torch.promote_types(hidden.dtype, torch.float32)
-
-
-def _in_whole_rows(rows: Tensor) -> Tensor:
-    """`[N, d]` with zeros below, as many rows as whole steps of `_ROWS` need."""
-    return functional.pad(rows, (0, 0, 0, -rows.size(0) % _ROWS))
 
 
 def _logits(rows: Tensor, matrix: Tensor, bias: Tensor | None, out: Tensor | None = None) -> Tensor:
@@ -395,25 +367,6 @@ def _logits(rows: Tensor, matrix: Tensor, bias: Tensor | None, out: Tensor | Non
     if bias is None:
         return torch.mm(rows, matrix.t(), out=out)
     return torch.addmm(bias, rows, matrix.t(), out=out)
-
-
-def _sum_of_rows(x: Tensor, wide: torch.dtype) -> Tensor:
-    """`[N, V]` added up to `[V]`, in the type `wide` or, like the weights' gradient, rounded to that of x."""
-    if x.dtype == wide or x.device.type != "cpu":
-        return x.sum(0, dtype=wide)
-    # torch would write all of it anew in the wider type first; a product adds in float32 as it reads.
-    return (x.new_ones(1, x.size(0)) @ x).squeeze(0)
-
-
-def _row_maximum(x: Tensor) -> Tensor:
-    """The largest number of each row of `[N, V]`, `[N, 1]`."""
-    if x.dtype != torch.bfloat16 or x.device.type != "cpu":
-        return x.amax(1, keepdim=True)
-    # torch widens every bfloat16 first. Their bits as integers are ordered like the numbers if these are
-    # positive, the other way round if they are negative: a seventh of the time.
-    bits = x.view(torch.int16)
-    largest = bits.amax(1, keepdim=True)
-    return torch.where(largest >= 0, largest, bits.amin(1, keepdim=True)).view(torch.bfloat16)
 
 
 def _target_log_probs(logits: Tensor, ids: Tensor) -> Tensor:

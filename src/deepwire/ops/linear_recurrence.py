@@ -22,23 +22,23 @@ from torch.autograd.function import FunctionCtx
 # against 2.1). `torch.cumsum` over such an axis takes 5 ms for 64 positions and 29 ms for 256.
 
 
-def linear_recurrence(keep: Tensor, update: Tensor, initial: Tensor) -> Tensor:
+def linear_recurrence(forget: Tensor, update: Tensor, initial: Tensor) -> Tensor:
     """c_t = keep_t * c_{t-1} + update_t, where c before the first position is `initial`.
 
     Xu et al. 2021 (Multi-Head Highly Parallelized LSTM Decoder), equation 16. No products of gates are
     divided by each other, so gates of any size, 0 included, are stable.
 
     Args:
-        keep, update: `[T, ...]`, of one shape, T at least 1; fastest where the later axes lie together in
+        forget, update: `[T, ...]`, of one shape, T at least 1; fastest where the later axes lie together in
             memory.
         initial: `[...]`, or what expands to it.
 
     Returns:
         `[T, ...]`; in float32, and computed in it, where the arguments are narrower.
     """
-    wide = torch.promote_types(torch.promote_types(keep.dtype, update.dtype), torch.float32)
+    wide = torch.promote_types(torch.promote_types(forget.dtype, update.dtype), torch.float32)
     cells: Tensor = _Recurrence.apply(  # type: ignore[no-untyped-call]
-        keep.to(wide), update.to(wide), initial.to(wide).expand(update.shape[1:])
+        forget.to(wide), update.to(wide), initial.to(wide).expand(update.shape[1:])
     )
     return cells
 
@@ -67,19 +67,19 @@ class _Recurrence(torch.autograd.Function):
     """d_t = grad_t + keep_{t+1} d_{t+1} is the gradient of update_t, and d_t c_{t-1} that of keep_t."""
 
     @staticmethod
-    def forward(ctx: _Context, keep: Tensor, update: Tensor, initial: Tensor) -> Tensor:
+    def forward(ctx: _Context, forget: Tensor, update: Tensor, initial: Tensor) -> Tensor:
         """All cells."""
         run = _compiled_recur if torch.compiler.is_compiling() else _recur
-        cells = run(keep, update, initial)
-        ctx.save_for_backward(keep, initial, cells)
+        cells = run(forget, update, initial)
+        ctx.save_for_backward(forget, initial, cells)
         return cells
 
     @staticmethod
     def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Gradients of keep, update and initial."""
+        """Gradients of forget, update and initial."""
         run = _compiled_recur_back if torch.compiler.is_compiling() else _recur_back
-        for_keep, for_update, for_initial = run(grad, *ctx.saved_tensors)
-        return for_keep, for_update, for_initial
+        forget_grad, update_grad, initial_grad = run(grad, *ctx.saved_tensors)
+        return forget_grad, update_grad, initial_grad
 
 
 class _SumOfPast(torch.autograd.Function):
@@ -106,40 +106,42 @@ def _kernels(device: str) -> ModuleType | None:
     return importlib.import_module("deepwire.ops.linear_recurrence_triton")
 
 
-def _recur(keep: Tensor, update: Tensor, initial: Tensor) -> Tensor:
-    kernels = _kernels(keep.device.type)
+def _recur(forget: Tensor, update: Tensor, initial: Tensor) -> Tensor:
+    kernels = _kernels(forget.device.type)
     if kernels is not None:
-        cells: Tensor = kernels.recur(keep, update, initial)
+        cells: Tensor = kernels.recur(forget, update, initial)
         return cells
-    return _loop(keep, update, initial)
+    return _loop(forget, update, initial)
 
 
-def _recur_back(grad: Tensor, keep: Tensor, initial: Tensor, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    kernels = _kernels(keep.device.type)
+def _recur_back(
+    grad: Tensor, forget: Tensor, initial: Tensor, cells: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    kernels = _kernels(forget.device.type)
     if kernels is not None:
-        gradients: tuple[Tensor, Tensor, Tensor] = kernels.recur_back(grad, keep, initial, cells)
+        gradients: tuple[Tensor, Tensor, Tensor] = kernels.recur_back(grad, forget, initial, cells)
         return gradients
-    return _loop_back(grad, keep, initial, cells)
+    return _loop_back(grad, forget, initial, cells)
 
 
-def _loop(keep: Tensor, update: Tensor, initial: Tensor) -> Tensor:
+def _loop(forget: Tensor, update: Tensor, initial: Tensor) -> Tensor:
     cells = torch.empty_like(update)
     before = initial
-    for kept, added, cell in zip(keep.unbind(), update.unbind(), cells.unbind(), strict=True):
-        torch.addcmul(added, kept, before, out=cell)
+    for gate, added, cell in zip(forget.unbind(), update.unbind(), cells.unbind(), strict=True):
+        torch.addcmul(added, gate, before, out=cell)
         before = cell
     return cells
 
 
-def _loop_back(grad: Tensor, keep: Tensor, initial: Tensor, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    for_keep, for_update = torch.empty_like(cells), torch.empty_like(cells)
-    arrived, kept, gradient = grad.unbind(), keep.unbind(), for_update.unbind()
+def _loop_back(grad: Tensor, forget: Tensor, initial: Tensor, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    forget_grad, update_grad = torch.empty_like(cells), torch.empty_like(cells)
+    arrived, gate, gradient = grad.unbind(), forget.unbind(), update_grad.unbind()
     gradient[-1].copy_(arrived[-1])
     for t in range(len(gradient) - 2, -1, -1):
-        torch.addcmul(arrived[t], kept[t + 1], gradient[t + 1], out=gradient[t])
-    torch.mul(for_update[1:], cells[:-1], out=for_keep[1:])
-    torch.mul(gradient[0], initial, out=for_keep[0])
-    return for_keep, for_update, gradient[0] * kept[0]
+        torch.addcmul(arrived[t], gate[t + 1], gradient[t + 1], out=gradient[t])
+    torch.mul(update_grad[1:], cells[:-1], out=forget_grad[1:])
+    torch.mul(gradient[0], initial, out=forget_grad[0])
+    return forget_grad, update_grad, gradient[0] * gate[0]
 
 
 def _sum(x: Tensor, backwards: bool) -> Tensor:
@@ -175,12 +177,12 @@ _compiled_sum = torch.library.custom_op("deepwire::sum_of_past", _sum, mutates_a
 
 
 @_compiled_recur.register_fake
-def _(_keep: Tensor, update: Tensor, _initial: Tensor) -> Tensor:
+def _(_forget: Tensor, update: Tensor, _initial: Tensor) -> Tensor:
     return torch.empty_like(update)
 
 
 @_compiled_recur_back.register_fake
-def _(_grad: Tensor, _keep: Tensor, _initial: Tensor, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _(_grad: Tensor, _forget: Tensor, _initial: Tensor, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.empty_like(cells), torch.empty_like(cells), torch.empty_like(cells[0])
 
 

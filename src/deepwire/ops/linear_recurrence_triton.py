@@ -23,29 +23,29 @@ from torch import Tensor
 _COLUMNS = 128  # of a program: one for each thread of four warps
 
 
-def recur(keep: Tensor, update: Tensor, initial: Tensor) -> Tensor:
+def recur(forget: Tensor, update: Tensor, initial: Tensor) -> Tensor:
     """All cells of `deepwire.ops.linear_recurrence.linear_recurrence`, whose shapes these are."""
     update = _dense(update)
-    keep, initial, cells = _laid_out(keep, update), initial.contiguous(), torch.empty_like(update)
+    forget, initial, cells = _laid_out(forget, update), initial.contiguous(), torch.empty_like(update)
     layout = _Layout.of(update)
     if layout.width:
         with _on_device_of(cells):
-            _forward[layout.programs](keep, update, initial, cells, *layout, _COLUMNS)
+            _forward[layout.programs](forget, update, initial, cells, *layout, _COLUMNS)
     return cells
 
 
-def recur_back(grad: Tensor, keep: Tensor, initial: Tensor, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of `keep`, `update` and `initial`, given that of the cells."""
+def recur_back(grad: Tensor, forget: Tensor, initial: Tensor, cells: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of `forget`, `update` and `initial`, given that of the cells."""
     cells, initial = _dense(cells), initial.contiguous()
-    grad, keep = (_laid_out(each, cells) for each in (grad, keep))
-    for_keep, for_update, for_initial = (torch.empty_like(each) for each in (cells, cells, initial))
+    grad, forget = (_laid_out(each, cells) for each in (grad, forget))
+    forget_grad, update_grad, initial_grad = (torch.empty_like(each) for each in (cells, cells, initial))
     layout = _Layout.of(cells)
     if layout.width:
         with _on_device_of(cells):
             _backward[layout.programs](
-                grad, keep, initial, cells, for_keep, for_update, for_initial, *layout, _COLUMNS
+                grad, forget, initial, cells, forget_grad, update_grad, initial_grad, *layout, _COLUMNS
             )
-    return for_keep, for_update, for_initial
+    return forget_grad, update_grad, initial_grad
 
 
 class _Layout(NamedTuple):
@@ -107,7 +107,7 @@ def _write(target, at, step, there0, there1, there2, there3, first, second, thir
 
 
 @triton.jit(do_not_specialize=["length"])
-def _forward(keep, update, initial, cells, length, width, inner, between, step, columns: tl.constexpr):
+def _forward(forget, update, initial, cells, length, width, inner, between, step, columns: tl.constexpr):
     column = tl.program_id(0).to(tl.int64) * columns + tl.arange(0, columns)
     inside = column < width
     at = column // inner * between + column % inner
@@ -116,12 +116,12 @@ def _forward(keep, update, initial, cells, length, width, inner, between, step, 
     for _ in range(0, length, 4):
         there0, there1 = inside & (done < length), inside & (done + 1 < length)
         there2, there3 = inside & (done + 2 < length), inside & (done + 3 < length)
-        keep0, keep1, keep2, keep3 = _read(keep, at, step, there0, there1, there2, there3, 0.0)
+        forget0, forget1, forget2, forget3 = _read(forget, at, step, there0, there1, there2, there3, 0.0)
         update0, update1, update2, update3 = _read(update, at, step, there0, there1, there2, there3, 0.0)
-        cell0 = keep0 * cell + update0
-        cell1 = keep1 * cell0 + update1
-        cell2 = keep2 * cell1 + update2
-        cell = keep3 * cell2 + update3
+        cell0 = forget0 * cell + update0
+        cell1 = forget1 * cell0 + update1
+        cell2 = forget2 * cell1 + update2
+        cell = forget3 * cell2 + update3
         _write(cells, at, step, there0, there1, there2, there3, cell0, cell1, cell2, cell)
         at += 4 * step
         done += 4
@@ -130,12 +130,12 @@ def _forward(keep, update, initial, cells, length, width, inner, between, step, 
 @triton.jit(do_not_specialize=["length"])
 def _backward(
     grad,
-    keep,
+    forget,
     initial,
     cells,
-    for_keep,
-    for_update,
-    for_initial,
+    forget_grad,
+    update_grad,
+    initial_grad,
     length,
     width,
     inner,
@@ -155,19 +155,19 @@ def _backward(
         there4 = inside & (done + 4 < length)
         grad0, grad1, grad2, grad3 = _read(grad, at, -step, there0, there1, there2, there3, 0.0)
         # Below the first position nothing changes: what arrived there stays.
-        keep0, keep1, keep2, keep3 = _read(keep, at, -step, there0, there1, there2, there3, 1.0)
+        forget0, forget1, forget2, forget3 = _read(forget, at, -step, there0, there1, there2, there3, 1.0)
         cell0, cell1, cell2, cell3 = _read(cells, at - step, -step, there1, there2, there3, there4, 0.0)
         d0 = grad0 + arrived
-        d1 = grad1 + keep0 * d0
-        d2 = grad2 + keep1 * d1
-        d3 = grad3 + keep2 * d2
-        arrived = keep3 * d3
-        _write(for_update, at, -step, there0, there1, there2, there3, d0, d1, d2, d3)
+        d1 = grad1 + forget0 * d0
+        d2 = grad2 + forget1 * d1
+        d3 = grad3 + forget2 * d2
+        arrived = forget3 * d3
+        _write(update_grad, at, -step, there0, there1, there2, there3, d0, d1, d2, d3)
         d0 *= tl.where(there1, cell0, first)
         d1 *= tl.where(there2, cell1, first)
         d2 *= tl.where(there3, cell2, first)
         d3 *= tl.where(there4, cell3, first)
-        _write(for_keep, at, -step, there0, there1, there2, there3, d0, d1, d2, d3)
+        _write(forget_grad, at, -step, there0, there1, there2, there3, d0, d1, d2, d3)
         at -= 4 * step
         done += 4
-    tl.store(for_initial + column, arrived, mask=inside)
+    tl.store(initial_grad + column, arrived, mask=inside)

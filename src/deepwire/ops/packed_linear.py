@@ -82,7 +82,7 @@ class PlainLinear(PackedLinear):
         return y.t().contiguous().view(*x.shape[:-1], self.outputs)
 
 
-class BlockedLinear(PackedLinear):
+class OneDnnLinear(PackedLinear):
     """The same in the layout of oneDNN, in the type of the weights; on CPUs only."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -95,7 +95,7 @@ class BlockedLinear(PackedLinear):
         return y
 
 
-class HalfLinear(PackedLinear):
+class Float16Linear(PackedLinear):
     """Weights in half precision, all else in float32: every weight errs by at most a 2048th of itself.
 
     Raises:
@@ -120,7 +120,7 @@ class HalfLinear(PackedLinear):
         return torch.cat(parts, dim=-1) if len(parts) > 1 else parts[0]
 
 
-class ByteLinear(PackedLinear):
+class Int8Linear(PackedLinear):
     """Weights in 7 bits of a byte, inputs in 8 bits, sums in 32 bits.
 
     Each output has its own scale of weights, and each row its own scale of inputs, so that a row's result
@@ -147,10 +147,10 @@ class ByteLinear(PackedLinear):
         return torch.addcmul(self._shift, y, scale, out=y)
 
 
-class WideByteLinear(PackedLinear):
+class OneDnnInt8Linear(PackedLinear):
     """Weights and inputs in 8 bits, sums in 32 bits: for CPUs with units for bytes, and many outputs.
 
-    Scales as in `ByteLinear`, which rounds its inputs faster and multiplies them slower.
+    Scales as in `Int8Linear`, which rounds its inputs faster and multiplies them slower.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
@@ -183,7 +183,7 @@ Pack = Callable[[Tensor, Tensor | None], PackedLinear]
 
 
 @runtime_checkable
-class Packs(Protocol):
+class PacksItself(Protocol):
     """A module that uses weights otherwise than by calling an `nn.Linear`, and packs them itself."""
 
     def pack(self, make: Pack) -> None:
@@ -234,14 +234,14 @@ def _as_it_is(weight: Tensor, bias: Tensor | None) -> PackedLinear:
     else:
         wide = weight.size(0) >= _WIDE * weight.size(1) and weight.numel() >= _WORTH_BLOCKS
         blocks = onednn and wide and weight.dtype == torch.float32
-    return BlockedLinear(weight, bias) if blocks else PlainLinear(weight, bias)
+    return OneDnnLinear(weight, bias) if blocks else PlainLinear(weight, bias)
 
 
 def _as_half(weight: Tensor, bias: Tensor | None) -> PackedLinear:
     if weight.numel() < _LARGE:
         return _as_it_is(weight, bias)
     try:
-        return HalfLinear(weight, bias)
+        return Float16Linear(weight, bias)
     except ValueError:  # a weight too large for it
         return _as_it_is(weight, bias)
 
@@ -250,8 +250,8 @@ def _as_bytes(weight: Tensor, bias: Tensor | None) -> PackedLinear:
     if weight.numel() < _LARGE:
         return _as_it_is(weight, bias)
     if weight.size(0) >= _VERY_WIDE * weight.size(1) and has_byte_units():
-        return WideByteLinear(weight, bias)
-    return ByteLinear(weight, bias)
+        return OneDnnInt8Linear(weight, bias)
+    return Int8Linear(weight, bias)
 
 
 _PACKERS: Mapping[Packing, Pack] = {"none": _as_it_is, "fp16": _as_half, "int8": _as_bytes}
@@ -259,7 +259,7 @@ _PACKERS: Mapping[Packing, Pack] = {"none": _as_it_is, "fp16": _as_half, "int8":
 
 def _replacements(module: nn.Module, make: Pack) -> Iterator[Callable[[], None]]:
     """Calls that each replace a map, or some; in any order, by any thread."""
-    if isinstance(module, Packs):
+    if isinstance(module, PacksItself):
         yield torch.no_grad()(partial(module.pack, make))
         return
     for name, child in module.named_children():

@@ -23,7 +23,7 @@ _GAIN = 1.25
 _FLOAT32_ERROR = 1e-5
 
 
-def pick(device: torch.device, wanted: Precision) -> torch.dtype:
+def autocast_dtype(device: torch.device, wanted: Precision) -> torch.dtype:
     """Return the type for autocast products on `device`: float32 (no autocast) or bfloat16.
 
     "auto" takes bfloat16 where it is clearly faster: GPUs that have it, and CPUs with units for it, decided
@@ -41,7 +41,7 @@ def pick(device: torch.device, wanted: Precision) -> torch.dtype:
 
 
 def has_bfloat16_units() -> bool:
-    """Whether this CPU says that it multiplies bfloat16 (AVX-512); `pick` times it, which starts threads."""
+    """Whether this CPU says that it multiplies bfloat16 (AVX-512); `autocast_dtype` times a product of it."""
     # torch tells nobody else, and may stop telling.
     units: bool = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
     return units

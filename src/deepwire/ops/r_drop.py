@@ -17,14 +17,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from deepwire.ops.cross_entropy import (
-    LossContext,
-    SmoothingForm,
-    chunk_size,
-    number_types,
-    scaled,
-    smoothing_masses,
-)
+from deepwire.ops.cross_entropy import SmoothingForm, smoothing_masses
+from deepwire.ops.logit_chunks import LossContext, autocast_types, chunk_size, scaled
 
 
 class PairSums(NamedTuple):
@@ -79,7 +73,7 @@ def linear_r_drop(
     """
     on_target, on_each = smoothing_masses(smoothing, form, weight.size(0))
     size = chunk_size(weight) // 2 if chunk is None else chunk
-    constants = _Constants(on_target, on_each, alpha, size, number_types(hidden)[0])
+    constants = _Constants(on_target, on_each, alpha, size, autocast_types(hidden)[0])
     inputs = (hidden, weight, bias, weights)
     needs = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
     loss, nll, divergence = _PairLoss.apply(  # type: ignore[no-untyped-call]
@@ -103,7 +97,7 @@ class _PairLoss(torch.autograd.Function):
         needs: list[bool],
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return (loss, nll, divergence); shapes as in `linear_r_drop`."""
-        wide = number_types(hidden)[1]
+        wide = autocast_types(hidden)[1]
         sums = torch.zeros(3, dtype=wide, device=hidden.device)
         inputs = (hidden, weight, bias, weights)
         totals = [
@@ -116,8 +110,8 @@ class _PairLoss(torch.autograd.Function):
                 rows = slice(start, start + constants.chunk)
                 counts = None if weights is None else weights[rows]
                 leaves = [hidden[:, rows].detach().to(constants.cast), matrix, bias, counts]
-                found, gradients = _chunk(leaves, target[rows], constants, needs)
-                sums += found
+                chunk_sums, gradients = _chunk(leaves, target[rows], constants, needs)
+                sums += chunk_sums
                 # Hidden and weights have a gradient for these tokens alone.
                 parts = ((slice(None), rows), (), (), (rows,))
                 for total, part, gradient in zip(totals, parts, gradients, strict=True):
@@ -151,8 +145,8 @@ def _chunk(
         ]
         sums = _sums(leaves, target, constants)
         learning = [x for x in leaves if x is not None and x.requires_grad]
-        found = iter(torch.autograd.grad(sums[0], learning) if learning else ())
-    return sums.detach(), [next(found) if x is not None and x.requires_grad else None for x in leaves]
+        remaining = iter(torch.autograd.grad(sums[0], learning) if learning else ())
+    return sums.detach(), [next(remaining) if x is not None and x.requires_grad else None for x in leaves]
 
 
 def _sums(inputs: list[Tensor | None], target: Tensor, constants: _Constants) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from deepwire.checkpoint.run_directory import RunDirectory
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.config import RecordConfig
 from deepwire.training.metrics_log import MetricsLog, Value
 

@@ -9,7 +9,7 @@ import torch
 
 from deepwire.data.languages import Languages
 from deepwire.data.store import TokenStore
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.meter import perplexity
 from deepwire.training.precision import Numerics
 from deepwire.training.validation import OneDirection, Validation, Validator

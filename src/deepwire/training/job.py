@@ -9,7 +9,7 @@ from typing import Protocol
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.data.prepared import Prepared
 from deepwire.data.vocabulary import Vocabularies
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.config import TextMetric, TrainingConfig
 from deepwire.training.resume import Complete, as_recorded
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from deepwire.data.languages import Languages
 from deepwire.model.build import build_model
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.meta_init import meta_init
-from deepwire.model.translator import TranslationModel
 
 
 def own_parameters(model: TranslationModel) -> frozenset[str]:

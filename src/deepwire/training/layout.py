@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from deepwire.checkpoint.store import model_parameters
-from deepwire.model.translator import LossSums, TranslationModel
+from deepwire.model.encoder_decoder import LossSums, TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.feed import DeviceBatch
 from deepwire.training.processes import Processes

@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 
 from deepwire.errors import ModelError
-from deepwire.ops.precision import MatmulPrecision, pick, set_fp32_matmul
+from deepwire.ops.precision import MatmulPrecision, autocast_dtype, set_fp32_matmul
 from deepwire.training.config import Precision
 
 
@@ -34,7 +34,7 @@ class Numerics:
 
         A format that was asked for involves no timing, so it is the same in every process.
         """
-        kind = pick(device, setting)
+        kind = autocast_dtype(device, setting)
         products = set_fp32_matmul("auto" if setting == "auto" else "highest")
         return cls("bf16" if kind is torch.bfloat16 else "fp32", products, device.type)
 

@@ -19,7 +19,7 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Side
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.pretrained_config import DecoderLayers, PretrainedSection
 from deepwire.training.resume import flat
 from deepwire.training.vocabulary_transfer import RowMap, map_rows

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from deepwire.checkpoint.files import disk_errors, write_json, write_text
 from deepwire.checkpoint.retention import Checkpoint, among_best
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.depth_records import DepthRecords
 from deepwire.training.direction_scores import worth_showing
 from deepwire.training.ending import Ending

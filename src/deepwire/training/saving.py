@@ -11,7 +11,7 @@ from deepwire.checkpoint.files import json_text, read_json, require_space
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import OPTIMIZER, STATE, write_model_files
 from deepwire.checkpoint.tensors import bytes_of, read_tensors, write_tensors
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.job import Job
 from deepwire.training.layout import Snapshot
 from deepwire.training.state import TrainingState

@@ -20,7 +20,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 
 from deepwire.checkpoint.store import model_parameters
 from deepwire.data.vocabulary import BOS, EOS, PAD
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.feed import DeviceBatch
 from deepwire.training.layout import Layout, LossFunction, Snapshot
 from deepwire.training.processes import Processes

@@ -20,7 +20,7 @@ from deepwire.data.batching import BatchSettings, UpdateStream
 from deepwire.data.mixture import share_lines
 from deepwire.data.order import EpochOrder
 from deepwire.errors import ModelError, ResourceError, UsageError
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.allocator import keep_memory
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import choose_device, idle_gpus

@@ -14,7 +14,7 @@ from deepwire.checkpoint.store import LoadedModel, load_model
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.language_transfer import by_language
 from deepwire.training.patterns import matches
 from deepwire.training.resume import flat

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from deepwire.data.batching import UpdateStream
 from deepwire.errors import DivergedError
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device import memory_in_use
 from deepwire.training.direction_scores import DirectionsValidator

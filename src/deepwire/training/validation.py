@@ -17,7 +17,7 @@ from deepwire.data.framing import Batch
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.store import TokenStore
 from deepwire.data.vocabulary import Vocabularies
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.config import ValidationConfig
 from deepwire.training.feed import to_device

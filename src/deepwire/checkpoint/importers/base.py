@@ -15,7 +15,7 @@ from deepwire.checkpoint.importers.archive import Foreign
 from deepwire.config.tree import PlainValue
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK
 from deepwire.model.config import ModelConfig
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 
 SOURCE, TARGET, HEAD = (
     "source_embedding.table.weight",

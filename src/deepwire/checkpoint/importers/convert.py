@@ -13,7 +13,7 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 
 
 def convert(

@@ -17,8 +17,8 @@ from deepwire.checkpoint.importers.fairseq_architecture import (
 )
 from deepwire.data.files import BadLine, display, read_lines
 from deepwire.errors import DataError
+from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.fusions.groups import MixedGroups
-from deepwire.model.translator import TranslationModel
 
 _IGNORED = re.compile(r"(encoder|decoder)\.(version|embed_positions\.(_float_tensor|weights))")
 _LAYER = re.compile(r"(?:encoder|decoder)\.layers\.(\d+)\.(.+?)[._](weight|bias|position_keys)")

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from deepwire.checkpoint.importers.base import Place, Places
 from deepwire.errors import ModelError
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 
 _SHOWN = 4
 _CONSTANT = 1e-6

@@ -17,7 +17,7 @@ from deepwire.data.files import BadLine, display, read_lines
 from deepwire.errors import DataError, ModelError
 from deepwire.model.connections.residual import PostNormConfig
 from deepwire.model.context import Side
-from deepwire.model.translator import TranslationModel
+from deepwire.model.encoder_decoder import TranslationModel
 
 _IGNORED = re.compile(r"(enc|dec)\.(pemb\.w|mask|nets\.\d+\..+\.rel_pos(_map|_cache)?)")
 _LAYER = re.compile(r"(?:enc|dec)\.nets\.(\d+)\.(attn|self_attn|cross_attn|ff)\.(.+)\.(weight|bias)")

@@ -11,7 +11,7 @@ from typing import Literal
 from pydantic import Field
 
 from deepwire.config.base import WithoutEffect
-from deepwire.model.aggregations.base import Aggregation, AggregationSection
+from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection
 from deepwire.model.aggregations.dlcl import DLCLConfig, EmbeddingNorm, HistoryNorm
 from deepwire.model.context import StackContext
 

@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from deepwire.config.base import WithoutEffect
-from deepwire.model.aggregations.base import Aggregation, AggregationSection, History
+from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
 from deepwire.model.context import StackContext
 from deepwire.model.depth_weights import DepthWeights
 from deepwire.ops.dropout import Dropout

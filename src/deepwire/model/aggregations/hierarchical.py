@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from deepwire.config.quantities import WIDEST, Count
-from deepwire.model.aggregations.base import Aggregation, AggregationSection, History
+from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
 from deepwire.model.context import StackContext
 from deepwire.model.depth_weights import DepthWeights
 from deepwire.model.languages import TargetLanguages

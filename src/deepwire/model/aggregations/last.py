@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor
 
-from deepwire.model.aggregations.base import Aggregation, AggregationSection, History
+from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
 from deepwire.model.context import StackContext
 
 

@@ -13,7 +13,13 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from deepwire.model.connections.base import Connection, ConnectionSection, DepthState, Sublayer, plain_calls
+from deepwire.model.connections.connection import (
+    Connection,
+    ConnectionSection,
+    DepthState,
+    Sublayer,
+    plain_calls,
+)
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import CrossAttention, Memory
@@ -187,7 +193,7 @@ class GatedCrossAttention(CrossAttention):
     def __init__(self, context: StackContext) -> None:
         super().__init__(context)
         self.summary = CrossAttention(context)
-        self.block_norm, self.summary_norm = (context.norm(context.memory_dim) for _ in range(2))
+        self.block_norm, self.summary_norm = (context.norm(context.memory_width) for _ in range(2))
         self.gate = Gate(context.dim)
 
     def project(self, encoded: Tensor, bias: Tensor) -> Memory:

@@ -16,7 +16,13 @@ from torch import Tensor, nn
 
 from deepwire.config.base import WithoutEffect
 from deepwire.config.quantities import WIDEST
-from deepwire.model.connections.base import Connection, ConnectionSection, DepthState, Sublayer, plain_calls
+from deepwire.model.connections.connection import (
+    Connection,
+    ConnectionSection,
+    DepthState,
+    Sublayer,
+    plain_calls,
+)
 from deepwire.model.connections.lstm_cell import GateKind, Gates, Hidden, HiddenKind
 from deepwire.model.context import NormStyle, StackContext
 from deepwire.model.gate_probe import GateProbe, Place
@@ -111,10 +117,10 @@ class DepthLSTMConfig(_DepthSection):
 
     def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
         """The connection of a whole stack."""
-        if "model" in (self.gate_scope, self.hidden_scope) and context.memory_dim != context.dim:
+        if "model" in (self.gate_scope, self.hidden_scope) and context.memory_width != context.dim:
             raise ValueError(
                 "decoder.connection: what both stacks share (scope: model) needs one width, not "
-                f"{context.memory_dim} and {context.dim}"
+                f"{context.memory_width} and {context.dim}"
             )
         return DepthLSTM(self, context, kinds)
 
@@ -251,10 +257,10 @@ class DepthLSTM(_DepthRecurrent):
     def _unit(self, state: DepthState, index: int, merged: Tensor) -> DepthState:
         number = self._unit_number(index)
         both = torch.cat((state[0], merged), -1)  # Eq. 1
-        let_in, keep, let_out = self.gates[self.gate_of[number]](both)
+        input_gate, forget_gate, output_gate = self.gates[self.gate_of[number]](both)
         hidden = self.hiddens[self.hidden_of[number]](both)
-        cell = state[1] * keep + hidden * let_in  # Eq. 7
-        return (cell * let_out, cell)  # Eq. 8
+        cell = state[1] * forget_gate + hidden * input_gate  # Eq. 7
+        return (cell * output_gate, cell)  # Eq. 8
 
     def gate_probes(self) -> tuple[GateProbe, ...]:
         """Input, forget and output gate of every unit."""

@@ -10,9 +10,9 @@ from typing import Literal
 from torch import Tensor, nn
 
 from deepwire.model.activations import ACTIVATIONS
-from deepwire.model.context import Dropout as DropoutPlaces
+from deepwire.model.context import DropoutConfig
 from deepwire.model.languages import TargetLanguages
-from deepwire.model.norm import PartsNorm, layer_norm
+from deepwire.model.norm import GroupedLayerNorm, layer_norm
 from deepwire.ops.dropout import Dropout
 
 GateKind = Literal["separate", "joint"]
@@ -39,13 +39,13 @@ class Gates(nn.Module):
     ) -> None:
         super().__init__()
         self.linear = nn.Linear(width, 3 * dim, bias=bias)
-        self.norm = PartsNorm(3, dim, eps=eps, joint=joint, languages=languages)
+        self.norm = GroupedLayerNorm(3, dim, eps=eps, joint=joint, languages=languages)
         nn.init.constant_(self.norm.bias[..., 1, :], forget_bias)
 
     def forward(self, both: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Input, forget and output gate, each `[B, T, d]`, of `[O_{i-1} | x]`, `[B, T, width]`."""
-        let_in, keep, let_out = self.norm(self.linear(both)).sigmoid().unbind(-2)
-        return let_in, keep, let_out
+        input_gate, forget_gate, output_gate = self.norm(self.linear(both)).sigmoid().unbind(-2)
+        return input_gate, forget_gate, output_gate
 
 
 class Hidden(nn.Module):
@@ -65,7 +65,7 @@ class Hidden(nn.Module):
         eps: float,
         *,
         bias: bool,
-        dropout: DropoutPlaces,
+        dropout: DropoutConfig,
         languages: TargetLanguages | None = None,
     ) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from deepwire.model.connections.base import (
+from deepwire.model.connections.connection import (
     Call,
     Connection,
     ConnectionSection,

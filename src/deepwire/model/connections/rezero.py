@@ -8,7 +8,13 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.model.connections.base import Connection, ConnectionSection, DepthState, Sublayer, plain_calls
+from deepwire.model.connections.connection import (
+    Connection,
+    ConnectionSection,
+    DepthState,
+    Sublayer,
+    plain_calls,
+)
 from deepwire.model.context import StackContext
 from deepwire.model.depth_weights import DepthWeights, layer_names, single
 from deepwire.ops.dropout import Dropout

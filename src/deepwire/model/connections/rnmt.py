@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.model.connections.base import Call, Connection, ConnectionSection, DepthState, Sublayer
+from deepwire.model.connections.connection import Call, Connection, ConnectionSection, DepthState, Sublayer
 from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.ops.dropout import Dropout
@@ -46,8 +46,8 @@ class ProjectedCrossAttention(CrossAttention):
     """Cross-attention to W_p H, where H is the encoder's output and W_p has no bias."""
 
     def __init__(self, context: StackContext) -> None:
-        super().__init__(replace(context, memory=context.dim))
-        self.projection = nn.Linear(context.memory_dim, context.dim, bias=False)
+        super().__init__(replace(context, memory_width=context.dim))
+        self.projection = nn.Linear(context.memory_width, context.dim, bias=False)
 
     def project(self, encoded: Tensor, bias: Tensor) -> Memory:
         """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`."""

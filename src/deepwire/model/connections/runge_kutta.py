@@ -12,7 +12,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from deepwire.model.connections.base import Call, Connection, ConnectionSection, DepthState, Sublayer
+from deepwire.model.connections.connection import Call, Connection, ConnectionSection, DepthState, Sublayer
 from deepwire.model.context import StackContext
 from deepwire.model.depth_weights import DepthWeights, single
 from deepwire.model.gate_probe import GateProbe, Place

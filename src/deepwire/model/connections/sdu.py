@@ -13,7 +13,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from deepwire.model.connections.base import Connection, DepthState, Sublayer
+from deepwire.model.connections.connection import Connection, DepthState, Sublayer
 from deepwire.model.connections.residual import NormFirstSection, PreNorm, Residual
 from deepwire.model.context import StackContext
 from deepwire.model.gate_probe import GateProbe, Place

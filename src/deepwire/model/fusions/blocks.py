@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from torch import Tensor
 
 from deepwire.model.context import Side, StackContext
-from deepwire.model.fusions.base import Fusion, FusionSection
+from deepwire.model.fusions.fusion import Fusion, FusionSection
 
 
 class BlocksConfig(FusionSection):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from deepwire.config.base import WithoutEffect
 from deepwire.model.context import Side, StackContext
 from deepwire.model.depth_weights import TARGET_LANGUAGE, DepthWeights, layer_names, single
-from deepwire.model.fusions.base import Fusion, FusionSection, Probabilities
+from deepwire.model.fusions.fusion import Fusion, FusionSection, Probabilities
 from deepwire.model.languages import TargetLanguages
 
 
@@ -100,12 +100,12 @@ class _Groups(Fusion):
             return list(kept)
         gates = self.layer_gates.sigmoid().to(kept[0].dtype)
         lowest = min(self.keeps)
-        found = []
+        representations = []
         for number in self.chosen:
             group = self.groups[number]
             total = gated_sum([kept[layer - lowest] for layer in group], gates[group[0] - 1 : group[-1]])
-            found.append(total / len(group) if self.representation == "mean" else total)
-        return found
+            representations.append(total / len(group) if self.representation == "mean" else total)
+        return representations
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """The gates of layers within their groups (Eq. 4), where groups have them."""

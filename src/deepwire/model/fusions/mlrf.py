@@ -18,7 +18,7 @@ from torch.nn import functional
 from deepwire.config.quantities import WIDEST, Count
 from deepwire.model.context import StackContext
 from deepwire.model.depth_weights import DepthWeights, layer_names, single
-from deepwire.model.fusions.base import Fusion, FusionSection
+from deepwire.model.fusions.fusion import Fusion, FusionSection
 from deepwire.model.fusions.groups import gated_sum
 from deepwire.model.gate_probe import GateProbe, Place
 from deepwire.ops.dropout import Dropout

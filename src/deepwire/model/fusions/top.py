@@ -9,7 +9,7 @@ from typing import Literal
 from torch import Tensor
 
 from deepwire.model.context import StackContext
-from deepwire.model.fusions.base import Fusion, FusionSection
+from deepwire.model.fusions.fusion import Fusion, FusionSection
 
 
 class TopConfig(FusionSection):

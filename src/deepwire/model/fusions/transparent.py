@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from deepwire.model.context import Side, StackContext
 from deepwire.model.depth_weights import DepthWeights, layer_names
-from deepwire.model.fusions.base import Fusion, FusionSection
+from deepwire.model.fusions.fusion import Fusion, FusionSection
 from deepwire.ops.dropout import Dropout
 
 Initial = Literal["zero", "uniform", "released"]

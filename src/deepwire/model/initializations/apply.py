@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from deepwire.model.embedding import Embedding, TokenTable
+from deepwire.model.embedding import Embedding, TokenEmbedding
 from deepwire.model.initializations.base import Initialization
 from deepwire.model.languages import LanguageEmbedding
 from deepwire.model.mixers.self_attention import RelativeKeys
@@ -19,7 +19,7 @@ def initialize(model: nn.Module, config: Initialization) -> None:
     for module in model.modules():
         if isinstance(module, nn.Linear):
             config.linear(module, layers.get(id(module), 1))
-        elif isinstance(module, TokenTable):
+        elif isinstance(module, TokenEmbedding):
             if id(module) in looked_up:
                 config.embedding(module)
             else:

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from torch import Tensor, nn
 
 from deepwire.config.base import Section
-from deepwire.model.embedding import TokenTable
+from deepwire.model.embedding import TokenEmbedding
 from deepwire.model.linear import Linear
 
 
@@ -29,10 +29,10 @@ class Initialization(Section, ABC):
         """
 
     @abstractmethod
-    def embedding(self, module: TokenTable) -> None:
+    def embedding(self, module: TokenEmbedding) -> None:
         """Set an embedding matrix `[V, d]`, also where it is the output projection; PAD is zeroed later."""
 
-    def projection(self, module: TokenTable) -> None:
+    def projection(self, module: TokenEmbedding) -> None:
         """Set an output projection `[V, d]` that is a matrix of its own; like an embedding as a rule."""
         self.embedding(module)
 

@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 from torch import nn
 
-from deepwire.model.embedding import TokenTable
+from deepwire.model.embedding import TokenEmbedding
 from deepwire.model.initializations.base import Initialization, glorot_bound, uniform, zero_bias
 from deepwire.model.linear import Linear
 
@@ -40,6 +40,6 @@ class DepthScaledConfig(Initialization):
         uniform(module.weight, self.alpha * glorot_bound(module.in_features, outputs) * layer**exponent)
         zero_bias(module)
 
-    def embedding(self, module: TokenTable) -> None:
+    def embedding(self, module: TokenEmbedding) -> None:
         """Normal with d^-0.5."""
         nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from deepwire.model.embedding import TokenTable
+from deepwire.model.embedding import TokenEmbedding
 from deepwire.model.initializations.base import Initialization, zero_bias
 
 
@@ -20,7 +20,7 @@ class GlorotConfig(Initialization):
         nn.init.xavier_uniform_(module.weight)
         zero_bias(module)
 
-    def embedding(self, module: TokenTable) -> None:
+    def embedding(self, module: TokenEmbedding) -> None:
         """Uniform by both measures."""
         nn.init.xavier_uniform_(module.weight)
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from deepwire.model.embedding import TokenTable
+from deepwire.model.embedding import TokenEmbedding
 from deepwire.model.initializations.base import Initialization, uniform, zero_bias
 
 
@@ -20,7 +20,7 @@ class LipschitzConfig(Initialization):
         uniform(module.weight, module.in_features**-0.5)
         zero_bias(module)
 
-    def embedding(self, module: TokenTable) -> None:
+    def embedding(self, module: TokenEmbedding) -> None:
         """Uniform by both measures, which a tied output projection shares."""
         uniform(module.weight, (2 / sum(module.weight.shape)) ** 0.5)
 
@@ -28,7 +28,7 @@ class LipschitzConfig(Initialization):
         """As an embedding."""
         uniform(table, (2 / sum(table.shape)) ** 0.5)
 
-    def projection(self, module: TokenTable) -> None:
+    def projection(self, module: TokenEmbedding) -> None:
         """A linear map like the others."""
         uniform(module.weight, module.weight.size(1) ** -0.5)
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from torch import nn
 
-from deepwire.model.embedding import TokenTable
+from deepwire.model.embedding import TokenEmbedding
 from deepwire.model.initializations.base import (
     Initialization,
     glorot_bound,
@@ -32,6 +32,6 @@ class XavierConfig(Initialization):
         uniform(module.weight, glorot_bound(module.in_features, outputs))
         zero_bias(module)
 
-    def embedding(self, module: TokenTable) -> None:
+    def embedding(self, module: TokenEmbedding) -> None:
         """Normal with d^-0.5."""
         nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)

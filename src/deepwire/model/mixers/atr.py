@@ -9,8 +9,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
-from deepwire.model.mixers.base import State, TokenMixer
-from deepwire.model.mixers.recurrent import AnyProduct, Cell, Product, RecurrentMixer, RecurrentSection
+from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.mixers.recurrent import AnyLinearMap, Cell, LinearMap, RecurrentMixer, RecurrentSection
 
 Carried = Literal["state", "product"]
 
@@ -47,16 +47,20 @@ class ATRCell(Cell):
         self.input = nn.Linear(width, dim, bias=bias)
         self.recurrent = nn.Linear(dim, dim, bias=bias)
 
-    def products(self) -> tuple[Product, Product]:
+    def linear_maps(self) -> tuple[LinearMap, LinearMap]:
         """The two maps."""
         return (
-            Product(self.input.weight, self.input.bias),
-            Product(self.recurrent.weight, self.recurrent.bias),
+            LinearMap(self.input.weight, self.input.bias),
+            LinearMap(self.recurrent.weight, self.recurrent.bias),
         )
 
-    def forward(self, given: Tensor, state: State, recurrent: AnyProduct, kept: Tensor | None) -> State:
+    def forward(
+        self, projected: Tensor, state: State, recurrent: AnyLinearMap, dropout_mask: Tensor | None
+    ) -> State:
         """The next (h,)."""
         (output,) = state
-        past = recurrent.of(output)
+        past = recurrent.apply(output)
         carried = output if self.carried == "state" else past
-        return (torch.addcmul((given + past).sigmoid() * given, (given - past).sigmoid(), carried),)
+        return (
+            torch.addcmul((projected + past).sigmoid() * projected, (projected - past).sigmoid(), carried),
+        )

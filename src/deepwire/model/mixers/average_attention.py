@@ -13,7 +13,7 @@ from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.feed_forward import FeedForward
 from deepwire.model.kv_cache import CacheIndex
-from deepwire.model.mixers.base import MixerSection, State, TokenMixer
+from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.ops.dropout import Dropout
 
 Bias = Literal["both", "first", "none"]

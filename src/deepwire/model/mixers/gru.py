@@ -10,18 +10,18 @@ from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
 from deepwire.model.languages import TargetLanguages
-from deepwire.model.mixers.base import State, TokenMixer
+from deepwire.model.mixers.mixer import State, TokenMixer
 from deepwire.model.mixers.recurrent import (
     CANDIDATE_ACTIVATIONS,
-    AnyProduct,
+    AnyLinearMap,
     CandidateActivation,
     Cell,
     GateNorm,
-    Product,
+    LinearMap,
     RecurrentMixer,
     RecurrentSection,
 )
-from deepwire.model.norm import PartsNorm, layer_norm
+from deepwire.model.norm import GroupedLayerNorm, layer_norm
 
 
 class GRUConfig(RecurrentSection):
@@ -76,11 +76,11 @@ class GRUCell(Cell):
         self.gates = nn.Linear(width + dim, 2 * dim, bias=bias)
         self.input = nn.Linear(width, dim, bias=bias)
         self.recurrent = nn.Linear(dim, dim, bias=bias)
-        self.gate_norm = PartsNorm(2, dim, eps=eps, joint=gate_norm == "joint", languages=languages)
+        self.gate_norm = GroupedLayerNorm(2, dim, eps=eps, joint=gate_norm == "joint", languages=languages)
         self.norm = layer_norm(dim, eps, languages)
         self.activation = CANDIDATE_ACTIVATIONS[activation]
 
-    def products(self) -> tuple[Product, Product]:
+    def linear_maps(self) -> tuple[LinearMap, LinearMap]:
         """Gates and candidate from one product of x, `[3 d, d_in]`, and one of h, `[3 d, d]`."""
         weight, bias = self.gates.weight, self.gates.bias if self.biased else None
         nothing = torch.zeros_like(bias) if bias is not None else None
@@ -89,18 +89,20 @@ class GRUCell(Cell):
             _stacked(weight[:, self.width :], nothing, self.recurrent),
         )
 
-    def forward(self, given: Tensor, state: State, recurrent: AnyProduct, kept: Tensor | None) -> State:
+    def forward(
+        self, projected: Tensor, state: State, recurrent: AnyLinearMap, dropout_mask: Tensor | None
+    ) -> State:
         """The next (h,)."""
         (output,) = state
-        past, gates = recurrent.of(output), 2 * self.dim
-        reset, keep = self.gate_norm(given[:, :gates] + past[:, :gates]).sigmoid().unbind(1)
-        candidate = self.activation(self.norm(torch.addcmul(given[:, gates:], reset, past[:, gates:])))
-        if kept is not None:
-            candidate = candidate * kept
-        return (torch.lerp(candidate.to(output.dtype), output, keep.to(output.dtype)),)
+        past, gates = recurrent.apply(output), 2 * self.dim
+        reset, forget_gate = self.gate_norm(projected[:, :gates] + past[:, :gates]).sigmoid().unbind(1)
+        candidate = self.activation(self.norm(torch.addcmul(projected[:, gates:], reset, past[:, gates:])))
+        if dropout_mask is not None:
+            candidate = candidate * dropout_mask
+        return (torch.lerp(candidate.to(output.dtype), output, forget_gate.to(output.dtype)),)
 
 
-def _stacked(weight: Tensor, bias: Tensor | None, candidate: nn.Linear) -> Product:
+def _stacked(weight: Tensor, bias: Tensor | None, candidate: nn.Linear) -> LinearMap:
     """The maps of gates and candidate as one."""
     both = None if bias is None else torch.cat((bias, candidate.bias))
-    return Product(torch.cat((weight, candidate.weight)), both)
+    return LinearMap(torch.cat((weight, candidate.weight)), both)

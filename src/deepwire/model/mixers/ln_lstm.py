@@ -10,18 +10,18 @@ from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
 from deepwire.model.languages import TargetLanguages
-from deepwire.model.mixers.base import State, TokenMixer
+from deepwire.model.mixers.mixer import State, TokenMixer
 from deepwire.model.mixers.recurrent import (
     CANDIDATE_ACTIVATIONS,
-    AnyProduct,
+    AnyLinearMap,
     CandidateActivation,
     Cell,
     GateNorm,
-    Product,
+    LinearMap,
     RecurrentMixer,
     RecurrentSection,
 )
-from deepwire.model.norm import PartsNorm
+from deepwire.model.norm import GroupedLayerNorm
 
 
 class LNLSTMConfig(RecurrentSection):
@@ -79,21 +79,23 @@ class LNLSTMCell(Cell):
         super().__init__()
         self.width, self.dim, self.dropout = width, dim, dropout
         self.linear = nn.Linear(width + dim, 4 * dim, bias=bias)
-        self.norm = PartsNorm(4, dim, eps=eps, joint=gate_norm == "joint", languages=languages)
+        self.norm = GroupedLayerNorm(4, dim, eps=eps, joint=gate_norm == "joint", languages=languages)
         self.activation = CANDIDATE_ACTIVATIONS[activation]
 
-    def products(self) -> tuple[Product, Product]:
+    def linear_maps(self) -> tuple[LinearMap, LinearMap]:
         """The halves of the one map that read x and h."""
         weight = self.linear.weight
-        return Product(weight[:, : self.width], self.linear.bias), Product(weight[:, self.width :], None)
+        return LinearMap(weight[:, : self.width], self.linear.bias), LinearMap(weight[:, self.width :], None)
 
-    def forward(self, given: Tensor, state: State, recurrent: AnyProduct, kept: Tensor | None) -> State:
+    def forward(
+        self, projected: Tensor, state: State, recurrent: AnyLinearMap, dropout_mask: Tensor | None
+    ) -> State:
         """The next (h, c)."""
         output, cell = state
-        parts = self.norm(recurrent.onto(given, output))
-        let_in, keep, let_out = parts[:, :3].sigmoid().unbind(1)
+        parts = self.norm(recurrent.add_to(projected, output))
+        input_gate, forget_gate, output_gate = parts[:, :3].sigmoid().unbind(1)
         hidden = self.activation(parts[:, 3])
-        if kept is not None:
-            hidden = hidden * kept
-        cell = torch.addcmul(keep * cell, let_in, hidden)
-        return let_out * cell, cell
+        if dropout_mask is not None:
+            hidden = hidden * dropout_mask
+        cell = torch.addcmul(forget_gate * cell, input_gate, hidden)
+        return output_gate * cell, cell

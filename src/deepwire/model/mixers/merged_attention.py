@@ -11,7 +11,7 @@ from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.average_attention import empty_sum, running_mean
-from deepwire.model.mixers.base import MixerSection, State, TokenMixer
+from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.ops.attention import attention, finite_bias
 
 
@@ -48,14 +48,15 @@ class MergedAttention(TokenMixer):
         def linear(width: int = context.dim) -> nn.Linear:
             return nn.Linear(width, context.dim, bias=context.attention_bias)
 
-        if not own_value and context.memory_dim != context.dim:
+        if not own_value and context.memory_width != context.dim:
             raise ValueError(
                 "decoder.mixer: merged_attention averages with the value projection that reads the encoder, "
-                f"so both have one width, not {context.dim} and {context.memory_dim}; set average_value: own"
+                f"so both have one width, not {context.dim} and {context.memory_width}; "
+                "set average_value: own"
             )
         # Apart, not one product: what Glorot's initialisation makes of a matrix depends on its shape.
-        self.query, self.key = linear(), linear(context.memory_dim)
-        self.value, self.output = linear(context.memory_dim), linear()
+        self.query, self.key = linear(), linear(context.memory_width)
+        self.value, self.output = linear(context.memory_width), linear()
         self.average_value = linear() if own_value else None
 
     def project(self, encoded: Tensor, bias: Tensor) -> Memory:

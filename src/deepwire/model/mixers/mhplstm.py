@@ -17,13 +17,12 @@ from torch.autograd.function import FunctionCtx
 
 from deepwire.config.quantities import WIDEST
 from deepwire.model.activations import ACTIVATIONS, ActivationName
-from deepwire.model.context import Dropout as DropoutPlaces
-from deepwire.model.context import Side, StackContext
+from deepwire.model.context import DropoutConfig, Side, StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.languages import TargetLanguages
-from deepwire.model.mixers.base import MixerSection, State, TokenMixer
 from deepwire.model.mixers.head_linear import HeadLinear, HeadNorm
+from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.ops.dropout import Dropout
 from deepwire.ops.linear_recurrence import linear_recurrence, sum_of_past
 
@@ -116,10 +115,10 @@ class MHPLSTM(TokenMixer):
         # Heads first makes batched products of the maps, and time next one block of each position.
         by_head = split.permute(2, 1, 0, 3).contiguous()
         past = sum_of_past(by_head.transpose(0, 1)).transpose(0, 1)
-        keep, update = self.cells.gates(by_head, past)
+        forget_gate, update = self.cells.gates(by_head, past)
         initial = self.cells.initial_cell(by_head).unsqueeze(1)
-        cell = linear_recurrence(keep.transpose(0, 1), update.transpose(0, 1), initial).transpose(0, 1)
-        mixed = self.cells.let_out(by_head, cell).permute(2, 1, 0, 3).flatten(2)
+        cell = linear_recurrence(forget_gate.transpose(0, 1), update.transpose(0, 1), initial).transpose(0, 1)
+        mixed = self.cells.gated_output(by_head, cell).permute(2, 1, 0, 3).flatten(2)
         joined: Tensor = self.output(_turn_second_half(mixed, order))
         return joined
 
@@ -138,9 +137,9 @@ class MHPLSTM(TokenMixer):
         """Read `[rows, 1, d]`."""
         by_head = self.input(x).view(-1, 1, self.heads, self.input_dim).permute(2, 1, 0, 3)
         sums, cell = (kept.transpose(0, 1).unsqueeze(1) for kept in state)
-        keep, update = self.cells.gates(by_head, sums)
-        cell = torch.addcmul(update, keep, cell)
-        mixed = self.cells.let_out(by_head, cell).permute(2, 1, 0, 3).flatten(2)
+        forget_gate, update = self.cells.gates(by_head, sums)
+        cell = torch.addcmul(update, forget_gate, cell)
+        mixed = self.cells.gated_output(by_head, cell).permute(2, 1, 0, 3).flatten(2)
         following = tuple(each.squeeze(1).transpose(0, 1) for each in (sums + by_head, cell))
         return self.output(mixed), following
 
@@ -161,7 +160,7 @@ class HeadCells(nn.Module):
         inner: int,
         *,
         eps: float,
-        dropout: DropoutPlaces,
+        dropout: DropoutConfig,
         languages: TargetLanguages | None = None,
     ) -> None:
         super().__init__()
@@ -199,21 +198,23 @@ class HeadCells(nn.Module):
         normal = self.gate_norm(mixed[0])
         # Each gate alone, so that its positions lie together in memory. What a cell keeps is multiplied over
         # many positions, and bfloat16 has no number between 0.996 and 1: so in float32 at least.
-        let_in = normal[..., 0, :].sigmoid()  # Eq. 11
-        keep = normal[..., 1, :].to(torch.promote_types(normal.dtype, torch.float32)).sigmoid()  # Eq. 12
+        input_gate = normal[..., 0, :].sigmoid()  # Eq. 11
+        forget_gate = (
+            normal[..., 1, :].to(torch.promote_types(normal.dtype, torch.float32)).sigmoid()
+        )  # Eq. 12
         if self.two_layer:  # Eq. 14
             active = self.activation(self.hidden_norm(mixed[1]).squeeze(-2))
             hidden = self.hidden_dropout(self.hidden_output(self.activation_dropout(active)))
         else:  # Eq. 13
             hidden = self.activation_dropout(self.activation(normal[..., 2, :]))
-        return keep, hidden * let_in  # Eq. 15
+        return forget_gate, hidden * input_gate  # Eq. 15
 
-    def let_out(self, inputs: Tensor, cell: Tensor) -> Tensor:
+    def gated_output(self, inputs: Tensor, cell: Tensor) -> Tensor:
         """What the output gate lets out of the cells (Eq. 17 and 18)."""
         cell = cell.to(inputs.dtype)
         gate = self.output_gate(torch.cat((inputs, cell), -1))
-        let_out: Tensor = cell * self.output_norm(gate).squeeze(-2).sigmoid()
-        return let_out
+        gated: Tensor = cell * self.output_norm(gate).squeeze(-2).sigmoid()
+        return gated
 
 
 def _head_dim(width: int, heads: int, side: Side) -> int:

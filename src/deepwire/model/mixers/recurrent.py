@@ -17,7 +17,7 @@ from torch.nn import functional
 from deepwire.model.context import Side
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
-from deepwire.model.mixers.base import MixerSection, State, TokenMixer
+from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.ops.dropout import dropout
 from deepwire.ops.packed_linear import Pack, PackedLinear
 
@@ -40,38 +40,38 @@ class RecurrentSection(MixerSection, ABC):
     reads_any_width: ClassVar[bool] = True
 
 
-class Product(NamedTuple):
+class LinearMap(NamedTuple):
     """One linear map: weight `[out, in]` and bias `[out]`, or no bias."""
 
     weight: Tensor
     bias: Tensor | None
 
-    def of(self, x: Tensor) -> Tensor:
+    def apply(self, x: Tensor) -> Tensor:
         """Apply it to the last axis, in the weight's type."""
         return functional.linear(x.to(self.weight.dtype), self.weight, self.bias)
 
-    def onto(self, given: Tensor, x: Tensor) -> Tensor:
-        """Add it, without bias, to `given`; both `[rows, out]`."""
-        return torch.addmm(given, x.to(given.dtype), self.weight.t())
+    def add_to(self, projected: Tensor, x: Tensor) -> Tensor:
+        """Add it, without bias, to `projected`; both `[rows, out]`."""
+        return torch.addmm(projected, x.to(projected.dtype), self.weight.t())
 
 
-class PackedProduct(NamedTuple):
+class PackedLinearMap(NamedTuple):
     """The same with a weight that is laid out for decoding, which reads numbers of type `dtype`."""
 
     linear: PackedLinear
     dtype: torch.dtype
 
-    def of(self, x: Tensor) -> Tensor:
+    def apply(self, x: Tensor) -> Tensor:
         """Apply it to the last axis."""
         mapped: Tensor = self.linear(x.to(self.dtype))
         return mapped
 
-    def onto(self, given: Tensor, x: Tensor) -> Tensor:
-        """Add it to `given`; both `[rows, out]`."""
-        return given + self.of(x)
+    def add_to(self, projected: Tensor, x: Tensor) -> Tensor:
+        """Add it to `projected`; both `[rows, out]`."""
+        return projected + self.apply(x)
 
 
-AnyProduct = Product | PackedProduct
+AnyLinearMap = LinearMap | PackedLinearMap
 
 
 class Cell(nn.Module, ABC):
@@ -91,18 +91,20 @@ class Cell(nn.Module, ABC):
     dropout: float = 0.0
 
     @abstractmethod
-    def products(self) -> tuple[Product, Product]:
+    def linear_maps(self) -> tuple[LinearMap, LinearMap]:
         """The maps of the input and of the previous output."""
 
     @abstractmethod
-    def forward(self, given: Tensor, state: State, recurrent: AnyProduct, kept: Tensor | None) -> State:
+    def forward(
+        self, projected: Tensor, state: State, recurrent: AnyLinearMap, dropout_mask: Tensor | None
+    ) -> State:
         """The next state.
 
         Args:
-            given: The map of this step's input, `[rows, n]`.
+            projected: The map of this step's input, `[rows, n]`.
             state: The state before this step.
             recurrent: The map of the previous output.
-            kept: Factors of dropout for the candidate, `[rows, dim]`, or None.
+            dropout_mask: Factors of dropout for the candidate, `[rows, dim]`, or None.
         """
 
 
@@ -117,15 +119,15 @@ class RecurrentMixer(TokenMixer):
         super().__init__()
         self.cell = cell
         self.initial = nn.Parameter(torch.zeros(cell.leaves, cell.dim))
-        self.packed: tuple[AnyProduct, AnyProduct] | None = None
+        self.packed: tuple[AnyLinearMap, AnyLinearMap] | None = None
 
     def pack(self, make: Pack) -> None:
         """Step with maps laid out for decoding from now on, made of the cell's once instead of every step."""
-        read, recurrent = (
-            PackedProduct(make(product.weight, product.bias), product.weight.dtype)
-            for product in self.cell.products()
+        input_map, recurrent = (
+            PackedLinearMap(make(linear.weight, linear.bias), linear.weight.dtype)
+            for linear in self.cell.linear_maps()
         )
-        self.packed = (read, recurrent)
+        self.packed = (input_map, recurrent)
 
     def parallel(self, x: Tensor, padding: Tensor | None, memory: Memory | None = None) -> Tensor:
         """Run over `[B, T, d_in]`, giving `[B, T, d]`; padding on the right is seen by nobody before it."""
@@ -136,16 +138,17 @@ class RecurrentMixer(TokenMixer):
         return run(x)
 
     def _run(self, x: Tensor) -> Tensor:
-        read, recurrent = self.cell.products()
-        given = read.of(x.transpose(0, 1))  # time first, so that each step reads a contiguous block
+        input_map, recurrent = self.cell.linear_maps()
+        # Time first, so that each step reads a contiguous block.
+        projected = input_map.apply(x.transpose(0, 1))
         # Where products have a narrower type (autocast), the weight is converted once, not in every step.
-        recurrent = Product(recurrent.weight.to(given.dtype), recurrent.bias)
-        length, rows = given.shape[:2]
-        kept = self._kept(length, rows)
+        recurrent = LinearMap(recurrent.weight.to(projected.dtype), recurrent.bias)
+        length, rows = projected.shape[:2]
+        dropout_mask = self._dropout_mask(length, rows)
         state = self.init_state(rows, x)
         outputs = []
-        for number, given_now in enumerate(given.unbind(0)):
-            state = self.cell(given_now, state, recurrent, None if kept is None else kept[number])
+        for number, now in enumerate(projected.unbind(0)):
+            state = self.cell(now, state, recurrent, None if dropout_mask is None else dropout_mask[number])
             outputs.append(state[0])
         return torch.stack(outputs, 1).to(x.dtype)
 
@@ -158,11 +161,11 @@ class RecurrentMixer(TokenMixer):
         self, x: Tensor, state: State, cache_index: CacheIndex, memory: Memory | None = None
     ) -> tuple[Tensor, State]:
         """One step of the cell on `[rows, 1, d_in]`."""
-        read, recurrent = self.packed or self.cell.products()
-        following = self.cell(read.of(x[:, 0]), state, recurrent, self._kept(x.size(0)))
+        input_map, recurrent = self.packed or self.cell.linear_maps()
+        following = self.cell(input_map.apply(x[:, 0]), state, recurrent, self._dropout_mask(x.size(0)))
         return following[0].unsqueeze(1).to(x.dtype), following
 
-    def _kept(self, *sizes: int) -> Tensor | None:
+    def _dropout_mask(self, *sizes: int) -> Tensor | None:
         if not self.training or self.cell.dropout == 0:
             return None
         return dropout(self.initial.new_ones(*sizes, self.cell.dim), self.cell.dropout, training=True)

@@ -14,7 +14,7 @@ from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex, KeyValueCache
 from deepwire.model.linear import Linear
-from deepwire.model.mixers.base import MixerSection, State, TokenMixer
+from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.ops.attention import attention
 
 

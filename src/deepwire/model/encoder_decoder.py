@@ -116,7 +116,7 @@ class TranslationModel(nn.Module):
     ) -> tuple[Tensor, ...]:
         """Decoder results, each `[B, T, d]`, of target prefixes `[B, T]` given sources `[B, S]`."""
         with self._into(languages, source):
-            memory = self.decoder.bind(*self._encode(source))
+            memory = self.decoder.project_memory(*self._encode(source))
             results: tuple[Tensor, ...]
             results, _ = self.decoder(self.target_embedding(target_input), memory=memory)
             return results
@@ -180,7 +180,7 @@ class TranslationModel(nn.Module):
             languages = common(languages)
         with self._into(languages, source):
             results, bias = self._encode(source)
-            memory = self.decoder.bind(results, bias)
+            memory = self.decoder.project_memory(results, bias)
         sentences = source.size(0)
         # The encoder's results may have another width than the decoder's stream, of which mixers keep states.
         like = results[0].new_empty(sentences, 1, self.config.size("decoder")[0])
