@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.model.initializations.apply import initialize
-from deepwire.model.initializations.depth_scaled import DepthScaledConfig
-from deepwire.model.linear import Linear
+from deepwire.model.initialization import DepthScaledConfig, initialize
+from deepwire.model.layers import Linear
 
 D, F, V = 32, 96, 700
 SHAPE: Mapping[str, object] = {

@@ -16,16 +16,10 @@ from torch import Tensor, nn
 
 from deepwire.config.base import WithoutEffect
 from deepwire.config.quantities import WIDEST
-from deepwire.model.connections.connection import (
-    Connection,
-    ConnectionSection,
-    DepthState,
-    Sublayer,
-    plain_calls,
-)
+from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState
 from deepwire.model.connections.lstm_cell import GateKind, Gates, Hidden, HiddenKind
-from deepwire.model.context import NormStyle, StackContext
-from deepwire.model.gate_probe import GateProbe, Place
+from deepwire.model.context import StackContext, Sublayer
+from deepwire.model.introspection import GateProbe, Place
 from deepwire.ops.dropout import Dropout
 
 Merge = Literal["add", "concat", "two"]
@@ -35,7 +29,7 @@ Scope = Literal["stack", "model"]
 class _DepthSection(ConnectionSection):
     """What the depth-wise LSTM and the depth-wise RNN have in common."""
 
-    has_feed_forward = False
+    replaces: ClassVar[frozenset[Sublayer]] = frozenset({"inner_feed_forward", "feed_forward"})
 
     hidden: HiddenKind = Field(
         "glu", description="hidden state: one_layer (2024 Eq. 5), glu (2024 Eq. 6), gelu (2020 Eq. 8)"
@@ -65,10 +59,24 @@ class _DepthSection(ConnectionSection):
         if self.hidden == "one_layer":
             yield "hidden_size", "hidden: one_layer has no width of its own"
 
-    def without_effect_around(self, kinds: tuple[Sublayer, ...], other: ConnectionSection) -> WithoutEffect:
+    def check(self, context: StackContext) -> None:
+        """A width that a GLU can halve."""
+        self.inner_width(context)
+
+    def without_effect_in(self, context: StackContext) -> WithoutEffect:
         """How to merge a single output."""
-        if len(kinds) == 1:
+        if len(context.sublayers) == 1:
             yield "merge", "it joins the two attentions of a decoder layer, and there is only one here"
+
+    def inner_width(self, context: StackContext) -> int:
+        """Width of a hidden part before its activation; `ValueError` where a GLU cannot halve it."""
+        if self.hidden == "one_layer":
+            return context.dim
+        inner = self.hidden_size or context.feed_forward
+        if self.hidden == "glu" and inner % 2:
+            where = "feed_forward" if self.hidden_size is None else "connection.hidden_size"
+            raise ValueError(f"{context.side}: {where} must be even with GLU, not {inner}")
+        return inner
 
     def _has_final_norm(self, context: StackContext) -> bool:
         return self.final_norm == "both" or (self.final_norm == "auto" and context.side == "decoder")
@@ -95,11 +103,11 @@ class DepthLSTMConfig(_DepthSection):
         "layer at first; 2 keeps 0.88 of it, which very deep stacks need to start quickly",
     )
 
-    def without_effect_around(self, kinds: tuple[Sublayer, ...], other: ConnectionSection) -> WithoutEffect:
+    def without_effect_in(self, context: StackContext) -> WithoutEffect:
         """How to merge a single output, and what this stack alone would share with the other."""
-        yield from super().without_effect_around(kinds, other)
+        yield from super().without_effect_in(context)
         for scope in ("gate_scope", "hidden_scope"):
-            if getattr(other, scope, "stack") != "model":
+            if getattr(context.other_connection, scope, "stack") != "model":
                 yield scope, f"both stacks share only where both have {scope}: model"
 
     @model_validator(mode="after")
@@ -115,14 +123,24 @@ class DepthLSTMConfig(_DepthSection):
             )
         return self
 
-    def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
-        """The connection of a whole stack."""
+    def check(self, context: StackContext) -> None:
+        """One width, and the same settings, for what both stacks share."""
         if "model" in (self.gate_scope, self.hidden_scope) and context.memory_width != context.dim:
             raise ValueError(
                 "decoder.connection: what both stacks share (scope: model) needs one width, not "
                 f"{context.memory_width} and {context.dim}"
             )
-        return DepthLSTM(self, context, kinds)
+        if self.gate_scope == "model":
+            own = self.model_dump(include={"gate_norm", "bias", "forget_bias"})
+            context.shared.agree("gate_scope: model", own)
+        inner = self.inner_width(context)
+        if self.hidden_scope == "model":
+            own = {"hidden": self.hidden, "hidden_size": inner, "bias": self.bias}
+            context.shared.agree("hidden_scope: model", own)
+
+    def build(self, context: StackContext) -> Connection:
+        """The connection of a whole stack."""
+        return DepthLSTM(self, context)
 
 
 class DepthRNNConfig(_DepthSection):
@@ -133,9 +151,9 @@ class DepthRNNConfig(_DepthSection):
         "add", description="decoder: add or concat the two attention outputs"
     )
 
-    def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
+    def build(self, context: StackContext) -> Connection:
         """The connection of a whole stack."""
-        return DepthRNN(self, context, kinds)
+        return DepthRNN(self, context)
 
 
 class _DepthRecurrent(Connection):
@@ -144,14 +162,12 @@ class _DepthRecurrent(Connection):
     The state is (stream, cell...) between units, and (stream, cell..., gathered outputs...) within a layer.
     """
 
-    norm_style: ClassVar[NormStyle] = "input"
     carried: ClassVar[int] = 1
 
-    def __init__(self, config: _DepthSection, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
-        super().__init__()
-        self.calls = plain_calls(context.layers, kinds)
-        self.per_layer = len(kinds)
-        self.merge = config.merge if len(kinds) > 1 else "add"
+    def __init__(self, config: _DepthSection, context: StackContext) -> None:
+        super().__init__(config.calls(context))
+        self.per_layer = len(context.sublayers)
+        self.merge = config.merge if self.per_layer > 1 else "add"
         self.units_per_layer = self.per_layer if self.merge == "two" else 1
         self.input_width = context.dim * (1 + (self.per_layer if self.merge == "concat" else 1))
         # In front of every attention query, but for the first: the embedding is read as it is.
@@ -160,13 +176,13 @@ class _DepthRecurrent(Connection):
         self.dropout = Dropout(context.dropout.sublayer)
 
     @abstractmethod
-    def _unit(self, state: DepthState, index: int, merged: Tensor) -> DepthState:
+    def _unit(self, state: DepthState, index: int, merged: Tensor, languages: Tensor | None) -> DepthState:
         """Run the unit of call number `index` on its merged input; returns the state between units."""
 
     def _unit_number(self, index: int) -> int:
         return index if self.merge == "two" else index // self.per_layer
 
-    def read(self, state: DepthState, index: int) -> Tensor:
+    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
         """The normalised output of the layer below, plus what this layer has attended to so far."""
         # 2020 preprint, section 3.3: cross-attention is asked with the self-attention output and its input.
         stream = state[0]
@@ -174,23 +190,25 @@ class _DepthRecurrent(Connection):
             stream = stream + gathered
         if index == 0:
             return stream
-        read: Tensor = self.norms[index - 1](stream)
+        read: Tensor = self.norms[index - 1](stream, languages)
         return read
 
-    def write(self, state: DepthState, index: int, read: Tensor, output: Tensor) -> DepthState:
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
         """Gather the output; run the unit when all of its inputs are there."""
         output = self.dropout(output)
         if self.merge == "two":
-            return self._unit(state, index, output)
+            return self._unit(state, index, output, languages)
         if not self.calls[index].closes:
             return (*state, output)
         inputs = (*state[self.carried :], output)
         merged = sum(inputs[1:], start=inputs[0]) if self.merge == "add" else torch.cat(inputs, -1)
-        return self._unit(state[: self.carried], index, merged)
+        return self._unit(state[: self.carried], index, merged, languages)
 
-    def normalise(self, x: Tensor) -> Tensor:
+    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
         """The final norm, where there is one."""
-        return x if self.final_norm is None else self.final_norm(x)
+        return x if self.final_norm is None else self.final_norm(x, languages)
 
     def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
         """The norms of the layer and those parts of its units that no other layer has."""
@@ -213,8 +231,8 @@ class DepthLSTM(_DepthRecurrent):
 
     carried = 2
 
-    def __init__(self, config: DepthLSTMConfig, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
-        super().__init__(config, context, kinds)
+    def __init__(self, config: DepthLSTMConfig, context: StackContext) -> None:
+        super().__init__(config, context)
         units = context.layers * self.units_per_layer
         roles = [unit % self.units_per_layer for unit in range(units)]
         own = list(range(units))
@@ -235,8 +253,7 @@ class DepthLSTM(_DepthRecurrent):
 
             if config.gate_scope == "stack":
                 return make()
-            own = config.model_dump(include={"gate_norm", "bias", "forget_bias"})
-            return context.shared.get("gate_scope: model", number, own, make)
+            return context.shared.get("gate_scope: model", number, make)
 
         def hidden(number: int) -> Hidden:
             def make() -> Hidden:
@@ -244,21 +261,20 @@ class DepthLSTM(_DepthRecurrent):
 
             if config.hidden_scope == "stack":
                 return make()
-            own = {"hidden": config.hidden, "hidden_size": _inner(config, context), "bias": config.bias}
-            return context.shared.get("hidden_scope: model", number, own, make)
+            return context.shared.get("hidden_scope: model", number, make)
 
         self.gates = nn.ModuleList(gates(number) for number in sorted(set(self.gate_of)))
         self.hiddens = nn.ModuleList(hidden(number) for number in sorted(set(self.hidden_of)))
 
-    def start(self, x: Tensor, padding: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Output and cell of depth 0 are both the embedding (2024, section 2.2)."""
         return (x, x)
 
-    def _unit(self, state: DepthState, index: int, merged: Tensor) -> DepthState:
+    def _unit(self, state: DepthState, index: int, merged: Tensor, languages: Tensor | None) -> DepthState:
         number = self._unit_number(index)
         both = torch.cat((state[0], merged), -1)  # Eq. 1
-        input_gate, forget_gate, output_gate = self.gates[self.gate_of[number]](both)
-        hidden = self.hiddens[self.hidden_of[number]](both)
+        input_gate, forget_gate, output_gate = self.gates[self.gate_of[number]](both, languages)
+        hidden = self.hiddens[self.hidden_of[number]](both, languages)
         cell = state[1] * forget_gate + hidden * input_gate  # Eq. 7
         return (cell * output_gate, cell)  # Eq. 8
 
@@ -297,18 +313,19 @@ class DepthLSTM(_DepthRecurrent):
 class DepthRNN(_DepthRecurrent):
     """O <- hidden([O | attention output]): no gates, no cell (2024, section 3.3 and Table 2)."""
 
-    def __init__(self, config: DepthRNNConfig, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
-        super().__init__(config, context, kinds)
+    def __init__(self, config: DepthRNNConfig, context: StackContext) -> None:
+        super().__init__(config, context)
         self.hiddens = nn.ModuleList(
             _hidden(config, context, self.input_width) for _ in range(context.layers)
         )
 
-    def start(self, x: Tensor, padding: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Begin with the embedding."""
         return (x,)
 
-    def _unit(self, state: DepthState, index: int, merged: Tensor) -> DepthState:
-        hidden: Tensor = self.hiddens[self._unit_number(index)](torch.cat((state[0], merged), -1))
+    def _unit(self, state: DepthState, index: int, merged: Tensor, languages: Tensor | None) -> DepthState:
+        both = torch.cat((state[0], merged), -1)
+        hidden: Tensor = self.hiddens[self._unit_number(index)](both, languages)
         return (hidden,)
 
     def _parts_of_units(self, units: range) -> tuple[nn.Module, ...]:
@@ -322,22 +339,11 @@ _GATE_MEANING = {
 }
 
 
-def _inner(config: _DepthSection, context: StackContext) -> int:
-    """Width of a hidden part before its activation."""
-    if config.hidden == "one_layer":
-        return context.dim
-    inner = config.hidden_size or context.feed_forward
-    if config.hidden == "glu" and inner % 2:
-        where = "feed_forward" if config.hidden_size is None else "connection.hidden_size"
-        raise ValueError(f"{context.side}: {where} must be even with GLU, not {inner}")
-    return inner
-
-
 def _hidden(config: _DepthSection, context: StackContext, width: int) -> Hidden:
     return Hidden(
         config.hidden,
         width,
-        _inner(config, context),
+        config.inner_width(context),
         context.dim,
         context.norm_eps,
         bias=config.bias,

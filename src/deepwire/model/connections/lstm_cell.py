@@ -9,10 +9,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from deepwire.model.activations import ACTIVATIONS
 from deepwire.model.context import DropoutConfig
-from deepwire.model.languages import TargetLanguages
-from deepwire.model.norm import GroupedLayerNorm, layer_norm
+from deepwire.model.layers import ACTIVATIONS, GroupedLayerNorm, layer_norm
 from deepwire.ops.dropout import Dropout
 
 GateKind = Literal["separate", "joint"]
@@ -35,16 +33,16 @@ class Gates(nn.Module):
         bias: bool,
         joint: bool,
         forget_bias: float = 0.0,
-        languages: TargetLanguages | None = None,
+        languages: int = 0,
     ) -> None:
         super().__init__()
         self.linear = nn.Linear(width, 3 * dim, bias=bias)
         self.norm = GroupedLayerNorm(3, dim, eps=eps, joint=joint, languages=languages)
         nn.init.constant_(self.norm.bias[..., 1, :], forget_bias)
 
-    def forward(self, both: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(self, both: Tensor, languages: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
         """Input, forget and output gate, each `[B, T, d]`, of `[O_{i-1} | x]`, `[B, T, width]`."""
-        input_gate, forget_gate, output_gate = self.norm(self.linear(both)).sigmoid().unbind(-2)
+        input_gate, forget_gate, output_gate = self.norm(self.linear(both), languages).sigmoid().unbind(-2)
         return input_gate, forget_gate, output_gate
 
 
@@ -66,7 +64,7 @@ class Hidden(nn.Module):
         *,
         bias: bool,
         dropout: DropoutConfig,
-        languages: TargetLanguages | None = None,
+        languages: int = 0,
     ) -> None:
         super().__init__()
         one_layer = kind == "one_layer"
@@ -77,8 +75,8 @@ class Hidden(nn.Module):
         self.output = nn.Identity() if one_layer else nn.Linear(inner // narrows, dim, bias=bias)
         self.output_dropout = nn.Identity() if one_layer else Dropout(dropout.sublayer)
 
-    def forward(self, both: Tensor) -> Tensor:
+    def forward(self, both: Tensor, languages: Tensor | None = None) -> Tensor:
         """Map `[O_{i-1} | x]`, `[B, T, width]`, to `[B, T, d]`."""
-        active = self.activation_dropout(self.activation(self.norm(self.input(both))))
+        active = self.activation_dropout(self.activation(self.norm(self.input(both), languages)))
         hidden: Tensor = self.output_dropout(self.output(active))
         return hidden
