@@ -145,7 +145,7 @@ def test_repairs_and_large_losses_are_warnings(tmp_path: Path) -> None:
     data = DataConfig.model_validate({"source": "de", "target": "en", "train": str(tmp_path / "t")})
     warnings = check(data).reports["train"].warnings()
     assert any(warning.startswith("20 lines ended in") for warning in warnings)
-    assert any("byte order mark" in warning for warning in warnings)
+    assert "1 file began with a byte order mark, which was removed" in warnings
     assert any(warning.startswith("30% of the pairs are dropped") for warning in warnings)
 
 
@@ -163,7 +163,7 @@ def test_validation_text_is_only_refused_what_is_unusable_and_leaks_are_counted(
     data = {"train": {"tsv": tmp_path / "t.tsv"}, "valid": {"tsv": tmp_path / "v.tsv"}}
     valid = check(DataConfig.model_validate(data)).reports["valid"]
     assert (valid.pairs, valid.kept, list(valid.dropped)) == (5, 4, ["both_empty"])
-    assert "1 of these pairs are also in the training text" in valid.warnings()
+    assert "1 of these pairs is also in the training text" in valid.warnings()
 
 
 def test_the_text_form_shows_lines_and_no_control_characters() -> None:

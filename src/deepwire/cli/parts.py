@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from deepwire.cli.decoding_options import STDIO
 from deepwire.cli.line_by_line import warn
+from deepwire.data.wording import counted
 
 if TYPE_CHECKING:
     from deepwire.cli.translation_job import TranslationJob
@@ -58,7 +59,7 @@ def translate_in_parts(job: TranslationJob, processes: Processes, *, quiet: bool
             folder.join(job.output, count)
     if processes.main and not quiet:
         seconds = time.monotonic() - begun
-        print(f"{count:,} lines in {seconds:.1f} s by {processes.count} processes", file=sys.stderr)
+        print(f"{counted(count, 'line')} in {seconds:.1f} s by {processes.count} processes", file=sys.stderr)
 
 
 def _require_files(job: TranslationJob) -> None:

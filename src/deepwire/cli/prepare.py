@@ -132,8 +132,9 @@ def _lines(made: Prepared, seconds: float) -> list[str]:
 def _report_lines(role: str, report: CheckRecord) -> list[str]:
     from deepwire.data.filters import REASONS
     from deepwire.data.report_text import printable
+    from deepwire.data.wording import counted
 
-    lines = [f"{role}: {report['kept']:,} of {report['pairs']:,} pairs kept"]
+    lines = [f"{role}: {report['kept']:,} of {counted(report['pairs'], 'pair')} kept"]
     for reason, dropped in report["dropped"].items():
         places = ", ".join(f"{place['corpus']}:{place['line']}" for place in dropped["examples"])
         more = ", ..." if dropped["count"] > len(dropped["examples"]) else ""

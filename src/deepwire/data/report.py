@@ -14,6 +14,7 @@ from deepwire.data.files import ReadNotes
 from deepwire.data.filters import NAMES, REASONS
 from deepwire.data.pairs import Pair
 from deepwire.data.scripts import script_shares, side_warnings
+from deepwire.data.wording import counted
 
 EXAMPLES = 5
 """Line numbers shown for each reason."""
@@ -152,18 +153,19 @@ class CheckReport:
                 "the lines may not be translations of each other"
             )
         if self.also_in_training:
-            found.append(f"{self.also_in_training} of these pairs are also in the training text")
+            are = "is" if self.also_in_training == 1 else "are"
+            found.append(f"{self.also_in_training:,} of these pairs {are} also in the training text")
         return found
 
     def _note_warnings(self) -> list[str]:
         notes = self.notes
         texts = [
-            (notes.byte_order_marks, "files began with a byte order mark, which was removed"),
-            (notes.carriage_returns, "lines ended in \\r\\n: the \\r was removed"),
-            (notes.replaced_lines, "lines were not UTF-8: the bytes were replaced by U+FFFD"),
-            (notes.joined_lines, "JSON texts held line breaks, which became spaces"),
+            (notes.byte_order_marks, "file", "began with a byte order mark, which was removed"),
+            (notes.carriage_returns, "line", "ended in \\r\\n: the \\r was removed"),
+            (notes.replaced_lines, "line", "had bytes that are not UTF-8, which were replaced by U+FFFD"),
+            (notes.joined_lines, "JSON text", "had line breaks, which became spaces"),
         ]
-        return [f"{count} {text}" for count, text in texts if count]
+        return [f"{counted(count, what)} {text}" for count, what, text in texts if count]
 
     def length(self, side: int) -> tuple[int, dict[str, float]]:
         """Characters of a side (0 is the source) in total; mean, median, p95, p99 and maximum of a line."""

@@ -16,6 +16,7 @@ from deepwire.data.filters import NUMBERS, REASONS
 from deepwire.data.pairs import PairBlock
 from deepwire.data.report import CheckReport
 from deepwire.data.sifting import Sifted, sift
+from deepwire.data.wording import counted
 from deepwire.errors import DataError
 
 LENIENT = FilterConfig(max_characters=1 << 30, max_ratio=1e9, drop_duplicates=False)
@@ -129,7 +130,9 @@ class Selection:
         for report in self._reports.values():
             if report.kept == 0:
                 names = ", ".join(corpus.name for corpus in report.corpora)
-                raise DataError(f"{names}: none of {report.pairs} pairs can be used", _main_reason(report))
+                raise DataError(
+                    f"{names}: none of {counted(report.pairs, 'pair')} can be used", _main_reason(report)
+                )
 
     def _of(self, corpus: int) -> CheckReport:
         return self._reports[self.directions[corpus]]
