@@ -35,8 +35,7 @@ def guessed(lines: Iterable[str], among: Sequence[str]) -> str | None:
 
 @pytest.mark.parametrize("language", TEXTS)
 def test_a_few_sentences_are_recognised_among_all_languages_and_among_two(language: str) -> None:
-    known = [*KNOWN, "el", "ja", "zh"]
-    assert guessed([TEXTS[language]], known) == language
+    assert guessed([TEXTS[language]], KNOWN) == language
     other = "en" if language != "en" else "de"
     for pair in ((language, other), (other, language)):
         assert guessed([TEXTS[language]], pair) == language

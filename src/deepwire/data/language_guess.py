@@ -99,8 +99,9 @@ _WORDS = {
     "kk": "және бұл мен бір үшін деп да де бар осы ол ал болып еді ғана сол оның қазақ туралы болады",
 }
 
-KNOWN = tuple(_WORDS)
-"""Languages that are told apart by their words; others by their script, where it is theirs alone."""
+_BY_SCRIPT = "am bn el he hy ja ka km ko lo my ta te th zh"
+KNOWN = (*_WORDS, *_BY_SCRIPT.split())
+"""Languages that are told apart, by their words or, where hardly another one shares it, by their script."""
 
 _FREQUENT = {language: frozenset(words.split()) for language, words in _WORDS.items()}
 _PUNCTUATION = ".,;:!?\"'()[]{}<>-*/«»„“”‘’‚…–—¿¡،؟؛।"
@@ -137,7 +138,7 @@ def guess_language(lines: Iterable[str], among: Sequence[str] = KNOWN) -> Guess 
     """
     words = _words(lines)
     letters = script_shares(words)
-    fitting = [label for label in among if _is_written_so(label, letters)]
+    fitting = [label for label in dict.fromkeys(among) if _is_written_so(label, letters)]
     if not fitting or sum(map(len, words)) < _FEWEST_LETTERS:
         return None
     unknown = [label for label in fitting if language_code(label) not in _FREQUENT]

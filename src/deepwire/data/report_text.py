@@ -34,7 +34,10 @@ def report_lines(role: str, report: CheckReport) -> list[TextLine]:
         characters, length = report.length(side)
         shares = ", ".join(f"{script.lower()} {part:.1%}" for script, part in report.scripts()[side].items())
         figures = ", ".join(f"{name} {value:g}" for name, value in length.items())
-        lines.append(TextLine("plain", f"  {label}: {characters:,} characters; length {figures}; {shares}"))
+        language = report.looks_like(side)
+        looks = f"looks like {language}" if language else "its language cannot be told"
+        said = f"  {label}: {characters:,} characters; length {figures}; {shares}; {looks}"
+        lines.append(TextLine("plain", said))
     lines += [TextLine("warning", f"  warning: {warning}") for warning in report.warnings()]
     for pair in report.samples():
         lines.append(TextLine("quiet", f"  {printable(report.corpora[pair.corpus].name)}:{pair.line}"))

@@ -22,6 +22,8 @@ from deepwire.errors import DataError
 LENIENT = FilterConfig(max_characters=1 << 30, max_ratio=1e9, drop_duplicates=False)
 """For validation and test text, which is only refused what cannot be used at all."""
 _TELL_EVERY = 10_000
+_OF_RAW_TEXT = ("bpe", "unigram")
+"""Vocabularies of text as people write it; others may want it tokenised."""
 
 
 class Selection:
@@ -64,7 +66,11 @@ class Selection:
             labels = (first.source or data.source, first.target or data.target)
             self.names[group] = role if data.languages is None else f"{role} {'-'.join(labels)}"
             self._reports[group] = CheckReport(
-                [corpora[number].label for number in members], labels, samples=samples, seed=seed
+                [corpora[number].label for number in members],
+                labels,
+                samples=samples,
+                seed=seed,
+                raw=data.vocabulary.type in _OF_RAW_TEXT,
             )
 
     def read(
