@@ -94,6 +94,7 @@ def download(
     """
     from itertools import zip_longest
 
+    from deepwire.cli.line_by_line import warn
     from deepwire.data import download as downloads
     from deepwire.data.wording import counted
 
@@ -106,7 +107,7 @@ def download(
     for url, digest in zip_longest(urls, digests):
         progress = _Progress("bytes")
         try:
-            file = downloads.download(url, to, sha256=digest, on_progress=progress.show_bytes)
+            file = downloads.download(url, to, sha256=digest, on_progress=progress.show_bytes, warn=warn)
         finally:
             progress.end()
         if not file.fetched:
