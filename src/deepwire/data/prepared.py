@@ -185,7 +185,10 @@ def _reuse(folder: Path, data: DataConfig, digest: str) -> tuple[Prepared | None
     except OSError as fault:
         if fault.errno in _UNREADABLE:
             where = fault.filename or folder
-            raise DataError(f"{where}: cannot read: {fault.strerror}", "nothing was changed") from None
+            raise DataError(
+                f"{where}: cannot read: {fault.strerror}",
+                f"see that it can be read, or delete {folder}: then the text is prepared again",
+            ) from None
         return None, f"{fault.filename or folder}: {fault.strerror}"
     except (DataError, ModelError) as fault:
         return None, fault.message
