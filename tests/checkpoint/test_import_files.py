@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
+import warnings
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from deepwire.checkpoint.importers import read_foreign
+from deepwire.checkpoint.importers import (
+    FAMILIES,
+    VocabularyFiles,
+    convert,
+    read_foreign,
+    read_vocabularies,
+)
 from deepwire.errors import ModelError
+from deepwire.model.config import ModelConfig
 
 sys.path.insert(0, str(Path(__file__).parent))
-from foreign_checkpoints import parameters, write_fairseq
+from foreign_checkpoints import parameters, write_dictionary, write_fairseq
 
 torch.set_num_threads(1)
 
@@ -96,3 +106,118 @@ def test_lists_and_empty_files(tmp_path: Path) -> None:
         read_foreign(tmp_path)
     with pytest.raises(ModelError, match="cannot read: No such file"):
         read_foreign(tmp_path / "none.pt")
+
+
+def zipped_again(path: Path, compressed: str) -> Path:
+    """The file that torch.save wrote, with some members compressed."""
+    kept = io.BytesIO(path.read_bytes())
+    with zipfile.ZipFile(kept) as old, zipfile.ZipFile(path, "w") as new:
+        for member in old.infolist():
+            kind = zipfile.ZIP_DEFLATED if compressed in member.filename else zipfile.ZIP_STORED
+            new.writestr(member.filename, old.read(member), compress_type=kind)
+    return path
+
+
+@pytest.mark.parametrize("compressed", ["data.pkl", "data/0"])
+def test_compressed_content_is_refused_before_it_unfolds(
+    compressed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.pt"
+    torch.save({"model": {"a": torch.zeros(100_000)}}, path)
+    assert read_foreign(zipped_again(path, "nothing")).tensors["a"].numel() == 100_000
+    zipped_again(path, compressed)
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was opened"))
+    with pytest.raises(ModelError, match=f"compressed data .*{compressed}"):
+        read_foreign(path)
+
+
+def test_members_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
+    """The directory of the archive names the same bytes many times."""
+    path = tmp_path / "x.pt"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data/0", bytes(10_000))
+        for number in range(1, 50):
+            again = zipfile.ZipInfo(f"archive/data/{number}")
+            first = archive.filelist[0]
+            again.file_size = again.compress_size = first.file_size
+            again.CRC, again.header_offset = first.CRC, first.header_offset
+            archive.filelist.append(again)
+    assert path.stat().st_size < 20_000
+    with pytest.raises(ModelError, match="names 500000 bytes of content"):
+        read_foreign(path)
+
+
+@pytest.mark.parametrize("new_form", [True, False])
+def test_tensors_larger_than_what_is_stored_are_refused(new_form: bool, tmp_path: Path) -> None:
+    path = tmp_path / "x.pt"
+    wide = {"a": torch.ones(4), "b": torch.zeros(1).expand(30_000, 10_000)}
+    torch.save({"model": wide}, path, _use_new_zipfile_serialization=new_form)
+    with pytest.raises(ModelError, match=r"tensor b of shape \[30000, 10000\] takes 1200000000 bytes"):
+        read_foreign(path)
+
+
+def test_views_of_one_storage_are_read(tmp_path: Path) -> None:
+    """Tied tables are one storage with several names, and a tensor may lie transposed."""
+    table = torch.arange(6.0).reshape(2, 3)
+    torch.save({"model": {"a": table, "b": table, "c": table.T, "d": table[1:]}}, tmp_path / "x.pt")
+    found = read_foreign(tmp_path / "x.pt").tensors
+    assert found["c"].tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert found["d"].tolist() == [[3, 4, 5]]
+
+
+@pytest.mark.parametrize("kind", ["sparse", "quantised", "complex", "without values"])
+def test_tensors_that_are_no_plain_numbers_are_refused(kind: str, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        odd = {
+            "sparse": lambda: torch.sparse_coo_tensor([[0], [0]], [1.0], (10**6, 10**6)),
+            "quantised": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
+            "complex": lambda: torch.ones(3, dtype=torch.complex64),
+            "without values": lambda: torch.ones(3, device="meta"),
+        }[kind]()
+        torch.save({"model": {"a": torch.ones(2), "odd": odd}}, tmp_path / "x.pt")
+    with pytest.raises(ModelError, match=f"tensor odd is {kind}"):
+        read_foreign(tmp_path / "x.pt")
+
+
+@pytest.mark.filterwarnings("error")
+def test_pytorch_warns_of_nothing(tmp_path: Path) -> None:
+    """What it thinks of the file is said in our words, or is nothing to the user."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.save(torch.jit.script(torch.nn.Linear(2, 2)), str(tmp_path / "script.pt"))
+        odd = {"model": {"a": torch.ones(2)}, "storage": torch.FloatStorage(2)}
+        torch.save(odd, tmp_path / "x.pt", _use_new_zipfile_serialization=False)
+    with pytest.raises(ModelError, match="TorchScript"):
+        read_foreign(tmp_path / "script.pt")
+    assert list(read_foreign(tmp_path / "x.pt").tensors) == ["a"]
+
+
+def test_a_missing_layer_does_not_make_a_model_of_a_million(tmp_path: Path) -> None:
+    values = parameters("fairseq_prenorm")
+    values["encoder.layers.999999.fc1.weight"] = values["encoder.layers.0.fc1.weight"]
+    torch.save({"model": values}, tmp_path / "x.pt")
+    with pytest.raises(ModelError, match=r"has a layer 999999, but only \d+ tensors"):
+        FAMILIES["fairseq"].architecture(read_foreign(tmp_path / "x.pt"))
+
+
+def test_a_model_much_larger_than_its_checkpoint_is_never_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shapes of single tensors can describe a model of terabytes."""
+    kind, foreign = FAMILIES["fairseq"], read_foreign(write_fairseq(tmp_path, "fairseq_prenorm", "pt"))
+    config = ModelConfig.model_validate({"d_model": 100_000, "heads": 4, "feed_forward": 10_000_000})
+    dictionary = write_dictionary(tmp_path / "dict.txt", 44)
+    vocabularies = read_vocabularies(kind, VocabularyFiles(dictionary, dictionary))
+    monkeypatch.setattr(kind, "embeddings", lambda *_: {})
+    with pytest.raises(ModelError, match=r"holds [\d,]+ numbers, but the architecture has [\d,]+ parameters"):
+        convert(kind, foreign, config, vocabularies)
+
+
+def test_a_shape_that_no_tensor_can_have_is_refused(tmp_path: Path) -> None:
+    """No element, and an axis beyond 64 bits."""
+    path = tmp_path / "x.safetensors"
+    header = b'{"a": {"dtype": "F32", "shape": [0, 9223372036854775808], "data_offsets": [0, 0]}}'
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(ModelError, match="tensor a: odd type, shape or place"):
+        read_foreign(path)

@@ -87,7 +87,7 @@ def test_rejects_are_written_whole_and_escaped(corpus: Path) -> None:
         (["--source", ".", "--target", "train.en"], 3, ".: is a directory"),
         (["--source", "bad", "--target", "short.en"], 3, "bad:1:2: not UTF-8 (byte 0xff)"),
         (["--source", "cut.gz", "--target", "train.en"], 3, "cut.gz: ends in the middle of compressed data"),
-        (["--tsv", "train.de"], 3, "train.de:1: 1 columns where 2 are expected"),
+        (["--tsv", "train.de"], 3, "train.de:1: 1 column where 2 are expected"),
         (["--jsonl", "train.de"], 3, "train.de:1: not JSON"),
         (["--source", "train.de"], 2, "source_file and target_file belong together: give both"),
         (["--tsv", "a", "--jsonl", "b"], 2, "a corpus needs exactly one of"),
@@ -149,7 +149,7 @@ def test_download_prints_digests_and_wants_as_many_as_addresses(
     assert shown.out == f"{digest}  there\n"
     assert shown.err == "there is here already\n"
     assert main(["data", "download", "http://h/a", "http://h/b", "--sha256", digest]) == 2
-    assert "2 addresses but 1 digests" in capsys.readouterr().err
+    assert "2 addresses but 1 digest\n" in capsys.readouterr().err
     assert main(["data", "download", "http://127.0.0.1:1/a", "--to", "new"]) == 1
     assert "hint: is there a network connection?" in capsys.readouterr().err
 

@@ -35,7 +35,7 @@ def test_a_person_sees_what_was_kept_and_where_it_is(capsys: pytest.CaptureFixtu
     assert "train: 60 of 62 pairs kept" in shown.out
     assert "dropped 1 duplicate" in shown.out
     assert "train:62" in shown.out
-    assert "valid: 1 of 1 pairs kept" in shown.out
+    assert "valid: 1 of 1 pair kept" in shown.out
     assert "vocabulary: bpe, 300 joint" in shown.out
     assert "pairs/s" in shown.out
     assert "prepared/de-en-" in shown.out

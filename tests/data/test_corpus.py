@@ -86,9 +86,9 @@ def test_tsv_columns_by_number_and_by_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "columns", "said"),
     [
-        (b"a\tx\nb\n", {}, r"t\.tsv:2: 1 columns where 2 are expected"),
+        (b"a\tx\nb\n", {}, r"t\.tsv:2: 1 column where 2 are expected"),
         (b"a\tx\nb\ty\tz\n", {}, r"t\.tsv:2: 3 columns where 2 are expected"),
-        (b"a\n", {}, r"t\.tsv:1: 1 columns where 2 are expected"),
+        (b"a\n", {}, r"t\.tsv:1: 1 column where 2 are expected"),
         (b"", {}, r"t\.tsv: is empty"),
         (b"de\ten\n", {"source_column": "de", "target_column": "en"}, r"t\.tsv: is empty"),
         (b"", {"source_column": "de", "target_column": "en"}, "no header line"),

@@ -4,6 +4,7 @@ import hashlib
 import http.server
 import random
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -76,6 +77,36 @@ def test_a_file_arrives_whole(server: Server, tmp_path: Path, digest: str | None
     assert (found.path.read_bytes(), found.sha256, found.fetched) == (CONTENT, DIGEST, True)
     assert seen[-1] == (len(CONTENT), len(CONTENT))
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["corpus.tsv.gz"]
+
+
+def test_plain_http_without_a_digest_is_warned_of(server: Server, tmp_path: Path) -> None:
+    warnings: list[str] = []
+    download(server.url, tmp_path / "checked", sha256=DIGEST, warn=warnings.append)
+    assert warnings == []
+    download(server.url, tmp_path / "unchecked", warn=warnings.append)
+    assert len(warnings) == 1
+    assert warnings[0].startswith(f"{server.url}: without https and without a digest")
+    assert "--sha256" in warnings[0]
+
+
+def test_a_redirection_to_plain_http_needs_a_digest(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = downloads.urllib.request.urlopen
+
+    def redirected(request: urllib.request.Request, **settings: object) -> object:
+        """As a server under https that answers with the plain address."""
+        plain = urllib.request.Request(
+            request.full_url.replace("https:", "http:"), headers=dict(request.headers)
+        )
+        return original(plain, **settings)
+
+    monkeypatch.setattr(downloads.urllib.request, "urlopen", redirected)
+    secure = server.url.replace("http:", "https:")
+    with pytest.raises(DeepwireError, match=r"leads to http://127.*anyone on the way"):
+        download(secure, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    assert download(secure, tmp_path, sha256=DIGEST).path.read_bytes() == CONTENT
 
 
 @pytest.mark.parametrize("ranges", [True, False])

@@ -157,6 +157,13 @@ def test_missing_files_suggest_near_names(tmp_path: Path) -> None:
         find_text(tmp_path / "train", "en")
 
 
+def test_a_hint_names_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError) as raised:
+        list(read_lines(Path("train.de")))
+    assert raised.value.hint == "look into the current folder"
+
+
 def test_a_prefix_finds_compressed_files_too(tmp_path: Path) -> None:
     write(tmp_path, b"", "v1.2.de.xz")
     assert find_text(tmp_path / "v1.2", "de").name == "v1.2.de.xz"

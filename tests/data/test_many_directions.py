@@ -91,7 +91,7 @@ def test_every_direction_is_stored_with_its_number(prepared: Prepared) -> None:
     assert prepared.languages is not None
     assert prepared.languages.names == ("de", "en", "qaa")
     assert prepared.train.directions is not None
-    assert Counter(prepared.train.directions.tolist()) == dict.fromkeys(range(4), 260)
+    assert Counter(prepared.train.directions[:].tolist()) == dict.fromkeys(range(4), 260)
     index = {text: line for text in TEXT.values() for line, text in enumerate(text)}
     for pair in range(0, len(prepared.train), 37):
         direction = prepared.languages.directions[int(prepared.train.directions[pair])]
@@ -212,7 +212,7 @@ def same(first: Batch, second: Batch) -> bool:
 def test_validation_batches_of_one_direction(prepared: Prepared) -> None:
     assert prepared.valid is not None
     assert prepared.valid.directions is not None
-    chosen = np.flatnonzero(prepared.valid.directions == 2)[:11]
+    chosen = np.flatnonzero(prepared.valid.directions[:] == 2)[:11]
     batches = list(validation_batches(prepared.valid, 200, languages=prepared.languages, lines=chosen))
     assert sorted(line for batch in batches for line in batch.lines.tolist()) == chosen.tolist()
     assert {int(index) for batch in batches for index in batch.target_languages} == {2}

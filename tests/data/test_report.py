@@ -127,6 +127,93 @@ def test_scripts_are_compared_with_the_languages(
     assert [said in warning for warning in warnings] == [True] if said else warnings == []
 
 
+SENTENCES = {
+    "de": [
+        "Ein Mann mit einem Hut sitzt auf der Bank und liest die Zeitung.",
+        "Zwei Kinder spielen im Park, und ihre Mutter ist nicht zu sehen.",
+        "Die Frau hat das Buch, das sie sich von einer Freundin geliehen hat.",
+    ],
+    "en": [
+        "A man with a hat is sitting on the bench and reads the paper.",
+        "Two children are playing in the park, and their mother is not to be seen.",
+        "The woman has the book that she had borrowed from one of her friends.",
+    ],
+    "fr": [
+        "Un homme avec un chapeau est sur le banc et il lit le journal.",
+        "Deux enfants sont dans le parc, et leur mère ne se voit pas.",
+        "La femme a le livre que son amie lui a donné pour les vacances.",
+    ],
+    "nn": ["Ein mann sit og les", "Ho kom heim", "Vi gjekk"],
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "labels", "said"),
+    [
+        ("de", "en", ("de", "en"), []),
+        ("en", "de", ("de", "en"), ["the two sides look swapped: the text of de is en, and the reverse"]),
+        ("fr", "en", ("de", "en"), ["the text of de looks like fr"]),
+        ("de", "de", ("de", "en"), ["the text of en looks like de"]),
+        ("en", "de", ("deu_Latn", "eng_Latn"), ["look swapped: the text of deu_Latn is eng_Latn"]),
+        ("en", "de", ("source", "target"), []),
+        ("en", "de", ("qaa", "en"), ["the text of en looks like de"]),
+        ("en", "en", ("en_GB", "en_US"), []),
+        ("nn", "nn", ("de", "en"), []),  # too little
+    ],
+)
+def test_languages_of_one_script_are_compared_with_the_labels(
+    source: str, target: str, labels: tuple[str, str], said: list[str]
+) -> None:
+    # Lines of different lengths, the same on both sides; no warning but those of languages.
+    pairs = [
+        (f"{a} {number}", f"{b} {number}")
+        for number, (a, b) in enumerate(zip(SENTENCES[source], SENTENCES[target], strict=True))
+    ] * (1 if source == "nn" else 10)
+    found = [warning for warning in report_of(pairs, labels).warnings() if "are the same" not in warning]
+    assert len(found) == len(said)
+    assert all(text in warning for text, warning in zip(said, found, strict=True))
+
+
+def test_the_report_says_which_language_a_side_looks_like() -> None:
+    report = report_of(list(zip(SENTENCES["en"] * 9, SENTENCES["nn"] * 9, strict=True)), ("en", "nb"))
+    lines = [line.text for line in report_lines("train", report)]
+    assert any(line.startswith("  en: ") and line.endswith("; looks like en") for line in lines)
+    assert any(line.startswith("  nb: ") and line.endswith("its language cannot be told") for line in lines)
+    assert [report.to_dict()[side]["looks_like"] for side in ("source", "target")] == ["en", None]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("He said , that is all .", "looks tokenised already (a space before the comma or full stop in 100%"),
+        ("Il dit : « oui », n'est-ce pas ?", ""),
+        ("He didn&apos;t come", "tokenised already (`&apos;`, `@-@` or the like in 100% of the lines)"),
+        ("a well @-@ known man", "tokenised already (`&apos;`, `@-@`"),
+        ("他 说 ， 就 这样 。", "a space before the comma"),
+        ("un@@ believ@@ able", "looks cut into subwords already"),
+        ("\u2581He \u2581sa id", "looks cut into subwords already"),
+        ("He said, that is all.", ""),
+        ("3 . 5 . 7 pm costs 3.50", "tokenised already"),
+        ("mail me @home &c.", ""),
+    ],
+)
+def test_tokenised_text_is_noticed_where_raw_text_is_wanted(line: str, said: str) -> None:
+    pairs = [(line, f"Satz {number}") for number in range(20)]
+    found = [
+        warning for warning in report_of(pairs).warnings() if "tokenised" in warning or "subwords" in warning
+    ]
+    assert [said in warning for warning in found] == [True] * bool(said)
+    assert not any("already" in warning for warning in report_of(pairs, raw=False).warnings())
+
+
+@pytest.mark.parametrize(("kind", "warned"), [("bpe", True), ("words", False)])
+def test_a_vocabulary_of_words_wants_tokenised_text(kind: str, warned: bool, tmp_path: Path) -> None:
+    write(tmp_path, "t.tsv", [f"Ja , {number} .\tYes , {number} ." for number in range(20)])
+    data = DataConfig.model_validate({"train": {"tsv": tmp_path / "t.tsv"}, "vocabulary": kind})
+    warnings = check(data).reports["train"].warnings()
+    assert any("tokenised" in warning for warning in warnings) is warned
+
+
 def test_equal_sides_and_shifted_lines_are_noticed() -> None:
     chance = random.Random(5)
     source = [" ".join(GERMAN[: chance.randint(2, 13)]) for _ in range(400)]
@@ -145,7 +232,7 @@ def test_repairs_and_large_losses_are_warnings(tmp_path: Path) -> None:
     data = DataConfig.model_validate({"source": "de", "target": "en", "train": str(tmp_path / "t")})
     warnings = check(data).reports["train"].warnings()
     assert any(warning.startswith("20 lines ended in") for warning in warnings)
-    assert any("byte order mark" in warning for warning in warnings)
+    assert "1 file began with a byte order mark, which was removed" in warnings
     assert any(warning.startswith("30% of the pairs are dropped") for warning in warnings)
 
 
@@ -163,7 +250,7 @@ def test_validation_text_is_only_refused_what_is_unusable_and_leaks_are_counted(
     data = {"train": {"tsv": tmp_path / "t.tsv"}, "valid": {"tsv": tmp_path / "v.tsv"}}
     valid = check(DataConfig.model_validate(data)).reports["valid"]
     assert (valid.pairs, valid.kept, list(valid.dropped)) == (5, 4, ["both_empty"])
-    assert "1 of these pairs are also in the training text" in valid.warnings()
+    assert "1 of these pairs is also in the training text" in valid.warnings()
 
 
 def test_the_text_form_shows_lines_and_no_control_characters() -> None:

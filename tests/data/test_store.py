@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepwire.data import store as stores
+from deepwire.data import stored_array
 from deepwire.data.store import Block, StoreWriter, TokenStore
 from deepwire.errors import DataError
 
@@ -40,8 +42,8 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
         assert store.source(line).tolist() == source[0]
         assert store.target(line).tolist() == target[0]
         assert (store.source_text(line), store.target_text(line)) == (source[1], target[1])
-    assert store.source_lengths.tolist() == [3, 0, 1, 2]
-    assert store.target_lengths.tolist() == [1, 2, 0, 4]
+    assert store.source_lengths[:].tolist() == [3, 0, 1, 2]
+    assert store.target_lengths[:].tolist() == [1, 2, 0, 4]
     assert (store.source_side.longest, store.target_side.longest) == (3, 4)
     assert store.source(0).dtype == np.int64
 
@@ -57,7 +59,7 @@ def test_numbers_take_the_room_they_need(size: int, dtype: str, tmp_path: Path) 
 def test_an_empty_store_is_read(tmp_path: Path) -> None:
     store = TokenStore(write(tmp_path / "s", []))
     assert len(store) == 0
-    assert store.source_lengths.tolist() == []
+    assert store.source_lengths[:].tolist() == []
 
 
 @settings(max_examples=50, deadline=None)
@@ -120,8 +122,11 @@ def test_what_was_read_does_not_stay_resident(tmp_path: Path) -> None:
 
 def test_nothing_is_read_into_memory(tmp_path: Path) -> None:
     store = TokenStore(write(tmp_path / "s", PAIRS))
-    assert isinstance(store.source_side.tokens, np.memmap)
-    assert isinstance(store.source_lengths, np.memmap)
+    for array in (store.source_side.tokens[:], store.source_lengths[:]):
+        base: object = array
+        while isinstance(base, np.ndarray):
+            base = base.base
+        assert isinstance(memoryview(base).obj, mmap.mmap)
 
 
 def test_an_unfinished_store_is_refused(tmp_path: Path) -> None:
@@ -166,7 +171,8 @@ def rewrite(change: Callable[[dict], object]) -> Callable[[Path], None]:
         lambda path: path.write_bytes(b""),
         lambda path: path.write_text("[]"),
         lambda path: path.write_bytes(b"[" * 100_000),
-        rewrite(lambda header: header.update(format=2)),
+        rewrite(lambda header: header.update(format=1)),
+        rewrite(lambda header: header.update(format=3)),
         rewrite(lambda header: header.update(sentences="many")),
         rewrite(lambda header: header.update(sentences=-1)),
         rewrite(lambda header: header.update(sentences=2**62)),
@@ -182,10 +188,62 @@ def test_a_damaged_header_is_refused(spoil: Callable[[Path], object], tmp_path: 
         TokenStore(tmp_path / "s")
 
 
-def test_offsets_that_do_not_cover_the_tokens_are_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "s", PAIRS) / "source.offsets"
-    offsets = np.fromfile(path, np.int64)
-    offsets[-1] += 5
-    offsets.tofile(path)
-    with pytest.raises(DataError, match=r"source\.offsets"):
-        TokenStore(tmp_path / "s")
+def test_damage_is_seen_when_its_block_is_read_and_not_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_array, "BLOCK", 16)
+    folder = write(tmp_path / "s", PAIRS * 10)
+    path = folder / "source.tokens"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    side = TokenStore(folder).source_side
+    assert side.sentence(0).tolist() == [4, 5, 6]
+    assert side.gather(np.array([4, 0]))[0].tolist() == [4, 5, 6, 4, 5, 6]
+    with pytest.raises(DataError, match=r"source\.tokens: damaged: bytes \d+ to 119 ") as raised:
+        side.take(np.arange(40))
+    assert raised.value.hint == "run the same command again: it prepares the text again"
+    with pytest.raises(DataError, match=r"store\.json: the file is missing"):
+        TokenStore(folder)
+
+
+def test_a_damaged_store_that_cannot_be_changed_is_to_be_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path / "s", PAIRS)
+    (folder / "target.lengths").write_bytes(b"\0" * 16)
+    store = TokenStore(folder)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(DataError, match=r"target\.lengths") as raised:
+        store.check()
+    assert raised.value.hint == f"delete the folder {tmp_path}: the next run prepares it again"
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from([*FILES, "pair.directions", "pair.lines"]),
+    where=st.floats(0, 1, exclude_max=True),
+    bit=st.integers(0, 7),
+)
+def test_no_flipped_bit_stays_unseen(
+    name: str, where: float, bit: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("f") / "s"
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        StoreWriter(folder, 100, 100, directions=True, lines=True) as w,
+    ):
+        patch.setattr(stored_array, "BLOCK", 32)
+        for number, (source, target) in enumerate(PAIRS * 5):
+            w.add(*(Block.of([one[0]], [one[1]]) for one in (source, target)), 0, np.array([number]))
+        w.finish()
+        TokenStore(folder).check()
+        content = bytearray((folder / name).read_bytes())
+        content[int(where * len(content))] ^= 1 << bit
+        (folder / name).write_bytes(content)
+        with pytest.raises(DataError, match=name):
+            TokenStore(folder).check()

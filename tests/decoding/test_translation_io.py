@@ -47,10 +47,24 @@ def test_one_text_for_each_line_whatever_it_holds(file):
     assert len(texts) == content.count(b"\n") + 1
     assert texts[:5] == ["eins", "zwei\u2028drei", "", "vier\x85\rfünf", "</s> <pad>"]
     assert texts[5:] == ["\ufffd\ufffd", "a b", "last"]
-    assert len(warnings) == 3
-    assert any("not UTF-8: 1" in warning for warning in warnings)
-    assert any(":7: NUL" in warning for warning in warnings)
-    assert any("1 carriage returns" in warning and "1 byte order marks" in warning for warning in warnings)
+    name = str(file(content))
+    assert warnings == [
+        f"{name}:7: NUL characters are read as spaces",
+        f"{name}: bytes of 1 line are not UTF-8 and were read as U+FFFD",
+        f"{name}: 1 carriage return before a line end was removed",
+        f"{name}: the byte order mark at its start was removed",
+    ]
+
+
+def test_what_many_lines_have_is_said_once(file):
+    warnings: list[str] = []
+    path = file(b"a\r\nb\0\n" * 1500 + (b"x" * 1_100_000 + b"\n") * 2)
+    assert len(list(read_text(path, warnings.append))) == 3002
+    assert warnings == [
+        f"{path}:2: NUL characters are read as spaces, here and in 1,499 more lines",
+        f"{path}:3001: the line is too long, only its beginning is used, here and in 1 more line",
+        f"{path}: 1,500 carriage returns before a line end were removed",
+    ]
 
 
 def test_a_line_of_megabytes_keeps_its_place(file):

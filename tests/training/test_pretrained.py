@@ -342,3 +342,16 @@ def test_a_run_from_raw_text_to_raw_text(
         torch.set_flush_denormal(False)
     with pytest.raises(ValidationError, match="a run begins with one model"):
         TrainingConfig.model_validate({"pretrained": "xlmr", "start_from": "runs/run", "max_updates": 1})
+
+
+def test_sizes_that_the_files_do_not_bear_out_are_refused_at_once(tmp_path: Path) -> None:
+    """Neither a million layers of which there are few, nor a vocabulary of gigabytes."""
+    folder = write_encoder(tmp_path / "x")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**12}))
+    with pytest.raises(ModelError, match=r"has \d+ tensors, but config.json names 1000000000000 layers"):
+        read_pretrained(folder)
+    with (folder / "sentencepiece.bpe.model").open("wb") as file:
+        file.truncate(1 << 34)
+    with pytest.raises(ModelError, match="more than 16 MiB"):
+        read_pretrained(folder)

@@ -90,7 +90,9 @@ def _entry(path: Path, name: str, entry: object) -> tuple[Shape, int]:
 
 
 def _whole_numbers(value: object) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and all(isinstance(number, int) and number >= 0 for number in value)
+    return isinstance(value, list) and all(
+        isinstance(number, int) and 0 <= number < 1 << 63 for number in value
+    )
 
 
 def bytes_of(tensors: dict[str, Tensor]) -> int:

@@ -94,17 +94,20 @@ def download(
     """
     from itertools import zip_longest
 
+    from deepwire.cli.line_by_line import warn
     from deepwire.data import download as downloads
+    from deepwire.data.wording import counted
 
     digests = sha256 or []
     if digests and len(digests) != len(urls):
         raise UsageError(
-            f"{len(urls)} addresses but {len(digests)} digests", "give --sha256 once for each address"
+            f"{counted(len(urls), 'address', 'addresses')} but {counted(len(digests), 'digest')}",
+            "give --sha256 once for each address",
         )
     for url, digest in zip_longest(urls, digests):
         progress = _Progress("bytes")
         try:
-            file = downloads.download(url, to, sha256=digest, on_progress=progress.show_bytes)
+            file = downloads.download(url, to, sha256=digest, on_progress=progress.show_bytes, warn=warn)
         finally:
             progress.end()
         if not file.fetched:

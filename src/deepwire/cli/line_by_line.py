@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from deepwire.data.wording import counted
+
 Line = TypeVar("Line")
 Answer = TypeVar("Answer")
 
@@ -115,4 +117,5 @@ class _Progress:
 
     def _text(self) -> str:
         seconds = time.monotonic() - self._begun
-        return f"{self.count:,} lines in {seconds:.1f} s ({self.count / max(seconds, 1e-9):.1f} lines/s)"
+        speed = self.count / max(seconds, 1e-9)
+        return f"{counted(self.count, 'line')} in {seconds:.1f} s ({speed:.1f} lines/s)"

@@ -81,6 +81,7 @@ def _record(made: Prepared, seconds: float) -> dict[str, object]:
     return {
         "folder": str(made.folder),
         "reused": made.reused,
+        **({"replaced": made.replaced} if made.replaced else {}),
         "digest": made.digest,
         "seconds": round(seconds, 2),
         "pairs_per_second": None if made.reused else round(read / max(seconds, 1e-9)),
@@ -123,6 +124,7 @@ def _lines(made: Prepared, seconds: float) -> list[str]:
         if made.reused
         else f"prepared {read:,} pairs in {seconds:.1f} s ({read / max(seconds, 1e-9):,.0f} pairs/s)"
     )
+    lines += [printable(f"{made.replaced}; the text was prepared again")] if made.replaced else []
     lines.append(printable(f"folder: {made.folder}"))
     return lines
 
@@ -130,8 +132,9 @@ def _lines(made: Prepared, seconds: float) -> list[str]:
 def _report_lines(role: str, report: CheckRecord) -> list[str]:
     from deepwire.data.filters import REASONS
     from deepwire.data.report_text import printable
+    from deepwire.data.wording import counted
 
-    lines = [f"{role}: {report['kept']:,} of {report['pairs']:,} pairs kept"]
+    lines = [f"{role}: {report['kept']:,} of {counted(report['pairs'], 'pair')} kept"]
     for reason, dropped in report["dropped"].items():
         places = ", ".join(f"{place['corpus']}:{place['line']}" for place in dropped["examples"])
         more = ", ..." if dropped["count"] > len(dropped["examples"]) else ""

@@ -23,6 +23,7 @@ from deepwire.cli.decoding_options import (
     Threads,
 )
 from deepwire.cli.translate import From, Sample, Seed, Temperature, To, TopK, TopP
+from deepwire.data.wording import counted
 
 if TYPE_CHECKING:
     from deepwire.decoding.synthesis import LineCounts, SyntheticCorpus
@@ -303,5 +304,5 @@ def _said(counts: LineCounts) -> str:
         "that the translation repeats": counts.copied,
     }
     return ", ".join(
-        [f"{counts.lines:,} lines", *(f"{count:,} {what}" for what, count in odd.items() if count)]
+        [counted(counts.lines, "line"), *(f"{count:,} {what}" for what, count in odd.items() if count)]
     )

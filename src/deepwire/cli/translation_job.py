@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepwire.cli.decoding_options import STDIO
+from deepwire.data.wording import counted
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ def _translate_in_processes(job: TranslationJob, processes: Processes, *, quiet:
             folder.join(job.output, count)
     if processes.main and not quiet:
         seconds = time.monotonic() - begun
-        print(f"{count:,} lines in {seconds:.1f} s by {processes.count} processes", file=sys.stderr)
+        print(f"{counted(count, 'line')} in {seconds:.1f} s by {processes.count} processes", file=sys.stderr)
 
 
 def _require_files(job: TranslationJob) -> None:

@@ -20,7 +20,8 @@ from deepwire.data.dealing import ROWS, deal, whole_rows
 from deepwire.data.framing import Batch, Framing
 from deepwire.data.languages import Languages
 from deepwire.data.order import EpochOrder, Indices, Permutation, mix
-from deepwire.data.store import Integers, Sentences, StoreSide, TokenStore
+from deepwire.data.store import Sentences, StoreSide, TokenStore
+from deepwire.data.stored_array import Integers
 from deepwire.errors import DataError, ModelError
 
 if TYPE_CHECKING:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import TypedDict
 
 import numpy as np
 
@@ -26,8 +25,14 @@ Progress = Callable[[str, int, int | None], None]
 """Called with what is being done, how many pairs are done, and of how many, where that is known."""
 
 VOCABULARY, TRAIN, VALID = "vocabulary", "train", "valid"
-LINES = "train.lines"
-"""Of each training pair the number of its line, int64; folders of early versions do not have it."""
+
+
+class CorpusPlace(TypedDict):
+    """Which pairs of the store are those of a corpus."""
+
+    name: str
+    start: int
+    stop: int
 
 
 class Builder:
@@ -45,7 +50,7 @@ class Builder:
         self._training = Selection("train", directed(data, "train"), data, seed=seed)
         self._valid = Selection("valid", directed(data, "valid"), data, seed=seed)
 
-    def build(self) -> tuple[list[dict[str, object]], dict[str, object]]:
+    def build(self) -> tuple[list[CorpusPlace], dict[str, object]]:
         """Everything but the header and the report; returns the corpora and the reports, which go into these.
 
         Raises:
@@ -67,7 +72,7 @@ class Builder:
             self._valid.require_some()
             reports.append(self._valid.reports())
         ends = [sum(counts[: number + 1]) for number in range(len(counts))]
-        corpora: list[dict[str, object]] = [
+        corpora: list[CorpusPlace] = [
             {"name": corpus.label, "start": end - count, "stop": end}
             for corpus, count, end in zip(self._training.corpora, counts, ends, strict=True)
         ]
@@ -113,23 +118,17 @@ class Builder:
         total = sum(chunk.pairs for chunk in staging.chunks)
         counts, done = [0] * len(selection.corpora), 0
         sizes = vocabularies.source.size, vocabularies.target.size
-        many = self._data.languages is not None
-        writer = StoreWriter(self._folder / selection.role, *sizes, directions=many)
-        with writer as store, self._lines(selection.role) as lines:
+        many, lines = self._data.languages is not None, selection.role == TRAIN
+        with StoreWriter(self._folder / selection.role, *sizes, directions=many, lines=lines) as store:
             for result in segment(staging.path, staging.chunks, self._folder / VOCABULARY, max_length):
                 pairs = result.pairs
-                store.add(*result.blocks(), selection.directions[pairs.corpus])
+                store.add(*result.blocks(), selection.directions[pairs.corpus], pairs.numbers)
                 selection.keep(pairs, result.lengths)
                 too_long = np.full(len(result.too_long), NUMBERS["too_long"], np.uint8)
                 selection.drop(pairs.corpus, result.too_long, too_long)
-                lines.write(pairs.numbers.astype("<i8", copy=False).tobytes())
                 counts[pairs.corpus] += len(pairs)
                 done += len(pairs) + len(too_long)
                 self._tell("segmenting", done, total)
             store.finish()
         staging.path.unlink()
         return counts
-
-    def _lines(self, role: str) -> BinaryIO:
-        """Where line numbers go; only those of training pairs are kept."""
-        return (self._folder / LINES if role == TRAIN else Path(os.devnull)).open("wb", 1 << 20)

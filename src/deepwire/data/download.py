@@ -20,6 +20,8 @@ from deepwire.errors import DataError, DeepwireError, ResourceError, UsageError
 TIMEOUT_SECONDS = 30.0
 _CHUNK = 1 << 18
 _BROKEN = (TimeoutError, ConnectionError, ssl.SSLError)
+_UNPROTECTED = "without https and without a digest anyone on the way can change the file"
+_PROTECT = "use an https address, or give its digest with --sha256"
 _RESUME = "run the same command again to continue"
 
 
@@ -39,6 +41,7 @@ def download(
     *,
     sha256: str | None = None,
     on_progress: Callable[[int, int | None], None] | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> Download:
     """Fetch `url` into `folder` under the last part of its path.
 
@@ -50,12 +53,14 @@ def download(
         folder: Created when missing.
         sha256: The digest the file must have, in hex.
         on_progress: Called with the bytes there are and the bytes there will be (None: not known).
+        warn: Hears, before it begins, that a plain http address without a digest can bring anything.
 
     Raises:
         UsageError: the address or the digest is malformed.
         DataError: the digest differs; nothing is left under the name.
         ResourceError: the disk is full.
-        DeepwireError: the server cannot be reached or refuses.
+        DeepwireError: the server cannot be reached or refuses, or leads from https to an address that is not
+            encrypted, without a digest.
     """
     name = file_name(url)
     if sha256 is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", sha256):
@@ -71,11 +76,13 @@ def download(
         return Download(path, found, fetched=False)
     if os.environ.get("DEEPWIRE_OFFLINE", "0") not in ("", "0"):
         raise DeepwireError(f"{url}: not downloaded: DEEPWIRE_OFFLINE is set")
+    if expected is None and not _encrypted(url) and warn is not None:
+        warn(f"{url}: {_UNPROTECTED}; {_PROTECT}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if expected is None:
             part.unlink(missing_ok=True)
-        _fetch(url, part, on_progress)
+        _fetch(url, part, on_progress, checked=expected is not None)
         found = file_digest(part)
         if expected not in (None, found):
             part.unlink()
@@ -113,14 +120,22 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _fetch(url: str, part: Path, on_progress: Callable[[int, int | None], None] | None) -> None:
-    """Bring `part` to its full length, from where it ends now."""
+def _encrypted(url: str) -> bool:
+    return urlsplit(url).scheme == "https"
+
+
+def _fetch(
+    url: str, part: Path, on_progress: Callable[[int, int | None], None] | None, *, checked: bool
+) -> None:
+    """Bring `part` to its full length, from where it ends now; `checked`: a digest is known."""
     start = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"User-Agent": "deepwire"})
     if start:
         request.add_header("Range", f"bytes={start}-")
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
+            if not checked and _encrypted(url) and not _encrypted(response.url):
+                raise DeepwireError(f"{url}: leads to {response.url}: {_UNPROTECTED}", _PROTECT)
             start = _first_byte(response) if start else 0
             length = response.headers.get("Content-Length")
             total = start + int(length) if length and length.isdigit() else None

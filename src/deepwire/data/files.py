@@ -295,7 +295,11 @@ def _near_names(path: Path) -> str:
         return ""
     near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.6)
     near += [name for name in names if name.startswith(path.name) and name not in near][:3]
-    return f"did you mean {' or '.join(near)}?" if near else f"look into {folder}"
+    return (
+        f"did you mean {' or '.join(near)}?"
+        if near
+        else f"look into {'the current folder' if folder == Path() else folder}"
+    )
 
 
 class _Rejoined(io.RawIOBase):

@@ -14,6 +14,7 @@ from deepwire.data.config import CorpusConfig, DataConfig, Role
 from deepwire.data.corpus import corpus_files
 from deepwire.data.directed import directed
 from deepwire.data.files import open_bytes
+from deepwire.data.seal import read_sealed, seal
 from deepwire.data.vocabulary import existing
 from deepwire.data.vocabulary_config import ExistingConfig, SubwordNmtConfig
 from deepwire.errors import DataError
@@ -22,6 +23,7 @@ VERSION = 1
 """Changes when preparation itself changes what it makes."""
 
 _PREPARED: tuple[Role, Role] = ("train", "valid")
+_KNOWN = "digests"
 _YOUNG_SECONDS = 2.0
 """A file can change again within one tick of its clock: digests of files as young as this are not kept."""
 
@@ -37,8 +39,8 @@ class FileDigests:
         self._cache = cache
         self._changed = False
         self._known: dict[str, list[object]] = {}
-        with suppress(OSError, ValueError, RecursionError):
-            known = json.loads(cache.read_bytes())
+        with suppress(OSError, DataError):
+            known = read_sealed(cache).get(_KNOWN)
             self._known = known if isinstance(known, dict) else {}
 
     def digest(self, path: Path) -> str:
@@ -70,7 +72,7 @@ class FileDigests:
             return
         temporary = self._cache.with_name(f".{self._cache.name}.{os.getpid()}")
         with suppress(OSError):
-            temporary.write_text(json.dumps(self._known, indent=1) + "\n")
+            temporary.write_text(json.dumps(seal({_KNOWN: self._known}), indent=1) + "\n")
             temporary.replace(self._cache)
 
 

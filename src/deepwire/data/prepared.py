@@ -9,29 +9,36 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypedDict
+from typing import TypedDict, cast
 
-import numpy as np
-
-from deepwire.data.building import LINES, TRAIN, VALID, VOCABULARY, Builder, Progress
+from deepwire.data.building import TRAIN, VALID, VOCABULARY, Builder, CorpusPlace, Progress
 from deepwire.data.config import DataConfig
 from deepwire.data.directed import directed, directions_of
 from deepwire.data.fingerprint import FileDigests, describe, describe_role, digest_of
 from deepwire.data.languages import Languages
 from deepwire.data.mixture import DirectionShare, epoch_weights, shares
 from deepwire.data.order import Part
+from deepwire.data.seal import read_sealed, seal_files
 from deepwire.data.spool import spooled
-from deepwire.data.store import Integers, TokenStore
+from deepwire.data.store import TokenStore
+from deepwire.data.store_header import has_sums
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DataError, ModelError, ResourceError
 
 HEADER, REPORT = "prepared.json", "report.json"
+_FORMAT = 2
+"""2: with a digest of each file. What another version left is prepared again."""
+_CHECKED_AT_ONCE = 1 << 28
+"""A store of fewer bytes is checked when it is opened, so that damage is mended at once; a larger one as it
+is read."""
 _FILE_DIGESTS = "files.json"
 _MOST_NAMED = 4
 """With more languages than this the folder is named after their number."""
 _FULL = (errno.ENOSPC, errno.EDQUOT)
+_UNREADABLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ELOOP, errno.EMFILE, errno.ENFILE)
+"""Says nothing about the content: what cannot be read is not damaged."""
 
 
 class Place(TypedDict):
@@ -57,6 +64,15 @@ class CheckRecord(TypedDict):
     warnings: list[str]
 
 
+class _Header(TypedDict):
+    """What `prepared.json` holds, beside the digests."""
+
+    format: int
+    digest: str
+    corpora: list[CorpusPlace]
+    made_from: dict[str, object]
+
+
 @dataclass(frozen=True)
 class Prepared:
     """A corpus ready for training."""
@@ -80,15 +96,15 @@ class Prepared:
     """Of the sampling of directions."""
     corpora: tuple[str, ...] = ()
     """Names of the training corpora, in the order of `train.parts`."""
-    lines: Integers | None = None
-    """`[training pairs]`: the line of each in its corpus, from 1; None where it was not kept."""
+    replaced: str = ""
+    """What was wrong with an earlier folder of the same text, in whose place this one was made."""
 
     def place(self, pair: int) -> str:
         """Where a training pair (from 0) stands in the text, such as `train:17`."""
-        if self.lines is None:
+        if self.train.lines is None:
             return f"pair {pair + 1} of {self.folder.name}"
         names = (name for name, part in zip(self.corpora, self.train.parts, strict=True) if pair < part.stop)
-        return f"{next(names)}:{self.lines[pair]}"
+        return f"{next(names)}:{self.train.lines[pair]}"
 
 
 def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) -> Prepared:
@@ -115,21 +131,24 @@ def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) ->
         description = describe(files, digests)
         digest = digest_of(description)
         folder = data.prepared / f"{_named_after(data)}-{digest[:12]}"
-        found = _open(folder, files, digest)
+        found, before = _reuse(folder, files, digest)
         if found is not None:
             digests.save()
             return found
         data.prepared.mkdir(parents=True, exist_ok=True)
         digests.save()
         with _only_one(folder, tell):
-            found = _open(folder, files, digest)
+            found, now = _reuse(folder, files, digest)
             if found is not None:
                 return found
+            fault = before or now
+            if fault:
+                tell(f"{fault}; the text is prepared again", 0, None)
             _build(folder, files, description, seed, tell)
-        made = _open(folder, files, digest, reused=False)
+        made, again = _reuse(folder, files, digest)
     if made is None:
-        raise ResourceError(f"{folder}: changed while it was prepared", "run the same command again")
-    return made
+        raise ResourceError(f"{folder}: changed while it was prepared: {again}", "run the same command again")
+    return replace(made, reused=False, replaced=fault)
 
 
 def text_digest(data: DataConfig) -> str:
@@ -153,31 +172,55 @@ def _known_digests(data: DataConfig) -> FileDigests:
 def _silent(_what: str, _done: int, _total: int | None) -> None: ...
 
 
-def _open(folder: Path, data: DataConfig, digest: str, *, reused: bool = True) -> Prepared | None:
-    """The prepared corpus of a folder; None when it is not there, not complete or damaged."""
+def _reuse(folder: Path, data: DataConfig, digest: str) -> tuple[Prepared | None, str]:
+    """The prepared corpus of a folder; or why what is there cannot be used, empty if nothing is there.
+
+    Raises:
+        DataError: a file may not be read, or the disk fails: what it holds is not known.
+    """
+    if not folder.exists():
+        return None, ""
     try:
-        header = json.loads((folder / HEADER).read_bytes())
-        if header["digest"] != digest:
-            return None
-        places = [(int(part["start"]), int(part["stop"])) for part in header["corpora"]]
-        parts, mix = _mixed(data, places)
-        train = TokenStore(folder / TRAIN, parts)
-        return Prepared(
-            folder=folder,
-            vocabularies=Vocabularies.load(folder / VOCABULARY),
-            train=train,
-            valid=TokenStore(folder / VALID) if data.valid is not None else None,
-            report=json.loads((folder / REPORT).read_bytes()),
-            digest=digest,
-            reused=reused,
-            languages=data.languages,
-            mix=mix,
-            temperature=data.sampling_temperature,
-            corpora=tuple(str(part["name"]) for part in header["corpora"]),
-            lines=_open_lines(folder / LINES, len(train)),
-        )
-    except (OSError, DataError, ModelError, ValueError, KeyError, TypeError, RecursionError):
-        return None
+        return _open(folder, data, digest), ""
+    except OSError as fault:
+        if fault.errno in _UNREADABLE:
+            where = fault.filename or folder
+            raise DataError(
+                f"{where}: cannot read: {fault.strerror}",
+                f"see that it can be read, or delete {folder}: then the text is prepared again",
+            ) from None
+        return None, f"{fault.filename or folder}: {fault.strerror}"
+    except (DataError, ModelError) as fault:
+        return None, fault.message
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None, f"{folder}: damaged, or of another version of deepwire"
+
+
+def _open(folder: Path, data: DataConfig, digest: str) -> Prepared:
+    """The prepared corpus of a folder; raises what `_reuse` knows when it is not complete or damaged."""
+    header = cast("_Header", read_sealed(folder / HEADER))
+    if header["format"] != _FORMAT or header["digest"] != digest:
+        raise DataError(f"{folder}: of another text or version of deepwire")
+    places = [(part["start"], part["stop"]) for part in header["corpora"]]
+    parts, mix = _mixed(data, places)
+    stores = [TokenStore(folder / TRAIN, parts)]
+    stores += [TokenStore(folder / VALID)] if data.valid is not None else []
+    for store in stores:
+        if store.nbytes < _CHECKED_AT_ONCE:
+            store.check()
+    return Prepared(
+        folder=folder,
+        vocabularies=Vocabularies.load(folder / VOCABULARY),
+        train=stores[0],
+        valid=stores[1] if data.valid is not None else None,
+        report=json.loads((folder / REPORT).read_bytes()),
+        digest=digest,
+        reused=True,
+        languages=data.languages,
+        mix=mix,
+        temperature=data.sampling_temperature,
+        corpora=tuple(part["name"] for part in header["corpora"]),
+    )
 
 
 def _mixed(
@@ -201,14 +244,6 @@ def _named_after(data: DataConfig) -> str:
     return "-".join(names) if len(names) <= _MOST_NAMED else f"{len(names)}-languages"
 
 
-def _open_lines(path: Path, pairs: int) -> Integers | None:
-    if not path.exists():
-        return None
-    if path.stat().st_size != pairs * np.dtype("<i8").itemsize:
-        raise DataError(f"{path}: damaged: not one number for each pair")
-    return np.memmap(path, "<i8", "r") if pairs else np.zeros(0, np.int64)
-
-
 def _build(folder: Path, data: DataConfig, description: dict[str, object], seed: int, tell: Progress) -> None:
     for stale in folder.parent.glob(f".{folder.name}.*.tmp"):
         shutil.rmtree(stale, ignore_errors=True)
@@ -216,9 +251,15 @@ def _build(folder: Path, data: DataConfig, description: dict[str, object], seed:
     temporary.mkdir()
     try:
         corpora, reports = Builder(data, temporary, seed, tell).build()
-        header = {"digest": digest_of(description), "corpora": corpora, "made_from": description}
         _write_json(temporary / REPORT, reports)
-        _write_json(temporary / HEADER, header)
+        header: _Header = {
+            "format": _FORMAT,
+            "digest": digest_of(description),
+            "corpora": corpora,
+            "made_from": description,
+        }
+        files = [path for path in temporary.rglob("*") if path.is_file() and not has_sums(path.name)]
+        _write_json(temporary / HEADER, seal_files(header, temporary, files))
         if folder.exists():
             shutil.rmtree(folder)
         temporary.replace(folder)

@@ -14,6 +14,8 @@ from deepwire.data.files import ReadNotes
 from deepwire.data.filters import NAMES, REASONS
 from deepwire.data.pairs import Pair
 from deepwire.data.scripts import script_shares, side_warnings
+from deepwire.data.text_signs import language_warnings, looks_like, tokenised_warnings
+from deepwire.data.wording import counted
 
 EXAMPLES = 5
 """Line numbers shown for each reason."""
@@ -79,17 +81,24 @@ class CheckReport:
         labels: The source and the target language.
         samples: How many random kept pairs to show.
         seed: Chooses the samples.
+        raw: Whether the text should be raw: the vocabulary does not want it tokenised.
     """
 
     def __init__(
-        self, corpora: Sequence[str], labels: tuple[str, str], *, samples: int = 5, seed: int = 1
+        self,
+        corpora: Sequence[str],
+        labels: tuple[str, str],
+        *,
+        samples: int = 5,
+        seed: int = 1,
+        raw: bool = True,
     ) -> None:
         self.corpora = [_Corpus(name) for name in corpora]
         self.labels = labels
         self.notes = ReadNotes()
         self.dropped: dict[str, _Dropped] = {}
         self.also_in_training = 0
-        self._samples = samples
+        self._samples, self._raw = samples, raw
         self._reservoir = Reservoir(max(samples, _RESERVOIR), seed)
         self._lengths = np.zeros((2, _LONGEST_BIN + 1), np.int64)
         self._characters = [0, 0]
@@ -144,7 +153,11 @@ class CheckReport:
             found.append(
                 f"both sides are the same in {same:.0%} of the pairs (filters.drop_copies drops these)"
             )
-        found += side_warnings(self.labels, self.scripts())
+        sides = self._sides()
+        found += side_warnings(self.labels, self.scripts()) or language_warnings(self.labels, sides)
+        if self._raw:
+            for label, lines in zip(self.labels, sides, strict=True):
+                found += tokenised_warnings(label, lines)
         correlation = _length_correlation(sample)
         if correlation is not None and correlation < _CORRELATION:
             found.append(
@@ -152,18 +165,19 @@ class CheckReport:
                 "the lines may not be translations of each other"
             )
         if self.also_in_training:
-            found.append(f"{self.also_in_training} of these pairs are also in the training text")
+            are = "is" if self.also_in_training == 1 else "are"
+            found.append(f"{self.also_in_training:,} of these pairs {are} also in the training text")
         return found
 
     def _note_warnings(self) -> list[str]:
         notes = self.notes
         texts = [
-            (notes.byte_order_marks, "files began with a byte order mark, which was removed"),
-            (notes.carriage_returns, "lines ended in \\r\\n: the \\r was removed"),
-            (notes.replaced_lines, "lines were not UTF-8: the bytes were replaced by U+FFFD"),
-            (notes.joined_lines, "JSON texts held line breaks, which became spaces"),
+            (notes.byte_order_marks, "file", "began with a byte order mark, which was removed"),
+            (notes.carriage_returns, "line", "ended in \\r\\n: the \\r was removed"),
+            (notes.replaced_lines, "line", "had bytes that are not UTF-8, which were replaced by U+FFFD"),
+            (notes.joined_lines, "JSON text", "had line breaks, which became spaces"),
         ]
-        return [f"{count} {text}" for count, text in texts if count]
+        return [f"{counted(count, what)} {text}" for count, what, text in texts if count]
 
     def length(self, side: int) -> tuple[int, dict[str, float]]:
         """Characters of a side (0 is the source) in total; mean, median, p95, p99 and maximum of a line."""
@@ -171,8 +185,16 @@ class CheckReport:
 
     def scripts(self) -> tuple[dict[str, float], dict[str, float]]:
         """Share of the letters in each script, of either side of the random sample."""
+        source, target = self._sides()
+        return script_shares(source), script_shares(target)
+
+    def looks_like(self, side: int) -> str | None:
+        """The language that a side (0 is the source) seems to be in; None where that cannot be told."""
+        return looks_like(self._sides()[side], self.labels)
+
+    def _sides(self) -> tuple[list[str], list[str]]:
         pairs = self._reservoir.pairs
-        return script_shares(pair.source for pair in pairs), script_shares(pair.target for pair in pairs)
+        return [pair.source for pair in pairs], [pair.target for pair in pairs]
 
     def to_dict(self) -> dict[str, object]:
         """The whole report as values that JSON can hold."""
@@ -180,6 +202,7 @@ class CheckReport:
         sides = {
             side: {
                 "language": self.labels[index],
+                "looks_like": self.looks_like(index),
                 "characters": self.length(index)[0],
                 "length": self.length(index)[1],
                 "scripts": {script: round(share, 4) for script, share in scripts[index].items()},

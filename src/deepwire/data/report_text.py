@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple
 
 from deepwire.data.filters import REASONS
 from deepwire.data.report import CheckReport
+from deepwire.data.wording import counted
 
 _CONTROL = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F)), "\ufffd")
 
@@ -20,7 +21,9 @@ class TextLine(NamedTuple):
 def report_lines(role: str, report: CheckReport) -> list[TextLine]:
     """The report of `role` (`train`, `valid`, `test`): totals, reasons and lines, warnings, samples."""
     share = report.kept / max(report.pairs, 1)
-    lines = [TextLine("title", f"{role}: {report.kept:,} of {report.pairs:,} pairs kept ({share:.2%})")]
+    lines = [
+        TextLine("title", f"{role}: {report.kept:,} of {counted(report.pairs, 'pair')} kept ({share:.2%})")
+    ]
     if len(report.corpora) > 1:
         lines += [
             TextLine("plain", f"  {printable(corpus.name)}: {corpus.kept:,} of {corpus.pairs:,}")
@@ -31,7 +34,10 @@ def report_lines(role: str, report: CheckReport) -> list[TextLine]:
         characters, length = report.length(side)
         shares = ", ".join(f"{script.lower()} {part:.1%}" for script, part in report.scripts()[side].items())
         figures = ", ".join(f"{name} {value:g}" for name, value in length.items())
-        lines.append(TextLine("plain", f"  {label}: {characters:,} characters; length {figures}; {shares}"))
+        language = report.looks_like(side)
+        looks = f"looks like {language}" if language else "its language cannot be told"
+        said = f"  {label}: {characters:,} characters; length {figures}; {shares}; {looks}"
+        lines.append(TextLine("plain", said))
     lines += [TextLine("warning", f"  warning: {warning}") for warning in report.warnings()]
     for pair in report.samples():
         lines.append(TextLine("quiet", f"  {printable(report.corpora[pair.corpus].name)}:{pair.line}"))

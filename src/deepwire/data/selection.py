@@ -16,11 +16,14 @@ from deepwire.data.filters import NUMBERS, REASONS
 from deepwire.data.pairs import PairBlock
 from deepwire.data.report import CheckReport
 from deepwire.data.sifting import Sifted, sift
+from deepwire.data.wording import counted
 from deepwire.errors import DataError
 
 LENIENT = FilterConfig(max_characters=1 << 30, max_ratio=1e9, drop_duplicates=False)
 """For validation and test text, which is only refused what cannot be used at all."""
 _TELL_EVERY = 10_000
+_OF_RAW_TEXT = ("bpe", "unigram")
+"""Vocabularies of text as people write it; others may want it tokenised."""
 
 
 class Selection:
@@ -63,7 +66,11 @@ class Selection:
             labels = (first.source or data.source, first.target or data.target)
             self.names[group] = role if data.languages is None else f"{role} {'-'.join(labels)}"
             self._reports[group] = CheckReport(
-                [corpora[number].label for number in members], labels, samples=samples, seed=seed
+                [corpora[number].label for number in members],
+                labels,
+                samples=samples,
+                seed=seed,
+                raw=data.vocabulary.type in _OF_RAW_TEXT,
             )
 
     def read(
@@ -129,7 +136,9 @@ class Selection:
         for report in self._reports.values():
             if report.kept == 0:
                 names = ", ".join(corpus.name for corpus in report.corpora)
-                raise DataError(f"{names}: none of {report.pairs} pairs can be used", _main_reason(report))
+                raise DataError(
+                    f"{names}: none of {counted(report.pairs, 'pair')} can be used", _main_reason(report)
+                )
 
     def _of(self, corpus: int) -> CheckReport:
         return self._reports[self.directions[corpus]]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import mmap
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -11,27 +9,30 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Literal, NamedTuple, Self, TypeVar
+from typing import BinaryIO, Generic, NamedTuple, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deepwire.data.order import Part
+from deepwire.data.store_header import (
+    DIRECTIONS,
+    HEADER,
+    LINES,
+    SIDE_FILES,
+    SIDES,
+    SUMS,
+    Side,
+    SideHeader,
+    StoreHeader,
+)
+from deepwire.data.stored_array import BlockSums, Integers, StoredArray, read_sums, write_sums
 from deepwire.data.subwords.base import number_type
-from deepwire.errors import DataError
 
-Integers = NDArray[np.integer]
-Side = Literal["source", "target"]
-Number = TypeVar("Number", bound=np.integer)
+Numbers = TypeVar("Numbers", Integers, StoredArray)
 
-HEADER = "store.json"
-_FORMAT = 1
-_SIDES: tuple[Side, Side] = ("source", "target")
-_FILES = ("tokens", "lengths", "offsets", "text", "text_offsets")
-DIRECTIONS = ("pair", "directions")
 _AT_ONCE, _LENGTHS_AT_ONCE = 2048, 16384
 """Sentences that are copied between two times of giving pages back."""
-_REBUILD = "delete the folder: the next run prepares it again"
 
 
 class Block(NamedTuple):
@@ -59,7 +60,7 @@ class Block(NamedTuple):
 
 
 class _SideWriter:
-    def __init__(self, files: Mapping[str, BinaryIO], vocabulary: int) -> None:
+    def __init__(self, files: Mapping[str, BlockSums], vocabulary: int) -> None:
         self._files, self._vocabulary = files, vocabulary
         self._dtype = number_type(vocabulary)
         self.sentences, self._tokens, self._bytes, self._longest = 0, 0, 0, 0
@@ -81,14 +82,8 @@ class _SideWriter:
     def _write(self, name: str, values: NDArray[np.generic]) -> None:
         self._files[name].write(values.tobytes())
 
-    def header(self) -> dict[str, object]:
-        return {
-            "vocabulary": self._vocabulary,
-            "dtype": self._dtype.str,
-            "tokens": self._tokens,
-            "text_bytes": self._bytes,
-            "longest": self._longest,
-        }
+    def header(self) -> SideHeader:
+        return SideHeader(self._dtype, self._tokens, self._bytes, self._vocabulary, self._longest)
 
 
 class StoreWriter:
@@ -99,28 +94,41 @@ class StoreWriter:
         source_size: Entries of the source vocabulary.
         target_size: Entries of the target vocabulary.
         directions: Whether each pair comes with the number of its direction.
+        lines: Whether each pair comes with the number of its line in its corpus.
     """
 
-    def __init__(self, folder: Path, source_size: int, target_size: int, *, directions: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        source_size: int,
+        target_size: int,
+        *,
+        directions: bool = False,
+        lines: bool = False,
+    ) -> None:
         folder.mkdir(parents=True)
         self._folder = folder
-        self._directions: BinaryIO | None = None
         self._files: list[BinaryIO] = []
+        self._sums: list[BlockSums] = []
         self._sides: list[_SideWriter] = []
+        self._directions, self._lines = None, None
         try:
-            for side, size in zip(_SIDES, (source_size, target_size), strict=True):
-                files = {name: self._open(side, name) for name in _FILES}
+            for side, size in zip(SIDES, (source_size, target_size), strict=True):
+                files = {name: self._summed(f"{side}.{name}") for name in SIDE_FILES}
                 self._sides.append(_SideWriter(files, size))
-            if directions:
-                self._directions = self._open(*DIRECTIONS)
+            self._directions = self._summed(DIRECTIONS) if directions else None
+            self._lines = self._summed(LINES) if lines else None
         except OSError:
             self.__exit__(None, None, None)
             raise
 
-    def _open(self, side: str, name: str) -> BinaryIO:
-        file = (self._folder / f"{side}.{name}").open("wb", 1 << 20)
-        self._files.append(file)
-        return file
+    def _summed(self, name: str) -> BlockSums:
+        self._files.append(self._open(name))
+        self._sums.append(BlockSums(self._files[-1]))
+        return self._sums[-1]
+
+    def _open(self, name: str) -> BinaryIO:
+        return (self._folder / name).open("wb", 1 << 20)
 
     def __enter__(self) -> Self:
         return self
@@ -136,12 +144,14 @@ class StoreWriter:
             with suppress(OSError):
                 file.close()
 
-    def add(self, source: Block, target: Block, direction: int = 0) -> None:
-        """Append sentence pairs, all of one direction."""
+    def add(self, source: Block, target: Block, direction: int = 0, lines: Integers | None = None) -> None:
+        """Append sentence pairs, all of one direction; `lines` are the numbers of their lines."""
         for writer, block in zip(self._sides, (source, target), strict=True):
             writer.add(block)
         if self._directions is not None:
             self._directions.write(np.full(len(source.lengths), direction, "<u2").tobytes())
+        if self._lines is not None and lines is not None:
+            self._lines.write(lines.astype("<i8", copy=False).tobytes())
 
     def finish(self) -> None:
         """Bring everything to the disk; the header comes last."""
@@ -149,34 +159,24 @@ class StoreWriter:
             file.flush()
             os.fsync(file.fileno())
             file.close()
-        header: dict[str, object] = {
-            "format": _FORMAT,
-            "sentences": self._sides[0].sentences,
-            "source": self._sides[0].header(),
-            "target": self._sides[1].header(),
-        }
-        if self._directions is not None:
-            header["directions"] = True
-        (self._folder / HEADER).write_text(json.dumps(header, indent=1) + "\n")
+        write_sums(self._folder / SUMS, [one.finish() for one in self._sums])
+        header = StoreHeader(
+            self._sides[0].sentences,
+            {side: writer.header() for side, writer in zip(SIDES, self._sides, strict=True)},
+            directions=self._directions is not None,
+            lines=self._lines is not None,
+        )
+        header.write(self._folder / HEADER)
 
 
 @dataclass(frozen=True)
-class Sentences:
-    """Sentences as token numbers, one after the other."""
-
-    tokens: Integers
+class _Rows(Generic[Numbers]):
+    tokens: Numbers
     """`[all tokens]`, no special ones."""
-    lengths: Integers
+    lengths: Numbers
     """`[sentences]`: tokens of each, special ones not counted."""
-    offsets: Integers
+    offsets: Numbers
     """`[sentences]` or one more: where each begins in `tokens`."""
-
-    @classmethod
-    def of(cls, rows: Sequence[Sequence[int]]) -> Sentences:
-        """Lists of token numbers, in memory."""
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        return cls(np.fromiter(chain.from_iterable(rows), np.int64, int(offsets[-1])), lengths, offsets)
 
     def sentence(self, line: int) -> NDArray[np.int64]:
         """The tokens of one sentence."""
@@ -193,11 +193,23 @@ class Sentences:
 
 
 @dataclass(frozen=True)
-class StoreSide(Sentences):
-    """One side of a store; the arrays are memory-mapped."""
+class Sentences(_Rows[Integers]):
+    """Sentences as token numbers, one after the other, in memory."""
 
-    text_bytes: NDArray[np.uint8]
-    text_offsets: Integers
+    @classmethod
+    def of(cls, rows: Sequence[Sequence[int]]) -> Sentences:
+        """Lists of token numbers."""
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        return cls(np.fromiter(chain.from_iterable(rows), np.int64, int(offsets[-1])), lengths, offsets)
+
+
+@dataclass(frozen=True)
+class StoreSide(_Rows[StoredArray]):
+    """One side of a store; the arrays are memory-mapped, and checked as they are read."""
+
+    text_bytes: StoredArray
+    text_offsets: StoredArray
     vocabulary: int
     """Entries of the vocabulary that the tokens are numbers of."""
     longest: int
@@ -231,16 +243,19 @@ class StoreSide(Sentences):
     def release(self) -> None:
         """Give back the pages that were read; they stay in the system's cache as long as it has room."""
         for array in (self.tokens, self.lengths, self.offsets, self.text_bytes, self.text_offsets):
-            if isinstance(array.base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-                array.base.madvise(mmap.MADV_DONTNEED)
+            array.release()
 
     def text(self, line: int) -> str:
         """The raw line."""
-        return self.text_bytes[self.text_offsets[line] : self.text_offsets[line + 1]].tobytes().decode()
+        start, stop = self.text_offsets[line : line + 2].tolist()
+        return self.text_bytes[start:stop].tobytes().decode()
 
 
 class TokenStore:
     """Sentence pairs of a folder that `StoreWriter` wrote.
+
+    A block of a file that is damaged is an error when something of it is read. The store is then useless: the
+    text has to be prepared again.
 
     Args:
         folder: The folder.
@@ -248,19 +263,51 @@ class TokenStore:
 
     Raises:
         DataError: a file is missing, or its size is not what the header says.
+        OSError: a file cannot be opened.
     """
 
     def __init__(self, folder: Path, parts: Sequence[Part] = ()) -> None:
         self.folder = folder
-        self._sentences, headers, directions = _read_header(folder / HEADER)
-        self.source_side, self.target_side = (
-            _open_side(folder, side, headers[side], self._sentences) for side in _SIDES
-        )
-        self.directions: Integers | None = (
-            _map(folder / ".".join(DIRECTIONS), np.uint16, self._sentences) if directions else None
-        )
+        header = StoreHeader.read(folder / HEADER)
+        self._sentences = header.sentences
+        described = header.files()
+        sums = read_sums(folder / SUMS, [count * dtype.itemsize for dtype, count in described.values()])
+        self._arrays = {
+            name: StoredArray(folder / name, dtype, count, own, self._give_up)
+            for (name, (dtype, count)), own in zip(described.items(), sums, strict=True)
+        }
+        self.source_side, self.target_side = (self._side(side, header.sides[side]) for side in SIDES)
+        self.directions = self._arrays.get(DIRECTIONS)
         """`[sentences]`: the direction of each, a place in `Languages.directions`; None with one."""
+        self.lines = self._arrays.get(LINES)
+        """`[sentences]`: the line of each in its corpus, from 1; None where it was not kept."""
         self.parts = tuple(parts) or (Part(0, self._sentences),)
+
+    def _side(self, side: Side, header: SideHeader) -> StoreSide:
+        tokens, lengths, offsets, text, text_offsets = (self._arrays[f"{side}.{name}"] for name in SIDE_FILES)
+        return StoreSide(tokens, lengths, offsets, text, text_offsets, header.vocabulary, header.longest)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the files."""
+        return sum(one.nbytes for one in self._arrays.values())
+
+    def check(self) -> None:
+        """Check all of it now.
+
+        Raises:
+            DataError: a file is damaged.
+        """
+        for one in self._arrays.values():
+            one.check()
+
+    def _give_up(self) -> str:
+        """See that nobody takes the store for usable; returns what the user can do."""
+        try:
+            (self.folder / HEADER).unlink(missing_ok=True)
+        except OSError:
+            return f"delete the folder {self.folder.parent}: the next run prepares it again"
+        return "run the same command again: it prepares the text again"
 
     def __len__(self) -> int:
         return self._sentences
@@ -274,12 +321,12 @@ class TokenStore:
         return self.target_side.sentence(line)
 
     @property
-    def source_lengths(self) -> Integers:
+    def source_lengths(self) -> StoredArray:
         """`[sentences]`: source tokens of each, special ones not counted."""
         return self.source_side.lengths
 
     @property
-    def target_lengths(self) -> Integers:
+    def target_lengths(self) -> StoredArray:
         """`[sentences]`: target tokens of each, special ones not counted."""
         return self.target_side.lengths
 
@@ -290,53 +337,3 @@ class TokenStore:
     def target_text(self, line: int) -> str:
         """The raw target line of a pair."""
         return self.target_side.text(line)
-
-
-def _read_header(path: Path) -> tuple[int, dict[str, dict[str, str | int]], bool]:
-    """Number of sentences, the description of each side, whether pairs have directions."""
-    try:
-        header = json.loads(path.read_bytes())
-        if header["format"] != _FORMAT:
-            raise DataError(f"{path}: written by another version of deepwire", _REBUILD)
-        sentences, sides = int(header["sentences"]), {side: dict(header[side]) for side in _SIDES}
-    except OSError as fault:
-        raise DataError(f"{path}: cannot read: {fault.strerror}", _REBUILD) from None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise DataError(f"{path}: damaged: not the header of a token store", _REBUILD) from None
-    described = {str(side): described for side, described in sides.items()}
-    return sentences, described, header.get("directions") is True
-
-
-def _open_side(folder: Path, side: Side, header: dict[str, str | int], sentences: int) -> StoreSide:
-    try:
-        kinds: dict[str, type[np.integer]] = {"<u2": np.uint16, "<u4": np.uint32}
-        kind = kinds[str(header["dtype"])]
-        tokens, text_bytes = int(header["tokens"]), int(header["text_bytes"])
-        vocabulary, longest = int(header["vocabulary"]), int(header["longest"])
-    except (KeyError, ValueError):
-        raise DataError(f"{folder / HEADER}: damaged: no description of the {side} side", _REBUILD) from None
-    offsets = _map(folder / f"{side}.offsets", np.int64, sentences + 1)
-    text_offsets = _map(folder / f"{side}.text_offsets", np.int64, sentences + 1)
-    for name, values, end in (("offsets", offsets, tokens), ("text_offsets", text_offsets, text_bytes)):
-        if values[0] != 0 or values[-1] != end:
-            raise DataError(f"{folder / f'{side}.{name}'}: damaged: does not cover its data", _REBUILD)
-    return StoreSide(
-        tokens=_map(folder / f"{side}.tokens", kind, tokens),
-        lengths=_map(folder / f"{side}.lengths", np.int32, sentences),
-        offsets=offsets,
-        text_bytes=_map(folder / f"{side}.text", np.uint8, text_bytes),
-        text_offsets=text_offsets,
-        vocabulary=vocabulary,
-        longest=longest,
-    )
-
-
-def _map(path: Path, kind: type[Number], count: int) -> NDArray[Number]:
-    dtype = np.dtype(kind).newbyteorder("<")
-    try:
-        size = path.stat().st_size
-        if size != count * dtype.itemsize:
-            raise DataError(f"{path}: damaged: {size} bytes where {count * dtype.itemsize} belong", _REBUILD)
-        return np.memmap(path, dtype, "r", shape=(count,)) if count else np.zeros(0, dtype)
-    except OSError as fault:
-        raise DataError(f"{path}: cannot read: {fault.strerror}", _REBUILD) from None

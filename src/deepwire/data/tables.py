@@ -12,6 +12,7 @@ from deepwire.data.files import BadLine, Line, ReadNotes, display
 from deepwire.data.one_line import joined
 from deepwire.data.reading import Lines, decoded, without_faults
 from deepwire.data.subwords.base import mended
+from deepwire.data.wording import counted
 from deepwire.errors import DataError
 
 
@@ -58,7 +59,7 @@ class TsvReader:
                 if len(fields) != width:
                     where = f"{display(self._path)}:{first + place}"
                     raise DataError(
-                        f"{where}: {len(fields)} columns where {width} are expected",
+                        f"{where}: {counted(len(fields), 'column')} where {width} are expected",
                         "is a tab missing, or inside a text? source_column and target_column choose the "
                         "columns",
                     )

@@ -7,17 +7,23 @@ text, with scores, as n-best lists like those of Moses, or as JSON lines.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
-from deepwire.data.files import BadLine, Line, ReadNotes, display, read_lines
+from deepwire.data.files import BadLine, ReadNotes, display, read_lines
 from deepwire.data.one_line import plain
+from deepwire.data.wording import counted
 from deepwire.decoding.model_inputs import Warn
 from deepwire.errors import DataError
 
 _END = object()
+_REPAIRED = {
+    "too_long": "the line is too long, only its beginning is used",
+    "nul": "NUL characters are read as spaces",
+}
 
 
 @dataclass(frozen=True)
@@ -72,17 +78,28 @@ def read_text(path: Path, warn: Warn) -> Iterator[str]:
     """The lines of a file (`-` = stdin) as text, one for each line whatever it holds.
 
     Bytes that are not UTF-8 become U+FFFD, NUL a space, of a line above the reader's limit the beginning
-    is left; with a warning.
+    is left; with one warning for each kind, at the end.
     """
-    notes = ReadNotes()
+    notes, first, bad = ReadNotes(), dict[str, int](), Counter[str]()
     for number, line in enumerate(read_lines(path, on_bad_utf8="replace", notes=notes), 1):
-        yield _as_text(line, path, number, warn)
+        if isinstance(line, BadLine):
+            first.setdefault(line.fault, number)
+            bad[line.fault] += 1
+            line = line.text.replace("\0", " ")
+        yield line
     name = display(path)
+    for fault, count in bad.items():
+        more = f", here and in {counted(count - 1, 'more line')}" if count > 1 else ""
+        warn(f"{name}:{first[fault]}: {_REPAIRED.get(fault, fault)}{more}")
     if notes.replaced_lines:
-        warn(f"{name}: lines that are not UTF-8: {notes.replaced_lines}; bad bytes were read as U+FFFD")
-    if notes.byte_order_marks or notes.carriage_returns:
-        returns = f"{notes.carriage_returns} carriage returns at line ends"
-        warn(f"{name}: left out {returns} and {notes.byte_order_marks} byte order marks")
+        warn(
+            f"{name}: bytes of {counted(notes.replaced_lines, 'line')} are not UTF-8 and were read as U+FFFD"
+        )
+    if notes.carriage_returns:
+        were = "was" if notes.carriage_returns == 1 else "were"
+        warn(f"{name}: {counted(notes.carriage_returns, 'carriage return')} before a line end {were} removed")
+    if notes.byte_order_marks:
+        warn(f"{name}: the byte order mark at its start was removed")
 
 
 def text_requests(path: Path, prefixes: Path | None, warn: Warn) -> Iterator[Request]:
@@ -169,17 +186,6 @@ def _together(one: Path, other: Path, warn: Warn) -> Iterator[tuple[str, str]]:
             unequal = True
     if unequal:
         raise DataError(f"line counts differ: {display(one)} {counts[0]}, {display(other)} {counts[1]}")
-
-
-def _as_text(line: Line, path: Path, number: int, warn: Warn) -> str:
-    if not isinstance(line, BadLine):
-        return line
-    where = f"{display(path)}:{number}"
-    if line.fault == "too_long":
-        warn(f"{where}: the line is too long, only its beginning is used")
-    else:
-        warn(f"{where}: NUL characters are read as spaces")
-    return line.text.replace("\0", " ")
 
 
 def _refuse(constant: str) -> object:

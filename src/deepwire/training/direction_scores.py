@@ -56,7 +56,7 @@ def average(scores: list[dict[str, float]]) -> dict[str, float]:
 
 def directions_in(store: TokenStore, languages: Languages) -> dict[str, OneDirection]:
     """The directions that a validation set has text of, by name, in the order of the run file."""
-    numbers = np.zeros(len(store), np.int64) if store.directions is None else np.asarray(store.directions)
+    numbers = np.zeros(len(store), np.int64) if store.directions is None else store.directions[:]
     parts = {
         str(direction): OneDirection(languages, direction, np.flatnonzero(numbers == place))
         for place, direction in enumerate(languages.directions)

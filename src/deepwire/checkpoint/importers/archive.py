@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import re
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from deepwire.checkpoint.importers.bounds import check_archive, check_tensors
 from deepwire.checkpoint.tensors import read_tensors
 from deepwire.errors import ModelError
 
@@ -81,7 +83,8 @@ def read_foreign(path: Path) -> Foreign:
     """Read a `.safetensors` file, or a PyTorch file of which only plain values and tensors are accepted.
 
     Raises:
-        ModelError: It is missing, damaged, in another format, or holds objects that are code.
+        ModelError: It is missing, damaged, in another format, holds objects that are code, or asks for more
+            memory than its size.
     """
     if path.is_dir():
         raise ModelError(
@@ -100,7 +103,10 @@ def read_foreign(path: Path) -> Foreign:
         )
     if path.suffix == ".safetensors":
         return Foreign(path, read_tensors(path, torch.device("cpu")), {})
-    return _from_content(path, _read_plain(path))
+    check_archive(path)
+    found = _from_content(path, _read_plain(path))
+    check_tensors(path, found.tensors)
+    return found
 
 
 def _read_plain(path: Path) -> object:
@@ -110,7 +116,9 @@ def _read_plain(path: Path) -> object:
         (Record, name) for name in _REPLACED
     ]
     try:
-        with torch.serialization.safe_globals(replaced):
+        # PyTorch warns of old forms of storage and the like here, which its users need not know.
+        with torch.serialization.safe_globals(replaced), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
             content: object = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         named = _GLOBAL.search(str(error))
@@ -130,6 +138,9 @@ def _read_plain(path: Path) -> object:
         TypeError,
         AttributeError,
         OSError,
+        MemoryError,
+        OverflowError,
+        RecursionError,
     ) as error:
         reason = str(error).splitlines()[0] if str(error) else "it ends too early"
         raise ModelError(f"{path}: is not a sound PyTorch file: {reason}") from None

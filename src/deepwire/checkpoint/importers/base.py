@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from torch import Tensor
 from deepwire.checkpoint.importers.archive import Foreign
 from deepwire.config.tree import PlainValue
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK
+from deepwire.errors import ModelError
 from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
 
@@ -79,6 +81,23 @@ class Numbering:
         rows = torch.arange(size)
         rows[[PAD, BOS, EOS, UNK]] = torch.tensor([self.pad, self.bos, self.eos, self.unk])
         return rows
+
+
+def number_of_layers(foreign: Foreign, pattern: str) -> int:
+    """How many layers a stack has.
+
+    Args:
+        foreign: The checkpoint.
+        pattern: What its parameters are called; group 1 is the number of the layer, from 0.
+
+    Raises:
+        ModelError: There cannot be so many.
+    """
+    found = [re.match(pattern, name) for name in foreign.tensors]
+    layers = max((int(match[1]) for match in found if match), default=-1) + 1
+    if layers > len(found):
+        raise ModelError(f"{foreign.path}: has a layer {layers - 1}, but only {len(found)} tensors")
+    return layers
 
 
 class Family(ABC):

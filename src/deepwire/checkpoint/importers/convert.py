@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 from torch import Tensor
 
@@ -14,6 +15,10 @@ from deepwire.errors import ModelError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.meta_init import meta_init
+
+_MOST_COPIES = 3
+"""One table of a checkpoint can become both embeddings and the output projection."""
 
 
 def convert(
@@ -34,12 +39,16 @@ def convert(
                 "the four special ones included",
                 "is it the vocabulary of this model, and complete?",
             )
-    model = build_model(
+    build = partial(
+        build_model,
         family.final_config(config),
         vocabularies.source.size,
         vocabularies.target.size,
         languages=family.languages(foreign),
     )
+    with meta_init():
+        _refuse_larger(build(), foreign)
+    model = build()
 
     def values() -> Iterator[tuple[str, Tensor, Places | None]]:
         for parameter, (name, value) in tables.items():
@@ -51,3 +60,14 @@ def convert(
 
     fill(model, foreign.path, values())
     return model.eval()
+
+
+def _refuse_larger(model: TranslationModel, foreign: Foreign) -> None:
+    """Before memory is taken: a checkpoint cannot fill a model of many times its size."""
+    wanted = sum(parameter.numel() for parameter in model.parameters())
+    held = sum(tensor.numel() for tensor in foreign.tensors.values())
+    if wanted > _MOST_COPIES * held:
+        raise ModelError(
+            f"{foreign.path}: holds {held:,} numbers, but the architecture has {wanted:,} parameters",
+            "is it the architecture of this checkpoint? Settings: --run RUNFILE, or model.key=value",
+        )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from deepwire.checkpoint.importers.archive import Foreign
-from deepwire.checkpoint.importers.base import Architecture
+from deepwire.checkpoint.importers.base import Architecture, number_of_layers
 from deepwire.config.tree import PlainValue
 from deepwire.errors import ModelError
 from deepwire.model.context import Side
@@ -291,8 +291,7 @@ class _Reader:
 
     def layers(self, side: Side) -> int:
         """Number of layers of a stack."""
-        found = [re.match(rf"{side}\.layers\.(\d+)\.", name) for name in self.foreign.tensors]
-        return max(int(match[1]) for match in found if match) + 1
+        return number_of_layers(self.foreign, rf"{side}\.layers\.(\d+)\.")
 
     def _has(self, name: str) -> bool:
         return name in self.foreign.tensors

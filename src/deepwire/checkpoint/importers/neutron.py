@@ -11,7 +11,14 @@ import torch
 from torch import Tensor
 
 from deepwire.checkpoint.importers.archive import Foreign
-from deepwire.checkpoint.importers.base import Architecture, Family, Numbering, Place, Places
+from deepwire.checkpoint.importers.base import (
+    Architecture,
+    Family,
+    Numbering,
+    Place,
+    Places,
+    number_of_layers,
+)
 from deepwire.config.tree import PlainValue
 from deepwire.data.files import BadLine, display, read_lines
 from deepwire.errors import DataError, ModelError
@@ -225,8 +232,7 @@ def _second(foreign: Foreign) -> str:
 
 
 def _layers(foreign: Foreign, prefix: str) -> int:
-    found = [re.match(rf"{prefix}\.nets\.(\d+)\.", name) for name in foreign.tensors]
-    return max(int(match[1]) for match in found if match) + 1
+    return number_of_layers(foreign, rf"{prefix}\.nets\.(\d+)\.")
 
 
 def _tie(foreign: Foreign) -> str:

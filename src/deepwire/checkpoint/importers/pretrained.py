@@ -46,6 +46,8 @@ _SIZES = {
 }
 _LAYER = re.compile(r"encoder\.layer\.(\d+)\..*")
 _SHOWN = 4
+_LARGEST_MODEL = 1 << 24
+"""Bytes of a SentencePiece model: one of 250,000 pieces has 5 MB, and reading one takes 30 times its size."""
 
 
 @dataclass(frozen=True)
@@ -174,6 +176,8 @@ def _vocabulary(folder: Path, rows: int) -> Vocabulary:
     """The pieces; the embedding has at least as many rows."""
     path = folder / PIECES
     try:
+        if path.stat().st_size > _LARGEST_MODEL:
+            raise ModelError(f"{path}: has more than {_LARGEST_MODEL >> 20} MiB, and is no usual vocabulary")
         model = path.read_bytes()
     except OSError as error:
         raise ModelError(
@@ -208,6 +212,8 @@ def _tensors(folder: Path, numbers: Mapping[str, int]) -> dict[str, Tensor]:
     found = read_foreign(path).tensors
     prefix = next((name.removesuffix(_WORDS) for name in found if name.endswith(_WORDS)), "")
     tensors = {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
+    if (named := numbers["num_hidden_layers"]) > len(tensors):
+        raise ModelError(f"{path}: has {len(tensors)} tensors, but {CONFIG} names {named} layers")
     expected = _expected(numbers)
     wrong = [f"{name} is missing" for name in expected if name not in tensors]
     wrong += [

@@ -104,7 +104,7 @@ def _seen_subwords(
     store: TokenStore, size: int, tell: Progress
 ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
     """Which target subwords the text of each direction has, `[D, V_t]`, and its lines, `[D]`."""
-    count = 1 if store.directions is None or not len(store) else int(store.directions.max()) + 1
+    count = 1 if store.directions is None or not len(store) else int(store.directions[:].max()) + 1
     seen, lines = np.zeros((count, size), bool), np.zeros(count, np.int64)
     for first in range(0, len(store), _LINES_AT_ONCE):
         block = np.arange(first, min(first + _LINES_AT_ONCE, len(store)))

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.store import Integers, Sentences, TokenStore
+from deepwire.data.store import Sentences, TokenStore
+from deepwire.data.stored_array import Integers
 from deepwire.data.vocabulary import PAD
 
 MAX_LENGTH = 512

@@ -1,0 +1,180 @@
+"""Arrays in files, memory-mapped, with a checksum for each block: damage is seen before it is used.
+
+Reading a corpus of hundreds of gigabytes whenever it is opened would take minutes. A block is checked when
+something of it is read for the first time: only what is used is read, and each block is checked once.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import zlib
+from array import array
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import BinaryIO, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepwire.errors import DataError
+
+BLOCK = 1 << 16
+"""Bytes of a block. A page that is missing is read from the disk with its neighbours, about as many bytes."""
+_BLOCKS_AT_ONCE = 256
+"""Blocks that are checked between two times of giving pages back."""
+
+Integers = NDArray[np.integer]
+Sums = NDArray[np.uint32]
+
+
+class BlockSums:
+    """CRC-32 of each block of a file that is written piece by piece."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._done = array("I")
+        self._sum, self._filled = 0, 0
+
+    def write(self, data: bytes) -> None:
+        """Append to the file."""
+        self._file.write(data)
+        rest = memoryview(data)
+        while rest:
+            piece, rest = rest[: BLOCK - self._filled], rest[BLOCK - self._filled :]
+            self._sum, self._filled = zlib.crc32(piece, self._sum), self._filled + len(piece)
+            if self._filled == BLOCK:
+                self._end_block()
+
+    def finish(self) -> Sums:
+        """The checksums; nothing is written afterwards."""
+        if self._filled:
+            self._end_block()
+        return np.array(self._done, "<u4")
+
+    def _end_block(self) -> None:
+        self._done.append(self._sum)
+        self._sum, self._filled = 0, 0
+
+
+def blocks_of(size: int) -> int:
+    """How many blocks a file of so many bytes has."""
+    return -(-size // BLOCK)
+
+
+class StoredArray:
+    """Integers in a file. What is read is what was written, or an error.
+
+    Args:
+        path: The file.
+        dtype: Of the numbers.
+        count: How many there are.
+        sums: `[blocks]`: what `BlockSums` found.
+        on_damage: Called before an error is raised; what it returns is the hint of the error.
+
+    Raises:
+        DataError: the file is missing, or has another size.
+        OSError: it cannot be opened.
+    """
+
+    def __init__(
+        self, path: Path, dtype: np.dtype[np.integer], count: int, sums: Sums, on_damage: Callable[[], str]
+    ) -> None:
+        self.path, self.dtype, self._count = path, dtype, count
+        self._sums, self._on_damage = sums, on_damage
+        self._unchecked = np.ones(len(sums), bool)
+        self._left = len(sums)
+        self._map: mmap.mmap | None = None
+        try:
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if size != self.nbytes:
+                    raise self._damage(f"{size} bytes where {self.nbytes} belong")
+                if size:
+                    self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except FileNotFoundError:
+            raise self._damage("the file is missing") from None
+        self._values: Integers = np.frombuffer(self._map or b"", dtype)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the file."""
+        return self._count * self.dtype.itemsize
+
+    @overload
+    def __getitem__(self, index: int) -> np.integer: ...
+    @overload
+    def __getitem__(self, index: slice | Integers) -> Integers: ...
+    def __getitem__(self, index: int | slice | Integers) -> np.integer | Integers:
+        """Numbers at places from 0, as numpy has it; the result of a slice is a view of the file.
+
+        Raises:
+            DataError: the block of one of them is damaged.
+        """
+        if self._left:
+            self._check(self._blocks_at(index))
+        found: np.integer | Integers = self._values[index]
+        return found
+
+    def check(self) -> None:
+        """Check all that has not been read yet.
+
+        Raises:
+            DataError: a block is damaged.
+        """
+        blocks = np.flatnonzero(self._unchecked)
+        for first in range(0, len(blocks), _BLOCKS_AT_ONCE):
+            self._check(blocks[first : first + _BLOCKS_AT_ONCE])
+            self.release()
+
+    def release(self) -> None:
+        """Give back the pages that were read; they stay in the system's cache as long as it has room."""
+        if self._map is not None and hasattr(mmap, "MADV_DONTNEED"):
+            self._map.madvise(mmap.MADV_DONTNEED)
+
+    def _blocks_at(self, index: int | slice | Integers) -> Integers:
+        size = self.dtype.itemsize
+        if isinstance(index, slice):
+            start, stop, step = index.indices(self._count)
+            if step != 1:
+                raise IndexError("a stored array is read in steps of 1")
+            return np.arange(start * size // BLOCK, blocks_of(stop * size) if stop > start else 0)
+        return np.atleast_1d(np.asarray(index, np.int64)) * size // BLOCK
+
+    def _check(self, blocks: Integers) -> None:
+        for block in np.unique(blocks[self._unchecked[blocks]]).tolist():
+            start, stop = block * BLOCK, min((block + 1) * BLOCK, self.nbytes)
+            if self._map is None or zlib.crc32(memoryview(self._map)[start:stop]) != self._sums[block]:
+                raise self._damage(f"bytes {start} to {stop - 1} are not what was written")
+            self._unchecked[block] = False
+            self._left -= 1
+
+    def _damage(self, what: str) -> DataError:
+        return DataError(f"{self.path}: damaged: {what}", self._on_damage())
+
+
+def write_sums(path: Path, sums: Sequence[Sums]) -> None:
+    """Write the checksums of some files, those of one after those of the other."""
+    with path.open("wb") as file:
+        for one in sums:
+            file.write(one.astype("<u4", copy=False).tobytes())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_sums(path: Path, sizes: Sequence[int]) -> list[Sums]:
+    """The checksums of files of so many bytes, in the order in which they were written.
+
+    Raises:
+        DataError: the file does not fit the sizes.
+        OSError: it cannot be read.
+    """
+    counts = [blocks_of(size) for size in sizes]
+    content = path.read_bytes()
+    if len(content) != 4 * sum(counts):
+        raise DataError(f"{path}: damaged: {len(content)} bytes where {4 * sum(counts)} belong")
+    ends = np.cumsum(counts)
+    return np.split(np.frombuffer(content, "<u4"), ends[:-1])
