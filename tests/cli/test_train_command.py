@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,9 +72,10 @@ def test_train_translate_and_continue(toy: Path, capsys: pytest.CaptureFixture[s
     assert (run / "config.yaml").read_text() == RUN_FILE
     assert len((run / "valid" / "update-000020.txt").read_text().splitlines()) == 10
 
-    assert main(["train", "toy.yaml"]) == 0
+    assert main(["train", "toy.yaml", "run=runs/toy"]) == 0
     shown = capsys.readouterr()
     assert "nothing to do: run finished at update 20 (training.max_updates=20)" in shown.out
+    assert "begin anew: deepwire train toy.yaml run=runs/toy --fresh\n" in shown.out
     assert shown.err == ""
 
     assert main(["train", "toy.yaml", "training.max_updates=30", "-q"]) == 0
@@ -88,6 +91,19 @@ def test_train_translate_and_continue(toy: Path, capsys: pytest.CaptureFixture[s
     for model in ("runs/toy", "runs/toy@last", "runs/toy@avg2", "mean"):
         assert main(["translate", model, "-i", "valid.src", "-o", "out.txt"]) == 0, capsys.readouterr().err
         assert len((toy / "out.txt").read_text().splitlines()) == 10
+
+
+def test_what_was_begun_anew_goes_on_without_fresh(
+    toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> float:
+        os.kill(os.getpid(), signal.SIGINT)
+        return 0.0
+
+    monkeypatch.setattr("deepwire.cli.train._score", interrupted)
+    asked = ["train", "toy.yaml", "training.validation.bleu_every=10", "run=my run"]
+    assert main([*asked, "--fresh"]) == 130
+    assert f"go on from here: deepwire {' '.join(asked[:3])} 'run=my run'\n" in capsys.readouterr().out
 
 
 def test_settings_that_would_make_another_run_are_refused(

@@ -18,7 +18,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from deepwire import __version__
+from deepwire import __version__, command_line
 from deepwire.cli.waiting import share_the_processor
 from deepwire.errors import DeepwireError
 
@@ -111,6 +111,7 @@ def main(arguments: Sequence[str]) -> int:
     _open_what_is_closed()
     _use_utf8()
     arguments, debug = _without_debug(arguments)
+    command_line.remember(arguments)
     try:
         code = _invoke(arguments or ["--help"])
         sys.stdout.flush()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,10 +14,11 @@ from torch import Tensor
 from deepwire.checkpoint.retention import Checkpoint
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import read_weights
+from deepwire.command_line import again
 from deepwire.data.batching import BatchSettings, UpdateStream
 from deepwire.data.mixture import share_lines
 from deepwire.data.order import EpochOrder
-from deepwire.errors import ModelError, ResourceError, UsageError
+from deepwire.errors import DeepwireError, ModelError, ResourceError, UsageError
 from deepwire.model.translator import TranslationModel
 from deepwire.ops.allocator import keep_memory
 from deepwire.training.config import TrainingConfig
@@ -121,7 +120,7 @@ def start(
             begun = Beginning.of_main(shared, job, device)
         trainer = make_trainer(job, begun, recorder, device, processes, signals)
         _introduce(trainer, begun.checkpoint)
-        with _memory_errors(job):
+        with _memory_errors(job), _begun_anew(fresh):
             ending = train(trainer)
         recorder.end(trainer.state, ending)
         return Outcome(ending, recorder.best())
@@ -274,8 +273,8 @@ def _introduce(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
     together = f"{processes.count} processes on {device.type}" if processes.count > 1 else f"on {device}"
     say(f"run {job.run.path} {together}, {trainer.numerics.precision}, {torch.get_num_threads()} threads")
     if idle := idle_gpus(device, processes):
-        command = f"torchrun --nproc-per-node {idle + processes.local_count} -m deepwire"
-        say(f"{idle} more GPUs stay idle; all of them train with: {command} {shlex.join(sys.argv[1:])}")
+        every = again(processes=idle + processes.local_count)
+        say(f"{idle} more GPUs stay idle; all of them train with: {every}")
     say(
         f"{short(parameters)} parameters, {len(job.prepared.train)} training pairs, "
         f"{len(valid) if valid is not None else 'no'} validation pairs"
@@ -289,6 +288,17 @@ def _introduce(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
     if checkpoint is not None:
         epoch = trainer.state.epochs
         say(f"continued from {checkpoint.path.name}, update {trainer.state.update} (epoch {epoch:.2f})")
+
+
+@contextmanager
+def _begun_anew(fresh: bool) -> Iterator[None]:
+    """What --fresh asked for is done when training has begun: once more it would move this run aside."""
+    try:
+        yield
+    except DeepwireError as error:
+        if fresh:
+            error.hint = error.hint.replace("the same command", "the same command without --fresh")
+        raise
 
 
 @contextmanager
