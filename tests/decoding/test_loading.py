@@ -136,7 +136,13 @@ def test_partners_must_fit(save):
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"beam": 0}, "beam: "), ({"bean": 4}, "bean: "), ({"n_best": 9}, "n_best must be at most beam")],
+    [
+        ({"beam": 0}, "beam: "),
+        ({"beams": 4}, "settings: beams: unknown key .did you mean beam.."),
+        ({"sampling": {"topp": 1}}, "settings: sampling.topp: unknown key .did you mean sampling.top_p.."),
+        ({"beam": "x"}, "settings: beam: must be a whole number, not 'x'"),
+        ({"n_best": 9}, "n_best must be at most beam"),
+    ],
 )
 def test_impossible_settings(save, settings, message):
     with pytest.raises(UsageError, match=message):

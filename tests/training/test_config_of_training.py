@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from deepwire.config.quantities import Length
-from deepwire.training.config import CosineConfig, InverseSqrtConfig, TrainingConfig
+from deepwire.training.config import CosineConfig, InverseSqrtConfig, OptimizerConfig, TrainingConfig
 from deepwire.training.limits import cut_short
 
 
@@ -36,6 +36,12 @@ def test_a_schedule_without_a_type_is_inverse_sqrt() -> None:
     assert config.schedule == InverseSqrtConfig(peak=0.5)
     config = TrainingConfig.model_validate({"schedule": {"type": "cosine"}})
     assert isinstance(config.schedule, CosineConfig)
+
+
+def test_optimizer_and_schedule_may_be_written_as_their_names() -> None:
+    config = TrainingConfig.model_validate({"optimizer": "adam", "schedule": "cosine"})
+    assert config.optimizer == OptimizerConfig(type="adam")
+    assert config.schedule == CosineConfig()
 
 
 @pytest.mark.parametrize(

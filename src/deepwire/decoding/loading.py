@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.store import LoadedModel, load_model
+from deepwire.config.reader import from_mapping
 from deepwire.data.languages import Languages
 from deepwire.decoding.config import DecodingConfig
 from deepwire.errors import ModelError, ResourceError, UsageError
@@ -188,10 +189,7 @@ def changed(config: DecodingConfig, settings: Mapping[str, object]) -> DecodingC
     Raises:
         UsageError: A setting is impossible.
     """
-    try:
-        return DecodingConfig.model_validate({**config.model_dump(), **settings})
-    except ValidationError as error:
-        raise UsageError(f"decoding settings: {_first_fault(error)}") from error
+    return from_mapping(DecodingConfig, {**config.model_dump(), **settings}, "decoding settings", idle=True)
 
 
 def _first_fault(error: ValidationError) -> str:

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from deepwire.config.base import Section, WithoutEffect
 from deepwire.config.quantities import Count, Length
+from deepwire.model.named import by_name
 from deepwire.training.ema_config import EmaConfig
 from deepwire.training.patterns import Patterns
 from deepwire.training.pretrained_config import PretrainedConfig
@@ -110,6 +111,8 @@ def _of_warmup(updates: int) -> WithoutEffect:
 
 
 def _with_type(value: object) -> object:
+    if isinstance(value, str):
+        return {"type": value}
     return {"type": "inverse_sqrt", **value} if isinstance(value, dict) else value
 
 
@@ -118,7 +121,7 @@ ScheduleConfig = Annotated[
     Field(discriminator="type"),
     BeforeValidator(_with_type),
 ]
-"""A schedule section; one without a type is `inverse_sqrt`."""
+"""A schedule section: a plain string stands for its type; a section without a type is `inverse_sqrt`."""
 
 
 class ValidationConfig(Section):
@@ -242,7 +245,9 @@ class TrainingConfig(Section):
         default=(), description="names of parameters that stay as they are, such as encoder.*"
     )
     ema: EmaConfig | None = Field(default=None, description="keep a moving average of the weights")
-    optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description="Adam and its constants")
+    optimizer: Annotated[OptimizerConfig, by_name] = Field(
+        default=OptimizerConfig(), description="Adam and its constants"
+    )
     schedule: ScheduleConfig = Field(default=InverseSqrtConfig(), description="learning rate of each update")
     clip_norm: float | None = Field(default=1.0, gt=0, description="longest gradient; null: no clipping")
     precision: Literal["auto", "fp32", "bf16"] = Field(
