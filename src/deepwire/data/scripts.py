@@ -10,9 +10,9 @@ from functools import lru_cache
 _SAME_SCRIPT = {"CJK": "HAN", "HIRAGANA": "KANA", "KATAKANA": "KANA"}
 
 _LANGUAGES = {
-    "LATIN": "af ca cs cy da de en es et eu fi fr ga gl hr hu id is it lb lt lv ms mt nb nl nn no pl pt ro sk"
-    " sl sq sv sw tl tr uz vi",
-    "CYRILLIC": "be bg kk ky mk mn ru tg tt uk",
+    "LATIN": "af bs ca cs cy da de en es et eu fi fr ga gl hr hu id is it lb lt lv ms mt nb nl nn pl pt ro sk"
+    " sl sq sr sv sw tl tr uz vi",
+    "CYRILLIC": "be bg kk ky mk mn ru sr tg tt uk",
     "HAN": "zh ja yue",
     "KANA": "ja",
     "HANGUL": "ko",
@@ -31,6 +31,23 @@ _LANGUAGES = {
     "LAO": "lo",
     "MYANMAR": "my",
 }
+
+_THREE_LETTERS = """
+    afr=af amh=am ara=ar arb=ar asm=as bel=be ben=bn bos=bs bul=bg cat=ca ces=cs cmn=zh cym=cy dan=da
+    deu=de ell=el eng=en est=et eus=eu fas=fa fin=fi fra=fr gle=ga glg=gl heb=he hin=hi hrv=hr hun=hu
+    hye=hy ind=id isl=is ita=it jpn=ja kat=ka kaz=kk khm=km kir=ky kor=ko lao=lo lav=lv lit=lt ltz=lb
+    lvs=lv mar=mr mkd=mk mon=mn msa=ms mya=my nep=ne nld=nl nno=nn nob=nb nor=nb npi=ne pes=fa pol=pl
+    por=pt pus=ps ron=ro rus=ru slk=sk slv=sl spa=es sqi=sq srp=sr swa=sw swe=sv swh=sw tam=ta tat=tt
+    tel=te tgk=tg tgl=tl tha=th tir=ti tur=tr ukr=uk urd=ur uzb=uz uzn=uz vie=vi yid=yi zho=zh zsm=ms
+"""
+_SYNONYMS = {"no": "nb", "iw": "he", "in": "id", "ji": "yi", "fil": "tl"}
+_CODES = dict(pair.split("=") for pair in _THREE_LETTERS.split()) | _SYNONYMS
+
+
+def language_code(label: str) -> str:
+    """The two letters of a language where it has such: `zh` of `zh-Hans`, `zh_CN` and `zho`; `nb` of `no`."""
+    base = label.lower().replace("_", "-").split("-")[0]
+    return _CODES.get(base, base)
 
 
 def script_shares(texts: Iterable[str]) -> dict[str, float]:
@@ -52,7 +69,7 @@ def script_of(letter: str) -> str:
 
 def scripts_of_language(language: str) -> set[str]:
     """The scripts a language is usually written in; empty when the label is not known (`zh_CN` is `zh`)."""
-    code = language.lower().replace("_", "-").split("-")[0]
+    code = language_code(language)
     return {script for script, languages in _LANGUAGES.items() if code in languages.split()}
 
 
