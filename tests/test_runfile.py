@@ -102,6 +102,7 @@ def test_the_tiny_recipes_are_the_published_setting(here: Path) -> None:
         ("~nobody-of-this-name/run.yaml", "~nobody-of-this-name/run.yaml: no such file"),
         ("experiments/rnu.yaml", "experiments/rnu.yaml: no such file (did you mean experiments/run.yaml?)"),
         ("dmeo", "dmeo: no such run file or recipe (did you mean demo?)"),
+        ("experiments/x.yaml", "experiments/x.yaml: no such file"),
         ("experiments", "experiments: is a directory, not a run file (name a .yaml file or a recipe)"),
     ],
 )
@@ -299,14 +300,14 @@ def test_keys_of_other_toolkits_are_called_by_our_names(here: Path, setting: str
     path = write(here / "run.yaml", "data: {source: de, target: en, train: train}")
     with pytest.raises(UsageError) as caught:
         load_run_file(path, [f"{setting}=4"])
-    assert caught.value.message == f"command line: {setting}: unknown key (called {ours} here)"
+    assert caught.value.message == f"command line: {setting}: unknown key (did you mean {ours}?)"
 
 
 def test_a_key_that_another_choice_has_is_not_one_of_another_toolkit(here: Path) -> None:
     path = write(here / "run.yaml", "data: {source: de, target: en, train: train}")
     with pytest.raises(UsageError, match="hidden_size: unknown key") as caught:
         load_run_file(path, ["model.encoder.mixer={type: self_attention, hidden_size: 4}"])
-    assert "called" not in caught.value.message
+    assert "model.d_model" not in caught.value.message
 
 
 def test_only_the_command_line_is_refused_for_what_it_makes_idle(here: Path) -> None:

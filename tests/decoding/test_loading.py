@@ -10,7 +10,7 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.decoding.loading import PRECISIONS, fastest, load_models, number_formats, pick_device
 from deepwire.decoding.translator import load
-from deepwire.errors import ModelError, ResourceError, UsageError
+from deepwire.errors import ModelError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.ops import packed_linear
@@ -158,7 +158,7 @@ def test_damaged_stored_settings_name_the_model(save, stored):
 def test_devices():
     assert pick_device("cpu") == torch.device("cpu")
     assert pick_device(None) == pick_device("auto")
-    with pytest.raises(ResourceError, match="is not there"):
+    with pytest.raises(UsageError, match="is not there"):
         pick_device("cuda:63")
     with pytest.raises(UsageError, match="unknown device"):
         pick_device("gpu")

@@ -4,7 +4,13 @@ import pytest
 from pydantic import ValidationError
 
 from deepwire.config.quantities import Length
-from deepwire.training.config import CosineConfig, InverseSqrtConfig, OptimizerConfig, TrainingConfig
+from deepwire.training.config import (
+    CosineConfig,
+    EarlyStoppingConfig,
+    InverseSqrtConfig,
+    OptimizerConfig,
+    TrainingConfig,
+)
 from deepwire.training.limits import cut_short
 
 
@@ -29,6 +35,16 @@ def test_resolved_settings_read_back_as_the_same() -> None:
         }
     )
     assert TrainingConfig.model_validate(config.model_dump(mode="json")) == config
+
+
+def test_metrics_are_named_in_any_case() -> None:
+    section = {
+        "validation": {"metrics": ["BLEU", "chrF"], "metric": "BLEU"},
+        "early_stopping": {"metric": "chrF"},
+    }
+    config = TrainingConfig.model_validate(section)
+    assert config.validation.text_metrics == ("bleu", "chrf")
+    assert (config.validation.metric, config.early_stopping) == ("bleu", EarlyStoppingConfig(metric="chrf"))
 
 
 def test_a_schedule_without_a_type_is_inverse_sqrt() -> None:

@@ -72,8 +72,8 @@ def compare_runs(request: ComparisonRequest, tell: Callable[[str], None]) -> Fin
         tell: Receives progress and warnings, one line each.
 
     Raises:
-        UsageError: There are fewer than two runs, or there is no test set.
-        ModelError, DataError, ResourceError: A run, model, text or device is missing or damaged.
+        UsageError: There are fewer than two runs, or there is no test set or no such device.
+        ModelError, DataError: A run, model or text is missing or damaged.
     """
     if len(request.models) < 2:
         given = shlex.join(["deepwire", "analyze", "compare", *request.models, "OTHER"])

@@ -258,12 +258,12 @@ def _other_key(place: _Place, section: type[Section]) -> str:
     called = "" if own in keys else our_name([*parents, word], keys)
     near = not parents or called.partition(".")[0] == parents[0]
     if called and near:
-        return f" (called {called} here)"
+        return f" (did you mean {called}?)"
     close = difflib.get_close_matches(word, place.beside, n=1)
     if close:
         return f" (did you mean {'.'.join([*parents, close[0]])}?)"
     if called:
-        return f" (called {called} here)"
+        return f" (did you mean {called}?)"
     everywhere = {path.rpartition(".")[2]: path for path in reversed(keys) if path != own}
     # A word that stands elsewhere must fit well: a far guess confuses more than the list of what fits here.
     far = [everywhere[name] for name in difflib.get_close_matches(word, list(everywhere), n=1, cutoff=0.85)]

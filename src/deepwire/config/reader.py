@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from pydantic import ValidationError
 from deepwire.config.base import Section
 from deepwire.config.effect import idle_settings
 from deepwire.config.messages import note_errors, shown
+from deepwire.config.near import near_files
 from deepwire.config.schema import alternatives, child, chosen_by_type, sections
 from deepwire.config.tree import Items, Keys, Node, Origin, Problems, Scalar, node_at, parse_yaml, plain
 from deepwire.errors import UsageError
@@ -312,7 +312,7 @@ def _text(document: Document) -> str:
 
 def _near_name(document: Document) -> str:
     names = [one.name for one in document.path.parent.glob(f"*{document.path.suffix}")]
-    near = difflib.get_close_matches(document.path.name, names, n=1)
+    near = near_files(document.path.name, names, 1)
     return f"did you mean {Path(document.label).with_name(near[0])}?" if near else ""
 
 

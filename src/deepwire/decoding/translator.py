@@ -305,8 +305,7 @@ def load(
 
     Raises:
         ModelError: A model or the shortlist is missing or damaged, or the vocabularies differ.
-        UsageError: A setting is impossible, or there is no shortlist.
-        ResourceError: The device does not exist.
+        UsageError: A setting is impossible, or there is no shortlist or no such device.
     """
     names = [models] if isinstance(models, str | Path) else list(models)
     loaded = load_models(names, device, precision, settings or {})

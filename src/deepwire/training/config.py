@@ -17,6 +17,7 @@ from deepwire.training.start_from_config import StartFromConfig
 
 TextMetric = Literal["bleu", "chrf", "chrf++", "ter"]
 Metric = Literal["loss", "nll", "perplexity", "bleu", "chrf", "chrf++", "ter"]
+InAnyCase = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
 Precision = Literal["fp32", "bf16"]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -128,12 +129,12 @@ class ValidationConfig(Section):
     """How often, and with what, the validation set is scored."""
 
     every: Count = Field(default=500, ge=1, description="updates between validations")
-    metric: Metric = Field(
+    metric: Annotated[Metric, InAnyCase] = Field(
         default="loss",
         description="what makes a checkpoint the best: loss, nll, perplexity, or one of metrics",
     )
     bleu: bool = Field(default=False, description="also translate the validation set and score BLEU")
-    metrics: tuple[TextMetric, ...] = Field(
+    metrics: tuple[Annotated[TextMetric, InAnyCase], ...] = Field(
         default=(), description="score the translated validation set by these: bleu, chrf, chrf++, ter"
     )
     bleu_every: Count | None = Field(
@@ -173,7 +174,7 @@ class ValidationConfig(Section):
 class EarlyStoppingConfig(Section):
     """Stop when a metric has not improved for a while."""
 
-    metric: Metric = Field(
+    metric: Annotated[Metric, InAnyCase] = Field(
         default="loss", description="what must improve: loss, nll, perplexity, or one of validation.metrics"
     )
     patience: int = Field(
