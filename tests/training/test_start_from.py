@@ -240,13 +240,22 @@ def test_a_continued_run_does_not_read_the_model_again(
         start(make_job("halved", max_updates=60, **{**settings, "start_from": "other"}), quiet=True)
 
 
-def test_a_model_that_does_not_fit_leaves_no_checkpoint(make_job: JobMaker) -> None:
+def test_a_first_start_that_fails_leaves_everything_as_it_was(make_job: JobMaker) -> None:
     first = make_job("first", max_updates=20)
     start(first, quiet=True)
     wrong = make_job("wrong", model={"d_model": 32}, start_from=str(first.run.path))
     with pytest.raises(ModelError, match="does not fit this run"):
         start(wrong, quiet=True)
-    assert wrong.run.checkpoints() == []
+    assert not wrong.run.path.exists()
+    with pytest.raises(ModelError, match="is not a model"):  # the run itself, which --fresh has moved
+        start(dataclasses.replace(wrong, run=first.run), fresh=True, quiet=True)
+    assert [one.update for one in first.run.checkpoints()] == [20]
+    assert not first.run.path.with_name("first.1").exists()
+    wrong.run.path.mkdir()
+    (wrong.run.path / "notes").write_text("mine")
+    with pytest.raises(ModelError, match="does not fit this run"):
+        start(wrong, quiet=True)
+    assert [path.name for path in wrong.run.path.iterdir()] == ["notes"]
     missing = make_job("missing", start_from="no-such-run@best")
     with pytest.raises(ModelError, match="no such run"):
         start(missing, quiet=True)
@@ -296,9 +305,7 @@ def test_tags_move_with_the_names_of_their_languages(tmp_path: Path) -> None:
     assert torch.equal(rows["de"], before[size])
     assert torch.equal(rows["en"], before[size + 1])
     torch.testing.assert_close(rows["cs"], before[size : size + 2].mean(0))
-    with pytest.raises(
-        ModelError, match=r"tag target, there source; 2 of another shape there: source_emb"
-    ):
+    with pytest.raises(ModelError, match=r"tag target, there source; 2 of another shape there: source_emb"):
         start_from(config, student, WORDS, source_bos=False, languages=many("de-en", "en-de", tag="target"))
 
 

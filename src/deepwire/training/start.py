@@ -119,6 +119,7 @@ def start(
         if begun is None:
             begun = Beginning.of_main(shared, job, device)
         trainer = make_trainer(job, begun, recorder, device, processes, signals)
+        recorder.begin()
         _introduce(trainer, begun.checkpoint)
         with _memory_errors(job), _begun_anew(fresh):
             ending = train(trainer)
