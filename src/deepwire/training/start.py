@@ -29,7 +29,7 @@ from deepwire.training.ending import Ending
 from deepwire.training.freezing import freeze
 from deepwire.training.job import Job
 from deepwire.training.layout import Layout
-from deepwire.training.limits import cut_short, limit_reached
+from deepwire.training.limits import cut_short, limit_reached, tiny_batches
 from deepwire.training.loop import train
 from deepwire.training.opening import Beginning, open_run
 from deepwire.training.optimizer import Optimizer
@@ -169,8 +169,10 @@ def make_trainer(
     _restore(optimizer, average, kept, state)
     for pattern, size in frozen.items():
         recorder.say(f"frozen by {pattern}: {short(size)} parameters")
-    if warning := cut_short(config):
-        recorder.say(f"warning: {warning}")
+    text = job.prepared.train
+    for warning in (cut_short(config), tiny_batches(config, len(text), len(text.target_side.tokens))):
+        if warning is not None:
+            recorder.say(f"warning: {warning}")
     return Trainer(
         job=job,
         processes=processes,
