@@ -31,6 +31,7 @@ from deepwire.decoding.shortlist.stored import Shortlist, ShortlistChoice, load_
 from deepwire.decoding.shortlist.table import Chosen, Part, chosen
 from deepwire.decoding.side_by_side import Stoppable, side_by_side
 from deepwire.decoding.source import SourceEncoder, Warn
+from deepwire.decoding.source_language import SourceLanguage
 from deepwire.decoding.targets import IntoLanguages, Target, Targets
 from deepwire.decoding.translation import Candidate, Request, Translation
 from deepwire.errors import UsageError
@@ -55,6 +56,8 @@ class Translator(Generic[StateT]):
         warn: Receives warnings, one line each; default: the log of `deepwire`.
         languages: Of models with several directions.
         shortlist: What target subwords each batch is translated with; None = all of them.
+        direction: Source and target language of models with one direction, where they are known; text that is
+            clearly in another language than the source is warned about.
 
     Raises:
         UsageError: The weights do not fit the models, or the models do not have the groups to predict with.
@@ -72,6 +75,7 @@ class Translator(Generic[StateT]):
         warn: Warn | None = None,
         languages: Languages | None = None,
         shortlist: Shortlist | None = None,
+        direction: tuple[str, str] | None = None,
     ) -> None:
         self.model = Ensemble(_with_groups(models, config), weights)
         self.vocabularies, self.config, self._shortlist = vocabularies, config, shortlist
@@ -79,6 +83,7 @@ class Translator(Generic[StateT]):
         self._warn = logging.getLogger("deepwire").warning if warn is None else warn
         self._source = SourceEncoder(vocabularies.source, config.max_source_length, source_bos, self._warn)
         self._targets = Targets(languages, vocabularies, self._warn)
+        self._from = None if direction is None else SourceLanguage(direction[0], direction[1:], self._warn)
 
     @property
     def languages(self) -> Languages | None:
@@ -178,6 +183,8 @@ class Translator(Generic[StateT]):
     ) -> Iterator[Translation]:
         while read := list(islice(numbered, window)):
             asked = [_request(line, each) for line, each in read]
+            if self._from is not None:
+                self._from.look([one.text for one in asked])
             if to or from_:
                 asked = [replace(one, to=one.to or to, from_=one.from_ or from_) for one in asked]
             yield from self._translate_window([line for line, _ in read], asked)
@@ -323,7 +330,14 @@ def load(
         warn=warn,
         languages=loaded.languages,
         shortlist=load_shortlist(shortlist, first.folder, first.vocabularies),
+        direction=None if loaded.languages is not None else _direction(first.metadata),
     )
+
+
+def _direction(metadata: Mapping[str, object]) -> tuple[str, str] | None:
+    """The languages of a model with one direction; None where it does not say them."""
+    source, target = metadata.get("source"), metadata.get("target")
+    return (source, target) if isinstance(source, str) and isinstance(target, str) else None
 
 
 def _require_several(lines: object) -> None:

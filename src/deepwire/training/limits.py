@@ -58,8 +58,9 @@ def tiny_batches(config: TrainingConfig, pairs: int, target_tokens: int) -> str 
     if each >= _FEW_PAIRS:
         return None
     return (
-        f"training.batch_tokens={config.batch_tokens} makes updates of {each:.1f} pairs, because a target side has "
-        f"{length:.1f} subwords on average: usual are thousands of tokens, and of so few little is learned"
+        f"training.batch_tokens={config.batch_tokens} makes updates of {each:.1f} pairs, because a target "
+        f"side has {length:.1f} subwords on average: usual are thousands of tokens, with so few little is "
+        "learned"
     )
 
 
