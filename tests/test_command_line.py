@@ -28,6 +28,11 @@ def test_what_is_there_is_added_once_and_can_be_left_out() -> None:
     assert again(without=["--fresh"]) == "deepwire train a.yaml"
 
 
+def test_from_python_there_is_no_command() -> None:
+    remember([])
+    assert again("--fresh") == ""
+
+
 def test_options_stay_options() -> None:
     remember(["train", "--", "-a.yaml", "--fresh"])
     assert again("--fresh") == "deepwire train --fresh -- -a.yaml --fresh"

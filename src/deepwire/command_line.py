@@ -1,4 +1,4 @@
-"""The command as the user has typed it, for hints that repeat it with a small change."""
+"""The command as the user has typed it, for records and for hints that repeat it with a small change."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ def again(*added: str, without: Sequence[str] = (), processes: int | None = None
         added: Arguments to add.
         without: Arguments to leave out.
         processes: How many torchrun is to start on this machine; None = started as it was.
+
+    Returns:
+        The command; empty where none was typed, as in a Python program.
     """
+    if not _typed:
+        return ""
     end = _typed.index("--") if "--" in _typed else len(_typed)
     kept = [one for one in _typed[:end] if one not in (*added, *without)]
     return shlex.join([*_program(processes), *kept, *added, *_typed[end:]])

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from deepwire.cli.main import main
+from deepwire.errors import ResourceError
 from deepwire.training import forked
 from deepwire.training.processes import Processes
 
@@ -104,6 +105,26 @@ def test_what_was_begun_anew_goes_on_without_fresh(
     asked = ["train", "toy.yaml", "training.validation.bleu_every=10", "run=my run"]
     assert main([*asked, "--fresh"]) == 130
     assert f"go on from here: deepwire {' '.join(asked[:3])} 'run=my run'\n" in capsys.readouterr().out
+
+
+def test_what_fails_after_it_was_begun_anew_goes_on_without_fresh(
+    toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise ResourceError("no space", "free some space and run the same command again")
+
+    monkeypatch.setattr("deepwire.training.start.train", full)
+    for options, hint in (
+        (["--fresh"], "the same command without --fresh again"),
+        ([], "the same command again"),
+    ):
+        assert main(["train", "toy.yaml", *options]) == 6
+        assert f"hint: free some space and run {hint}\n" in capsys.readouterr().err
+
+
+def test_updates_of_hardly_any_pairs_are_warned_about(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "toy.yaml", "training.max_updates=1", "training.batch_tokens=9"]) == 0
+    assert "warning: training.batch_tokens=9 makes updates of 1." in capsys.readouterr().err
 
 
 def test_settings_that_would_make_another_run_are_refused(

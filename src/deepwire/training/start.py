@@ -277,7 +277,7 @@ def _introduce(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
     say(f"run {job.run.path} {together}, {trainer.numerics.precision}, {torch.get_num_threads()} threads")
     if idle := idle_gpus(device, processes):
         every = again(processes=idle + processes.local_count)
-        say(f"{idle} more GPUs stay idle; all of them train with: {every}")
+        say(f"{idle} more GPUs stay idle{f'; all of them train with: {every}' if every else ''}")
     say(
         f"{short(parameters)} parameters, {len(job.prepared.train)} training pairs, "
         f"{len(valid) if valid is not None else 'no'} validation pairs"
