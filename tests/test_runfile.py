@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 import deepwire
+from deepwire.config.other_names import BY_NAME
+from deepwire.config.schema import described_keys
 from deepwire.errors import UsageError
 from deepwire.runfile import RunFile, completed, load_run_file
 
@@ -100,6 +102,7 @@ def test_the_tiny_recipes_are_the_published_setting(here: Path) -> None:
         ("~nobody-of-this-name/run.yaml", "~nobody-of-this-name/run.yaml: no such file"),
         ("experiments/rnu.yaml", "experiments/rnu.yaml: no such file (did you mean experiments/run.yaml?)"),
         ("dmeo", "dmeo: no such run file or recipe (did you mean demo?)"),
+        ("experiments/x.yaml", "experiments/x.yaml: no such file"),
         ("experiments", "experiments: is a directory, not a run file (name a .yaml file or a recipe)"),
     ],
 )
@@ -267,6 +270,44 @@ def test_settings_without_effect_are_refused_where_they_were_written(here: Path,
         del reduce(lambda at, part: at[part], way, clean)[name]
     now = load_run_file(str(write(here / "clean.yaml", yaml.safe_dump(clean)))).resolved
     assert completed(before.resolved) == completed(now), "a run cannot be continued without them"
+
+
+def test_every_key_of_another_toolkit_names_one_of_ours() -> None:
+    known = {path for path, _ in described_keys(RunFile)}
+    assert {ours for several in BY_NAME.values() for ours in several} <= known
+
+
+@pytest.mark.parametrize(
+    ("setting", "ours"),
+    [
+        ("data.dev", "data.valid"),  # JoeyNMT
+        ("training.validation_freq", "training.validation.every"),
+        ("training.batch_size", "training.batch_tokens"),
+        ("model.encoder.num_layers", "model.encoder.layers"),
+        ("testing", "decoding"),
+        ("train_steps", "training.max_updates"),  # OpenNMT-py, eole
+        ("data.corpus_1", "data.train"),
+        ("src_vocab", "data.vocabulary"),
+        ("training.optim", "training.optimizer"),
+        ("layers", "model.encoder.layers and model.decoder.layers"),
+        ("enc-depth", "model.encoder.layers"),  # Marian
+        ("learn-rate", "training.schedule.peak"),
+        ("training.max_update", "training.max_updates"),  # fairseq
+        ("training.lr", "training.schedule.peak"),
+    ],
+)
+def test_keys_of_other_toolkits_are_called_by_our_names(here: Path, setting: str, ours: str) -> None:
+    path = write(here / "run.yaml", "data: {source: de, target: en, train: train}")
+    with pytest.raises(UsageError) as caught:
+        load_run_file(path, [f"{setting}=4"])
+    assert caught.value.message == f"command line: {setting}: unknown key (did you mean {ours}?)"
+
+
+def test_a_key_that_another_choice_has_is_not_one_of_another_toolkit(here: Path) -> None:
+    path = write(here / "run.yaml", "data: {source: de, target: en, train: train}")
+    with pytest.raises(UsageError, match="hidden_size: unknown key") as caught:
+        load_run_file(path, ["model.encoder.mixer={type: self_attention, hidden_size: 4}"])
+    assert "model.d_model" not in caught.value.message
 
 
 def test_only_the_command_line_is_refused_for_what_it_makes_idle(here: Path) -> None:

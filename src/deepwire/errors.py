@@ -51,6 +51,6 @@ class DivergedError(DeepwireError):
 
 
 class ResourceError(DeepwireError):
-    """Memory, disk or a device is not sufficient (exit code 6)."""
+    """Memory or disk is not sufficient (exit code 6)."""
 
     exit_code = 6

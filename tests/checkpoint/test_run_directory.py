@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from deepwire.checkpoint.lock import locked
+from deepwire.checkpoint.manifest import DamagedError
 from deepwire.checkpoint.run_directory import RunDirectory, move_aside
 from deepwire.errors import ModelError, ResourceError, UsageError
 
@@ -47,6 +48,24 @@ def test_the_best_of_bleu_is_the_highest(run: RunDirectory, checkpoint: Checkpoi
     for update, bleu in ((1, 20.0), (2, 30.0), (3, 25.0)):
         checkpoint(update, metric="bleu", bleu=bleu, loss=1.0 / update)
     assert run.best().update == 2
+
+
+@pytest.mark.parametrize(
+    ("made", "damaged", "hint"),
+    [
+        ((1, 2, 3), "checkpoints/update-000003", "use another one: {run}@update-1 or {run}@update-2"),
+        ((1, 2), "checkpoints/update-000001", "use another one: {run}@update-2"),
+        ((1,), "checkpoints/update-000001", "the run has no other checkpoint"),
+        ((1,), "averages/avg1", "delete the folder; the average is made again when it is asked for"),
+        ((1,), "../elsewhere", "copy it again, or make it again"),
+    ],
+)
+def test_what_to_use_in_place_of_a_damaged_model(
+    run: RunDirectory, checkpoint: CheckpointMaker, made: tuple[int, ...], damaged: str, hint: str
+) -> None:
+    for update in made:
+        checkpoint(update)
+    assert DamagedError(run.path / damaged, "empty").hint == hint.format(run=run.path)
 
 
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(

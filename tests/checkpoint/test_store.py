@@ -171,11 +171,12 @@ def test_pickle_is_refused_and_never_executed(tmp_path: Path) -> None:
     file.write_bytes(pickle.dumps(Payload(canary)))
     with pytest.raises(ModelError, match="is a file") as caught:
         load_model(file)
-    assert "never opened" in caught.value.hint
+    assert "not opened as a model" in caught.value.hint
+    assert "'deepwire import'" in caught.value.hint
     folder = tmp_path / "folder"
     folder.mkdir()
     shutil.copy(file, folder / "model.pt")
-    with pytest.raises(ModelError, match=r"holds model\.pt, which is never opened"):
+    with pytest.raises(ModelError, match=r"holds model\.pt, which is not opened as a model"):
         load_model(folder)
     disguised = tmp_path / "disguised"
     disguised.mkdir()

@@ -57,6 +57,15 @@ def test_a_file_is_scored_and_signed(folder, capsys):
     assert err == ""
 
 
+def test_metrics_are_named_in_any_case(folder, capsys):
+    scores = []
+    for metrics in (["BLEU", "chrF++"], ["bleu", "chrf++"]):
+        options = [word for name in metrics for word in ("--metric", name)]
+        assert main(["evaluate", "good.txt", "-r", "ref.txt", *options]) == 0
+        scores.append(capsys.readouterr().out)
+    assert scores[0] == scores[1]
+
+
 def test_several_files_metrics_and_references_make_one_table(folder, capsys):
     Path("ref2.txt.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in BAD).encode()))
     command = ["evaluate", "good.txt", "bad.txt", "-r", "ref.txt", "-r", "ref2.txt.gz"]

@@ -107,7 +107,8 @@ def test_a_big_model_takes_no_memory(inspect) -> None:
         (
             ["demo", "data.vocabulary=words"],
             2,
-            "is not known before it is prepared\nhint: give --vocabulary-size N",
+            "is not known before it is prepared\nhint: say it: deepwire inspect demo "
+            "data.vocabulary=words --vocabulary-size N\n",
         ),
         (["demo", "model.d_model=99999999999999999998"], 2, "model.d_model: must be at most 16777216"),
         (["demo", "--vocabulary-size", "99999999999999999999"], 2, "--vocabulary-size"),

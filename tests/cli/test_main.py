@@ -86,6 +86,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "hint"),
     [
         (["trian"], "did you mean 'train'?"),
+        (["analyze", "attention"], "see deepwire analyze --help"),
+        (["translate", "--nope"], "see deepwire translate --help"),
         (["--versoin"], "did you mean --version?"),
         (["recipes", "shwo"], "did you mean 'show'?"),
         (["recipes", "show", "demo", "--resolvd"], "did you mean --resolved?"),

@@ -80,6 +80,11 @@ def test_an_unknown_recipe_gets_a_suggestion(capsys: pytest.CaptureFixture[str])
         ]
 
 
+def test_a_folder_in_common_makes_no_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes", "show", "multi30k/foo"]) == 2
+    assert capsys.readouterr().err.endswith("hint: 'deepwire recipes' lists the recipes\n")
+
+
 @pytest.mark.parametrize("name", ["../errors", "/etc/passwd", "", ".", "multi30k", "demo.yaml"])
 def test_a_name_never_leaves_the_folder_of_recipes(name: str) -> None:
     assert recipes.find(name) is None

@@ -216,6 +216,12 @@ def test_it_never_writes_over_a_text(model: str, folder: Path, capsys: pytest.Ca
         (["distill", "MODEL", "-i", "text", "-o", "x", "--languages", "de-de"], 2, "--languages"),
         (["back-translate", "MODEL", "-i", "text", "-o", "x", "--top-k", "3"], 2, "--top-k is for random"),
         (["back-translate", "MODEL", "-i", "text"], 2, "--output"),
+        (
+            ["back-translate", "MODEL", "-i", "text", "-o", "x", "--tag", "a\nb"],
+            2,
+            "--tag: 'a\\nb' is no word",
+        ),
+        (["distill", "MODEL", "-i", "text", "-o", "x", "--device", "cuda:63"], 2, "'cuda:63' is not there"),
     ],
 )
 def test_mistakes_are_one_line(

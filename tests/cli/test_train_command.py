@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 import torch
 
 from deepwire.cli.main import main
+from deepwire.errors import ResourceError
 from deepwire.training import forked
 from deepwire.training.processes import Processes
 
@@ -70,9 +73,10 @@ def test_train_translate_and_continue(toy: Path, capsys: pytest.CaptureFixture[s
     assert (run / "config.yaml").read_text() == RUN_FILE
     assert len((run / "valid" / "update-000020.txt").read_text().splitlines()) == 10
 
-    assert main(["train", "toy.yaml"]) == 0
+    assert main(["train", "toy.yaml", "run=runs/toy"]) == 0
     shown = capsys.readouterr()
     assert "nothing to do: run finished at update 20 (training.max_updates=20)" in shown.out
+    assert "begin anew: deepwire train toy.yaml run=runs/toy --fresh\n" in shown.out
     assert shown.err == ""
 
     assert main(["train", "toy.yaml", "training.max_updates=30", "-q"]) == 0
@@ -88,6 +92,39 @@ def test_train_translate_and_continue(toy: Path, capsys: pytest.CaptureFixture[s
     for model in ("runs/toy", "runs/toy@last", "runs/toy@avg2", "mean"):
         assert main(["translate", model, "-i", "valid.src", "-o", "out.txt"]) == 0, capsys.readouterr().err
         assert len((toy / "out.txt").read_text().splitlines()) == 10
+
+
+def test_what_was_begun_anew_goes_on_without_fresh(
+    toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> float:
+        os.kill(os.getpid(), signal.SIGINT)
+        return 0.0
+
+    monkeypatch.setattr("deepwire.cli.train._score", interrupted)
+    asked = ["train", "toy.yaml", "training.validation.bleu_every=10", "run=my run"]
+    assert main([*asked, "--fresh"]) == 130
+    assert f"go on from here: deepwire {' '.join(asked[:3])} 'run=my run'\n" in capsys.readouterr().out
+
+
+def test_what_fails_after_it_was_begun_anew_goes_on_without_fresh(
+    toy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise ResourceError("no space", "free some space and run the same command again")
+
+    monkeypatch.setattr("deepwire.training.start.train", full)
+    for options, hint in (
+        (["--fresh"], "the same command without --fresh again"),
+        ([], "the same command again"),
+    ):
+        assert main(["train", "toy.yaml", *options]) == 6
+        assert f"hint: free some space and run {hint}\n" in capsys.readouterr().err
+
+
+def test_updates_of_hardly_any_pairs_are_warned_about(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "toy.yaml", "training.max_updates=1", "training.batch_tokens=9"]) == 0
+    assert "warning: training.batch_tokens=9 makes updates of 1." in capsys.readouterr().err
 
 
 def test_settings_that_would_make_another_run_are_refused(

@@ -230,7 +230,14 @@ def test_every_mistake_is_reported_with_its_line(mistakes) -> None:
             "run.yaml:1: training.learning_rate: must be a finite number, not inf",
         ),
         ("model:\n\n  heads: 3", "run.yaml:3: model: heads (3) does not divide d_model (8)"),
-        ("model: 5", "run.yaml:1: model: must be a mapping, not 5"),
+        (
+            "model: 5",
+            "run.yaml:1: model: must be a section, not 5: set one of its keys, such as model.d_model",
+        ),
+        (
+            "data: {train: {prefix: a, 7: {weight: 1}}}",
+            "run.yaml:1: data.train.7: there is no such item: data.train is no list",
+        ),
         ("model: {heads: 1.5}", "run.yaml:1: model.heads: must be a whole number, not 1.5"),
         ("data: {source: 5}", "run.yaml:1: data.source: must be a text, not 5 (put it in quotes)"),
         ("data: {column: [1]}", "run.yaml:1: data.column: must be a whole number or a text, not a list"),
@@ -247,8 +254,8 @@ def test_every_mistake_is_reported_with_its_line(mistakes) -> None:
         ),
         ("seed: 1\nseed: 2", "run.yaml:2: seed: given twice (first on line 1)"),
         (
-            "training: {max_update: 3}",
-            "run.yaml:1: training.max_update: unknown key (did you mean training.max_updates?)",
+            "training: {max_updats: 3}",
+            "run.yaml:1: training.max_updats: unknown key (did you mean training.max_updates?)",
         ),
         ("learning_rate: 3", "run.yaml:1: learning_rate: unknown key (did you mean training.learning_rate?)"),
         ("note: {a: x}", "run.yaml:1: note.a: must be a number, not 'x'"),
@@ -277,12 +284,26 @@ def test_one_mistake_is_one_line(mistakes, text: str, line: str) -> None:
         (b"seed: !!int 1\n", "run.yaml:1: tags"),
         (b'data: {source: "a\\0b"}\n', "run.yaml:1: data.source: holds the character U+0000"),
         (b"#" * 5_000_000, "larger than 4 MiB"),
+        (b"".join(b"k%d: 1\n" % number for number in range(30_000)), "more than 20,000 values"),
     ],
 )
 def test_what_is_no_run_file(mistakes, text: bytes, part: str) -> None:
     (line,) = mistakes(text)
     assert line.startswith("run.yaml")
     assert part in line
+
+
+def test_a_thousand_mistakes_are_a_few_lines_and_a_number(mistakes) -> None:
+    lines = mistakes("".join(f"lerning_rate{number}: 1\n" for number in range(1000)))
+    assert lines[0] == "run.yaml:1: lerning_rate0: unknown key (did you mean training.learning_rate?)"
+    assert (len(lines), lines[-1]) == (51, "and 950 more mistakes")
+
+
+def test_a_key_on_the_command_line_is_named_whatever_is_wrong_with_its_value(mistakes) -> None:
+    assert mistakes("seed: 1", "seed=${env:NOPE}", "model={heads: 1, heads: 2}") == [
+        "command line: seed: the environment variable NOPE is not set",
+        "command line: model.heads: given twice",
+    ]
 
 
 def test_yaml_never_executes(mistakes, tmp_path: Path) -> None:
@@ -321,12 +342,12 @@ def test_what_is_no_override(mistakes, text: str) -> None:
 
 
 def test_an_override_with_broken_yaml_or_a_wrong_place(mistakes) -> None:
-    assert mistakes("seed: 1", "seed=[1")[0].startswith("command line: not valid YAML")
+    assert mistakes("seed: 1", "seed=[1")[0].startswith("command line: seed: not valid YAML")
     assert mistakes("seed: 1", "extends=x") == [
         "command line: extends: cannot be set here; write it into a run file"
     ]
     assert mistakes("data: {train: [a]}", "data.train.4.weight=1") == [
-        "command line: item 4 of a list of 1; items count from 0"
+        "command line: data.train: no item 4: it has 1, counted from 0"
     ]
     assert mistakes("seed: 1", "seed.x=1") == ["command line: seed: must be a whole number, not a mapping"]
 

@@ -164,6 +164,15 @@ def test_a_hint_names_the_current_folder(tmp_path: Path, monkeypatch: pytest.Mon
     assert raised.value.hint == "look into the current folder"
 
 
+def test_only_near_names_of_the_same_kind_are_suggested(tmp_path: Path) -> None:
+    for name in ("bin.de", "valid.en", "valid.de.gz", "vali.yaml"):
+        write(tmp_path, b"", name)
+    (tmp_path / "missing.de.parts").mkdir()
+    for name, near in (("missing.de", "look into"), ("Vaild.de", r"did you mean valid\.de\.gz\?")):
+        with pytest.raises(DataError, match=rf"{name}: no such file \({near}"):
+            list(read_lines(tmp_path / name))
+
+
 def test_a_prefix_finds_compressed_files_too(tmp_path: Path) -> None:
     write(tmp_path, b"", "v1.2.de.xz")
     assert find_text(tmp_path / "v1.2", "de").name == "v1.2.de.xz"

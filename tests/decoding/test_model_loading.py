@@ -16,7 +16,7 @@ from deepwire.decoding.model_loading import (
     pick_device,
 )
 from deepwire.decoding.translator import load
-from deepwire.errors import ModelError, ResourceError, UsageError
+from deepwire.errors import ModelError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.ops import packed_linear
@@ -142,11 +142,30 @@ def test_partners_must_fit(save):
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [({"beam": 0}, "beam: "), ({"bean": 4}, "bean: "), ({"n_best": 9}, "n_best must be at most beam")],
+    [
+        ({"beam": 0}, "beam: "),
+        ({"beams": 4}, "settings: beams: unknown key .did you mean beam.."),
+        ({"sampling": {"topp": 1}}, "settings: sampling.topp: unknown key .did you mean sampling.top_p.."),
+        ({"beam": "x"}, "settings: beam: must be a whole number, not 'x'"),
+        ({"n_best": 9}, "n_best must be at most beam"),
+    ],
 )
 def test_impossible_settings(save, settings, message):
     with pytest.raises(UsageError, match=message):
         load(save("one"), settings=settings)
+
+
+def test_text_in_another_language_is_warned_about(save):
+    text = ["This is the man who was at the house, and they are not with us because it is late for them all."]
+    for metadata, count in (
+        ({"source": "de", "target": "en"}, 1),
+        ({"source": "en", "target": "de"}, 0),
+        ({}, 0),
+    ):
+        said = []
+        load(save("one", **metadata), settings={"max_length_extra": 1}, warn=said.append).translate(text)
+        assert [one for one in said if "looks like 'en'" in one and "'de'" in one] == said[:count]
+        assert len(said) == count
 
 
 @pytest.mark.parametrize("stored", [{"beam": 0}, [4]])
@@ -158,7 +177,7 @@ def test_damaged_stored_settings_name_the_model(save, stored):
 def test_devices():
     assert pick_device("cpu") == torch.device("cpu")
     assert pick_device(None) == pick_device("auto")
-    with pytest.raises(ResourceError, match="is not there"):
+    with pytest.raises(UsageError, match="is not there"):
         pick_device("cuda:63")
     with pytest.raises(UsageError, match="unknown device"):
         pick_device("gpu")

@@ -257,7 +257,7 @@ def test_a_shortlist_has_subwords_of_each_language(trained: Path) -> None:
     sources = [(trained / f"valid.{name}").read_text(encoding="utf-8") for name in ("de", "qaa")]
     into = ("--to", "en", "--json", "--shortlist")
     early = deepwire_command("translate", "runs/many", *into, cwd=trained, stdin=sources[0])
-    assert (early.returncode, "deepwire shortlist MODEL" in early.stderr) == (2, True)
+    assert (early.returncode, "deepwire shortlist runs/many\n" in early.stderr) == (2, True)
     made = deepwire_command("shortlist", "runs/many", "--best", "5", "--first", "20", cwd=trained)
     assert (made.returncode, made.stdout) == (0, "runs/many/shortlist\n"), made.stderr
     for source in sources:
@@ -283,7 +283,7 @@ def test_only_subwords_that_a_language_has(trained: Path) -> None:
     mixed = "".join(f"{('de', 'qaa')[row % 2]}\t{line}\n" for row, line in enumerate(lines))
     asked = ("translate", "runs/many", "--language-column", "1", "--json", "--seen")
     early = deepwire_command(*asked, cwd=trained, stdin=mixed)
-    assert (early.returncode, "deepwire shortlist MODEL --seen" in early.stderr) == (2, True)
+    assert (early.returncode, "deepwire shortlist runs/many --seen\n" in early.stderr) == (2, True)
     made = deepwire_command("shortlist", "runs/many", "--seen", cwd=trained)
     assert (made.returncode, made.stdout) == (0, "runs/many/seen\n"), made.stderr
     found = deepwire_command(*asked, cwd=trained, stdin=mixed)

@@ -90,7 +90,7 @@ ROWS: Mapping[int, Row] = {
     ),
     7: Row(
         "pickle offered as a model",
-        "exit 4, never opened",
+        "exit 4, not opened (only `import` reads one, by the restricted reader)",
         (
             f"{DAMAGE}::test_a_damaged_model_and_pickle_are_refused",
             "checkpoint/test_store.py::test_pickle_is_refused_and_never_executed",

@@ -4,8 +4,14 @@ import pytest
 from pydantic import ValidationError
 
 from deepwire.config.quantities import Length
-from deepwire.training.config import CosineConfig, InverseSqrtConfig, TrainingConfig
-from deepwire.training.limits import cut_short
+from deepwire.training.config import (
+    CosineConfig,
+    EarlyStoppingConfig,
+    InverseSqrtConfig,
+    OptimizerConfig,
+    TrainingConfig,
+)
+from deepwire.training.limits import cut_short, tiny_batches
 
 
 def test_the_default_is_a_run_of_20k_updates() -> None:
@@ -31,11 +37,27 @@ def test_resolved_settings_read_back_as_the_same() -> None:
     assert TrainingConfig.model_validate(config.model_dump(mode="json")) == config
 
 
+def test_metrics_are_named_in_any_case() -> None:
+    section = {
+        "validation": {"metrics": ["BLEU", "chrF"], "metric": "BLEU"},
+        "early_stopping": {"metric": "chrF"},
+    }
+    config = TrainingConfig.model_validate(section)
+    assert config.validation.text_metrics == ("bleu", "chrf")
+    assert (config.validation.metric, config.early_stopping) == ("bleu", EarlyStoppingConfig(metric="chrf"))
+
+
 def test_a_schedule_without_a_type_is_inverse_sqrt() -> None:
     config = TrainingConfig.model_validate({"schedule": {"peak": 0.5}})
     assert config.schedule == InverseSqrtConfig(peak=0.5)
     config = TrainingConfig.model_validate({"schedule": {"type": "cosine"}})
     assert isinstance(config.schedule, CosineConfig)
+
+
+def test_optimizer_and_schedule_may_be_written_as_their_names() -> None:
+    config = TrainingConfig.model_validate({"optimizer": "adam", "schedule": "cosine"})
+    assert config.optimizer == OptimizerConfig(type="adam")
+    assert config.schedule == CosineConfig()
 
 
 @pytest.mark.parametrize(
@@ -52,6 +74,14 @@ def test_a_schedule_without_a_type_is_inverse_sqrt() -> None:
 def test_a_run_that_ends_within_its_warmup_is_told_so(section: dict[str, object], limit: str | None) -> None:
     warning = cut_short(TrainingConfig.model_validate(section))
     assert warning is None if limit is None else warning is not None and limit in warning
+
+
+@pytest.mark.parametrize(("tokens", "warned"), [(10, True), (80, True), (99, False), (4096, False)], ids=str)
+def test_updates_of_hardly_any_pairs_are_told(tokens: int, warned: bool) -> None:
+    warning = tiny_batches(TrainingConfig(batch_tokens=tokens), pairs=1000, target_tokens=11_000)
+    assert (warning is not None) == warned
+    if tokens == 10:
+        assert "training.batch_tokens=10 makes updates of 0.8 pairs, because" in str(warning)
 
 
 @pytest.mark.parametrize(

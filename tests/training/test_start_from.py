@@ -81,7 +81,9 @@ def test_a_deeper_stack_must_be_allowed_and_keeps_its_first_values(teacher: Call
     name = teacher(WORDS)
     student = model(WORDS, seed=2, encoder={"layers": 3})
     before = values(student)
-    with pytest.raises(ModelError, match=r"missing there: encoder\.mixers\.2") as caught:
+    with pytest.raises(
+        ModelError, match=r"encoder\.layers 3, there 2; 9 missing there: encoder\.mixers\.2"
+    ) as caught:
         start_from(StartFromSection(model=name), student, WORDS, source_bos=False)
     assert "training.start_from.allow_missing" in caught.value.hint
     assert all(torch.equal(value, before[key]) for key, value in values(student).items())
@@ -107,13 +109,13 @@ def test_a_shallower_stack_must_be_allowed(teacher: Callable[..., str]) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"feed_forward": 16}, r"of another shape there: .*feed_forwards"),
-        ({"heads": 4}, r"changed: model\.heads: 2 -> 4"),
+        ({"feed_forward": 16}, r"feed_forward 16, there 8; 9 of another shape there for that \(set"),
+        ({"heads": 4}, r"run: model\.heads 4, there 2 \(set model\.heads=2, or"),
         (
             {"encoder": {"layers": 2, "connection": "post_norm"}},
-            r"model\.encoder\.connection\.type: pre_norm -> post_norm",
+            r"model\.encoder\.connection\.type post_norm, there pre_norm",
         ),
-        ({"activation": "gelu"}, r"model\.activation: relu -> gelu"),
+        ({"activation": "gelu"}, r"model\.activation gelu, there relu"),
     ],
 )
 def test_another_architecture_is_refused_by_name(
@@ -238,13 +240,22 @@ def test_a_continued_run_does_not_read_the_model_again(
         start(make_job("halved", max_updates=60, **{**settings, "start_from": "other"}), quiet=True)
 
 
-def test_a_model_that_does_not_fit_leaves_no_checkpoint(make_job: JobMaker) -> None:
+def test_a_first_start_that_fails_leaves_everything_as_it_was(make_job: JobMaker) -> None:
     first = make_job("first", max_updates=20)
     start(first, quiet=True)
     wrong = make_job("wrong", model={"d_model": 32}, start_from=str(first.run.path))
     with pytest.raises(ModelError, match="does not fit this run"):
         start(wrong, quiet=True)
-    assert wrong.run.checkpoints() == []
+    assert not wrong.run.path.exists()
+    with pytest.raises(ModelError, match="is not a model"):  # the run itself, which --fresh has moved
+        start(dataclasses.replace(wrong, run=first.run), fresh=True, quiet=True)
+    assert [one.update for one in first.run.checkpoints()] == [20]
+    assert not first.run.path.with_name("first.1").exists()
+    wrong.run.path.mkdir()
+    (wrong.run.path / "notes").write_text("mine")
+    with pytest.raises(ModelError, match="does not fit this run"):
+        start(wrong, quiet=True)
+    assert [path.name for path in wrong.run.path.iterdir()] == ["notes"]
     missing = make_job("missing", start_from="no-such-run@best")
     with pytest.raises(ModelError, match="no such run"):
         start(missing, quiet=True)
@@ -294,7 +305,7 @@ def test_tags_move_with_the_names_of_their_languages(tmp_path: Path) -> None:
     assert torch.equal(rows["de"], before[size])
     assert torch.equal(rows["en"], before[size + 1])
     torch.testing.assert_close(rows["cs"], before[size : size + 2].mean(0))
-    with pytest.raises(ModelError, match=r"data\.tag: source -> target"):
+    with pytest.raises(ModelError, match=r"tag target, there source; 2 of another shape there: source_emb"):
         start_from(config, student, WORDS, source_bos=False, languages=many("de-en", "en-de", tag="target"))
 
 

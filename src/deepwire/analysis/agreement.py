@@ -64,7 +64,7 @@ def analyse_agreement(
 
     Raises:
         DataError: A model can score no contrast.
-        ModelError, UsageError, ResourceError: There is no such model, direction or device.
+        ModelError, UsageError: There is no such model, direction or device.
     """
     subjects = [model_source(model) for model in models]
     targets = [told(model, direction) or None for model in models]

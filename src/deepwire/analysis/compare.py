@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,11 +72,12 @@ def compare_runs(request: ComparisonRequest, tell: Callable[[str], None]) -> Fin
         tell: Receives progress and warnings, one line each.
 
     Raises:
-        UsageError: There are fewer than two runs, or there is no test set.
-        ModelError, DataError, ResourceError: A run, model, text or device is missing or damaged.
+        UsageError: There are fewer than two runs, or there is no test set or no such device.
+        ModelError, DataError: A run, model or text is missing or damaged.
     """
     if len(request.models) < 2:
-        raise UsageError("a comparison needs two or more runs", "deepwire analyze compare runs/a runs/b")
+        given = shlex.join(["deepwire", "analyze", "compare", *request.models, "OTHER"])
+        raise UsageError("a comparison needs two or more runs", f"name another: {given}")
     request.paired.check(len(request.models))
     runs = [read_run(name) for name in request.models]
     names = short_names(request.models)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import platform
-import shlex
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, ValidationError, model_validator
@@ -16,6 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from deepwire import __version__
 from deepwire.analysis.figures import Figure
 from deepwire.analysis.records import Record, Table
+from deepwire.command_line import again
 from deepwire.errors import DataError
 
 _FEW_MODELS = 3
@@ -113,13 +111,11 @@ def provenance(
     settings: dict[str, str] | None = None,
 ) -> Provenance:
     """Where numbers come from that are measured now, by this process."""
-    program = Path(sys.argv[0]).name
-    typed = program in ("deepwire", "__main__.py")
     return Provenance(
         models=tuple(models),
         data=tuple(data),
         settings=settings or {},
-        command=shlex.join(["deepwire", *sys.argv[1:]]) if typed else "",
+        command=again(),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         deepwire=__version__,
         torch=version("torch"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def analyse_gates(
         raise NotApplicableError(
             f"{model}: has no gates over depth",
             "depth-wise LSTMs, Runge-Kutta gates, self-dependency units and collaboration have them; "
-            "for weights see 'deepwire analyze weights'",
+            f"for weights see {shlex.join(['deepwire', 'analyze', 'weights', model])}",
         )
     to = told(model, direction)
     pairs = read_pairs(model, source, reference, sentences, direction)

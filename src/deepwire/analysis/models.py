@@ -57,7 +57,7 @@ def open_model(name: str, device: str = "cpu") -> Subject:
 
     Raises:
         ModelError: There is no such model, or it is damaged.
-        UsageError, ResourceError: There is no such device.
+        UsageError: There is no such device.
     """
     place = pick_device(device)
     return Subject(name, load_model(resolve(name), place), run_of(name))

@@ -7,6 +7,7 @@ Every socket shows the weights that it has (`depth_weights`); this module knows 
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -69,7 +70,8 @@ def analyse_weights(model: str, layer: int | None = None, *, blank: bool = True)
         raise NotApplicableError(
             f"{model}: nothing in it weighs one depth against another",
             "DLCL, GTrans, transparent attention, MLRF (linear, feed_forward), ReZero and Runge-Kutta blocks "
-            "of learned combination have such weights; for gates see 'deepwire analyze gates'",
+            f"of learned combination have such weights; for gates see "
+            f"{shlex.join(['deepwire', 'analyze', 'gates', model])}",
         )
     _check_layer(shown, layer)
     figures: list[Figure] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
@@ -22,11 +23,22 @@ class DamagedError(ModelError):
     """
 
     def __init__(self, folder: Path, reason: str) -> None:
-        super().__init__(
-            f"{folder} is damaged ({reason})", "use another checkpoint, for instance RUN@last or RUN@update-N"
-        )
+        super().__init__(f"{folder} is damaged ({reason})", _instead_of(folder))
         self.folder = folder
         self.reason = reason
+
+
+def _instead_of(folder: Path) -> str:
+    """What to do without a damaged folder: which checkpoints of its run are left, if it is one."""
+    if folder.parent.name == "averages":
+        return "delete the folder; the average is made again when it is asked for"
+    if folder.parent.name != "checkpoints":
+        return "copy it again, or make it again"
+    names = (re.fullmatch(r"update-(\d+)", other.name) for other in folder.parent.glob("update-*"))
+    left = sorted(int(name[1]) for name in names if name and name[0] != folder.name)
+    if not left:
+        return "the run has no other checkpoint"
+    return f"use another one: {' or '.join(f'{folder.parent.parent}@update-{one}' for one in left[-2:])}"
 
 
 def digest(path: Path) -> str:

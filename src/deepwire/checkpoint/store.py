@@ -35,6 +35,7 @@ FORMAT = 1
 _REQUIRED = (WEIGHTS, CONFIG)
 _SLACK = 1_000_000
 _SHOWN = 5
+_IMPORT = "'deepwire import' makes models of checkpoints of fairseq and Neutron, with a restricted reader"
 
 
 @dataclass(frozen=True)
@@ -217,7 +218,7 @@ def require_model(folder: Path) -> None:
     if folder.is_file():
         raise ModelError(
             f"{folder}: is a file, but a model is a folder",
-            "pickle files such as .pt are never opened, because they can run code",
+            f"a pickle file such as .pt is not opened as a model, because it can run code; {_IMPORT}",
         )
     if not folder.is_dir():
         raise ModelError(
@@ -226,8 +227,8 @@ def require_model(folder: Path) -> None:
     pickles = sorted(path.name for path in folder.glob("*.pt"))
     if pickles and not (folder / WEIGHTS).exists():
         raise ModelError(
-            f"{folder}: holds {pickles[0]}, which is never opened, because pickle can run code",
-            "convert the model to safetensors with the tool that wrote it",
+            f"{folder}: holds {pickles[0]}, which is not opened as a model, because pickle can run code",
+            _IMPORT,
         )
     if not (folder / MANIFEST).exists() and not (folder / WEIGHTS).exists():
         raise ModelError(f"{folder}: is not a model: no {WEIGHTS} and no {MANIFEST}")

@@ -48,7 +48,12 @@ DirectionOption = Annotated[
 ]
 Metrics = Annotated[
     list[str] | None,
-    typer.Option("--metric", help="bleu, chrf, chrf++, ter or multi-bleu; repeatable. Default: bleu."),
+    typer.Option(
+        "--metric",
+        parser=str.lower,
+        metavar="NAME",
+        help="bleu, chrf, chrf++, ter or multi-bleu; repeatable. Default: bleu.",
+    ),
 ]
 Tokenize = Annotated[
     str, typer.Option(help="BLEU's tokenizer: 13a, intl, zh, ja-mecab, ko-mecab, flores200, char or none.")

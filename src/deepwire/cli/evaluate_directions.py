@@ -48,6 +48,8 @@ Metrics = Annotated[
     list[str] | None,
     typer.Option(
         "--metric",
+        parser=str.lower,
+        metavar="NAME",
         help="bleu, chrf, chrf++, ter, spbleu, spbleu-101; repeatable, the first counts for the win ratio. "
         "Default: bleu and chrf.",
     ),

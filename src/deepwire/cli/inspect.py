@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepwire.command_line import again
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def _from_run_file(
     if size is None:
         raise UsageError(
             f"{name}: the size of its vocabulary is not known before it is prepared",
-            "give --vocabulary-size N, or run 'deepwire prepare' first",
+            f"say it: {again('--vocabulary-size', 'N')}",
         )
     told = "data.vocabulary.size"
     if listed is not None and listed.tags:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import difflib
 import errno
 import importlib
 import io
@@ -18,7 +19,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from deepwire import __version__
+from deepwire import __version__, command_line
 from deepwire.cli.waiting import share_the_processor
 from deepwire.errors import DeepwireError
 
@@ -111,6 +112,7 @@ def main(arguments: Sequence[str]) -> int:
     _open_what_is_closed()
     _use_utf8()
     arguments, debug = _without_debug(arguments)
+    command_line.remember(arguments)
     try:
         code = _invoke(arguments or ["--help"])
         sys.stdout.flush()
@@ -226,9 +228,21 @@ def _explain_usage(error: typer.TyperException) -> tuple[list[str], str, int]:
     """A wrong option or command; the suggestion that the parser puts into the sentence becomes the hint."""
     text = " ".join(error.format_message().split())
     match = re.search(r"\s*\(Possible options: (.+)\)$|\.?\s*Did you mean (.+)\?$", text)
-    hint = f"did you mean {match[1] or match[2]}?" if match else "see deepwire --help"
+    context = getattr(error, "ctx", None)
+    command = "deepwire" if context is None else context.command_path
+    near = _near_options(text, match[1] or match[2]) if match else ""
+    hint = f"did you mean {near}?" if near else f"see {command} --help"
     text = text[: match.start()] if match else text
     return ([text.rstrip(".")] if text else []), hint, error.exit_code
+
+
+def _near_options(text: str, guesses: str) -> str:
+    """Of the parser's guesses those that are near without the dashes, which all have in common."""
+    typed = re.search(r"No such option: --?(\S+?)\.?(\s|$)", text)
+    if typed is None:
+        return guesses
+    names = {guess.strip().lstrip("-"): guess.strip() for guess in guesses.split(",")}
+    return ", ".join(names[name] for name in difflib.get_close_matches(typed[1], names))
 
 
 def _is_torch_memory_error(error: Exception) -> bool:

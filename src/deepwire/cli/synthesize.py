@@ -137,7 +137,9 @@ def back_translate(
     deepwire back-translate runs/en-de --input mono.en.gz --output back.gz --sample --tag "<BT>"
     """
     from deepwire.cli.line_by_line import drawing
+    from deepwire.decoding.synthesis import check_tag
 
+    tag = check_tag(tag)
     settings: dict[str, object] = {
         "beam": beam,
         "length_penalty": length_penalty,
@@ -151,7 +153,7 @@ def back_translate(
         text=input_,
         output=output,
         settings=settings,
-        tag=tag.strip(),
+        tag=tag,
         direction=(from_ or "", to or ""),
         endings=languages,
         device=device,

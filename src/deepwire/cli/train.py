@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
+from deepwire.command_line import again
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,7 +78,7 @@ def train(
         if dry_run:
             _try_out(loaded, processes)
             return
-        ending = _train(run_file, loaded, processes, fresh=fresh, quiet=quiet)
+        ending = _train(loaded, processes, fresh=fresh, quiet=quiet)
     if ending is not None and ending.exit_code:
         raise typer.Exit(ending.exit_code)
 
@@ -101,9 +103,7 @@ def _read_by_main(read: Callable[[], LoadedRunFile], processes: Processes) -> Lo
     return LoadedRunFile.from_json(cast("dict[str, object]", told)) if own is None else own
 
 
-def _train(
-    run_file: str, loaded: LoadedRunFile, processes: Processes, *, fresh: bool, quiet: bool
-) -> Ending | None:
+def _train(loaded: LoadedRunFile, processes: Processes, *, fresh: bool, quiet: bool) -> Ending | None:
     """Train in this process; None if there was nothing to do."""
     from deepwire.checkpoint.run_directory import RunDirectory
     from deepwire.runfile import completed
@@ -117,7 +117,7 @@ def _train(
     if processes.from_main(done) is not None:
         if processes.main:
             print(done)
-            print(f"to train longer, raise the limit; to begin anew: deepwire train {run_file} --fresh")
+            print(f"to train longer, raise the limit; to begin anew: {again('--fresh')}")
         return None
     _look_ahead(loaded, processes, begins=fresh or not run.checkpoints())
     job = processes.main_first(lambda: _job(loaded, run, quiet))
@@ -264,8 +264,9 @@ def _summarise(loaded: LoadedRunFile, outcome: Outcome, processes: Processes) ->
         scores = ", ".join(f"{name} {score:.4g}" for name, score in outcome.best.scores.items())
         print(f"best checkpoint: {outcome.best.path}{f' ({scores})' if scores else ''}")
     if outcome.ending.finished:
-        print(f"next: deepwire translate {run} {_first_text(loaded.config.data)}")
+        print(f"next: deepwire translate {shlex.quote(str(run))} {_first_text(loaded.config.data)}")
     else:
-        print(f"stopped by {outcome.ending.reason} and saved; the same command goes on from here")
+        on = again(without=["--fresh"])  # it would begin anew once more
+        print(f"stopped by {outcome.ending.reason} and saved; go on from here: {on}")
         if processes.after_stop:
             print(processes.after_stop)

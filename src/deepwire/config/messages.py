@@ -6,10 +6,12 @@ import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from pydantic_core import ErrorDetails
 
 from deepwire.config.base import Section
+from deepwire.config.other_names import our_name
 from deepwire.config.schema import child, described_keys, sections, tags
 from deepwire.config.tree import Items, Keys, Node, Origin, Problems, Scalar
 
@@ -37,6 +39,9 @@ _LIMITS = {
 }
 
 
+_MOST_ERRORS = 200
+
+
 @dataclass(frozen=True)
 class _Place:
     """Where an error of pydantic belongs in the run file."""
@@ -49,6 +54,8 @@ class _Place:
     """The keys that may stand beside the last key of the path."""
     member: tuple[int, str] | None
     """(length of the path, name) of the first union member that pydantic tried; not a key of the run file."""
+    in_lone: bool
+    """Whether the last key stands in a value that stands for a list of one."""
 
 
 def note_errors(
@@ -62,7 +69,8 @@ def note_errors(
         section: The class that was built, for suggestions.
         problems: Where the lines go.
     """
-    placed = [(_place(error, root, section), error) for error in errors]
+    placed = [(_place(error, root, section), error) for error in errors[:_MOST_ERRORS]]
+    problems.more += len(errors) - len(placed)
     lines: dict[tuple[Origin, str], None] = {}
     for place, text in _merge_unions(placed, section):
         name = ".".join(str(part) for part in place.path)
@@ -95,8 +103,11 @@ def _place(error: ErrorDetails, root: Keys, section: type[Section]) -> _Place:
     here: object | None = annotation
     member: tuple[int, str] | None = None
     beside: dict[str, None] = {}
+    lone: tuple[str | int, ...] | None = None
     for part in error["loc"]:
         tag = _type_of(node)
+        if part == "type" and isinstance(node, Scalar):
+            break  # a plain name that stands for a section of this type
         if isinstance(part, str) and (part == tag or _is_tag(part, here)) and not _holds(node, part):
             here = _narrow(here, part)
             continue
@@ -105,7 +116,7 @@ def _place(error: ErrorDetails, root: Keys, section: type[Section]) -> _Place:
             member = member or (len(path), part)
             continue
         if isinstance(part, int) and not isinstance(node, Items):
-            here = below  # a single value that stands for a list of one
+            here, lone = below, path  # a single value that stands for a list of one
             continue
         beside = dict.fromkeys(name for s in sections(here) for name in s.model_fields)
         path, here = (*path, part), below
@@ -113,7 +124,7 @@ def _place(error: ErrorDetails, root: Keys, section: type[Section]) -> _Place:
         origin = node.origin if node is not None else origin
     if error["type"] == "value_error" and isinstance(node, Keys):
         origin = _named_in(str(error["msg"]), node) or origin
-    return _Place(path, origin, node, here, tuple(beside), member)
+    return _Place(path, origin, node, here, tuple(beside), member, in_lone=path[:-1] == lone)
 
 
 def _named_in(message: str, node: Keys) -> Origin | None:
@@ -184,6 +195,8 @@ def _kind(error_type: str) -> str:
 def _text(place: _Place, error: ErrorDetails, section: type[Section]) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
+        if place.in_lone and str(place.path[-1]).isdecimal():
+            return f"there is no such item: {'.'.join(map(str, place.path[:-1]))} is no list"
         return f"unknown key{_other_key(place, section)}"
     if kind == "missing":
         return "is missing and has no default"
@@ -208,6 +221,10 @@ def _text(place: _Place, error: ErrorDetails, section: type[Section]) -> str:
         return f"must have at least {least}, not {len(place.node.items)}"
     if kind in {"value_error", "assertion_error"}:
         return str(context.get("error", error["msg"]))
+    if kind == "model_type" and not isinstance(place.node, Items):
+        keys = [name for one in sections(place.annotation) for name in one.model_fields]
+        example = ".".join(map(str, [*place.path, *keys[:1]]))
+        return f"must be a section, not {shown(place.node)}: set one of its keys, such as {example}"
     if _KIND_ERROR.fullmatch(kind):
         quotes = " (put it in quotes)" if kind == "string_type" and isinstance(place.node, Scalar) else ""
         return f"must be {_kind(kind)}, not {shown(place.node)}{quotes}"
@@ -228,20 +245,34 @@ def _close(word: str, choices: Sequence[str]) -> str:
     return f" (did you mean {close[0]}?)" if close else ""
 
 
+@cache
+def _described(section: type[Section]) -> dict[str, str]:
+    return dict(described_keys(section))
+
+
 def _other_key(place: _Place, section: type[Section]) -> str:
-    """A similar key beside the unknown one, else one elsewhere, else the keys known here."""
+    """What was meant: a key of another toolkit, a similar one beside it or elsewhere; else all known here."""
     *parents, word = (str(part) for part in place.path)
+    own = ".".join([*parents, word])  # another member of the union may know the very same key
+    keys = _described(section)
+    called = "" if own in keys else our_name([*parents, word], keys)
+    near = not parents or called.partition(".")[0] == parents[0]
+    if called and near:
+        return f" (did you mean {called}?)"
     close = difflib.get_close_matches(word, place.beside, n=1)
     if close:
         return f" (did you mean {'.'.join([*parents, close[0]])}?)"
-    own = ".".join([*parents, word])  # another member of the union may know the very same key
-    keys = [(path, about) for path, about in described_keys(section) if path != own]
-    everywhere = {path.rpartition(".")[2]: path for path, _ in reversed(keys)}
+    if called:
+        return f" (did you mean {called}?)"
+    everywhere = {path.rpartition(".")[2]: path for path in reversed(keys) if path != own}
     # A word that stands elsewhere must fit well: a far guess confuses more than the list of what fits here.
     far = [everywhere[name] for name in difflib.get_close_matches(word, list(everywhere), n=1, cutoff=0.85)]
     # A key may have another name here: learning_rate is what the description of schedule begins with.
+    begun = word.replace("_", " ")
     far += [
-        path for path, about in keys if len(word) > 3 and about.lower().startswith(word.replace("_", " "))
+        path
+        for path, about in keys.items()
+        if path != own and len(word) > 3 and about.lower().startswith(begun)
     ]
     if far:
         return f" (did you mean {far[0]}?)"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ from pydantic import ValidationError
 from deepwire.config.base import Section
 from deepwire.config.effect import idle_settings
 from deepwire.config.messages import note_errors, shown
+from deepwire.config.near import near_files
 from deepwire.config.schema import alternatives, child, chosen_by_type, sections
 from deepwire.config.tree import Items, Keys, Node, Origin, Problems, Scalar, node_at, parse_yaml, plain
 from deepwire.errors import UsageError
@@ -138,8 +138,14 @@ def check(section: type[SectionType], tree: Keys) -> SectionType:
     return built
 
 
-def from_mapping(section: type[SectionType], values: object, name: str) -> SectionType:
-    """Build ``section`` from plain values given in Python; ``name`` is what errors call them.
+def from_mapping(section: type[SectionType], values: object, name: str, *, idle: bool = False) -> SectionType:
+    """Build ``section`` from plain values given in Python.
+
+    Args:
+        section: What they are to be.
+        values: A mapping.
+        name: What errors call it.
+        idle: Whether some may change nothing.
 
     Raises:
         UsageError: With one line for each value that is wrong.
@@ -154,7 +160,7 @@ def from_mapping(section: type[SectionType], values: object, name: str) -> Secti
         note_errors(error.errors(include_url=False), tree, section, problems)
         problems.raise_if_any()
         raise
-    for one in idle_settings(built, tree).values():
+    for one in () if idle else idle_settings(built, tree).values():
         problems.add(one.origin, one.text)
     problems.raise_if_any()
     return built
@@ -181,18 +187,18 @@ def _parsed(document: Document, text: str, problems: Problems) -> Keys:
     return node
 
 
-def merge(base: Node, later: Node, annotation: object | None) -> Node:
+def merge(base: Node, later: Node, annotation: object | None, path: tuple[str, ...] = ()) -> Node:
     """What ``later`` makes of ``base``: mappings merge key by key, everything else replaces.
 
     A mapping of another ``type`` replaces, too. Keys without a ``type`` refine a plain name (``depth_lstm``)
-    where the name stands for ``{type: depth_lstm}``.
+    where the name stands for ``{type: depth_lstm}``. ``path`` is where they stand, for errors.
     """
     if not isinstance(later, Keys):
         return later
     if isinstance(base, Scalar) and isinstance(base.value, str) and chosen_by_type(annotation):
         base = Keys({"type": base}, base.origin)
     if isinstance(base, Items) and later.entries and all(key.isdecimal() for key in later.entries):
-        return _merge_items(base, later, annotation)
+        return _merge_items(base, later, annotation, path)
     if not isinstance(base, Keys):
         return later
     old, new = base.entries.get("type"), later.entries.get("type")
@@ -202,17 +208,19 @@ def merge(base: Node, later: Node, annotation: object | None) -> Node:
     tag = getattr(new or old, "value", None)
     for key, value in later.entries.items():
         below = child(annotation, key, tag)
-        entries[key] = merge(entries[key], value, below) if key in entries else value
+        entries[key] = merge(entries[key], value, below, (*path, key)) if key in entries else value
     return Keys(entries, later.origin)
 
 
-def _merge_items(base: Items, later: Keys, annotation: object | None) -> Node:
+def _merge_items(base: Items, later: Keys, annotation: object | None, path: tuple[str, ...]) -> Node:
     items = list(base.items)
     for key, value in later.entries.items():
         index = int(key[:9])
         if index >= len(items):
-            raise UsageError(f"{value.origin}: item {key} of a list of {len(items)}; items count from 0")
-        items[index] = merge(items[index], value, child(annotation, index))
+            raise UsageError(
+                f"{value.origin}: {'.'.join(path)}: no item {key}: it has {len(items)}, counted from 0"
+            )
+        items[index] = merge(items[index], value, child(annotation, index), (*path, key))
     return Items(items, base.origin)
 
 
@@ -256,7 +264,7 @@ def _overridden(changes: Keys, text: str, section: type[Section], problems: Prob
     if parts == ["extends"]:
         problems.add(origin, "extends: cannot be set here; write it into a run file")
         return changes
-    node = parse_yaml(value, origin, problems) or Scalar(None, origin)
+    node = parse_yaml(value, origin, problems, tuple(parts)) or Scalar(None, origin)
     for part in reversed(parts):
         node = Keys({part: node}, origin)
     merged = merge(changes, node, section)
@@ -304,7 +312,7 @@ def _text(document: Document) -> str:
 
 def _near_name(document: Document) -> str:
     names = [one.name for one in document.path.parent.glob(f"*{document.path.suffix}")]
-    near = difflib.get_close_matches(document.path.name, names, n=1)
+    near = near_files(document.path.name, names, 1)
     return f"did you mean {Path(document.label).with_name(near[0])}?" if near else ""
 
 

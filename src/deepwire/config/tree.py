@@ -20,6 +20,8 @@ from deepwire.errors import UsageError
 PlainValue: TypeAlias = "str | int | float | bool | list[PlainValue] | dict[str, PlainValue] | None"
 
 MAX_DEPTH = 40
+MAX_VALUES = 20_000
+_MOST_PROBLEMS = 50
 _INTEGER = re.compile(r"[-+]?[0-9][0-9_]{0,40}")
 _OTHER_BASE = re.compile(r"0o[0-7]{1,40}|0x[0-9a-fA-F]{1,40}")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9][0-9_]*(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -71,6 +73,8 @@ class Problems:
     """What is wrong so far, one line each; raised together so that one run shows everything."""
 
     lines: list[str] = field(default_factory=list)
+    more: int = 0
+    """Mistakes that nobody needs to hear of as well."""
 
     def add(self, origin: Origin, text: str) -> None:
         """Note that ``text`` is wrong at ``origin``."""
@@ -79,19 +83,22 @@ class Problems:
     def raise_if_any(self, hint: str = "") -> None:
         """Raise one UsageError with every line noted, or do nothing."""
         if self.lines:
-            raise UsageError("\n".join(self.lines), hint)
+            more = self.more + len(self.lines) - _MOST_PROBLEMS
+            rest = [f"and {more:,} more mistakes"] if more > 0 else []
+            raise UsageError("\n".join([*self.lines[:_MOST_PROBLEMS], *rest]), hint)
 
 
-def parse_yaml(text: str, origin: Origin, problems: Problems) -> Node | None:
+def parse_yaml(text: str, origin: Origin, problems: Problems, path: tuple[str, ...] = ()) -> Node | None:
     """Parse one YAML document; None if it holds nothing but blanks and comments.
 
     Duplicate keys and unset environment variables are noted in ``problems``; reading goes on. Lines are
-    counted from 1, or left out where ``origin`` has none.
+    counted from 1, or left out where ``origin`` has none. ``path`` is the key that the text is the value of.
 
     Raises:
-        UsageError: If the text is not YAML, or uses tags, anchors, several documents or absurd depth.
+        UsageError: If the text is not YAML, uses tags, anchors or several documents, or is absurdly deep or
+            large.
     """
-    return _Builder(text, origin, problems).document()
+    return _Builder(text, origin, problems, path).document()
 
 
 def plain(node: Node) -> PlainValue:
@@ -144,10 +151,12 @@ def _code(character: int | str | bytes) -> int:
 class _Builder:
     """Turns the events of one YAML text into a tree."""
 
-    def __init__(self, text: str, origin: Origin, problems: Problems) -> None:
+    def __init__(self, text: str, origin: Origin, problems: Problems, path: tuple[str, ...]) -> None:
         self._text = text
         self._origin = origin
         self._problems = problems
+        self._path = path
+        self._values = 0
 
     def document(self) -> Node | None:
         try:
@@ -155,7 +164,7 @@ class _Builder:
             next(events)  # stream start
             if isinstance(next(events), yaml.StreamEndEvent):
                 return None
-            node = self._node(next(events), events, (), 0)
+            node = self._node(next(events), events, self._path, 0)
             next(events)  # document end
             follower = next(events)
             if not isinstance(follower, yaml.StreamEndEvent):
@@ -167,7 +176,7 @@ class _Builder:
         except yaml.reader.ReaderError as error:
             line = self._text.count("\n", 0, error.position) + 1
             raise UsageError(
-                f"{self._at(line)}: character U+{_code(error.character):04X} is not allowed"
+                f"{self._named(self._at(line))}: character U+{_code(error.character):04X} is not allowed"
             ) from None
         # "key: value" files whose only content is a comment still yield one empty scalar.
         return None if isinstance(node, Scalar) and node.value is None else node
@@ -179,11 +188,14 @@ class _Builder:
         return self._at(event.start_mark.line + 1) if event.start_mark is not None else self._origin
 
     def _error(self, event: yaml.Event, text: str, hint: str = "") -> UsageError:
-        return UsageError(f"{self._where(event)}: {text}", hint)
+        return UsageError(f"{self._named(self._where(event))}: {text}", hint)
+
+    def _named(self, at: Origin) -> str:
+        return ": ".join([str(at), *([".".join(self._path)] if self._path else [])])
 
     def _syntax(self, error: yaml.MarkedYAMLError) -> UsageError:
         mark = error.problem_mark or error.context_mark
-        at = self._at(mark.line + 1) if mark is not None else self._origin
+        at = self._named(self._at(mark.line + 1) if mark is not None else self._origin)
         problem = error.problem or "not valid YAML"
         if "'\\t'" in problem:
             return UsageError(f"{at}: a tab is used where YAML needs spaces", "replace the tab by spaces")
@@ -192,6 +204,9 @@ class _Builder:
     def _node(
         self, event: yaml.Event, events: Iterator[yaml.Event], path: tuple[str, ...], depth: int
     ) -> Node:
+        self._values += 1
+        if self._values > MAX_VALUES:
+            raise self._error(event, f"more than {MAX_VALUES:,} values, so hardly a run file")
         if depth > MAX_DEPTH:
             raise self._error(event, f"nested more than {MAX_DEPTH} deep")
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import gzip
 import io
 import lzma
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
+from deepwire.config.near import near_files
 from deepwire.data.config import STDIN, BadUtf8
 from deepwire.errors import DataError
 
@@ -290,16 +290,12 @@ def _near_names(path: Path) -> str:
     if not folder.is_dir():
         return f"the folder {folder} does not exist"
     try:
-        names = sorted(entry.name for entry in folder.iterdir())
+        near = near_files(path.name, [entry.name for entry in folder.iterdir() if entry.is_file()])
     except OSError:
         return ""
-    near = difflib.get_close_matches(path.name, names, n=3, cutoff=0.6)
-    near += [name for name in names if name.startswith(path.name) and name not in near][:3]
-    return (
-        f"did you mean {' or '.join(near)}?"
-        if near
-        else f"look into {'the current folder' if folder == Path() else folder}"
-    )
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    return f"look into {'the current folder' if folder == Path() else folder}"
 
 
 class _Rejoined(io.RawIOBase):

@@ -11,9 +11,10 @@ from pydantic import ValidationError
 
 from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.store import LoadedModel, load_model
+from deepwire.config.reader import from_mapping
 from deepwire.data.languages import Languages
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.errors import ModelError, ResourceError, UsageError
+from deepwire.errors import ModelError, UsageError
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.packed_linear import Packing, has_kernels, pack_linears
 from deepwire.ops.precision import autocast_dtype, set_fp32_matmul
@@ -57,8 +58,7 @@ def load_models(
 
     Raises:
         ModelError: A model is missing or damaged, or the vocabularies differ.
-        UsageError: A setting is impossible.
-        ResourceError: The device does not exist.
+        UsageError: A setting is impossible, or the device is not there.
     """
     if not names:
         raise UsageError("no model to load", "name at least one")
@@ -81,8 +81,7 @@ def pick_device(name: str | None) -> torch.device:
     """The device of that name; `auto` and None are the first GPU if there is one, otherwise the CPU.
 
     Raises:
-        UsageError: There is no device of that name at all.
-        ResourceError: This machine does not have it.
+        UsageError: There is no device of that name, or not on this machine.
     """
     if name is None or name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -94,7 +93,7 @@ def pick_device(name: str | None) -> torch.device:
         raise UsageError(f"device {name!r} is not supported", "use auto, cpu, cuda or cuda:1")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         count = torch.cuda.device_count()
-        raise ResourceError(f"device {name!r} is not there: {count} GPUs found", "use --device cpu")
+        raise UsageError(f"device {name!r} is not there: {count} GPUs found", "use auto or cpu")
     return device
 
 
@@ -190,10 +189,7 @@ def with_settings(config: DecodingConfig, settings: Mapping[str, object]) -> Dec
     Raises:
         UsageError: A setting is impossible.
     """
-    try:
-        return DecodingConfig.model_validate({**config.model_dump(), **settings})
-    except ValidationError as error:
-        raise UsageError(f"decoding settings: {_first_error(error)}") from error
+    return from_mapping(DecodingConfig, {**config.model_dump(), **settings}, "decoding settings", idle=True)
 
 
 def _first_error(error: ValidationError) -> str:

@@ -86,6 +86,18 @@ class LineCounts:
         self.copied += bool(given.strip()) and made == given
 
 
+def check_tag(tag: str) -> str:
+    """The tag without spaces around it.
+
+    Raises:
+        UsageError: It would break a line in two, or one translation could not be told from the next.
+    """
+    tag = tag.strip()
+    if not tag.isprintable():
+        raise UsageError(f"--tag: {tag!r} is no word of one line", "give a word such as '<BT>'")
+    return tag
+
+
 def recorded_job(corpus: SyntheticCorpus) -> dict[str, object]:
     """The job of an earlier call for the same files, finished or not; empty without one.
 
@@ -149,11 +161,12 @@ def synthesize(
         What was counted; None in other processes than the main one.
 
     Raises:
-        UsageError: If another process makes the same files, or parts of another job are there.
+        UsageError: If another process makes the same files, parts of another job are there, or the tag is no
+            word of one line.
         DataError: If the text changes meanwhile.
         ResourceError: If the disk is full.
     """
-    folder = PartsFolder.of(corpus.made)
+    folder, tag = PartsFolder.of(corpus.made), check_tag(tag)
 
     def translate(first: int, lines: list[str]) -> Iterator[str]:
         translations = translator.translations(

@@ -26,6 +26,7 @@ from deepwire.decoding.model_loading import load_models, with_settings
 from deepwire.decoding.sentence_batches import batches_by_length, ordered_map, pad_batch
 from deepwire.decoding.shortlist.shortlist_store import Shortlist, ShortlistChoice, load_shortlist
 from deepwire.decoding.shortlist.shortlist_table import BatchShortlist, LanguageRows, batch_shortlist
+from deepwire.decoding.source_language import SourceLanguage
 from deepwire.decoding.step_models import (
     CancellableModel,
     Ensemble,
@@ -57,6 +58,8 @@ class Translator(Generic[StateT]):
         warn: Receives warnings, one line each; default: the log of `deepwire`.
         languages: Of models with several directions.
         shortlist: What target subwords each batch is translated with; None = all of them.
+        direction: Source and target language of models with one direction, where they are known; text that is
+            clearly in another language than the source is warned about.
 
     Raises:
         UsageError: The weights do not fit the models, or the models do not have the groups to predict with.
@@ -74,6 +77,7 @@ class Translator(Generic[StateT]):
         warn: Warn | None = None,
         languages: Languages | None = None,
         shortlist: Shortlist | None = None,
+        direction: tuple[str, str] | None = None,
     ) -> None:
         self.model = Ensemble(_with_groups(models, config), weights)
         self.vocabularies, self.config, self._shortlist = vocabularies, config, shortlist
@@ -81,6 +85,7 @@ class Translator(Generic[StateT]):
         self._warn = logging.getLogger("deepwire").warning if warn is None else warn
         self._source = SourceTokenizer(vocabularies.source, config.max_source_length, source_bos, self._warn)
         self._language_selector = LanguageSelector(languages, vocabularies, self._warn)
+        self._from = None if direction is None else SourceLanguage(direction[0], direction[1:], self._warn)
 
     @property
     def languages(self) -> Languages | None:
@@ -182,6 +187,8 @@ class Translator(Generic[StateT]):
     ) -> Iterator[Translation]:
         while read := list(islice(numbered, window)):
             requests = [_request(line, given) for line, given in read]
+            if self._from is not None:
+                self._from.look([request.text for request in requests])
             if to or from_:
                 requests = [
                     replace(request, to=request.to or to, from_=request.from_ or from_)
@@ -325,8 +332,7 @@ def load(
 
     Raises:
         ModelError: A model or the shortlist is missing or damaged, or the vocabularies differ.
-        UsageError: A setting is impossible, or there is no shortlist.
-        ResourceError: The device does not exist.
+        UsageError: A setting is impossible, or there is no shortlist or no such device.
     """
     names = [models] if isinstance(models, str | Path) else list(models)
     loaded = load_models(names, device, precision, settings or {})
@@ -344,7 +350,14 @@ def load(
         warn=warn,
         languages=loaded.languages,
         shortlist=load_shortlist(shortlist, first.folder, first.vocabularies),
+        direction=None if loaded.languages is not None else _direction(first.metadata),
     )
+
+
+def _direction(metadata: Mapping[str, object]) -> tuple[str, str] | None:
+    """The languages of a model with one direction; None where it does not say them."""
+    source, target = metadata.get("source"), metadata.get("target")
+    return (source, target) if isinstance(source, str) and isinstance(target, str) else None
 
 
 def _require_several(lines: object) -> None:

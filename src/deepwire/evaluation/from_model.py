@@ -51,8 +51,8 @@ def translate(model: str, source: Text, settings: SearchSettings, warn: Callable
 
     Raises:
         ModelError: There is no such model, or it is damaged.
-        UsageError: A setting is impossible, or the model has several directions and was not told which.
-        ResourceError: The device is not there.
+        UsageError: A setting is impossible, the device is not there, or the model has several directions and
+            was not told which.
     """
     from deepwire.decoding.translator import load  # torch; late, so that wrong files are found before
 

@@ -40,6 +40,10 @@ def below(name: str) -> list[str]:
 def unknown(name: str) -> UsageError:
     """The error for a name that is no recipe, with the closest one as a hint."""
     known = names()
-    close = difflib.get_close_matches(name, known, n=1) or [n for n in known if name and name in n][:1]
+    last = name.rpartition("/")[2]
+    # A folder that two names have in common does not bring them near each other.
+    similar = difflib.get_close_matches(name, known)
+    near = [n for n in similar if difflib.get_close_matches(last, [n.rpartition("/")[2]])]
+    close = near or [n for n in known if name and name in n]
     hint = f"did you mean {close[0]}?" if close else "'deepwire recipes' lists the recipes"
     return UsageError(f"{name}: no such recipe", hint)

@@ -20,8 +20,7 @@ def open_models(
 
     Raises:
         ModelError: A model is missing or damaged, or they do not fit.
-        UsageError: A setting is impossible.
-        ResourceError: The device does not exist.
+        UsageError: A setting is impossible, or the device does not exist.
     """
     searching = {"sampling": None, "n_best": 1}
     translator = load(models, device, precision, settings={**searching, **settings}, warn=warn)

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from deepwire.config.base import Section, WithoutEffect
 from deepwire.config.quantities import Count, Length
+from deepwire.model.named import by_name
 from deepwire.training.ema_config import EmaConfig
 from deepwire.training.patterns import Patterns
 from deepwire.training.pretrained_config import PretrainedConfig
@@ -16,6 +17,7 @@ from deepwire.training.start_from_config import StartFromConfig
 
 TextMetric = Literal["bleu", "chrf", "chrf++", "ter"]
 Metric = Literal["loss", "nll", "perplexity", "bleu", "chrf", "chrf++", "ter"]
+InAnyCase = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
 Precision = Literal["fp32", "bf16"]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -110,6 +112,8 @@ def _of_warmup(updates: int) -> WithoutEffect:
 
 
 def _with_type(value: object) -> object:
+    if isinstance(value, str):
+        return {"type": value}
     return {"type": "inverse_sqrt", **value} if isinstance(value, dict) else value
 
 
@@ -118,19 +122,19 @@ ScheduleConfig = Annotated[
     Field(discriminator="type"),
     BeforeValidator(_with_type),
 ]
-"""A schedule section; one without a type is `inverse_sqrt`."""
+"""A schedule section: a plain string stands for its type; a section without a type is `inverse_sqrt`."""
 
 
 class ValidationConfig(Section):
     """How often, and with what, the validation set is scored."""
 
     every: Count = Field(default=500, ge=1, description="updates between validations")
-    metric: Metric = Field(
+    metric: Annotated[Metric, InAnyCase] = Field(
         default="loss",
         description="what makes a checkpoint the best: loss, nll, perplexity, or one of metrics",
     )
     bleu: bool = Field(default=False, description="also translate the validation set and score BLEU")
-    metrics: tuple[TextMetric, ...] = Field(
+    metrics: tuple[Annotated[TextMetric, InAnyCase], ...] = Field(
         default=(), description="score the translated validation set by these: bleu, chrf, chrf++, ter"
     )
     bleu_every: Count | None = Field(
@@ -170,7 +174,7 @@ class ValidationConfig(Section):
 class EarlyStoppingConfig(Section):
     """Stop when a metric has not improved for a while."""
 
-    metric: Metric = Field(
+    metric: Annotated[Metric, InAnyCase] = Field(
         default="loss", description="what must improve: loss, nll, perplexity, or one of validation.metrics"
     )
     patience: int = Field(
@@ -242,7 +246,9 @@ class TrainingConfig(Section):
         default=(), description="names of parameters that stay as they are, such as encoder.*"
     )
     ema: EmaConfig | None = Field(default=None, description="keep a moving average of the weights")
-    optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description="Adam and its constants")
+    optimizer: Annotated[OptimizerConfig, by_name] = Field(
+        default=OptimizerConfig(), description="Adam and its constants"
+    )
     schedule: ScheduleConfig = Field(default=InverseSqrtConfig(), description="learning rate of each update")
     clip_norm: float | None = Field(default=1.0, gt=0, description="longest gradient; null: no clipping")
     precision: Literal["auto", "fp32", "bf16"] = Field(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from deepwire.training.config import TrainingConfig
 from deepwire.training.state import TrainingState
 
+_FEW_PAIRS = 8
+
 
 def limit_reached(config: TrainingConfig, state: TrainingState) -> str | None:
     """Which limit the run has reached, as ``training.max_updates=20000``; None while it goes on."""
@@ -40,6 +42,25 @@ def cut_short(config: TrainingConfig) -> str | None:
     return (
         f"{name}={updates} ends the run within the warm-up (training.schedule.warmup="
         f"{config.schedule.warmup}): the learning rate never reaches its peak, and little is learned"
+    )
+
+
+def tiny_batches(config: TrainingConfig, pairs: int, target_tokens: int) -> str | None:
+    """What to tell the user of a run whose updates see hardly any text; None of others.
+
+    Args:
+        config: How it is trained.
+        pairs: Of the training text.
+        target_tokens: Of the training text, special ones not counted.
+    """
+    length = target_tokens / max(pairs, 1) + 1  # with the end of the sentence
+    each = config.batch_tokens / length
+    if each >= _FEW_PAIRS:
+        return None
+    return (
+        f"training.batch_tokens={config.batch_tokens} makes updates of {each:.1f} pairs, because a target "
+        f"side has {length:.1f} subwords on average: usual are thousands of tokens, with so few little is "
+        "learned"
     )
 
 

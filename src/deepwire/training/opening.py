@@ -5,16 +5,17 @@ One process does this and tells the others, which need not even see the director
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-from deepwire.checkpoint.files import disk_errors, recover, write_json, write_text
+from deepwire.checkpoint.files import disk_errors, recover, remove_folder, write_json, write_text
 from deepwire.checkpoint.lock import locked
 from deepwire.checkpoint.retention import Checkpoint
-from deepwire.checkpoint.run_directory import move_aside
+from deepwire.checkpoint.run_directory import RunDirectory, move_aside
 from deepwire.data.batching import StreamPosition
 from deepwire.errors import ModelError
 from deepwire.training.depth_records import DepthRecords
@@ -23,7 +24,7 @@ from deepwire.training.job import Job
 from deepwire.training.metrics_log import MetricsLog, cut_after
 from deepwire.training.processes import Processes
 from deepwire.training.progress import Display
-from deepwire.training.recorder import RunRecorder
+from deepwire.training.recorder import Attempt, RunRecorder
 from deepwire.training.resume import require_same_settings
 from deepwire.training.run_record import RunRecord, processes_before
 from deepwire.training.saving import load_state
@@ -79,10 +80,13 @@ def open_run(
         ModelError: If all its checkpoints are damaged.
         ResourceError: If the directory cannot be written.
     """
+    aside, before = None, None
     if fresh and job.run.path.exists():
         with locked(job.run.path):
-            move_aside(job.run.path)
-    with locked(job.run.path), ExitStack() as stack:
+            aside = move_aside(job.run.path)
+    if job.run.path.is_dir():
+        before = frozenset(job.run.path.iterdir())
+    with locked(job.run.path), _taken_back(job.run, before, aside) as attempt, ExitStack() as stack:
         display = stack.enter_context(Display(job.run.log, quiet))
         with disk_errors(job.run.path):
             recover(job.run.path)
@@ -96,7 +100,35 @@ def open_run(
         metrics = stack.enter_context(MetricsLog(job.run.metrics))
         events = stack.enter_context(_events(job, state))
         records = stack.enter_context(DepthRecords(job.run, job.config.record))
-        yield Beginning(record, state, checkpoint), RunRecorder(job, display, metrics, events, records)
+        recorder = RunRecorder(job, display, metrics, events, records, attempt)
+        yield Beginning(record, state, checkpoint), recorder
+
+
+@contextmanager
+def _taken_back(run: RunDirectory, before: Collection[Path] | None, aside: Path | None) -> Iterator[Attempt]:
+    """Leave things as they were where a run fails before it trains: the next try begins without its traces.
+
+    Args:
+        run: Held by this process.
+        before: What was in its folder; None where there was none.
+        aside: Where a run was moved that was there before.
+    """
+    attempt = Attempt()
+    try:
+        yield attempt
+    except BaseException:
+        if not attempt.training and not run.checkpoints():
+            with suppress(OSError):
+                for path in set(run.path.iterdir()).difference(before or ()):
+                    if path.is_dir():
+                        remove_folder(path)
+                    else:
+                        path.unlink()
+                if before is None:
+                    run.path.rmdir()
+                if aside is not None:
+                    aside.rename(run.path)
+        raise
 
 
 def _changes(job: Job, processes: Processes) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Protocol
 
 from deepwire.checkpoint.files import disk_errors, write_json, write_text
@@ -24,8 +25,18 @@ from deepwire.training.tensorboard import EventWriter
 from deepwire.training.validation import Validation
 
 
+@dataclass
+class Attempt:
+    """Whether a run has come to train; one that has not leaves nothing behind."""
+
+    training: bool = False
+
+
 class Recorder(Protocol):
     """Takes down what happens in a run."""
+
+    def begin(self) -> None:
+        """Everything is ready, and training begins."""
 
     def say(self, text: str) -> None:
         """Show one line."""
@@ -70,6 +81,9 @@ class Recorder(Protocol):
 
 class SilentRecorder:
     """Records nothing: another process does."""
+
+    def begin(self) -> None:
+        """Do nothing."""
 
     def say(self, text: str) -> None:
         """Do nothing."""
@@ -119,13 +133,25 @@ class RunRecorder:
         metrics: ``metrics.jsonl``.
         events: TensorBoard.
         records: What is written for analyses.
+        attempt: Is told when training begins.
     """
 
     def __init__(
-        self, job: Job, display: Display, metrics: MetricsLog, events: EventWriter, records: DepthRecords
+        self,
+        job: Job,
+        display: Display,
+        metrics: MetricsLog,
+        events: EventWriter,
+        records: DepthRecords,
+        attempt: Attempt,
     ) -> None:
+        self._attempt = attempt
         self._job, self._run = job, job.run
         self._display, self._metrics, self._events, self._records = display, metrics, events, records
+
+    def begin(self) -> None:
+        """From now on the run directory stays, whatever happens."""
+        self._attempt.training = True
 
     def say(self, text: str) -> None:
         """Show one line, and append it to ``log.txt``."""

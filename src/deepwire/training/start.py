@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,10 +14,11 @@ from torch import Tensor
 from deepwire.checkpoint.retention import Checkpoint
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import read_weights
+from deepwire.command_line import again
 from deepwire.data.batching import BatchSettings, UpdateStream
 from deepwire.data.mixture import share_lines
 from deepwire.data.order import EpochOrder
-from deepwire.errors import ModelError, ResourceError, UsageError
+from deepwire.errors import DeepwireError, ModelError, ResourceError, UsageError
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.allocator import keep_memory
 from deepwire.training.config import TrainingConfig
@@ -30,7 +29,7 @@ from deepwire.training.ending import Ending
 from deepwire.training.freezing import freeze
 from deepwire.training.job import Job
 from deepwire.training.layout import Layout
-from deepwire.training.limits import cut_short, limit_reached
+from deepwire.training.limits import cut_short, limit_reached, tiny_batches
 from deepwire.training.loop import train
 from deepwire.training.opening import Beginning, open_run
 from deepwire.training.optimizer import Optimizer
@@ -120,8 +119,9 @@ def start(
         if begun is None:
             begun = Beginning.of_main(shared, job, device)
         trainer = make_trainer(job, begun, recorder, device, processes, signals)
+        recorder.begin()
         _introduce(trainer, begun.checkpoint)
-        with _memory_errors(job):
+        with _memory_errors(job), _begun_anew(fresh):
             ending = train(trainer)
         recorder.end(trainer.state, ending)
         return Outcome(ending, recorder.best())
@@ -169,8 +169,10 @@ def make_trainer(
     _restore(optimizer, average, kept, state)
     for pattern, size in frozen.items():
         recorder.say(f"frozen by {pattern}: {short(size)} parameters")
-    if warning := cut_short(config):
-        recorder.say(f"warning: {warning}")
+    text = job.prepared.train
+    for warning in (cut_short(config), tiny_batches(config, len(text), len(text.target_side.tokens))):
+        if warning is not None:
+            recorder.say(f"warning: {warning}")
     return Trainer(
         job=job,
         processes=processes,
@@ -274,8 +276,8 @@ def _introduce(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
     together = f"{processes.count} processes on {device.type}" if processes.count > 1 else f"on {device}"
     say(f"run {job.run.path} {together}, {trainer.numerics.precision}, {torch.get_num_threads()} threads")
     if idle := idle_gpus(device, processes):
-        command = f"torchrun --nproc-per-node {idle + processes.local_count} -m deepwire"
-        say(f"{idle} more GPUs stay idle; all of them train with: {command} {shlex.join(sys.argv[1:])}")
+        every = again(processes=idle + processes.local_count)
+        say(f"{idle} more GPUs stay idle{f'; all of them train with: {every}' if every else ''}")
     say(
         f"{short(parameters)} parameters, {len(job.prepared.train)} training pairs, "
         f"{len(valid) if valid is not None else 'no'} validation pairs"
@@ -289,6 +291,17 @@ def _introduce(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
     if checkpoint is not None:
         epoch = trainer.state.epochs
         say(f"continued from {checkpoint.path.name}, update {trainer.state.update} (epoch {epoch:.2f})")
+
+
+@contextmanager
+def _begun_anew(fresh: bool) -> Iterator[None]:
+    """What --fresh asked for is done when training has begun: once more it would move this run aside."""
+    try:
+        yield
+    except DeepwireError as error:
+        if fresh:
+            error.hint = error.hint.replace("the same command", "the same command without --fresh")
+        raise
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 import torch
@@ -14,6 +14,7 @@ from deepwire.checkpoint.store import LoadedModel, load_model
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
+from deepwire.model.context import Side
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.language_transfer import by_language
 from deepwire.training.patterns import matches
@@ -33,6 +34,7 @@ _FREE = (
     "decoder.layers",
     "languages.*",
 )
+_WIDTHS = ("model.d_model", "model.feed_forward", "model.*.size.*")
 _SHOWN = 6
 
 
@@ -126,7 +128,7 @@ def start_from(
             side: {"taken": one.taken, "new": one.new, "dropped": one.dropped} for side, one in maps.items()
         },
     )
-    _refuse_what_is_not_allowed(config, report, list(changed))
+    _refuse_what_is_not_allowed(config, report, changed, _depths(loaded, model))
     with torch.no_grad():
         for name in report.loaded:
             own[name].copy_(found[name])
@@ -182,33 +184,51 @@ def _unused(model: TranslationModel, used: Collection[str]) -> list[str]:
     return [several[0] for several in names.values() if not any(name in used for name in several)]
 
 
+def _depths(loaded: LoadedModel, model: TranslationModel) -> dict[str, tuple[object, object]]:
+    """Numbers of layers that differ: key to (old, new)."""
+    sides: tuple[Side, Side] = ("encoder", "decoder")
+    both = {side: [one.config.stack(side).layers for one in (loaded.model, model)] for side in sides}
+    return {f"model.{side}.layers": (old, new) for side, (old, new) in both.items() if old != new}
+
+
 def _refuse_what_is_not_allowed(
-    config: StartFromSection, report: StartReport, changed: Sequence[str]
+    config: StartFromSection,
+    report: StartReport,
+    changed: Mapping[str, tuple[object, object]],
+    depths: Mapping[str, tuple[object, object]],
 ) -> None:
-    """Name what differs without being allowed to; `changed` are the keys of `report.changed`."""
-    kinds: list[tuple[str, str, Sequence[str], Sequence[str], Sequence[str]]] = [
-        ("missing there", "allow_missing", config.allow_missing, report.missing, report.missing),
-        ("of another shape there", "allow_missing", config.allow_missing, report.reshaped, report.reshaped),
-        (
-            "unexpected there",
-            "allow_unexpected",
-            config.allow_unexpected,
-            report.unexpected,
-            report.unexpected,
-        ),
-        ("changed", "allow_changed", config.allow_changed, changed, report.changed),
-    ]
-    wrong, options = [], {}
-    for kind, option, patterns, names, texts in kinds:
-        refused = [text for name, text in zip(names, texts, strict=True) if not matches(name, patterns)]
-        if refused:
-            wrong.append(f"{len(refused)} {kind}: {_few(refused)}")
-            options[f"training.start_from.{option}"] = True
-    if wrong:
-        raise ModelError(
-            f"training.start_from {config.model}: the model does not fit this run: {'; '.join(wrong)}",
-            f"change the model section, or allow it by name: {', '.join(options)}",
-        )
+    """Name what differs without being allowed to, settings before the parameters that differ for them.
+
+    Args:
+        config: What is allowed.
+        report: What was found.
+        changed: Settings that differ, (old, new) of each.
+        depths: Likewise those that may differ, but explain which parameters do.
+    """
+    settings = {key: both for key, both in changed.items() if not matches(key, config.allow_changed)}
+    options = dict.fromkeys(["allow_changed"] if settings else [])
+    parameters: list[str] = []
+    for kind, option, patterns, found in (
+        ("missing there", "allow_missing", config.allow_missing, report.missing),
+        ("of another shape there", "allow_missing", config.allow_missing, report.reshaped),
+        ("unexpected there", "allow_unexpected", config.allow_unexpected, report.unexpected),
+    ):
+        names = [name for name in found if not matches(name, patterns)]
+        if names:
+            told = found is report.reshaped and any(matches(key, _WIDTHS) for key in settings)
+            parameters.append(f"{len(names)} {kind}{' for that' if told else f': {_few(names)}'}")
+            options[option] = None
+            settings |= {} if found is report.reshaped else depths
+    if not options:
+        return
+    lines = [f"{key} {new}, there {old}" for key, (old, new) in settings.items()]
+    same = " ".join(f"{key}={old}" for key, (old, _) in settings.items())
+    allow = ", ".join(f"training.start_from.{option}" for option in options)
+    differing = "; ".join([*lines, *parameters])
+    raise ModelError(
+        f"training.start_from {config.model}: the model does not fit this run: {differing}",
+        f"set {same or 'the model section as there'}, or allow it by name: {allow}",
+    )
 
 
 def _few(names: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ a model directory elsewhere lies in it.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import torch
 
 from deepwire.checkpoint.files import json_text, new_folder, read_json
 from deepwire.checkpoint.manifest import DamagedError, check_manifest, write_manifest
+from deepwire.checkpoint.store import WEIGHTS
 from deepwire.checkpoint.tensors import read_tensors, write_tensors
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.shortlist.shortlist_table import ShortlistTable
@@ -94,27 +96,26 @@ class Shortlist:
             UsageError: There is none.
         """
         if not (folder / RECORD).is_file():
-            kind = " --seen" if folder.name == SEEN else ""
-            raise UsageError(f"{folder}: no shortlist is there", f"make one: deepwire shortlist MODEL{kind}")
+            raise UsageError(f"{folder}: no shortlist is there", f"make one: {_learning(folder)}")
         try:
             check_manifest(folder, required=(TABLES, RECORD))
         except DamagedError as error:
             raise ModelError(
-                f"{folder}: damaged ({error.reason})", "delete it, and learn it again: deepwire shortlist"
+                f"{folder}: damaged ({error.reason})", f"delete it, and learn it again: {_learning(folder)}"
             ) from None
         record = read_json(folder / RECORD)
         if record.get("format") != _FORMAT:
-            raise ModelError(f"{folder}: written by another version of deepwire", "learn it again")
+            raise ModelError(
+                f"{folder}: written by another version of deepwire", f"learn it again: {_learning(folder)}"
+            )
         if record.get("vocabulary") != vocabularies.digest:
             raise ModelError(
                 f"{folder}: the shortlist was learned for another vocabulary",
-                "learn it for this model: deepwire shortlist MODEL",
+                f"learn it for this model: {_learning(folder)}",
             )
         made_from, tensors = record.get("tables"), read_tensors(folder / TABLES, torch.device("cpu"))
         if not isinstance(made_from, dict) or not made_from:
-            raise ModelError(
-                f"{folder / RECORD}: names no tables", "learn it again: deepwire shortlist MODEL"
-            )
+            raise ModelError(f"{folder / RECORD}: names no tables", f"learn it again: {_learning(folder)}")
         try:
             size = vocabularies.target.size
             tables = {
@@ -122,8 +123,16 @@ class Shortlist:
                 for name in made_from
             }
         except (KeyError, ModelError) as error:
-            raise ModelError(f"{folder / TABLES}: {error}", "learn it again: deepwire shortlist") from None
+            raise ModelError(f"{folder / TABLES}: {error}", f"learn it again: {_learning(folder)}") from None
         return cls(tables, vocabularies.digest, made_from)
+
+
+def _learning(folder: Path) -> str:
+    """The command that learns the shortlist of a folder: that of the run or model it lies in, if in one."""
+    around = (folder.parent / "checkpoints", folder.parent / WEIGHTS)
+    if folder.name in (SHORTLIST, SEEN) and any(path.exists() for path in around):
+        return shlex.join(["deepwire", "shortlist", str(folder.parent), *["--seen"] * (folder.name == SEEN)])
+    return shlex.join(["deepwire", "shortlist", "MODEL", "--output", str(folder)])
 
 
 def check_shortlist_path(folder: Path) -> None:

@@ -87,10 +87,10 @@ def evaluate_directions(request: DirectionsRequest, warn: Say, progress: Say) ->
         progress: Receives a line when a direction is done.
 
     Raises:
-        UsageError: A name, setting or direction is wrong.
+        UsageError: A name, setting, direction or device is wrong.
         DataError: A text is missing or damaged, or two differ in their number of lines.
         ModelError: A model is missing or damaged.
-        ResourceError: The device is not there, or a translation cannot be written.
+        ResourceError: A translation cannot be written.
     """
     return _Evaluation(request, warn).run(progress)
 

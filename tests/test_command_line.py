@@ -1,0 +1,50 @@
+"""Hints that repeat the user's command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from deepwire.command_line import again, remember
+
+
+@pytest.fixture(autouse=True)
+def _nothing_typed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    for name in ("TORCHELASTIC_RUN_ID", "LOCAL_WORLD_SIZE", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    yield
+    remember([])
+
+
+def test_every_argument_is_repeated_and_quoted() -> None:
+    remember(["train", "my run.yaml", "run=runs/$x", "-q"])
+    assert again("--fresh") == "deepwire train 'my run.yaml' 'run=runs/$x' -q --fresh"
+
+
+def test_what_is_there_is_added_once_and_can_be_left_out() -> None:
+    remember(["train", "--fresh", "a.yaml"])
+    assert again("--fresh") == "deepwire train a.yaml --fresh"
+    assert again(without=["--fresh"]) == "deepwire train a.yaml"
+
+
+def test_from_python_there_is_no_command() -> None:
+    remember([])
+    assert again("--fresh") == ""
+
+
+def test_options_stay_options() -> None:
+    remember(["train", "--", "-a.yaml", "--fresh"])
+    assert again("--fresh") == "deepwire train --fresh -- -a.yaml --fresh"
+
+
+def test_torchrun_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    remember(["train", "a.yaml"])
+    assert again(processes=4) == "torchrun --nproc-per-node 4 -m deepwire train a.yaml"
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "x")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert again() == "torchrun --nproc-per-node 2 -m deepwire train a.yaml"
+    assert again(processes=4) == "torchrun --nproc-per-node 4 -m deepwire train a.yaml"
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    assert again() == "torchrun ... -m deepwire train a.yaml"
