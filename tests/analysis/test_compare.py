@@ -19,9 +19,11 @@ from deepwire.analysis.figures import Bars, Lines
 from deepwire.analysis.finding import Finding
 from deepwire.analysis.models import Pairs
 from deepwire.analysis.records import Table
+from deepwire.analysis.scored import Scorer
 from deepwire.cli.main import main
 from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.comparison import PairedTest
+from deepwire.evaluation.from_model import SearchSettings
 from deepwire.evaluation.texts import Text
 from deepwire.model.translator import TranslationModel
 
@@ -241,6 +243,23 @@ def test_bleu_has_the_tokenizer_of_the_language(language: str, tokenizer: str) -
     """Chinese has no spaces: with the usual tokenizer a sentence would be one word."""
     pairs = Pairs(Text("s", ["two dogs run"]), Text("r", ["两只狗在跑"]))
     made = [Translation(Text("t", ["两只猫在跑"]), 1.0, 1.0, 1)]
-    bleu, _ = score_all(made, pairs, None, language).systems[0].scores
+    report, _ = score_all(made, pairs, None, language)
+    bleu, _ = report.systems[0].scores
     assert f"tok:{tokenizer}" in bleu.signature
     assert (bleu.value > 20) == (tokenizer == "zh")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name", "tokenizer"),
+    [({"target": "zh"}, "r", "zh"), ({"target": "target"}, "r.zh", "zh"), ({"target": "de"}, "r.zh", "13a")],
+)
+def test_analyses_score_in_the_language_of_the_model_or_of_the_reference(
+    make_model: Maker, store: Store, metadata: dict[str, object], name: str, tokenizer: str
+) -> None:
+    warnings: list[str] = []
+    pairs = Pairs(Text("s", ["a dog sleeps"]), Text(name, ["一只狗在院子里睡觉"]))
+    model = store(make_model({}), **metadata)
+    scorer = Scorer(model, pairs, SearchSettings({}, "cpu", "fp32"), warnings.append)
+    assert f"tok:{tokenizer}" in scorer.settings["BLEU"]
+    assert scorer.score(["两只狗在院子里睡觉"]) > 50 or tokenizer == "13a"
+    assert len(warnings) == (tokenizer == "13a")

@@ -27,6 +27,7 @@ from deepwire.analysis.records import Cell, Column, Table
 from deepwire.data.languages import Direction
 from deepwire.errors import UsageError
 from deepwire.evaluation.comparison import PairedTest, Report
+from deepwire.evaluation.from_model import target_language
 
 _IGNORED = ("run", "recipe.", "data.prepared")
 _HOUR = 3600.0
@@ -87,14 +88,15 @@ def compare_runs(request: ComparisonRequest, tell: Callable[[str], None]) -> Fin
     if pairs is not None:
         where = Where(request.device, request.precision, request.direction)
         translations = translate_all(request.models, names, pairs, where, tell)
-        into = "" if request.direction is None else request.direction.target
-        report = score_all(translations, pairs, request.paired, into)
+        into = target_language(request.models[0], request.direction)
+        report, counting = score_all(translations, pairs, request.paired, into)
         tables = [score_table(report), *tables]
         figures = [_scores(report), *figures]
         notes = [
             *verdicts(report),
             *waiting(translations),
             *(f"{score.name}|{score.signature}" for score in report.systems[0].scores),
+            *counting,
             *report.warnings,
             *notes,
         ]

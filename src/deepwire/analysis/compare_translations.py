@@ -16,8 +16,8 @@ from deepwire.evaluation.base import Metric
 from deepwire.evaluation.comparison import PairedTest, Report, compare
 from deepwire.evaluation.from_model import told
 from deepwire.evaluation.metrics import make_metric
-from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
 from deepwire.evaluation.texts import Text
+from deepwire.evaluation.tokenizers import LanguageMetrics, language_of
 
 METRICS = ("bleu", "chrf")
 _SIGNIFICANT = 0.05
@@ -83,15 +83,25 @@ def translate_all(
 
 def score_all(
     translations: Sequence[Translation], pairs: Pairs, test: PairedTest | None, language: str = ""
-) -> Report:
-    """BLEU, with the tokenizer of the language where it is known, and chrF; each tested against the first.
+) -> tuple[Report, list[str]]:
+    """BLEU, with the tokenizer of the language, and chrF; each tested against the first.
+
+    Args:
+        translations: Of the models.
+        pairs: What they translated.
+        test: Of the differences.
+        language: That of the translations; ``""``: what the name of the reference says.
+
+    Returns:
+        The scores, and why a metric counts in a way that the reader may not expect, one line each.
 
     Raises:
         UsageError: The test is unknown.
     """
-    metrics = LanguageMetrics(METRICS).of(language)
+    metrics = LanguageMetrics(METRICS)
+    chosen = metrics.of(language or language_of(pairs.reference))
     paired = test if len(translations) > 1 else None
-    return compare([one.text for one in translations], [pairs.reference], metrics, paired)
+    return compare([one.text for one in translations], [pairs.reference], chosen, paired), metrics.notes
 
 
 def score_table(report: Report) -> Table:

@@ -16,6 +16,7 @@ from deepwire.training.start_from_config import StartFromConfig
 
 TextMetric = Literal["bleu", "chrf", "chrf++", "ter"]
 Metric = Literal["loss", "nll", "perplexity", "bleu", "chrf", "chrf++", "ter"]
+Tokenizer = Literal["13a", "intl", "zh", "ja-mecab", "ko-mecab", "flores101", "flores200", "char", "none"]
 Precision = Literal["fp32", "bf16"]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -133,6 +134,9 @@ class ValidationConfig(Section):
     metrics: tuple[TextMetric, ...] = Field(
         default=(), description="score the translated validation set by these: bleu, chrf, chrf++, ter"
     )
+    tokenize: Tokenizer | None = Field(
+        default=None, description="tokenizer of BLEU; default: that of the target language"
+    )
     bleu_every: Count | None = Field(
         default=None,
         ge=1,
@@ -155,6 +159,8 @@ class ValidationConfig(Section):
         if not self.text_metrics:
             for name in ("bleu_every", "beam"):
                 yield name, "no translations are scored; set bleu: true or metrics"
+        if "bleu" not in self.text_metrics:
+            yield "tokenize", "BLEU is not scored; set bleu: true"
 
     @property
     def text_metrics(self) -> tuple[TextMetric, ...]:

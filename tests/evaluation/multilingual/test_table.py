@@ -13,9 +13,9 @@ from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.metrics import corpus_score
 from deepwire.evaluation.multilingual.groups import Group, parse_group, resource_groups
 from deepwire.evaluation.multilingual.table import About, Average, Row, Table, TableSettings, samples_for
-from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
 from deepwire.evaluation.significance import Comparison
 from deepwire.evaluation.texts import Text
+from deepwire.evaluation.tokenizers import LanguageMetrics
 
 DE, FR = Direction("en", "de"), Direction("en", "fr")
 

@@ -18,9 +18,9 @@ from deepwire.evaluation.multilingual.sets import texts_at, texts_of_run
 from deepwire.evaluation.multilingual.stored import StoredTranslations, fingerprint, store_in
 from deepwire.evaluation.multilingual.systems import open_system
 from deepwire.evaluation.multilingual.table import About, DirectionsReport, Table, TableSettings, samples_for
-from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
 from deepwire.evaluation.significance import DEFAULT_SAMPLES
 from deepwire.evaluation.texts import Text
+from deepwire.evaluation.tokenizers import LanguageMetrics
 
 Say = Callable[[str], None]
 
