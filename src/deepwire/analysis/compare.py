@@ -158,16 +158,16 @@ def _overview(runs: Sequence[ComparedRun], names: Sequence[str]) -> Table:
         Column(name="update"),
         Column(name="tokens seen", unit="millions", digits=2),
         Column(name="training", unit="hours", digits=3),
-        Column(name="lowest validation perplexity", digits=3),
+        Column(name="validation perplexity", digits=3),
     )
     rows = tuple(
         (
             name,
             run.parameters,
             run.source.update,
-            _scaled(run.total("target_tokens"), 1e6),
-            _scaled(run.total("seconds"), _HOUR),
-            run.best("perplexity"),
+            _scaled(run.reached.get("target_tokens"), 1e6),
+            _scaled(run.reached.get("seconds"), _HOUR),
+            run.reached.get("perplexity"),
         )
         for run, name in zip(runs, names, strict=True)
     )
@@ -207,7 +207,11 @@ def _scores(report: Report) -> Figure:
 
 
 def _measured(request: ComparisonRequest, names: Sequence[str]) -> str:
-    text = "Settings, sizes and learning curves are what the runs recorded; training speed is their median."
+    text = (
+        "Settings, sizes and learning curves are what the runs recorded; training speed is their median. "
+        "Tokens, hours and validation perplexity are those of the model's own update; curves and speed are of "
+        "whole runs."
+    )
     if not request.translate:
         return text
     return (
