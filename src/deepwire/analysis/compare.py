@@ -209,8 +209,8 @@ def _scores(report: Report) -> Figure:
 def _measured(request: ComparisonRequest, names: Sequence[str]) -> str:
     text = (
         "Settings, sizes and learning curves are what the runs recorded; training speed is their median. "
-        "Tokens, hours and validation perplexity are those of the model's own update; curves and speed are of "
-        "whole runs."
+        "Tokens, hours and validation perplexity are those of the model's own update; curves and speed are "
+        "of whole runs."
     )
     if not request.translate:
         return text

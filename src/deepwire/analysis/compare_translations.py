@@ -127,7 +127,7 @@ def score_table(report: Report) -> Table:
             test = system.comparisons[place]
             interval = test.difference_interval
             low, high = (interval.low, interval.high) if interval else (None, None)
-            cells += [test.difference, low, high, test.two_sided]
+            cells += [test.difference, low, high, test.p_value]
         rows.append(tuple(cells))
     return Table(title="Scores", columns=tuple(columns), rows=tuple(rows))
 
@@ -138,8 +138,8 @@ def verdicts(report: Report) -> Iterator[str]:
     for system in report.systems[1:]:
         for test in system.comparisons:
             way = "above" if test.difference > 0 else "below"
-            sure = "" if test.two_sided < _SIGNIFICANT else "not significantly "
-            difference = f"{test.difference:+.2f}, p {test.two_sided:.4f}"
+            sure = "" if test.p_value < _SIGNIFICANT else "not significantly "
+            difference = f"{test.difference:+.2f}, p {test.p_value:.4f}"
             yield f"{system.name} is {sure}{way} {first} in {test.metric}: {difference}."
 
 

@@ -141,7 +141,13 @@ def compare(
 def paired_comparison(
     metrics: Sequence[Metric], baseline: Sequence[Floats], system: Sequence[Floats], paired: PairedTest
 ) -> tuple[Comparison, ...]:
-    """Test a system against the baseline, metric by metric, on the sentence statistics ``[N, K]`` of both.
+    """Test a system against the baseline, metric by metric.
+
+    Args:
+        metrics: M of them.
+        baseline: For each metric its sentence statistics, ``[N, K]``, or ``[S, N, K]`` of S runs.
+        system: The same of the system.
+        paired: The test.
 
     Raises:
         DataError: The two have different numbers of sentences.

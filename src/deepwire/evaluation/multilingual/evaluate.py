@@ -171,8 +171,8 @@ class _Evaluation:
         if paired is not None:
             paired.check(2)
             if paired.samples is None:  # with the usual number no p-value may pass Holm's correction
-                usual = DEFAULT_SAMPLES[paired.test]
-                paired = replace(paired, samples=max(usual, 2 * samples_for(len(self.directions))))
+                needed = 2 * samples_for(len(self.directions), paired.test)
+                paired = replace(paired, samples=max(DEFAULT_SAMPLES[paired.test], needed))
         averages = request.averages
         known = languages_of(self.directions)
         if averages.centre not in (*known, Averages.centre):
