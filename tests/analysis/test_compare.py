@@ -130,6 +130,16 @@ def test_facts_are_those_of_the_checkpoint(run: RunMaker) -> None:
     ]  # fmt: skip
 
 
+def test_equal_settings_and_translations_have_no_empty_tables(run: RunMaker, text: tuple[Path, Path]) -> None:
+    first = run("a", [3.0, 2.0, 1.5])
+    finding = compared([f"{first}@last", at_update(first, 10)], text)
+    assert [one.title for one in finding.tables] == ["Overview", "Speed", "Scores"]
+    assert all(one.rows for one in finding.tables)
+    assert {"All settings are the same.", "All translations of all models are the same."} <= set(
+        finding.notes
+    )
+
+
 def test_an_average_of_checkpoints_has_no_perplexity_of_its_own(run: RunMaker) -> None:
     first = run("a", [3.0, 2.0])
     at_update(first, 10)

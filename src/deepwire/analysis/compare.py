@@ -83,7 +83,7 @@ def compare_runs(request: ComparisonRequest, tell: Callable[[str], None]) -> Fin
     pairs = request.pairs() if request.translate else None
     tables = list(_differences(runs, names))
     figures = list(learning_curves(runs, names))
-    notes = _notes(runs, names)
+    notes = [*_notes(runs, names), *([] if tables else ["All settings are the same."])]
     translations: list[Translation] = []
     if pairs is not None:
         where = Where(request.device, request.precision, request.direction)
@@ -102,7 +102,11 @@ def compare_runs(request: ComparisonRequest, tell: Callable[[str], None]) -> Fin
         ]
     tables = [_overview(runs, names), _speeds(runs, names, translations), *tables]
     if pairs is not None and request.examples:
-        tables.append(example_table(translations, pairs, request.examples))
+        examples = example_table(translations, pairs, request.examples)
+        if examples.rows:
+            tables.append(examples)
+        else:
+            notes.append("All translations of all models are the same.")
     return Finding(
         analysis="compare",
         title=f"{len(runs)} runs side by side: {', '.join(names)}",
@@ -133,11 +137,13 @@ def _differences(runs: Sequence[ComparedRun], names: Sequence[str]) -> Iterator[
     settings = [
         {key: value for key, value in run.settings.items() if not key.startswith(_IGNORED)} for run in runs
     ]
-    yield Table(
-        title="Settings that differ",
-        columns=(Column(name="setting"), *(Column(name=name) for name in names)),
-        rows=tuple((key, *values) for key, values in differing(settings).items()),
-    )
+    different = tuple((key, *values) for key, values in differing(settings).items())
+    if different:
+        yield Table(
+            title="Settings that differ",
+            columns=(Column(name="setting"), *(Column(name=name) for name in names)),
+            rows=different,
+        )
     rows = tuple(
         (part.name, part.type, ", ".join(names[place] for place in part.runs), part.settings)
         for part in parts(settings)

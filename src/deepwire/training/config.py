@@ -203,7 +203,7 @@ class RecordConfig(Section):
     gradients: Count | None = Field(
         default=None,
         ge=1,
-        description="updates between records of the length of each layer's gradient (gradients.jsonl)",
+        description="updates between records of the norm of each layer's gradient (gradients.jsonl)",
     )
     depth_weights: Count | None = Field(
         default=None,
@@ -250,7 +250,7 @@ class TrainingConfig(Section):
     ema: EmaConfig | None = Field(default=None, description="keep a moving average of the weights")
     optimizer: OptimizerConfig = Field(default=OptimizerConfig(), description="Adam and its constants")
     schedule: ScheduleConfig = Field(default=InverseSqrtConfig(), description="learning rate of each update")
-    clip_norm: float | None = Field(default=1.0, gt=0, description="longest gradient; null: no clipping")
+    clip_norm: float | None = Field(default=1.0, gt=0, description="largest gradient norm; null: no clipping")
     precision: Literal["auto", "fp32", "bf16"] = Field(
         default="auto", description="auto takes bf16 where the device computes it faster"
     )
