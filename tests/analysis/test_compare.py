@@ -19,9 +19,12 @@ from deepwire.analysis.figures import Bars, Lines
 from deepwire.analysis.finding import Finding
 from deepwire.analysis.models import Pairs
 from deepwire.analysis.records import Table
+from deepwire.analysis.scored import Scorer
+from deepwire.checkpoint.manifest import write_manifest
 from deepwire.cli.main import main
 from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.comparison import PairedTest
+from deepwire.evaluation.from_model import SearchSettings
 from deepwire.evaluation.texts import Text
 from deepwire.model.encoder_decoder import TranslationModel
 
@@ -96,6 +99,52 @@ def test_what_the_runs_recorded_stands_side_by_side(run: RunMaker) -> None:
         "model.encoder.connection": (None, "depth_lstm"),
         "training.batch": ("4", "8"),
     }
+
+
+def at_update(run: str, update: int, state: dict[str, object] | None = None) -> str:
+    """An earlier checkpoint of a run; with what training keeps of its own progress, if given."""
+    newest = max((Path(run) / "checkpoints").glob("update-*"))
+    earlier = newest.with_name(f"update-{update:06d}")
+    shutil.copytree(newest, earlier)
+    record = json.loads((earlier / "config.json").read_text())
+    record["metadata"]["update"] = update
+    (earlier / "config.json").write_text(json.dumps(record))
+    if state is not None:
+        (earlier / "state.json").write_text(json.dumps(state))
+    write_manifest(earlier)
+    return f"{run}@update-{update}"
+
+
+def test_facts_are_those_of_the_checkpoint(run: RunMaker) -> None:
+    """Both rows had the tokens, hours and perplexity of the end of the run."""
+    first = run("a", [3.0, 2.0, 1.5])
+    state = {"update": 15, "target_tokens": 1_400_000, "seconds": 5400.0, "scores": {"perplexity": 8.5}}
+    models = [f"{first}@last", at_update(first, 10), at_update(first, 15, state), at_update(first, 17)]
+    finding = compared(models)
+    overview = table(finding, "Overview")
+    assert [column.name for column in overview.columns[2:]] == [
+        "update", "tokens seen", "training", "validation perplexity",
+    ]  # fmt: skip
+    assert [row[2:] for row in overview.rows] == [
+        (30, 3.0, 3.0, 7.0), (10, 1.0, 1.0, 9.0), (15, 1.4, 1.5, 8.5), (17, None, None, None),
+    ]  # fmt: skip
+
+
+def test_equal_settings_and_translations_have_no_empty_tables(run: RunMaker, text: tuple[Path, Path]) -> None:
+    first = run("a", [3.0, 2.0, 1.5])
+    finding = compared([f"{first}@last", at_update(first, 10)], text)
+    assert [one.title for one in finding.tables] == ["Overview", "Speed", "Scores"]
+    assert all(one.rows for one in finding.tables)
+    assert {"All settings are the same.", "All translations of all models are the same."} <= set(
+        finding.notes
+    )
+
+
+def test_an_average_of_checkpoints_has_no_perplexity_of_its_own(run: RunMaker) -> None:
+    first = run("a", [3.0, 2.0])
+    at_update(first, 10)
+    overview = table(compared([f"{first}@last", f"{first}@avg2"]), "Overview").rows
+    assert [row[2:] for row in overview] == [(20, 2.0, 2.0, 8.0), (20, 2.0, 2.0, None)]
 
 
 def test_a_part_of_another_type_is_one_row() -> None:
@@ -241,6 +290,23 @@ def test_bleu_has_the_tokenizer_of_the_language(language: str, tokenizer: str) -
     """Chinese has no spaces: with the usual tokenizer a sentence would be one word."""
     pairs = Pairs(Text("s", ["two dogs run"]), Text("r", ["两只狗在跑"]))
     made = [Translation(Text("t", ["两只猫在跑"]), 1.0, 1.0, 1)]
-    bleu, _ = score_all(made, pairs, None, language).systems[0].scores
+    report, _ = score_all(made, pairs, None, language)
+    bleu, _ = report.systems[0].scores
     assert f"tok:{tokenizer}" in bleu.signature
     assert (bleu.value > 20) == (tokenizer == "zh")
+
+
+@pytest.mark.parametrize(
+    ("metadata", "name", "tokenizer"),
+    [({"target": "zh"}, "r", "zh"), ({"target": "target"}, "r.zh", "zh"), ({"target": "de"}, "r.zh", "13a")],
+)
+def test_analyses_score_in_the_language_of_the_model_or_of_the_reference(
+    make_model: Maker, store: Store, metadata: dict[str, object], name: str, tokenizer: str
+) -> None:
+    warnings: list[str] = []
+    pairs = Pairs(Text("s", ["a dog sleeps"]), Text(name, ["一只狗在院子里睡觉"]))
+    model = store(make_model({}), **metadata)
+    scorer = Scorer(model, pairs, SearchSettings({}, "cpu", "fp32"), warnings.append)
+    assert f"tok:{tokenizer}" in scorer.settings["BLEU"]
+    assert scorer.score(["两只狗在院子里睡觉"]) > 50 or tokenizer == "13a"
+    assert len(warnings) == (tokenizer == "13a")

@@ -116,3 +116,23 @@ def test_long_curves_do_not_fill_the_screen() -> None:
     text = as_text([found])
     assert "500 points" in text
     assert len(text.splitlines()) < 20
+
+
+@pytest.mark.parametrize(
+    ("cell", "digits", "shown"),
+    [
+        (1234567, None, "1,234,567"),
+        (1234567.891, 1, "1,234,567.9"),
+        (-0.0001, 2, "0.00"),
+        (1234567.891, None, "1,234,568"),
+        (1234.5678, None, "1,235"),
+        (0.00012345, None, "0.0001234"),
+        (1.5e20, None, "1.5e+20"),
+        ("1234567", None, "1234567"),
+        (None, 2, ""),
+    ],
+)
+def test_numbers_of_people_have_thousands_set_apart(
+    cell: str | int | float | None, digits: int | None, shown: str
+) -> None:
+    assert Column(name="n", digits=digits).show(cell) == shown

@@ -21,7 +21,7 @@ def claim(measure: str = "bleu") -> Claim:
 
 
 def bootstrap(difference: float, p_value: float) -> Comparison:
-    """A bootstrap, whose p-value is one-sided."""
+    """A test with this result."""
     return Comparison("bootstrap", "BLEU", 1.0, 1.0 + difference, difference, p_value, 1000, 1)
 
 
@@ -30,9 +30,8 @@ def bootstrap(difference: float, p_value: float) -> Comparison:
     [
         ("bleu", {"a": 30.0, "b": 28.0}, 0.01, "as in the paper"),
         ("bleu", {"a": 30.0, "b": 28.0}, 0.2, "as in the paper, not significant"),
-        # Nobody said before which of the two would win here: one-sided 0.04 is 0.08 either way.
-        ("bleu", {"a": 28.0, "b": 30.0}, 0.04, "the other way round, not significant"),
-        ("bleu", {"a": 28.0, "b": 30.0}, 0.01, "the other way round"),
+        ("bleu", {"a": 28.0, "b": 30.0}, 0.06, "the other way round, not significant"),
+        ("bleu", {"a": 28.0, "b": 30.0}, 0.04, "the other way round"),
         ("bleu", {"a": 28.0, "b": 28.0}, 1.0, "equal"),
         ("bleu", {"a": 0.9, "b": 0.1}, 0.01, "neither has learned to translate (BLEU below 1)"),
         ("bleu", {"a": 28.0}, None, "b not measured"),
@@ -47,7 +46,7 @@ def test_claims_are_judged_by_direction_and_test(measure, values, p_value, outco
     test = None if p_value is None else bootstrap(values["a"] - values["b"], p_value)
     verdict = judge(claim(measure), "de-en", values, test, {"a": FAILED})
     assert verdict.outcome == outcome
-    assert verdict.p_value == (None if test is None else 2 * p_value if p_value < 1 else 1)
+    assert verdict.p_value == p_value
 
 
 def test_a_claim_goes_the_way_of_its_test() -> None:
@@ -117,8 +116,8 @@ def test_a_claim_compares_means_over_the_seeds_that_both_systems_have() -> None:
 
 
 def test_p_values_are_corrected_for_the_number_of_systems() -> None:
-    """Two-sided p of 0.02, 0.06, 0.08 and 1 are taken four, three, two times and once; none falls again."""
-    given = [0.03, None, 0.01, 0.5, 0.04]
+    """Those of 0.02, 0.06, 0.08 and 1 are taken four, three, two times and once; none falls again."""
+    given = [0.06, None, 0.02, 1.0, 0.08]
     ranks = [standing(str(place), {1: 1.0}, p_value) for place, p_value in enumerate(given)]
     assert corrected(ranks) == [pytest.approx(0.18), None, pytest.approx(0.08), 1.0, pytest.approx(0.18)]
     assert corrected([standing("alone", {1: 1.0})]) == [None]
@@ -200,3 +199,21 @@ def test_seeds_are_compared_together_and_do_not_count_as_more_sentences() -> Non
     more = paired_bootstrap(metric, np.tile(before, (2, 1)), np.tile(after, (2, 1)), samples=500)
     assert more.p_value < first.p_value / 2, "as if seeds were sentences"
     assert one.compare("base", "nobody", 500) is None
+
+
+def test_one_failed_seed_of_three_does_not_settle_a_rank() -> None:
+    """Its outputs are bad on every sentence, and sentences alone would be sure of it."""
+    references = [f"there are {number} birds on the old roof and a cat" for number in range(40)]
+    fair = [line.replace("birds on", "cats at") for line in references]
+    outputs = {("base", seed): fair for seed in (1, 2, 3)} | {("new", seed): fair for seed in (1, 2)}
+    metric = make_metric("bleu")
+    failed = Outputs.of(metric, references, outputs | {("new", 3): ["nothing at all"] * 40})
+    test = failed.compare("base", "new", 500)
+    assert test is not None
+    assert test.difference < -5
+    assert test.p_value > 0.3
+    bad = {("new", seed): ["there are birds"] * 40 for seed in (1, 2, 3)}
+    worse = Outputs.of(metric, references, outputs | bad)
+    sure = worse.compare("base", "new", 500)
+    assert sure is not None
+    assert sure.p_value < 0.01

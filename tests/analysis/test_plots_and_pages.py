@@ -189,9 +189,13 @@ def test_a_page_needs_nothing_else(finding: Finding) -> None:
     assert inside <= set(page.ids)
     assert len(page.ids) == len(set(page.ids))
     # A table for each figure, besides those of the finding and its origin.
-    assert page.tags.count("svg") == page.tags.count("figure") == page.tags.count("details") == 6
+    assert page.tags.count("svg") == page.tags.count("figure") == 6
+    assert page.tags.count("details") == 6 + 2, (
+        "the numbers of each figure, and where those of a finding are from"
+    )
     assert page.tags.count("table") == 2 * (1 + 3 + 1)
     text = as_html([finding], "One")
+    assert "<details open" not in text
     assert (text.count("<h2 "), as_html([finding], finding.title).count("<h2 ")) == (1, 0)
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in text
     assert not re.search(r"@import|url\(\s*['\"]?http", text)

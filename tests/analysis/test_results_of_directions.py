@@ -19,8 +19,8 @@ from deepwire.errors import DataError
 from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.metrics import corpus_score
 from deepwire.evaluation.multilingual.table import About, Table, TableSettings
-from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
 from deepwire.evaluation.texts import Text
+from deepwire.evaluation.tokenizers import LanguageMetrics
 from deepwire.results import conduct
 from deepwire.results.conduct import Conductor
 from deepwire.results.directions import SideBySide

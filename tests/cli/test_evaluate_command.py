@@ -4,6 +4,7 @@ import errno
 import gzip
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -39,8 +40,11 @@ def models(monkeypatch):
         asked.append((name, source, settings))
         return Text(name, outputs[name])
 
-    told = from_model.told
+    told, target = from_model.told, from_model.target_language
     monkeypatch.setattr(from_model, "translate", translate)
+    monkeypatch.setattr(
+        from_model, "target_language", lambda name, way: "" if name in outputs else target(name, way)
+    )
     monkeypatch.setattr(from_model, "told", lambda name, way: "" if name in outputs else told(name, way))
     return asked
 
@@ -87,7 +91,7 @@ def test_json_holds_unrounded_numbers_and_the_test(folder, capsys):
     assert good["scores"][0]["score"] == pytest.approx(BLEU().corpus_score(GOOD, [RAW]).score)
     comparison = bad["comparisons"][0]
     assert comparison["difference"] == pytest.approx(bad["scores"][0]["score"] - good["scores"][0]["score"])
-    assert comparison["p_value"] == pytest.approx(1 / 51)
+    assert comparison["p_value"] == pytest.approx(2 / 51)
     assert comparison["difference_interval"]["high"] < 0
     assert [score["name"] for score in bad["scores"]] == ["BLEU", "multi-bleu"]
 
@@ -127,6 +131,32 @@ def test_tokenised_text_is_warned_about(folder, capsys):
     assert "tok.txt: BLEU = 100.00, 100.0/100.0/100.0/100.0 (BP=1.000" in out
     assert main(["evaluate", "good.txt", "-r", "tok.txt", "--metric", "multi-bleu"]) == 0
     assert "warning: good.txt looks like raw text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "tokenizer", "warned"),
+    [
+        (["ref.txt"], "tok:13a", "hyp.txt is written without spaces (kana), where BLEU|tok:13a says little"),
+        (["ref.ja"], "tok:(ja-mecab|char)", None),
+        (["ref.txt", "--language", "ja"], "tok:(ja-mecab|char)", None),
+        (["ref.ja", "--language", "zh"], "tok:zh", None),
+        (["ref.ja", "--tokenize", "char"], "tok:char", None),
+        (["ref.txt", "--language", "th"], "tok:char", "th is written without spaces and sacrebleu has no"),
+    ],
+)
+def test_the_tokenizer_is_that_of_the_language(folder, capsys, arguments, tokenizer, warned):
+    """A Japanese translation without its final full stop had no BLEU at all."""
+    lines = ["猫が庭で寝ている", "犬は公園を走った", "私は毎朝コーヒーを飲みます"]
+    Path("hyp.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    for name in ("ref.txt", "ref.ja"):
+        Path(name).write_text("".join(f"{line}。\n" for line in lines), encoding="utf-8")
+    assert main(["evaluate", "hyp.txt", "-r", *arguments]) == 0
+    out, err = capsys.readouterr()
+    assert re.search(rf"^BLEU\|.*{tokenizer}", out, re.MULTILINE)
+    score = float(out.splitlines()[1].split()[-1])
+    assert score == 0 if tokenizer == "tok:13a" else score > 80
+    assert len(err.splitlines()) <= 1
+    assert (warned or "so BLEU counts characters") in err or not err
 
 
 @pytest.mark.parametrize(
@@ -238,7 +268,8 @@ def test_a_model_is_loaded_with_the_settings_of_the_command(folder, monkeypatch,
         warn("line 3 was cut")
         return Translator()
 
-    monkeypatch.setattr(from_model, "told", lambda _name, _way: "")
+    for look in ("told", "target_language"):
+        monkeypatch.setattr(from_model, look, lambda _name, _way: "")
     translator = ModuleType("deepwire.decoding.translator")
     monkeypatch.setattr(translator, "load", load, raising=False)
     monkeypatch.setitem(sys.modules, "deepwire.decoding.translator", translator)

@@ -53,14 +53,14 @@ def run(capsys, *arguments: str, code: int = 0) -> tuple[str, str]:
 
 
 def test_two_folders_make_the_table(capsys):
-    out, err = run(capsys, "good", "bad", "--test", "test", "--samples", "50", "--json")
+    out, err = run(capsys, "good", "bad", "--test", "test", "--samples", "100", "--json")
     found = json.loads(out)
     assert [block["title"] for block in found["blocks"]] == ["All trained directions", "Out of en", "Into en"]
     first = found["blocks"][1]["directions"][0]
     expected = BLEU().corpus_score(damaged("de", 10), [TEXT["de"]]).score
     assert first["direction"] == "en-de"
     assert first["scores"][0]["score"] == pytest.approx(expected)
-    assert first["comparisons"][0]["p_value"] == pytest.approx(1 / 51)
+    assert first["comparisons"][0]["p_value"] == pytest.approx(2 / 101)
     average = found["blocks"][1]["averages"][0]
     assert average["win_ratio"] == 100
     assert average["significantly_better"] == average["better_after_holm"] == 2

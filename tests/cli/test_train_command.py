@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import random
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -127,6 +129,62 @@ def test_updates_of_hardly_any_pairs_are_warned_about(toy: Path, capsys: pytest.
     assert "warning: training.batch_tokens=9 makes updates of 1." in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("settings", "signature", "note"),
+    [
+        (["data.target=ja"], "tok:(ja-mecab|char)", "(ja: tokenizer ja-mecab|$)"),
+        (
+            [],
+            "tok:13a",
+            "note: the validation text in trg is written without spaces .kana., where BLEU.tok:13a says",
+        ),
+        (["training.validation.tokenize=char"], "tok:char", "$"),
+        (["data.target=ja", "training.validation.tokenize=intl"], "tok:intl", "written without spaces"),
+    ],
+)
+def test_validation_has_the_tokenizer_of_the_language(
+    toy: Path, capsys: pytest.CaptureFixture[str], settings: list[str], signature: str, note: str
+) -> None:
+    lines = "".join(f"{line}\n" for line in ["猫が庭で寝ている。", "犬は公園を走った。"] * 5)
+    for name in ("train.trg", "train.ja", "valid.trg", "valid.ja"):
+        (toy / name).write_text(lines * (20 if "train" in name else 1), encoding="utf-8")
+    short = [
+        "training.max_updates=2",
+        "data.filters.drop_duplicates=false",
+    ]
+    assert main(["train", "toy.yaml", *short, *settings]) == 0, capsys.readouterr().err
+    log = (toy / "runs" / "toy" / "log.txt").read_text(encoding="utf-8")
+    assert re.search(rf"translations of the validation text are scored by BLEU\|\S*{signature}", log)
+    assert re.search(note, log)
+    assert "written without spaces" in note or "written without spaces" not in log
+
+
+def test_scores_that_are_counted_otherwise_are_said_on_continuation(
+    toy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "toy.yaml", "training.max_updates=2"]) == 0
+    assert main(["train", "toy.yaml", "training.max_updates=4"]) == 0
+    assert "scores of translations" not in capsys.readouterr().err
+    changed = ["training.max_updates=6", "training.validation.tokenize=char"]
+    assert main(["train", "toy.yaml", *changed]) == 0
+    shown = capsys.readouterr().err
+    assert re.search(
+        "changed: scores of translations: BLEU.*tok:13a.* -> BLEU.*tok:char.*do not compare", shown
+    )
+
+
+def test_a_tokenizer_that_is_not_there_is_named_before_text_is_prepared(
+    toy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if importlib.util.find_spec("mecab_ko") is not None:
+        pytest.skip("the Korean tokenizer is installed")
+    assert main(["train", "toy.yaml", "training.validation.tokenize=ko-mecab"]) == 2
+    error = capsys.readouterr().err
+    assert "training.validation.tokenize: tokenizer ko-mecab cannot be used here" in error
+    assert "pip install 'deepwire[ko]'" in error
+    assert not (toy / "prepared").exists()
+
+
 def test_settings_that_would_make_another_run_are_refused(
     toy: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -145,6 +203,12 @@ def test_settings_that_would_make_another_run_are_refused(
     [
         (["train", "toy.yaml", "training.lerning_rate=1"], 2, "lerning_rate"),
         (["train", "toy.yaml", "training.max_updates=-5"], 2, "max_updates"),
+        (["train", "toy.yaml", "training.validation.tokenize=moses"], 2, "validation.tokenize: must be"),
+        (
+            ["train", "toy.yaml", "training.validation.bleu=false", "training.validation.tokenize=char"],
+            2,
+            "tokenize: 'char' has no effect: BLEU is not scored",
+        ),
         (
             ["train", "toy.yaml", "training.validation.metric=bleu", "training.validation.bleu=false"],
             2,

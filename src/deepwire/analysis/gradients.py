@@ -19,7 +19,7 @@ _MOST_COLUMNS = 50
 
 
 def analyse_gradients(run: str) -> Finding:
-    """The length of the gradient of each layer's parameters over the updates of a run.
+    """The norm of the gradient of each layer's parameters over the updates of a run.
 
     Args:
         run: A run directory that was trained with ``training.record.gradients``.
@@ -55,7 +55,7 @@ def analyse_gradients(run: str) -> Finding:
     return Finding(
         analysis="gradients",
         title=f"Gradients by layer of {run}",
-        measured="The Euclidean length of the gradient of the training loss per target token with respect to "
+        measured="The Euclidean norm of the gradient of the training loss per target token with respect to "
         "the parameters that belong to one layer alone, before the whole gradient is clipped. Recorded by "
         f"training itself at {len(records)} of its updates.",
         figures=tuple(figures),
@@ -75,9 +75,9 @@ def analyse_gradients(run: str) -> Finding:
 def _curves(side: str, series: Sequence[Series]) -> Lines:
     return Lines(
         name=f"{side}-gradients",
-        title=f"{side.capitalize()}: length of the gradient of each layer",
+        title=f"{side.capitalize()}: norm of the gradient of each layer",
         x=Axis(label="update"),
-        y=Axis(label="gradient", unit=_UNIT, log=True),
+        y=Axis(label="norm of the gradient", unit=_UNIT, log=True),
         series=tuple(series),
         ordered=True,
     )
@@ -90,11 +90,11 @@ def _field(side: str, series: Sequence[Series]) -> HeatMap:
     begins = range(0, len(updates), size)
     return HeatMap(
         name=f"{side}-gradients",
-        title=f"{side.capitalize()}: length of the gradient of each layer",
+        title=f"{side.capitalize()}: norm of the gradient of each layer",
         caption=f"Each column is the median of {size} records." if size > 1 else "",
         row_axis=Axis(label="layer"),
         column_axis=Axis(label="update" if size == 1 else "updates from"),
-        value=Axis(label="gradient", unit=_UNIT, log=True),
+        value=Axis(label="norm of the gradient", unit=_UNIT, log=True),
         rows=tuple(one.name.removeprefix("layer ") for one in series),
         columns=tuple(f"{updates[begin]:.0f}" for begin in begins),
         values=tuple(tuple(_median(one.y[begin : begin + size]) for begin in begins) for one in series),
@@ -104,9 +104,9 @@ def _field(side: str, series: Sequence[Series]) -> HeatMap:
 def _by_layer(medians: Mapping[str, Mapping[str, float | None]]) -> Lines:
     return Lines(  # no bars: on a logarithmic scale they begin nowhere
         name="gradients-by-layer",
-        title="Length of the gradient by layer, median over the recorded updates",
+        title="Norm of the gradient by layer, median over the recorded updates",
         x=Axis(label="layer, from the bottom"),
-        y=Axis(label="gradient", unit=_UNIT, log=True),
+        y=Axis(label="norm of the gradient", unit=_UNIT, log=True),
         series=tuple(
             Series(
                 name=side,

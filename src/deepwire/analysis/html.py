@@ -12,7 +12,6 @@ from deepwire.analysis.plots import svg
 from deepwire.analysis.records import Table
 from deepwire.analysis.text import origin
 
-_LONG = 14
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
 _STYLE = """
@@ -93,25 +92,23 @@ def _section(finding: Finding, key: str, *, headed: bool) -> Iterator[str]:
     if finding.notes:
         yield "<h3>Notes</h3>"
         yield f"<ul>{''.join(f'<li>{escape(note)}</li>' for note in finding.notes)}</ul>"
-    yield "<h3>Where the numbers come from</h3>"
     rows = (
         f'<tr><th scope="row">{escape(name)}</th><td>{escape(value)}</td></tr>'
         for name, value in origin(finding.provenance)
     )
-    yield f'<table class="origin"><tbody>{"".join(rows)}</tbody></table>'
+    yield "<details><summary>Where the numbers come from</summary>"
+    yield f'<table class="origin"><tbody>{"".join(rows)}</tbody></table></details>'
     yield "</section>"
 
 
 def _figure(figure: Figure, key: str, subject: str) -> Iterator[str]:
-    table = figure.table()
     unique = figure.model_copy(update={"name": f"{key}-{figure.name}"})
     picture = svg(unique, [subject]).replace(
         "<svg", f'<svg role="img" aria-label="{escape(figure.title)}"', 1
     )
     caption = f"<figcaption>{escape(figure.caption)}</figcaption>" if figure.caption else ""
     yield f"<figure>{picture}{caption}"
-    yield f"<details{'' if len(table.rows) > _LONG else ' open'}><summary>The numbers</summary>"
-    yield f"{_table(table)}</details></figure>"
+    yield f"<details><summary>The numbers</summary>{_table(figure.table())}</details></figure>"
 
 
 def _table(table: Table) -> str:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+_LARGE, _ENORMOUS = 1e3, 1e12
+
 
 class Record(BaseModel):
     """Plain values with a fixed form: read again from JSON, a record equals the one that was written."""
@@ -31,7 +33,8 @@ class Column(Record):
     Attributes:
         name: What its cells are.
         unit: Of its numbers; empty for words and pure numbers.
-        digits: Decimals that text and HTML show; None shows four significant digits. JSON has them all.
+        digits: Decimals that text and HTML show; None shows four significant digits, or whole numbers from
+            1,000 on. JSON has them all.
     """
 
     name: str
@@ -44,14 +47,16 @@ class Column(Record):
         return f"{self.name} [{self.unit}]" if self.unit else self.name
 
     def show(self, cell: str | int | float | None) -> str:
-        """A cell as text; no number that is rounded to zero has a minus sign."""
+        """A cell as text, thousands set apart; no number that is rounded to zero has a minus sign."""
         if cell is None:
             return ""
-        if isinstance(cell, float):
-            return (
-                f"{cell:.4g}" if self.digits is None else f"{round(cell, self.digits) + 0.0:.{self.digits}f}"
-            )
-        return str(cell)
+        if isinstance(cell, str):
+            return cell
+        if isinstance(cell, int):
+            return f"{cell:,}"
+        if self.digits is not None:
+            return f"{round(cell, self.digits) + 0.0:,.{self.digits}f}"
+        return f"{cell:,.0f}" if _LARGE <= abs(cell) < _ENORMOUS else f"{cell:.4g}"
 
 
 class Table(Record):

@@ -13,8 +13,9 @@ from deepwire.decoding.model_inputs import LanguageSelector, target_language_ids
 from deepwire.decoding.model_loading import LoadedModels, load_models
 from deepwire.decoding.translator import Translator
 from deepwire.evaluation.base import Metric
-from deepwire.evaluation.from_model import SearchSettings
-from deepwire.evaluation.metrics import make_metric
+from deepwire.evaluation.comparison import without_spaces
+from deepwire.evaluation.from_model import SearchSettings, named_target
+from deepwire.evaluation.tokenizers import LanguageMetrics, language_of
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import TranslationModel
 
@@ -46,7 +47,7 @@ class Scorer:
         search: Decoding settings that replace the model's own, device, precision.
         warn: Receives warnings, one line each.
         to: The language of the reference: what a model of several directions is to translate into.
-        metric: In place of BLEU with sacrebleu's usual tokenizer.
+        metric: In place of BLEU with the tokenizer of the language.
 
     Attributes:
         metric: BLEU.
@@ -71,7 +72,16 @@ class Scorer:
         self.loaded: LoadedModels = load_models([name], search.device, search.precision, search.decoding)
         into = LanguageSelector(self.loaded.languages, self.loaded.models[0].vocabularies, warn).select(to)
         self.languages = None if into is None else target_language_ids([into], self.loaded.device)
-        self.metric, self._warn = make_metric("bleu") if metric is None else metric, warn
+        self.metric, self._warn = self._bleu(warn) if metric is None else metric, warn
+
+    def _bleu(self, warn: Callable[[str], None]) -> Metric:
+        reference = self.pairs.reference
+        named = self.to or named_target(self.loaded.models[0].metadata)
+        metrics = LanguageMetrics(("bleu",))
+        (metric,) = metrics.of(named or language_of(reference))
+        for warning in filter(None, (*metrics.notes, without_spaces(reference, [metric]))):
+            warn(warning)
+        return metric
 
     @property
     def model(self) -> TranslationModel:

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from deepwire.data.languages import Direction
-    from deepwire.evaluation.base import Metric
     from deepwire.evaluation.comparison import PairedTest, Report
     from deepwire.evaluation.from_model import SearchSettings
     from deepwire.evaluation.texts import Text
+    from deepwire.evaluation.tokenizers import LanguageMetrics
 
 Hypotheses = Annotated[
     list[Path] | None,
@@ -56,7 +56,19 @@ Metrics = Annotated[
     ),
 ]
 Tokenize = Annotated[
-    str, typer.Option(help="BLEU's tokenizer: 13a, intl, zh, ja-mecab, ko-mecab, flores200, char or none.")
+    str | None,
+    typer.Option(
+        help="BLEU's tokenizer: 13a, intl, zh, ja-mecab, ko-mecab, flores200, char or none. Default: that of "
+        "the language."
+    ),
+]
+Language = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ja",
+        help="Language of the translations, for BLEU's tokenizer. Default: the target language of the model, "
+        "or what the reference's name ends in.",
+    ),
 ]
 Lowercase = Annotated[bool, typer.Option("--lowercase", help="Ignore case in BLEU, chrF and multi-bleu.")]
 SplitHyphens = Annotated[
@@ -85,7 +97,8 @@ def evaluate(
     source: Source = None,
     direction: DirectionOption = None,
     metric: Metrics = None,
-    tokenize: Tokenize = "13a",
+    tokenize: Tokenize = None,
+    language: Language = None,
     lowercase: Lowercase = False,
     split_hyphens: SplitHyphens = False,
     paired: Paired = None,
@@ -116,8 +129,9 @@ def evaluate(
     """
     from deepwire.cli.line_by_line import given
     from deepwire.evaluation.comparison import compare
-    from deepwire.evaluation.from_model import SearchSettings
+    from deepwire.evaluation.from_model import SearchSettings, target_language
     from deepwire.evaluation.texts import read_text
+    from deepwire.evaluation.tokenizers import language_of
 
     models = list(model or ())
     files = _with_baseline([str(path) for path in hypotheses or ()], models, baseline)
@@ -126,6 +140,8 @@ def evaluate(
     used = given(source=source, direction=direction, **changes, seen=seen or None, shortlist=words or None)
     _check_inputs([*files, *models], models, reference, source, output, used)
     metrics = _metrics(metric or ["bleu"], tokenize, lowercase, split_hyphens)
+    into = language or (target_language(models[0], _way(direction)) if models else "")
+    metrics.of(into)  # an unknown one is named before anything is read
     test = _test(paired, [*files, *models], baseline, samples, seed)
     systems, references = ([read_text(Path(name)) for name in names] for names in (files, reference or ()))
     if models:
@@ -135,7 +151,10 @@ def evaluate(
         if output is not None:
             _write(output, systems[-1])
     finally:  # the scores are shown even when the disk is full
-        _show(compare(systems, references, metrics, test), as_json)
+        chosen = metrics.of(into or language_of(references[0]))
+        for note in metrics.notes:
+            _warn(note)
+        _show(compare(systems, references, chosen, test), as_json)
 
 
 def _way(direction: str | None) -> Direction | None:
@@ -171,18 +190,20 @@ def _check_inputs(
         )
 
 
-def _metrics(names: Sequence[str], tokenize: str, lowercase: bool, split_hyphens: bool) -> list[Metric]:
+def _metrics(
+    names: Sequence[str], tokenize: str | None, lowercase: bool, split_hyphens: bool
+) -> LanguageMetrics:
     """The metrics; an option of one that is not among them would leave its number out without a word."""
-    from deepwire.evaluation.metrics import MetricOptions, make_metric
+    from deepwire.evaluation.tokenizers import LanguageMetrics, parse_tokenizers
 
     for option, metric, wanted in (
-        ("--tokenize", "bleu", tokenize != "13a"),
+        ("--tokenize", "bleu", tokenize is not None),
         ("--split-hyphens", "multi-bleu", split_hyphens),
     ):
         if wanted and metric not in names:
             raise UsageError(f"{option} is for {metric}", f"leave it out, or add --metric {metric}")
-    options = MetricOptions(tokenize, lowercase=lowercase, split_hyphens=split_hyphens)
-    return [make_metric(name, options) for name in dict.fromkeys(names)]
+    once = list(dict.fromkeys(names))
+    return LanguageMetrics(once, parse_tokenizers(tokenize or ""), lowercase, split_hyphens)
 
 
 def _with_baseline(files: list[str], models: Sequence[str], baseline: str | None) -> list[str]:

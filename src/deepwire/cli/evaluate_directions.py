@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from deepwire.evaluation.comparison import PairedTest
     from deepwire.evaluation.multilingual.groups import Group
     from deepwire.evaluation.multilingual.table import DirectionsReport
-    from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
+    from deepwire.evaluation.tokenizers import LanguageMetrics
 
 _SYSTEM = "a model; a folder of DIRECTION.hyp; or a pattern with {direction} of models or files"
 
@@ -181,7 +181,7 @@ def _directions(text: str | None) -> list[Direction] | None:
 
 
 def _metrics(names: Sequence[str] | None, tokenize: str | None, lowercase: bool) -> LanguageMetrics:
-    from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics, parse_tokenizers
+    from deepwire.evaluation.tokenizers import LanguageMetrics, parse_tokenizers
 
     chosen = list(dict.fromkeys(names or LanguageMetrics.names))
     return LanguageMetrics(chosen, parse_tokenizers(tokenize or ""), lowercase=lowercase)

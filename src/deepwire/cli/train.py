@@ -17,16 +17,18 @@ if TYPE_CHECKING:
 
     from deepwire.checkpoint.run_directory import RunDirectory
     from deepwire.data.config import DataConfig
+    from deepwire.data.prepared import Prepared
     from deepwire.data.vocabulary import Vocabularies
+    from deepwire.evaluation.validation_scores import ValidationScores
     from deepwire.model.encoder_decoder import TranslationModel
     from deepwire.runfile import LoadedRunFile, RunFile
-    from deepwire.training.config import TextMetric
     from deepwire.training.ending import Ending
     from deepwire.training.job import Job, TranslateTexts
     from deepwire.training.processes import Processes
     from deepwire.training.start import Outcome
 
 _USUAL_VOCABULARY = 32_000
+_LOOKED_AT = 200
 
 RunFileName = Annotated[str, typer.Argument(metavar="RUN.yaml", help="Run file, or the name of a recipe.")]
 Overrides = Annotated[
@@ -144,7 +146,8 @@ def _look_ahead(loaded: LoadedRunFile, processes: Processes, *, begins: bool) ->
     """Find out now what would end the run after the preparation of the text, which may take hours.
 
     Raises:
-        UsageError: The device is not there, or the languages that are to have parameters of their own.
+        UsageError: The device is not there, a tokenizer of BLEU, or the languages that are to have parameters
+            of their own.
         ModelError: There is no such model to begin with.
     """
     from deepwire.checkpoint.locate import resolve
@@ -157,6 +160,7 @@ def _look_ahead(loaded: LoadedRunFile, processes: Processes, *, begins: bool) ->
             f"{where}: model.languages: this is a run of one source and one target language",
             "name several in data.directions, or leave model.languages out",
         )
+    _scores(loaded)
     config = loaded.config.training
     choose_device(config.device, processes)
     if begins and config.start_from is not None:
@@ -170,7 +174,7 @@ def _job(loaded: LoadedRunFile, run: RunDirectory, quiet: bool) -> Job:
     from deepwire.runfile import completed
     from deepwire.training.job import Job
 
-    config = loaded.config
+    config, scores = loaded.config, _scores(loaded)
     prepared = prepare(config.data, seed=config.seed, progress=None if quiet else _Steps().show)
     words, languages = prepared.vocabularies, prepared.languages
     tags = 0 if languages is None else languages.tags
@@ -196,7 +200,9 @@ def _job(loaded: LoadedRunFile, run: RunDirectory, quiet: bool) -> Job:
             "decoding": config.decoding.model_dump(mode="json"),
         },
         translate=_translate(loaded),
-        score=_score,
+        score=scores,
+        signatures=() if scores is None else scores.signatures,
+        notes=() if scores is None else tuple(scores.notes(_references(prepared, config.data))),
         user_config=loaded.text,
         complete=completed,
     )
@@ -237,17 +243,37 @@ def _translate(loaded: LoadedRunFile) -> TranslateTexts:
     return translate
 
 
-def _score(
-    metric: TextMetric, translations: Sequence[str], references: Sequence[str], /, *, language: str = ""
-) -> float:
-    from deepwire.evaluation.metrics import corpus_score
+def _scores(loaded: LoadedRunFile) -> ValidationScores | None:
+    """What scores translations of the validation set; None where nothing does.
 
-    if not language:
-        return corpus_score(metric, translations, references).value
-    from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
+    Raises:
+        UsageError: A tokenizer cannot be used here.
+    """
+    from deepwire.evaluation.from_model import named_target
+    from deepwire.evaluation.validation_scores import ValidationScores
 
-    (own,) = LanguageMetrics((metric,)).of(language)
-    return corpus_score(own, translations, references).value
+    data, validation = loaded.config.data, loaded.config.training.validation
+    if not validation.text_metrics or data.valid is None:
+        return None
+    one = named_target({"target": data.target})
+    targets = [one] if data.languages is None else [way.target for way in data.languages.directions]
+    return ValidationScores(validation.text_metrics, validation.tokenize, list(dict.fromkeys(targets)))
+
+
+def _references(prepared: Prepared, data: DataConfig) -> dict[str, list[str]]:
+    """The beginning of the validation text in each target language; one that nobody named is empty."""
+    from deepwire.evaluation.from_model import named_target
+    from deepwire.training.direction_scores import directions_in
+
+    store = prepared.valid
+    if store is None:
+        return {}
+    if prepared.languages is None:
+        places = {named_target({"target": data.target}): list(range(min(len(store), _LOOKED_AT)))}
+    else:
+        parts = directions_in(store, prepared.languages).values()
+        places = {part.direction.target: part.lines[:_LOOKED_AT].tolist() for part in parts}
+    return {name: [store.target_text(line) for line in lines] for name, lines in places.items()}
 
 
 def _first_text(data: DataConfig) -> str:

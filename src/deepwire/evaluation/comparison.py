@@ -15,7 +15,7 @@ from deepwire.evaluation.base import (
     tokenized_share,
 )
 from deepwire.evaluation.multi_bleu import MultiBleuMetric
-from deepwire.evaluation.sacrebleu_metrics import BleuMetric
+from deepwire.evaluation.sacrebleu_metrics import BleuMetric, TerMetric
 from deepwire.evaluation.significance import (
     DEFAULT_SAMPLES,
     DEFAULT_SEED,
@@ -24,6 +24,7 @@ from deepwire.evaluation.significance import (
     paired_bootstrap,
 )
 from deepwire.evaluation.texts import Text
+from deepwire.evaluation.tokenizers import script_without_spaces
 
 _SUSPICIOUS_SHARE = 0.10
 _TESTS = {"bootstrap": paired_bootstrap, "randomization": approximate_randomization}
@@ -140,7 +141,13 @@ def compare(
 def paired_comparison(
     metrics: Sequence[Metric], baseline: Sequence[Floats], system: Sequence[Floats], paired: PairedTest
 ) -> tuple[Comparison, ...]:
-    """Test a system against the baseline, metric by metric, on the sentence statistics ``[N, K]`` of both.
+    """Test a system against the baseline, metric by metric.
+
+    Args:
+        metrics: M of them.
+        baseline: For each metric its sentence statistics, ``[N, K]``, or ``[S, N, K]`` of S runs.
+        system: The same of the system.
+        paired: The test.
 
     Raises:
         DataError: The two have different numbers of sentences.
@@ -183,4 +190,30 @@ def text_warnings(texts: Sequence[Text], metrics: Sequence[Metric]) -> list[str]
                 f"{text.name} looks like raw text ({share:.0%} of lines end in a word with a full stop), but "
                 "multi-bleu counts white-space tokens: tokenise it, or use the metric bleu"
             )
+    for text in texts:
+        if odd := without_spaces(text, metrics):
+            return [*found, odd]  # the others are of the same language
     return found
+
+
+def without_spaces(text: Text, metrics: Sequence[Metric]) -> str:
+    """A warning if metrics count words between spaces in a text of a script that has none; else empty."""
+    counting = [name for metric in metrics if (name := _between_spaces(metric))]
+    script = script_without_spaces(text.lines) if counting else ""
+    if not script:
+        return ""
+    return (
+        f"{text.name} is written without spaces ({script}), where {' and '.join(counting)} says little: name "
+        "its language, or choose a tokenizer such as char"
+    )
+
+
+def _between_spaces(metric: Metric) -> str:
+    """How a sentence names a metric that finds words by the spaces between them; ``""`` for others."""
+    match metric:
+        case BleuMetric(tokenize="13a" | "intl" as tokenize):
+            return f"BLEU|tok:{tokenize}"
+        case TerMetric(characters=False) | MultiBleuMetric():
+            return metric.name
+        case _:
+            return ""

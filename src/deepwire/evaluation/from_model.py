@@ -104,6 +104,26 @@ def told(model: str, direction: Direction | None) -> str:
     return direction.target
 
 
+def target_language(model: str, direction: Direction | None = None) -> str:
+    """The language that a model translates into, as far as a direction or its run file names it; or ``""``.
+
+    Raises:
+        ModelError: There is no such model, or it is damaged.
+    """
+    if direction is not None:
+        return direction.target
+    from deepwire.checkpoint.locate import resolve  # torch
+    from deepwire.checkpoint.store import read_metadata
+
+    return named_target(read_metadata(resolve(model)))
+
+
+def named_target(metadata: Mapping[str, object]) -> str:
+    """The target language in the description of a model; ``""`` where its run file names none, or several."""
+    target = metadata.get("target")
+    return target if isinstance(target, str) and target != DataConfig.model_fields["target"].default else ""
+
+
 def test_set(model: str) -> tuple[Text, Text]:
     """Return source and reference of the test set that the run file of a run names as ``data.test``.
 

@@ -19,18 +19,20 @@ class MetricOptions:
         tokenize: The tokenizer of BLEU; see ``deepwire.evaluation.sacrebleu_metrics.TOKENIZERS``.
         lowercase: Ignore case in BLEU, chrF and multi-bleu (TER always does).
         split_hyphens: Split hyphenated words in multi-bleu.
+        characters: Chinese and Japanese characters are words in TER.
     """
 
     tokenize: str = "13a"
     lowercase: bool = False
     split_hyphens: bool = False
+    characters: bool = False
 
 
 METRICS: dict[str, Callable[[MetricOptions], Metric]] = {
     "bleu": lambda options: BleuMetric(options.tokenize, lowercase=options.lowercase),
     "chrf": lambda options: ChrfMetric(lowercase=options.lowercase),
     "chrf++": lambda options: ChrfMetric(word_order=2, lowercase=options.lowercase),
-    "ter": lambda options: TerMetric(),  # noqa: ARG005
+    "ter": lambda options: TerMetric(characters=options.characters),
     "multi-bleu": lambda options: MultiBleuMetric(
         lowercase=options.lowercase, split_hyphens=options.split_hyphens
     ),

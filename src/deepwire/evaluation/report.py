@@ -136,7 +136,7 @@ def _test_note(report: Report) -> str:
 def title_of_test(comparison: Comparison) -> str:
     """Which test a comparison is, with its settings and the sign of significance."""
     title = {
-        "bootstrap": "paired bootstrap (Koehn 2004), one-sided",
+        "bootstrap": "paired bootstrap (Koehn 2004), two-sided",
         "randomization": "approximate randomisation (Riezler & Maxwell 2005), two-sided",
     }[comparison.test]
     return f"{title}; {comparison.samples} samples, seed {comparison.seed}; * p < {_SIGNIFICANT}"

@@ -114,14 +114,18 @@ class TerMetric(Metric):
     """Translation edit rate (Snover et al. 2006): edits and shifts per reference word, in percent.
 
     Case does not count and there is no tokenisation, which are sacrebleu's (and Tercom's) defaults.
+
+    Args:
+        characters: Take Chinese and Japanese characters, and punctuation, for words (`norm:yes|asian:yes`).
     """
 
     name = "TER"
     width = 2
     higher_is_better = False
 
-    def __init__(self) -> None:
-        self._ter = TER()
+    def __init__(self, *, characters: bool = False) -> None:
+        self.characters = characters
+        self._ter = TER(normalized=characters, asian_support=characters)
 
     def _count(self, hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Floats:
         return np.asarray(self._ter._extract_corpus_statistics(hypotheses, references), np.float64)
@@ -147,5 +151,5 @@ class TerMetric(Metric):
 
 
 def _tokenizer_hint(tokenize: str) -> str:
-    extra = {"ja-mecab": "pip install 'sacrebleu[ja]'", "ko-mecab": "pip install 'sacrebleu[ko]'"}
+    extra = {"ja-mecab": "pip install 'deepwire[ja]'", "ko-mecab": "pip install 'deepwire[ko]'"}
     return extra.get(tokenize, "its downloaded model may be damaged: remove it below ~/.sacrebleu/models")

@@ -1,7 +1,8 @@
 """Is one system really better than another? Paired tests on the statistics of sentences.
 
 Both tests take the sentence statistics of a baseline and of a system on the same lines. They draw random
-numbers in the order in which sacrebleu draws them, so the same seed gives the same resamples.
+numbers in the order in which sacrebleu draws them, so the same seed gives the same resamples. All p-values
+are two-sided: nobody said before which of the two is better.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Comparison:
         baseline: Score of the baseline.
         system: Score of the system.
         difference: System minus baseline.
-        p_value: Small when the difference is unlikely to be chance.
+        p_value: Two-sided; small when a difference of this size, either way, is unlikely to be chance.
         samples: Number of resamples or of shuffles.
         seed: Seed of the random numbers.
         baseline_interval: 95 % interval of the baseline's score (bootstrap only).
@@ -63,11 +64,6 @@ class Comparison:
     system_interval: Interval | None = None
     difference_interval: Interval | None = None
 
-    @property
-    def two_sided(self) -> float:
-        """The p-value of a difference either way, for when nobody said before which of the two is better."""
-        return min(1.0, 2 * self.p_value) if self.test == "bootstrap" else self.p_value
-
 
 def paired_bootstrap(
     metric: Metric, baseline: Floats, system: Floats, *, samples: int = 1000, seed: int = DEFAULT_SEED
@@ -75,13 +71,18 @@ def paired_bootstrap(
     """Compare two systems by paired bootstrap resampling (Koehn 2004, section 5).
 
     Every resample draws N of the N sentences with replacement and scores both systems on them. The p-value
-    is the share of resamples in which the difference has the other sign than on the whole text, or is zero;
-    one is added to both counts of the share, so that it is never 0. It is one-sided.
+    is twice the share of resamples in which the difference has the other sign than on the whole text, or is
+    zero (1 at most); one is added to both counts of the share, so that it is never 0.
+
+    A system that was trained S times, with several seeds, is scored on all its outputs as one text. Every
+    resample then also draws S of its S runs with replacement, for each of the two systems by itself: the
+    p-value and the intervals count what depends on the seed, too. Of two or three runs that is a rough
+    estimate.
 
     Args:
         metric: Made the statistics.
-        baseline: ``[N, K]``.
-        system: ``[N, K]``, the same lines.
+        baseline: ``[N, K]``, or ``[S, N, K]`` of S runs.
+        system: The same of the same lines; it may have another number of runs.
         samples: Number of resamples.
         seed: Seed of the resamples.
 
@@ -99,7 +100,7 @@ def paired_bootstrap(
         baseline=first,
         system=second,
         difference=difference,
-        p_value=(against + 1) / (samples + 1),
+        p_value=min(1.0, 2 * (against + 1) / (samples + 1)),
         samples=samples,
         seed=seed,
         baseline_interval=interval(drawn[0]),
@@ -115,12 +116,13 @@ def approximate_randomization(
 
     Every shuffle swaps the two outputs of a sentence with probability 1/2. The p-value is the share of
     shuffles whose absolute difference is at least the one observed, with one added to both counts of the
-    share. It is two-sided.
+    share. The outputs that several runs of a system have for a sentence are swapped together: what other
+    runs would give, this test does not say.
 
     Args:
         metric: Made the statistics.
-        baseline: ``[N, K]``.
-        system: ``[N, K]``, the same lines.
+        baseline: ``[N, K]``, or ``[S, N, K]`` of S runs.
+        system: The same of the same lines and as many runs.
         samples: Number of shuffles.
         seed: Seed of the shuffles.
 
@@ -129,6 +131,7 @@ def approximate_randomization(
         UsageError: ``samples`` is less than 1.
     """
     difference, first, second = _observed(metric, baseline, system, samples)
+    baseline, system = (_runs(one).sum(axis=0) for one in (baseline, system))
     rng = np.random.default_rng(seed)
     total, exchange = baseline.sum(axis=0) + system.sum(axis=0), baseline - system
     extreme = 0
@@ -170,19 +173,25 @@ def resampled_scores(
 
     Args:
         metric: Made the statistics.
-        systems: ``[N, K]`` for each system.
+        systems: ``[N, K]`` for each system, or ``[S, N, K]`` of S runs, of which S are drawn, too.
         samples: Number R of resamples.
         seed: Seed of the resamples.
 
     Returns:
         ``[systems, R]``.
     """
-    rng = np.random.default_rng(seed)
-    together = np.concatenate(systems, axis=1)
+    rng, rng_of_runs = np.random.default_rng(seed), np.random.default_rng([seed, 1])
+    runs = [_runs(system) for system in systems]
+    together = np.concatenate([one for system in runs for one in system], axis=1)
+    ends = np.cumsum([len(system) for system in runs])[:-1]
     parts = []
     for rows in _chunks(samples, len(together)):
-        totals = _draw_counts(rng, rows, len(together)) @ together
-        parts.append(metric.values(totals.reshape(rows, len(systems), metric.width)))
+        totals = (_draw_counts(rng, rows, len(together)) @ together).reshape(rows, -1, metric.width)
+        drawn = [
+            np.einsum("rs,rsk->rk", _draw_counts(rng_of_runs, rows, own.shape[1]), own)
+            for own in np.split(totals, ends, axis=1)
+        ]
+        parts.append(metric.values(np.stack(drawn, axis=1)))
     return np.concatenate(parts).T
 
 
@@ -196,14 +205,20 @@ def interval(scores: Floats) -> Interval:
 def _observed(metric: Metric, baseline: Floats, system: Floats, samples: int) -> tuple[float, float, float]:
     if samples < 1:
         raise UsageError(f"samples must be at least 1, but is {samples}")
-    if len(baseline) != len(system):
-        raise DataError(f"line counts differ: baseline {len(baseline)}, system {len(system)}")
-    first, second = float(metric.values(baseline.sum(axis=0))), float(metric.values(system.sum(axis=0)))
+    lines = baseline.shape[-2], system.shape[-2]
+    if lines[0] != lines[1]:
+        raise DataError(f"line counts differ: baseline {lines[0]}, system {lines[1]}")
+    first, second = (float(metric.values(_runs(one).sum(axis=(0, 1)))) for one in (baseline, system))
     return second - first, first, second
 
 
+def _runs(statistics: Floats) -> Floats:
+    """Statistics as ``[S, N, K]``; those of a single output are ``[N, K]``."""
+    return statistics if statistics.ndim == 3 else statistics[None]
+
+
 def _draw_counts(rng: np.random.Generator, rows: int, sentences: int) -> Floats:
-    """How often each sentence is in each of ``rows`` resamples, ``[rows, sentences]``."""
+    """How often each sentence, or run, is in each of ``rows`` resamples, ``[rows, sentences]``."""
     drawn: NDArray[np.int64] = rng.choice(sentences, size=(rows, sentences), replace=True)
     drawn += sentences * np.arange(rows)[:, None]
     return np.bincount(drawn.ravel(), minlength=rows * sentences).reshape(rows, sentences).astype(np.float64)

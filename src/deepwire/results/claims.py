@@ -96,7 +96,7 @@ def judge(
         outcome = _by_test(first - second if test is None else test.difference, test)
     else:
         outcome = _by_ratio(first, second)
-    p_value = None if test is None or claim.measure != "bleu" else test.two_sided
+    p_value = None if test is None or claim.measure != "bleu" else test.p_value
     return Verdict(claim, direction, (first, second), p_value, outcome, outcome)
 
 
@@ -106,7 +106,7 @@ def _by_test(difference: float, test: Comparison | None) -> str:
     way = "as in the paper" if difference > 0 else "the other way round"
     if test is None:
         return f"{way}, not tested"
-    return way if test.two_sided < SIGNIFICANT else f"{way}, not significant"
+    return way if test.p_value < SIGNIFICANT else f"{way}, not significant"
 
 
 def _by_ratio(first: float, second: float) -> str:

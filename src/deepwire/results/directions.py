@@ -19,8 +19,8 @@ from deepwire.evaluation.multilingual.table import (
     TableSettings,
     samples_for,
 )
-from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
 from deepwire.evaluation.texts import Text
+from deepwire.evaluation.tokenizers import LanguageMetrics
 from deepwire.results.conduct import Conductor, Gathered
 from deepwire.results.measuring import RunResult
 from deepwire.results.plan import ComparisonPlan

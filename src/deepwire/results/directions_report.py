@@ -37,7 +37,7 @@ def _summary(found: SideBySide) -> Finding:
             f"directions out of {plan.centre}, those into {plan.centre} and all; an average is shown once "
             "all its directions have been measured. Win ratio: share of the directions measured for both "
             f"systems in which BLEU is higher than that of {plan.baseline}. better, worse: number of those "
-            "with p below 0.05 (one-sided, each direction tested separately). Parameters and time are the "
+            "with p below 0.05 (two-sided, each direction tested separately). Parameters and time are the "
             "sums over all models of a system; updates are those of each model. Speeds are those of the "
             f"machine that trained, {pace(found.gathered.results)}: target tokens per second, sentences per "
             "second."
@@ -157,8 +157,9 @@ def _comparison(found: SideBySide, one: Compared) -> Finding:
         title=f"{found.plan.title}: {one.title}",
         measured=(
             f"{pair.system} against {pair.baseline} on {report.test}, in each direction with the seeds that "
-            "both have; outputs of several seeds are scored as one text. p: paired bootstrap over "
-            f"{report.paired.samples if report.paired else 0} resamples of the sentences, one-sided."
+            "both have; outputs of several seeds are scored as one text. p: two-sided, paired bootstrap over "
+            f"{report.paired.samples if report.paired else 0} resamples of the sentences, and of the runs "
+            "where there are several seeds."
         ),
         tables=(
             _averages(report),

@@ -98,17 +98,18 @@ class Outputs:
         return self._metric.score_of(self._statistics[result.system, result.seed], 1).value
 
     def compare(self, baseline: str, system: str, samples: int) -> Comparison | None:
-        """Paired bootstrap over sentences, the outputs of all seeds that both have taken together.
+        """Paired bootstrap over sentences and over runs, of the seeds that both have.
 
-        A sentence is drawn with its outputs of all seeds, so seeds do not count as more sentences. None where
-        the two share no seed.
+        A sentence is drawn with the outputs of all runs, so seeds do not count as more sentences; and runs
+        are drawn too, so one seed that failed does not make a system worse for sure. None where the two
+        share no seed.
         """
         seeds = [seed for name, seed in self._statistics if name == system]
         shared = [seed for seed in seeds if (baseline, seed) in self._statistics]
         if not shared:
             return None
         first, second = (
-            np.sum([self._statistics[name, seed] for seed in shared], axis=0) for name in (baseline, system)
+            np.stack([self._statistics[name, seed] for seed in shared]) for name in (baseline, system)
         )
         return paired_bootstrap(self._metric, first, second, samples=samples)
 
@@ -127,7 +128,7 @@ def means(ranks: Sequence[Standing], systems: Sequence[str], name: str) -> dict[
 def corrected(ranks: Sequence[Standing]) -> list[float | None]:
     """The two-sided p-value of each comparison, corrected for the number of them; None for the baseline."""
     tested = {place: one.comparison for place, one in enumerate(ranks) if one.comparison is not None}
-    found = dict(zip(tested, holm([test.two_sided for test in tested.values()]), strict=True))
+    found = dict(zip(tested, holm([test.p_value for test in tested.values()]), strict=True))
     return [found.get(place) for place in range(len(ranks))]
 
 

@@ -24,7 +24,7 @@ from deepwire.errors import ModelError
 from deepwire.evaluation.base import Metric
 from deepwire.evaluation.from_model import SearchSettings, read_test_set
 from deepwire.evaluation.multilingual.sets import texts_of
-from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
+from deepwire.evaluation.tokenizers import LanguageMetrics
 from deepwire.results.runs import RunPlan
 from deepwire.training.device import describe
 

@@ -85,8 +85,8 @@ def build(conductor: Conductor) -> Report:
 
 
 def _samples(plan: Plan) -> int:
-    """So many that two-sided p-values can pass Holm's correction for all systems with room to spare."""
-    return max(plan.samples, 4 * samples_for(len(plan.systems)))
+    """So many that p-values can pass Holm's correction for all systems with room to spare."""
+    return max(plan.samples, 2 * samples_for(len(plan.systems)))
 
 
 def _texts(conductor: Conductor, direction: str, results: Sequence[RunResult]) -> dict[str, Outputs]:
@@ -138,11 +138,12 @@ def _league(plan: Plan, direction: str, ranks: Sequence[Standing], gathered: Gat
         measured=(
             "Systems ranked by mean BLEU over seeds, on the test set, with the best checkpoint of each run. "
             f"sd: standard deviation over seeds. delta: difference from {plan.baseline}, with its 95 % "
-            f"interval and two-sided p-value from paired bootstrap resampling ({_samples(plan)} resamples of "
-            "the sentences; the outputs of all seeds that both systems have are resampled together). p "
-            "(Holm): corrected for the number of systems in the table; below 0.05, a difference is more "
-            "than an effect of many comparisons on this test set. No p-value says what other seeds would "
-            "give; sd shows it, where there are several. Speeds are those of the machine that trained, "
+            f"interval and two-sided p-value from paired bootstrap resampling: each of {_samples(plan)} "
+            "resamples draws sentences, and of the seeds that both systems have as many runs of each system. "
+            "So p and interval count what depends on the seed, roughly where there are two or three; with "
+            "one seed, they say nothing about others. p (Holm): corrected for the number of systems in the "
+            "table; below 0.05, a difference is more than an effect of many comparisons on this test set. "
+            "Speeds are those of the machine that trained, "
             f"{pace([one for rank in ranks for one in rank.results])}: target tokens per second, sentences "
             "per second."
         ),
@@ -245,7 +246,7 @@ def _tested(test: Comparison | None, after_all: float | None) -> tuple[float | s
     interval = (
         "" if found is None else " to ".join(f"{round(end, 2) + 0.0:+.2f}" for end in (found.low, found.high))
     )
-    return (test.difference, interval, test.two_sided, after_all)
+    return (test.difference, interval, test.p_value, after_all)
 
 
 def _league_figure(plan: Plan, ranks: Sequence[Standing]) -> Bars:

@@ -17,6 +17,7 @@ from deepwire.training.start_from_config import StartFromConfig
 
 TextMetric = Literal["bleu", "chrf", "chrf++", "ter"]
 Metric = Literal["loss", "nll", "perplexity", "bleu", "chrf", "chrf++", "ter"]
+Tokenizer = Literal["13a", "intl", "zh", "ja-mecab", "ko-mecab", "flores101", "flores200", "char", "none"]
 InAnyCase = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
 Precision = Literal["fp32", "bf16"]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -137,6 +138,9 @@ class ValidationConfig(Section):
     metrics: tuple[Annotated[TextMetric, InAnyCase], ...] = Field(
         default=(), description="score the translated validation set by these: bleu, chrf, chrf++, ter"
     )
+    tokenize: Tokenizer | None = Field(
+        default=None, description="tokenizer of BLEU; default: that of the target language"
+    )
     bleu_every: Count | None = Field(
         default=None,
         ge=1,
@@ -159,6 +163,8 @@ class ValidationConfig(Section):
         if not self.text_metrics:
             for name in ("bleu_every", "beam"):
                 yield name, "no translations are scored; set bleu: true or metrics"
+        if "bleu" not in self.text_metrics:
+            yield "tokenize", "BLEU is not scored; set bleu: true"
 
     @property
     def text_metrics(self) -> tuple[TextMetric, ...]:
@@ -201,7 +207,7 @@ class RecordConfig(Section):
     gradients: Count | None = Field(
         default=None,
         ge=1,
-        description="updates between records of the length of each layer's gradient (gradients.jsonl)",
+        description="updates between records of the norm of each layer's gradient (gradients.jsonl)",
     )
     depth_weights: Count | None = Field(
         default=None,
@@ -250,7 +256,7 @@ class TrainingConfig(Section):
         default=OptimizerConfig(), description="Adam and its constants"
     )
     schedule: ScheduleConfig = Field(default=InverseSqrtConfig(), description="learning rate of each update")
-    clip_norm: float | None = Field(default=1.0, gt=0, description="longest gradient; null: no clipping")
+    clip_norm: float | None = Field(default=1.0, gt=0, description="largest gradient norm; null: no clipping")
     precision: Literal["auto", "fp32", "bf16"] = Field(
         default="auto", description="auto takes bf16 where the device computes it faster"
     )

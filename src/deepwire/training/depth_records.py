@@ -74,7 +74,7 @@ def layers_of(model: TranslationModel) -> list[tuple[str, list[nn.Parameter]]]:
 
 @torch.no_grad()
 def gradient_norms(layers: list[tuple[str, list[nn.Parameter]]]) -> dict[str, Value]:
-    """Euclidean length of the gradient of each list of parameters; 0 where none has a gradient."""
+    """Euclidean norm of the gradient of each list of parameters; 0 where none has a gradient."""
     nothing = torch.zeros((), device=next(one.device for _, parameters in layers for one in parameters))
     lengths: list[Tensor] = []
     for _, parameters in layers:

@@ -54,6 +54,8 @@ class Job:
         metadata: Stored with every checkpoint: languages, decoding defaults.
         translate: Translates the validation set; needed where ``validation`` scores translations.
         score: Scores those translations; likewise.
+        signatures: How each metric of them counts, one line each.
+        notes: What the reader of the log should know, one line each.
         user_config: Text of the user's run file, kept for the record.
         complete: Brings the settings that an earlier version recorded up to this one.
     """
@@ -69,5 +71,7 @@ class Job:
     sampling: float = 0.0
     translate: TranslateTexts | None = None
     score: ScoreTexts | None = None
+    signatures: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     user_config: str = ""
     complete: Complete = as_recorded

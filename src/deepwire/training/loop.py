@@ -10,7 +10,7 @@ from deepwire.training.trainer import Trainer
 def train(trainer: Trainer) -> Ending:
     """Minimise the smoothed cross-entropy of the reference translations.
 
-    For each update: the gradient of the loss per target token; its length limited; one step of Adam at the
+    For each update: the gradient of the loss per target token; its norm limited; one step of Adam at the
     scheduled rate. The random numbers of an update depend on the seed, its number and the process alone, so
     an interrupted run goes on as if nothing had happened.
 

@@ -20,7 +20,7 @@ class Averages:
     Attributes:
         loss: Smoothed loss per target token, nats.
         nll: Negative log-likelihood per target token, nats.
-        gradient_norm: Mean length of the gradient before clipping.
+        gradient_norm: Mean norm of the gradient before clipping.
         tokens: Target tokens.
         tokens_per_second: Of the time spent in updates, without validation and saving.
         divergence: R-Drop's distance of the two passes per target token, nats; None without R-Drop.

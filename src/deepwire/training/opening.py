@@ -12,7 +12,14 @@ from pathlib import Path
 
 import torch
 
-from deepwire.checkpoint.files import disk_errors, recover, remove_folder, write_json, write_text
+from deepwire.checkpoint.files import (
+    disk_errors,
+    read_json,
+    recover,
+    remove_folder,
+    write_json,
+    write_text,
+)
 from deepwire.checkpoint.lock import locked
 from deepwire.checkpoint.retention import Checkpoint
 from deepwire.checkpoint.run_directory import RunDirectory, move_aside
@@ -30,6 +37,8 @@ from deepwire.training.run_record import RunRecord, processes_before
 from deepwire.training.saving import load_state
 from deepwire.training.state import TrainingState
 from deepwire.training.tensorboard import EventWriter, NoEvents, TensorBoardEvents
+
+_SCORED_BY = "scored_by"
 
 
 @dataclass(frozen=True)
@@ -136,6 +145,12 @@ def _changes(job: Job, processes: Processes) -> list[str]:
     before = processes_before(job)
     if before != processes.count:
         changes.append(f"processes: {before} -> {processes.count}")
+    counted, now = read_json(job.run.environment).get(_SCORED_BY), list(job.signatures)
+    if isinstance(counted, list) and counted and now and counted != now:
+        changes.append(
+            f"scores of translations: {', '.join(map(str, counted))} -> {', '.join(now)}; "
+            "those from before the change do not compare with those after it"
+        )
     return changes
 
 
@@ -144,7 +159,8 @@ def _write_settings(job: Job, record: RunRecord, device: torch.device) -> None:
     if job.user_config:
         write_text(run.user_config, job.user_config)
     write_json(run.resolved_config, job.resolved)
-    write_json(run.environment, {**record.to_json(), "environment": describe(device)})
+    facts = {**record.to_json(), "environment": describe(device), _SCORED_BY: list(job.signatures)}
+    write_json(run.environment, facts)
     run.done.unlink(missing_ok=True)
 
 

@@ -52,7 +52,7 @@ class Optimizer:
     Args:
         parameters: Names and parameters of the model.
         config: Constants.
-        clip_norm: Longest gradient; longer ones are scaled down. None: no clipping.
+        clip_norm: Largest norm of the gradient; longer ones are scaled down. None: no clipping.
         layout: Where the parameters are among the processes.
     """
 

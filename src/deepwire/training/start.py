@@ -288,6 +288,10 @@ def _introduce(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
         scored = directions_in(valid, job.prepared.languages)
         if missing := [name for one in job.prepared.languages.directions if (name := str(one)) not in scored]:
             say(f"no validation text for {', '.join(missing)}")
+    for signature in job.signatures:
+        say(f"translations of the validation text are scored by {signature}")
+    for note in job.notes:
+        say(f"note: {note}")
     if checkpoint is not None:
         epoch = trainer.state.epochs
         say(f"continued from {checkpoint.path.name}, update {trainer.state.update} (epoch {epoch:.2f})")

@@ -15,7 +15,7 @@ from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.multilingual import page, record, text
 from deepwire.evaluation.multilingual.groups import parse_group
 from deepwire.evaluation.multilingual.table import DirectionsReport, Table, TableSettings
-from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
+from deepwire.evaluation.tokenizers import LanguageMetrics
 
 HOSTILE = "</title><script src='https://example.org/x.js'>runs/<b>"
 

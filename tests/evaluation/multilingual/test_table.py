@@ -13,9 +13,9 @@ from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.metrics import corpus_score
 from deepwire.evaluation.multilingual.groups import Group, parse_group, resource_groups
 from deepwire.evaluation.multilingual.table import About, Average, Row, Table, TableSettings, samples_for
-from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
 from deepwire.evaluation.significance import Comparison
 from deepwire.evaluation.texts import Text
+from deepwire.evaluation.tokenizers import LanguageMetrics
 
 DE, FR = Direction("en", "de"), Direction("en", "fr")
 
@@ -98,10 +98,11 @@ def test_significance_is_counted_by_sign_and_corrected_for_the_number_of_directi
 
 
 def test_a_correction_that_nothing_could_pass_is_not_made():
-    # The smallest p-value of 1000 samples is 1 / 1001; 0.05 / 51 is below it.
-    assert Average("all", tuple(row("en-de", 21, 20, 0.0009) for _ in range(50))).correctable
-    assert not Average("all", tuple(row("en-de", 21, 20, 0.0009) for _ in range(51))).correctable
-    assert samples_for(50) == 1000
+    # The smallest p-value of a bootstrap with 1000 samples is 2 / 1001; 0.05 / 26 is below it.
+    assert Average("all", tuple(row("en-de", 21, 20, 0.0009) for _ in range(25))).correctable
+    assert not Average("all", tuple(row("en-de", 21, 20, 0.0009) for _ in range(26))).correctable
+    assert samples_for(25) == 1000
+    assert samples_for(25, "randomization") == 500
 
 
 def test_the_test_runs_for_every_metric_of_every_direction(translated):
@@ -110,7 +111,7 @@ def test_the_test_runs_for_every_metric_of_every_direction(translated):
     same = made.add(*translated("en-fr", 3, 3))
     assert [one.metric for one in better.comparisons] == ["BLEU", "chrF2"]
     assert better.gain > 0
-    assert better.p_value == pytest.approx(1 / 51)
+    assert better.p_value == pytest.approx(2 / 51)
     assert same.gain == 0
     assert same.p_value == 1.0
 

@@ -12,7 +12,7 @@ def gradients(
     plots: Plots = None,
     output: Output = None,
 ) -> None:
-    """The length of each layer's gradient during training, as recorded with training.record.gradients=N."""
+    """The norm of each layer's gradient during training, as recorded with training.record.gradients=N."""
     from deepwire.analysis.gradients import analyse_gradients
 
     outputs = Outputs(as_json, html, plots, output)

@@ -27,7 +27,7 @@ def open_scorers(
         pairs: The text.
         settings: Decoding settings that replace the models' own; None leaves one as it is.
         device, precision: See ``deepwire translate``.
-        direction: Of the text; needed by models of several directions. BLEU has the tokenizer of its target.
+        direction: Of the text; needed by models of several directions.
 
     Raises:
         UsageError: A model does not translate in the direction.
@@ -35,14 +35,9 @@ def open_scorers(
     from deepwire.analysis.scored import Scorer
     from deepwire.cli.line_by_line import given, warn
     from deepwire.evaluation.from_model import SearchSettings, told
-    from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
 
     search = SearchSettings(given(**settings), device, precision)
-    metrics = LanguageMetrics(("bleu",))
-    (metric,) = metrics.of("" if direction is None else direction.target)
-    for note in metrics.notes:
-        warn(note)
-    return [Scorer(name, pairs, search, warn, to=told(name, direction), metric=metric) for name in models]
+    return [Scorer(name, pairs, search, warn, to=told(name, direction)) for name in models]
 
 
 def read_direction(text: str | None) -> Direction | None:

@@ -18,9 +18,9 @@ from deepwire.evaluation.multilingual.sets import texts_at, texts_of_run
 from deepwire.evaluation.multilingual.stored import StoredTranslations, fingerprint, store_in
 from deepwire.evaluation.multilingual.systems import open_system
 from deepwire.evaluation.multilingual.table import About, DirectionsReport, Table, TableSettings, samples_for
-from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
 from deepwire.evaluation.significance import DEFAULT_SAMPLES
 from deepwire.evaluation.texts import Text
+from deepwire.evaluation.tokenizers import LanguageMetrics
 
 Say = Callable[[str], None]
 
@@ -171,8 +171,8 @@ class _Evaluation:
         if paired is not None:
             paired.check(2)
             if paired.samples is None:  # with the usual number no p-value may pass Holm's correction
-                usual = DEFAULT_SAMPLES[paired.test]
-                paired = replace(paired, samples=max(usual, 2 * samples_for(len(self.directions))))
+                needed = 2 * samples_for(len(self.directions), paired.test)
+                paired = replace(paired, samples=max(DEFAULT_SAMPLES[paired.test], needed))
         averages = request.averages
         known = languages_of(self.directions)
         if averages.centre not in (*known, Averages.centre):

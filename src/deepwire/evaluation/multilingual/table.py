@@ -107,7 +107,7 @@ class Average:
     def correctable(self) -> bool:
         """Whether the test had so many samples that a p-value can pass Holm's correction."""
         tests = [row.comparisons[0] for row in self.rows if row.comparisons]
-        return all(samples_for(len(tests)) <= test.samples for test in tests)
+        return all(samples_for(len(tests), test.test) <= test.samples for test in tests)
 
     def corrected(self, sign: int) -> int:
         """Those of ``significant`` that Holm's correction for the number of directions leaves."""
@@ -119,9 +119,12 @@ class Average:
         )
 
 
-def samples_for(directions: int) -> int:
-    """The fewest samples with which a p-value, 1 / (samples + 1) at least, can pass Holm's correction."""
-    return int(directions / SIGNIFICANT)
+def samples_for(directions: int, test: str = "bootstrap") -> int:
+    """The fewest samples with which a p-value can pass Holm's correction.
+
+    It is 1 / (samples + 1) at least, and twice that in a bootstrap, which doubles the share of one side.
+    """
+    return round((2 if test == "bootstrap" else 1) * directions / SIGNIFICANT)
 
 
 @dataclass(frozen=True)
@@ -203,7 +206,7 @@ class Table:
         """Score one direction by several outputs of each system, such as those of several seeds.
 
         The outputs of a system are scored as one text. The test draws a sentence with all its outputs, so
-        these do not count as more sentences.
+        these do not count as more sentences, and the bootstrap draws outputs, too.
 
         Raises:
             DataError: The texts differ in their number of lines.
@@ -213,7 +216,7 @@ class Table:
         check_line_counts([(text.name, text.lines) for text in texts])
         self.warnings += text_warnings(texts, metrics)
         ours, theirs = (
-            [_together(metric, outputs, reference) for metric in metrics] if outputs else []
+            [_statistics(metric, outputs, reference) for metric in metrics] if outputs else []
             for outputs in (hypotheses, baseline)
         )
         paired = self.settings.paired if theirs else None
@@ -221,8 +224,8 @@ class Table:
         row = Row(
             about,
             len(reference.lines),
-            tuple(metric.score_of(counts, 1) for metric, counts in zip(metrics, ours, strict=True)),
-            tuple(metric.score_of(counts, 1) for metric, counts in zip(metrics, theirs, strict=False)),
+            _scores(metrics, ours),
+            _scores(metrics, theirs),
             paired_comparison(metrics, theirs, ours, paired) if paired else (),
         )
         self.rows.append(row)
@@ -267,10 +270,15 @@ class Table:
                 yield Average(group.name, members)
 
 
-def _together(metric: Metric, outputs: Sequence[Text], reference: Text) -> Floats:
-    """Statistics ``[N, K]`` of the N sentences, each summed over its outputs."""
-    counts = [metric.statistics(output.lines, reference.lines) for output in outputs]
-    return np.sum(counts, axis=0)  # type: ignore[no-any-return]
+def _statistics(metric: Metric, outputs: Sequence[Text], reference: Text) -> Floats:
+    """Of the N sentences in each of S outputs, ``[S, N, K]``."""
+    return np.stack([metric.statistics(output.lines, reference.lines) for output in outputs])
+
+
+def _scores(metrics: Sequence[Metric], statistics: Sequence[Floats]) -> tuple[Score, ...]:
+    """Of all outputs as one text, by each metric; none where there are no outputs."""
+    pairs = zip(metrics, statistics, strict=False)
+    return tuple(metric.score_of(counts.sum(axis=0), 1) for metric, counts in pairs)
 
 
 def _largest_first(row: Row) -> tuple[int, str]:

@@ -120,7 +120,8 @@ def verdict(average: Average, *, tested: bool) -> str:
 def holm(average: Average) -> str:
     """What Holm's correction leaves of the significant differences."""
     if not average.correctable:
-        return f"Holm's correction needs --samples {samples_for(len(average.rows))} or more"
+        needed = samples_for(len(average.rows), average.rows[0].comparisons[0].test)
+        return f"Holm's correction needs --samples {needed} or more"
     return f"after Holm's correction {average.corrected(1)} and {average.corrected(-1)}"
 
 

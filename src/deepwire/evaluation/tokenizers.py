@@ -1,0 +1,191 @@
+"""Which tokenizer BLEU needs in which language, and the metrics of a language: one rule for all commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sacrebleu import utils
+from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
+
+from deepwire.data.files import COMPRESSED_SUFFIXES
+from deepwire.data.scripts import script_shares
+from deepwire.errors import UsageError
+from deepwire.evaluation.base import Metric
+from deepwire.evaluation.metrics import METRICS, MetricOptions, make_metric
+from deepwire.evaluation.sacrebleu_metrics import TOKENIZERS, BleuMetric
+from deepwire.evaluation.texts import Text
+
+SPBLEU = {"spbleu": "flores200", "spbleu-101": "flores101"}
+"""Names of BLEU over the subwords of the FLORES benchmark, and their tokenizers."""
+
+CHARACTERS = "char"
+"""The tokenizer that takes every character for a word."""
+
+_CHINESE, _JAPANESE, _KOREAN = "zh", "ja-mecab", "ko-mecab"
+_BY_LANGUAGE = {
+    **dict.fromkeys(("zh", "zho", "cmn", "yue", "wuu", "lzh", "cn"), _CHINESE),
+    **dict.fromkeys(("ja", "jpn", "jp"), _JAPANESE),
+    **dict.fromkeys(("ko", "kor"), _KOREAN),
+    # Written without spaces, and sacrebleu knows no words of them.
+    **dict.fromkeys(
+        ("th", "tha", "lo", "lao", "km", "khm", "my", "mya", "shn", "bo", "bod", "dz", "dzo"), CHARACTERS
+    ),
+}
+_OTHER_ENDINGS = (*COMPRESSED_SUFFIXES, ".txt")
+_MOST = 0.5
+_SAMPLE = 1000
+_LETTERS_OF_A_WORD = 4
+_WITHOUT_SPACES = {
+    "HAN": "Chinese characters", "KANA": "kana", "THAI": "Thai", "LAO": "Lao", "KHMER": "Khmer",
+    "MYANMAR": "Burmese", "TIBETAN": "Tibetan",
+}  # fmt: skip
+
+
+@dataclass
+class LanguageMetrics:
+    """The metrics of every target language, made once for each tokenizer.
+
+    Attributes:
+        names: Metrics to compute: names of ``METRICS``, or of ``SPBLEU``.
+        tokenize: The tokenizer of a language where the usual one is not wanted; ``""`` is all others.
+        lowercase: Ignore case.
+        split_hyphens: Split hyphenated words in multi-bleu.
+        notes: Why a metric counts in a way that the reader may not expect, one line each.
+    """
+
+    names: Sequence[str] = ("bleu", "chrf")
+    tokenize: Mapping[str, str] = field(default_factory=dict)
+    lowercase: bool = False
+    split_hyphens: bool = False
+    notes: list[str] = field(default_factory=list)
+    _made: dict[tuple[str, MetricOptions], Metric] = field(default_factory=dict)
+
+    def of(self, language: str) -> list[Metric]:
+        """The metrics for text in a language; ``""`` is one that nobody named.
+
+        BLEU has the tokenizer of ``tokenizer_of``, and counts characters where MeCab is not installed. TER
+        takes Chinese and Japanese characters for words.
+
+        Raises:
+            UsageError: A metric or tokenizer is unknown, or something it needs is not installed.
+        """
+        return [self._metric(name, language) for name in self.names]
+
+    def _metric(self, name: str, language: str) -> Metric:
+        usual = tokenizer_of(language)
+        if name == "bleu":
+            return self._bleu(language, usual)
+        if name == "ter" and usual == CHARACTERS:
+            self._note(f"{language} is written without spaces, where TER says little: see chrF")
+        return self._once(name, characters=name == "ter" and usual in (_CHINESE, _JAPANESE))
+
+    def _bleu(self, language: str, usual: str) -> Metric:
+        given = self.tokenize.get(language, self.tokenize.get(""))
+        if given is not None:
+            return self._once("bleu", given)
+        if usual == CHARACTERS:
+            self._note(
+                f"{language} is written without spaces and sacrebleu has no tokenizer for it, so BLEU counts "
+                "characters (tok:char)"
+            )
+        try:
+            return self._once("bleu", usual)
+        except UsageError as error:
+            if usual not in (_JAPANESE, _KOREAN):
+                raise
+            self._note(f"{language}: {error.message}, so BLEU counts characters (tok:char); {error.hint}")
+            return self._once("bleu", CHARACTERS)
+
+    def _once(self, name: str, tokenize: str = "13a", *, characters: bool = False) -> Metric:
+        options = MetricOptions(tokenize, self.lowercase, self.split_hyphens, characters)
+        if (name, options) not in self._made:
+            self._made[name, options] = _make(name, options)
+        return self._made[name, options]
+
+    def _note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def tokenizer_of(language: str) -> str:
+    """The tokenizer of BLEU for text in a language: sacrebleu's own, characters, otherwise 13a."""
+    return _BY_LANGUAGE.get(base_language(language), "13a")
+
+
+def base_language(language: str) -> str:
+    """``zh`` of ``zh-Hans`` or ``zh_CN``."""
+    return re.split("[-_]", language.lower())[0]
+
+
+def language_of(reference: Text) -> str:
+    """The language that the file name of a text says: ``ja`` of ``dev.ja``, ``dev.ja.0.gz``, ``dev.ja.txt``.
+
+    Only one with another tokenizer than 13a, where the text is in such a script; otherwise ``""``.
+    """
+    for suffix in reversed(Path(reference.name).suffixes):
+        ending = suffix.removeprefix(".")
+        if suffix in _OTHER_ENDINGS or ending.isdecimal():
+            continue
+        fits = _share(reference.lines[:_SAMPLE], (*_WITHOUT_SPACES, "HANGUL")) > _MOST
+        return ending if fits and tokenizer_of(ending) != "13a" else ""
+    return ""
+
+
+def script_without_spaces(lines: Sequence[str]) -> str:
+    """The script of a text whose words nothing stands between, for a sentence; ``""`` if it is no such text.
+
+    Text in such a script that has been cut into words, with spaces between them, is none either.
+    """
+    sample = lines[:_SAMPLE]
+    letters = sum(character.isalpha() for line in sample for character in line)
+    if letters <= _LETTERS_OF_A_WORD * sum(len(line.split()) for line in sample):
+        return ""
+    if _share(sample, _WITHOUT_SPACES) <= _MOST:
+        return ""
+    return next(name for script in script_shares(sample) if (name := _WITHOUT_SPACES.get(script)))
+
+
+def _share(lines: Sequence[str], scripts: Collection[str]) -> float:
+    """The share of the letters of a text that is in some scripts."""
+    return sum(share for script, share in script_shares(lines).items() if script in scripts)
+
+
+def parse_tokenizers(text: str) -> dict[str, str]:
+    """Read ``13a`` (for every language) or ``zh=char,ja=char`` (for these).
+
+    Raises:
+        UsageError: A tokenizer is unknown.
+    """
+    chosen: dict[str, str] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        language, _, tokenizer = part.rpartition("=")
+        if tokenizer not in TOKENIZERS:
+            raise UsageError(f"unknown tokenizer {tokenizer!r}", f"choose one of {', '.join(TOKENIZERS)}")
+        chosen[language.strip()] = tokenizer
+    return chosen
+
+
+def _make(name: str, options: MetricOptions) -> Metric:
+    if name in SPBLEU:
+        return _spbleu(name, options.lowercase)
+    if name not in METRICS:
+        raise UsageError(f"unknown metric {name!r}", f"choose one of {', '.join([*METRICS, *SPBLEU])}")
+    return make_metric(name, options)
+
+
+def _spbleu(name: str, lowercase: bool) -> Metric:
+    """BLEU over FLORES subwords; its model must be there, nothing is fetched behind the user's back."""
+    tokenizer = SPBLEU[name]
+    url = SPM_MODELS[tokenizer]["url"]
+    path = Path(utils.SACREBLEU_DIR) / "models" / Path(url).name
+    if not path.exists():
+        raise UsageError(
+            f"{name}: {path} is missing, the SentencePiece model of {tokenizer}",
+            f"fetch it once: mkdir -p {path.parent}; curl -L -o {path} {url}",
+        )
+    metric = BleuMetric(tokenizer, lowercase=lowercase)
+    metric.name = name.replace("bleu", "BLEU")
+    return metric
