@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from one_process import UPDATES, Trainer, same_as_straight
+from permissions import obey_permissions
 
 from deepwire.checkpoint.manifest import write_manifest
 
@@ -66,6 +67,22 @@ def test_where_all_are_damaged_nothing_is_lost(trainer: Trainer, half: Path) -> 
     assert "every checkpoint is damaged" in trainer.text()
     assert "hint: start over with --fresh" in trainer.text()
     assert sorted(path.name for path in run.checkpoints_folder.iterdir()) == before
+
+
+def test_weights_that_may_not_be_read_are_not_damaged(trainer: Trainer, half: Path) -> None:
+    run = trainer.run_directory("forbidden")
+    shutil.copytree(half, run.path)
+    weights = run.checkpoint_path(UPDATES // 2) / "model.safetensors"
+    before = sorted(path.name for path in run.checkpoints_folder.iterdir())
+    weights.chmod(0)
+    assert trainer.train("forbidden", before=obey_permissions) == 4
+    assert f"error: {weights}: cannot read: Permission denied" in trainer.text()
+    assert "damaged" not in trainer.text()
+    assert "--fresh" not in trainer.text()
+    assert sorted(path.name for path in run.checkpoints_folder.iterdir()) == before
+    weights.chmod(0o644)
+    assert trainer.train("forbidden") == 0, trainer.text()
+    assert same_as_straight(trainer, "forbidden")
 
 
 class Payload:

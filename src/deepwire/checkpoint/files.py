@@ -7,15 +7,28 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from safetensors import SafetensorError
 
 from deepwire.errors import ModelError, ResourceError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# Why there is no file of that name to be read; every other error says nothing about what the file holds.
+_NO_FILE = {
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.EINVAL,
+    errno.ENXIO,
+}
+_FORBIDDEN = {errno.EACCES, errno.EPERM}
 _TEMPORARY = ".tmp"
 _REPLACED = ".old"
 _RUBBISH = ".delete"
@@ -108,16 +121,45 @@ def json_text(value: object) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
+class UnreadableError(ModelError):
+    """A file may not be read, or the disk does not give it; what it holds may be sound."""
+
+
+def cannot_read(path: Path, error: OSError) -> ModelError:
+    """The error for a file that could not be read: `UnreadableError` where it may be sound all the same."""
+    message = f"{path}: cannot read: {error.strerror}"
+    if error.errno in _FORBIDDEN:
+        return UnreadableError(message, "see that this user may read it and the folders above it")
+    if error.errno not in _NO_FILE:
+        return UnreadableError(message, "it may be sound: run the same command again when it can be read")
+    return ModelError(message)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading; a pipe or device, which might never end, is refused instead.
+
+    Raises:
+        OSError: If it cannot be opened, or is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
 def read_json(path: Path) -> dict[str, object]:
     """The JSON object in ``path``.
 
     Raises:
         ModelError: If the file is missing, is not JSON or holds something other than an object.
+        UnreadableError: If it is there and cannot be read.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        with open_regular(path) as file:
+            value = json.loads(file.read().decode("utf-8"))
     except OSError as error:
-        raise ModelError(f"{path}: cannot read: {error.strerror}") from error
+        raise cannot_read(path, error) from error
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: is not JSON: {error}") from error
     if not isinstance(value, dict):

@@ -14,11 +14,20 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
-from deepwire.checkpoint.files import new_folder, read_json, recover, remove_folder, set_aside, write_json
+from deepwire.checkpoint.files import (
+    cannot_read,
+    new_folder,
+    read_json,
+    recover,
+    remove_folder,
+    set_aside,
+    write_json,
+)
 from deepwire.checkpoint.manifest import DamagedError, check_manifest, write_manifest
 from deepwire.checkpoint.retention import Checkpoint, best, superfluous
 from deepwire.checkpoint.store import CONFIG, OPTIMIZER, STATE, WEIGHTS
@@ -59,11 +68,9 @@ class RunDirectory:
     def checkpoints(self) -> list[Checkpoint]:
         """All checkpoints, the oldest first. A checkpoint with an unreadable state has no scores."""
         found = []
-        if self.checkpoints_folder.is_dir():
-            for path in self.checkpoints_folder.iterdir():
-                match = _NAME.fullmatch(path.name)
-                if match and path.is_dir():
-                    found.append(Checkpoint(int(match[1]), path, _scores(path)))
+        for path in _folders(self.checkpoints_folder):
+            if match := _NAME.fullmatch(path.name):
+                found.append(Checkpoint(int(match[1]), path, _scores(path)))
         return sorted(found, key=lambda one: one.update)
 
     def best(self) -> Checkpoint | None:
@@ -116,6 +123,7 @@ class RunDirectory:
 
         Raises:
             ModelError: If there are checkpoints and all are damaged.
+            UnreadableError: If the newest that may be sound cannot be read; nothing is renamed.
         """
         if self.checkpoints_folder.is_dir():
             recover(self.checkpoints_folder)
@@ -147,6 +155,21 @@ class RunDirectory:
             "checkpoints": {one.path.name: one.scores for one in checkpoints},
         }
         write_json(self.index, record)
+
+
+def _folders(parent: Path) -> list[Path]:
+    """The folders in ``parent``; none where it does not exist.
+
+    Raises:
+        UnreadableError: If it cannot be read.
+    """
+    try:
+        with os.scandir(parent) as entries:
+            return [parent / entry.name for entry in entries if entry.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise cannot_read(parent, error) from error
 
 
 def _scores(folder: Path) -> dict[str, float]:
