@@ -77,6 +77,16 @@ def check_manifest(folder: Path, *, required: Collection[str], skip: Collection[
             _check_file(folder, name, record)
 
 
+def check_file(folder: Path, name: str) -> None:
+    """See that one file of ``folder`` is that of its manifest; one that the manifest does not list is let be.
+
+    Raises:
+        DamagedError, UnreadableError: As in `check_manifest`.
+    """
+    if (record := _listed(folder).get(name)) is not None:
+        _check_file(folder, name, record)
+
+
 def fingerprint(folder: Path) -> str:
     """One digest that stands for all files of ``folder``: that of its manifest.
 

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from deepwire.checkpoint.files import disk_errors, write_json, write_text
 from deepwire.checkpoint.retention import Checkpoint, among_best
+from deepwire.errors import ModelError
 from deepwire.model.translator import TranslationModel
 from deepwire.training.depth_records import DepthRecords
 from deepwire.training.direction_scores import worth_showing
@@ -246,7 +247,11 @@ class RunRecorder:
 
     def best(self) -> Checkpoint | None:
         """The best checkpoint, or the newest where nothing was scored; None if nothing was saved."""
-        return self._run.best()
+        try:
+            return self._run.best()
+        except ModelError as error:  # of a file of an earlier checkpoint; this run has ended well
+            self.say(f"warning: {error.message}")
+            return None
 
 
 def _few(lines: list[str]) -> str:
