@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import shutil
 from collections.abc import Callable
@@ -67,6 +68,29 @@ def test_where_all_are_damaged_nothing_is_lost(trainer: Trainer, half: Path) -> 
     assert "every checkpoint is damaged" in trainer.text()
     assert "hint: start over with --fresh" in trainer.text()
     assert sorted(path.name for path in run.checkpoints_folder.iterdir()) == before
+
+
+LINKS = ("lock", "log.txt", "metrics.jsonl", "gradients.jsonl", "depth_weights.jsonl")
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_a_link_in_a_run_directory_is_not_written_through(
+    trainer: Trainer, half: Path, tmp_path: Path, name: str
+) -> None:
+    run = trainer.run_directory(f"linked-{name}")
+    shutil.copytree(half, run.path)
+    before = {path.name: path.read_bytes() for path in run.checkpoints_folder.rglob("*") if path.is_file()}
+    record = "training.record={gradients: 1}"
+    for make in (lambda path: path.symlink_to(tmp_path / "precious"), os.mkfifo):
+        (tmp_path / "precious").write_text("precious")
+        (run.path / name).unlink(missing_ok=True)
+        make(run.path / name)
+        assert trainer.train(run.path.name, record) == 2, trainer.text()
+        assert f"error: {run.path / name}: is a " in trainer.text()
+        assert (tmp_path / "precious").read_text() == "precious"
+    after = {path.name: path.read_bytes() for path in run.checkpoints_folder.rglob("*") if path.is_file()}
+    assert after == before
+    (run.path / name).unlink()
 
 
 def test_weights_that_may_not_be_read_are_not_damaged(trainer: Trainer, half: Path) -> None:

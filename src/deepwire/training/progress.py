@@ -15,7 +15,7 @@ from typing import IO, TextIO, cast
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from deepwire.checkpoint.files import disk_errors
+from deepwire.checkpoint.files import disk_errors, open_own
 from deepwire.errors import DeepwireError
 from deepwire.training.meter import Averages
 
@@ -90,7 +90,7 @@ class Display:
     def __init__(self, log: Path, quiet: bool = False) -> None:
         self._path = log
         with disk_errors(log):
-            self._file = log.open("a", encoding="utf-8")
+            self._file = open_own(log)
         self._screen, self._silent = _Screen(sys.stderr), False
         self._console = Console(
             file=cast("IO[str]", self._screen), quiet=quiet, soft_wrap=True, highlight=False

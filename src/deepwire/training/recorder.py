@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Protocol
 
-from deepwire.checkpoint.files import disk_errors, write_json, write_text
+from deepwire.checkpoint.files import disk_errors, open_own, write_json, write_text
 from deepwire.checkpoint.retention import Checkpoint, among_best
 from deepwire.errors import ModelError
 from deepwire.model.translator import TranslationModel
@@ -185,7 +185,7 @@ class RunRecorder:
         )
         store = prepared.train
         texts = [[store.source_text(pair), store.target_text(pair)] for pair in pairs]
-        with disk_errors(path), path.open("a", encoding="utf-8") as file:
+        with disk_errors(path), open_own(path) as file:
             file.write(json.dumps({"update": update, "lines": lines, "texts": texts}, ensure_ascii=False))
             file.write("\n")
 
