@@ -172,8 +172,14 @@ class RunDirectory:
             remove_folder(one.path)
         return target
 
-    def newest_sound(self, report: Callable[[str], None]) -> Checkpoint | None:
+    def newest_sound(
+        self, report: Callable[[str], None], check: Callable[[Path], object] | None = None
+    ) -> Checkpoint | None:
         """The newest undamaged checkpoint; damaged newer ones are reported and renamed ``update-N.damaged``.
+
+        Args:
+            report: Receives a line for each damaged one.
+            check: Raises `DamagedError` for a checkpoint whose files are whole but make no sense.
 
         Raises:
             ModelError: If there are checkpoints and all are damaged.
@@ -185,6 +191,8 @@ class RunDirectory:
         for one in reversed(self.checkpoints()):
             try:
                 check_manifest(one.path, required=(WEIGHTS, CONFIG, OPTIMIZER, STATE))
+                if check is not None:
+                    check(one.path)
             except DamagedError as error:
                 damaged.append(error)
                 continue
