@@ -10,13 +10,14 @@ from deepwire.checkpoint.files import (
     disk_errors,
     human_bytes,
     new_folder,
+    open_own,
     read_json,
     recover,
     set_aside,
     write_json,
     write_text,
 )
-from deepwire.errors import ModelError, ResourceError
+from deepwire.errors import ModelError, ResourceError, UsageError
 
 
 class CrashError(BaseException):
@@ -140,3 +141,49 @@ def test_setting_aside_never_overwrites(tmp_path: Path) -> None:
 )
 def test_bytes_as_people_read_them(count: float, text: str) -> None:
     assert human_bytes(count) == text
+
+
+def test_links_and_pipes_are_not_written_to(tmp_path: Path) -> None:
+    """Whoever may write to a run directory must not decide where else the trainer writes."""
+    precious, path = tmp_path / "precious", tmp_path / "log.txt"
+    precious.write_text("precious")
+    for target in ("precious", "missing", "log.txt"):
+        path.symlink_to(target)
+        with pytest.raises(UsageError, match=f"log.txt: is a link to {target}"):
+            open_own(path)
+        path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(UsageError, match=r"log.txt: is a pipe"):
+        open_own(path)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(IsADirectoryError):
+        open_own(path)
+    assert precious.read_text() == "precious"
+    assert not (tmp_path / "missing").exists()
+
+
+def test_leftovers_that_are_links_lead_nowhere(tmp_path: Path) -> None:
+    """The names of temporary files and folders can be guessed."""
+    (tmp_path / "file").write_text("precious")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "a").write_text("precious")
+    for again in range(2):
+        (tmp_path / ".x.json.tmp").symlink_to("file")
+        write_json(tmp_path / "x.json", again)
+        for name in (".x.tmp", ".x.old", ".y.delete"):
+            (tmp_path / name).symlink_to("folder")
+        with new_folder(tmp_path / "x") as temporary:
+            fill(temporary, "1")
+        recover(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder", "x", "x.json"]
+    assert (tmp_path / "file").read_text() == (tmp_path / "folder" / "a").read_text() == "precious"
+
+
+def test_own_files_keep_bytes_that_are_no_text(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"a\xff\n")
+    with open_own(tmp_path / "x") as file:
+        file.seek(0)
+        assert file.read() == "a\\xff\n"
+        file.write("b\udcff\n")
+    assert (tmp_path / "x").read_bytes() == b"a\xff\nb\\udcff\n"

@@ -110,7 +110,6 @@ def test_no_sound_checkpoint_is_an_error_and_deletes_nothing(
 def test_a_new_run_has_no_checkpoint(run: RunDirectory) -> None:
     assert run.newest_sound(lambda _: None) is None
     assert run.best() is None
-    assert run.metric() == "loss"
 
 
 def test_a_failed_save_keeps_the_checkpoints_before_it(

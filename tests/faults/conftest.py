@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-# Makes `one_process` and `job_of_processes` importable.
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parents[1] / "training")]
+# Makes `one_process`, `job_of_processes` and `permissions` importable.
+TESTS = Path(__file__).parents[1]
+sys.path[:0] = [str(Path(__file__).parent), str(TESTS / "training"), str(TESTS / "checkpoint")]
 
 from one_process import Trainer  # noqa: E402
 

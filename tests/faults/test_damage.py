@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
 import shutil
 from collections.abc import Callable
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from one_process import UPDATES, Trainer, same_as_straight
+from permissions import obey_permissions
 
 from deepwire.checkpoint.manifest import write_manifest
 
@@ -66,6 +69,90 @@ def test_where_all_are_damaged_nothing_is_lost(trainer: Trainer, half: Path) -> 
     assert "every checkpoint is damaged" in trainer.text()
     assert "hint: start over with --fresh" in trainer.text()
     assert sorted(path.name for path in run.checkpoints_folder.iterdir()) == before
+
+
+ABSURD: dict[str, object] = {
+    "epoch": 10**18,
+    "pairs": -1,
+    "steps": 2.5,
+    "update": "20",
+    "pieces": True,
+    "seconds": float("nan"),
+    "scores": {"loss": "low"},
+    "interval": [None],
+    "position.epoch": 10**18,
+    "position.window": 10**18,
+    "position.number": 21,
+    "patience.waited": "long",
+    "patience.best": "low",
+}
+
+
+def test_a_state_that_makes_no_sense_is_damage_too(trainer: Trainer, half: Path) -> None:
+    """Also where the manifest was made to fit."""
+    for key, value in ABSURD.items():
+        run = trainer.run_directory(f"absurd-{key}")
+        shutil.copytree(half, run.path)
+        folder = run.checkpoint_path(UPDATES // 2)
+        state = json.loads((folder / "state.json").read_text())
+        *inner, name = key.split(".")
+        (state[inner[0]] if inner else state)[name] = value
+        (folder / "state.json").write_text(json.dumps(state))
+        write_manifest(folder)
+        assert trainer.train(run.path.name, "training.max_updates=16") == 0, trainer.text()
+        assert f"checkpoint {folder} is damaged (state.json: the stored training state" in trainer.text()
+        assert "continued from update-000015" in trainer.text()
+
+
+def test_a_state_of_a_newer_version_is_not_moved_aside(trainer: Trainer, half: Path) -> None:
+    run = trainer.run_directory("newer")
+    shutil.copytree(half, run.path)
+    folder = run.checkpoint_path(UPDATES // 2)
+    state = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps({**state, "mood": "good"}))
+    write_manifest(folder)
+    assert trainer.train("newer") == 4
+    assert f"error: {folder / 'state.json'}: mood: unknown to this version" in trainer.text()
+    assert folder.is_dir()
+
+
+LINKS = ("lock", "log.txt", "metrics.jsonl", "gradients.jsonl", "depth_weights.jsonl")
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_a_link_in_a_run_directory_is_not_written_through(
+    trainer: Trainer, half: Path, tmp_path: Path, name: str
+) -> None:
+    run = trainer.run_directory(f"linked-{name}")
+    shutil.copytree(half, run.path)
+    before = {path.name: path.read_bytes() for path in run.checkpoints_folder.rglob("*") if path.is_file()}
+    record = "training.record={gradients: 1}"
+    for make in (lambda path: path.symlink_to(tmp_path / "precious"), os.mkfifo):
+        (tmp_path / "precious").write_text("precious")
+        (run.path / name).unlink(missing_ok=True)
+        make(run.path / name)
+        assert trainer.train(run.path.name, record) == 2, trainer.text()
+        assert f"error: {run.path / name}: is a " in trainer.text()
+        assert (tmp_path / "precious").read_text() == "precious"
+    after = {path.name: path.read_bytes() for path in run.checkpoints_folder.rglob("*") if path.is_file()}
+    assert after == before
+    (run.path / name).unlink()
+
+
+def test_weights_that_may_not_be_read_are_not_damaged(trainer: Trainer, half: Path) -> None:
+    run = trainer.run_directory("forbidden")
+    shutil.copytree(half, run.path)
+    weights = run.checkpoint_path(UPDATES // 2) / "model.safetensors"
+    before = sorted(path.name for path in run.checkpoints_folder.iterdir())
+    weights.chmod(0)
+    assert trainer.train("forbidden", before=obey_permissions) == 4
+    assert f"error: {weights}: cannot read: Permission denied" in trainer.text()
+    assert "damaged" not in trainer.text()
+    assert "--fresh" not in trainer.text()
+    assert sorted(path.name for path in run.checkpoints_folder.iterdir()) == before
+    weights.chmod(0o644)
+    assert trainer.train("forbidden") == 0, trainer.text()
+    assert same_as_straight(trainer, "forbidden")
 
 
 class Payload:

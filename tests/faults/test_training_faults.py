@@ -6,6 +6,7 @@ import os
 import random
 import resource
 import signal
+import sys
 import time
 from collections.abc import Callable
 
@@ -68,7 +69,17 @@ def test_killed_inside_checkpoint_writes_gives_the_same_run(
     record_property("figure", f"killed at file operation {', '.join(map(str, calls))}: the same bits")
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+STOPPING = {
+    signal.SIGTERM: 143,
+    signal.SIGINT: 130,
+    signal.SIGHUP: 129,
+    signal.SIGUSR2: 140,
+    signal.SIGALRM: 142,
+    signal.SIGXCPU: 152,
+}
+
+
+@pytest.mark.parametrize(("number", "code"), STOPPING.items())
 def test_a_signal_saves_and_stops(
     trainer: Trainer, number: signal.Signals, code: int, record_property: Record
 ) -> None:
@@ -78,10 +89,71 @@ def test_a_signal_saves_and_stops(
     run = trainer.run_directory(name)
     assert run.checkpoints()[-1].update == saved
     assert f"saved {run.checkpoint_path(saved)}" in trainer.text()
+    # Nothing was validated by then.
+    assert f"newest checkpoint: {run.checkpoint_path(saved)} (not validated" in trainer.text()
+    assert "best checkpoint" not in trainer.text()
     assert trainer.train(name) == 0
     assert f"continued from update-{saved:06d}" in trainer.text()
     assert same_as_straight(trainer, name)
     record_property("figure", f"{name}: exit {code}, saved at update {saved} of {UPDATES}")
+
+
+def test_what_nohup_ignores_stays_ignored(trainer: Trainer) -> None:
+    def ignore() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        after_step(7, lambda _: signal.raise_signal(signal.SIGHUP))
+
+    assert trainer.train("nohup", before=ignore) == 0, trainer.text()
+    assert same_as_straight(trainer, "nohup")
+
+
+@pytest.mark.parametrize(
+    ("handler", "code", "last"), [(signal.SIG_DFL, 129, 8), (signal.SIG_IGN, 0, UPDATES)], ids=["told", "not"]
+)
+def test_a_terminal_that_goes_away_costs_no_update(
+    trainer: Trainer, handler: signal.Handlers, code: int, last: int
+) -> None:
+    """As when a connection drops: the kernel sends SIGHUP, and every write to the terminal fails."""
+    master, slave = os.openpty()
+    name = f"terminal-{code}"
+    terminal = os.ttyname(slave)
+    standing, gone = (trainer.folder / f"{name}-{what}" for what in ("standing", "gone"))
+
+    def sit_at_it() -> None:
+        os.close(master)
+        os.close(slave)
+        os.setsid()
+        # Open for both, it controls this process from now on.
+        sys.stdout = sys.stderr = os.fdopen(os.open(terminal, os.O_RDWR), "w")
+        signal.signal(signal.SIGHUP, handler)
+        after_step(8, lambda _: (standing.touch(), wait_for(gone, 60)))
+
+    child = trainer.begin(name, before=sit_at_it)
+    while not standing.exists():
+        os.read(master, 10_000)  # the bar moves all the time
+    os.close(slave)  # not before: while nobody has it open, nothing can be read
+    os.close(master)
+    gone.write_text("now")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == code
+    run = trainer.run_directory(name)
+    assert run.checkpoints()[-1].update == last
+    assert f"stopped at update {last}: " in run.log.read_text()
+    assert "nothing can be shown any more (Input/output error)" in run.log.read_text()
+    assert trainer.train(name) == 0
+    assert same_as_straight(trainer, name)
+
+
+def test_a_reader_of_the_log_that_goes_away_does_not_stop_the_run(trainer: Trainer) -> None:
+    """As in `deepwire train run.yaml 2>&1 | head -1`."""
+
+    def into_nothing() -> None:
+        reader, writer = os.pipe()
+        os.close(reader)
+        sys.stderr = os.fdopen(writer, "w")
+
+    assert trainer.train("unread", before=into_nothing) == 0
+    assert "nothing can be shown any more (Broken pipe)" in trainer.run_directory("unread").log.read_text()
+    assert same_as_straight(trainer, "unread")
 
 
 def test_a_wish_to_save_does_not_stop_or_change_the_run(trainer: Trainer) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from deepwire.checkpoint.files import open_regular
 from deepwire.errors import DataError
 
 
@@ -18,7 +19,8 @@ def read_records(path: Path) -> list[Mapping[str, object]]:
         DataError: The file cannot be read, or an earlier line is no JSON object.
     """
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        with open_regular(path) as file:
+            lines = file.read().decode("utf-8").split("\n")
     except FileNotFoundError:
         return []
     except (OSError, UnicodeDecodeError) as error:

@@ -7,15 +7,28 @@ import json
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO, TextIO
 
 from safetensors import SafetensorError
 
-from deepwire.errors import ModelError, ResourceError
+from deepwire.errors import ModelError, ResourceError, UsageError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# Why there is no file of that name to be read; every other error says nothing about what the file holds.
+_NO_FILE = {
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.EINVAL,
+    errno.ENXIO,
+}
+_FORBIDDEN = {errno.EACCES, errno.EPERM}
 _TEMPORARY = ".tmp"
 _REPLACED = ".old"
 _RUBBISH = ".delete"
@@ -90,7 +103,8 @@ def write_text(path: Path, text: str) -> None:
     """Replace ``path`` by ``text`` in one step: readers see the old file or the new one."""
     temporary = path.with_name(f".{path.name}{_TEMPORARY}")
     with disk_errors(path):
-        with temporary.open("w", encoding="utf-8") as file:
+        temporary.unlink(missing_ok=True)  # what a crash left there, or a link
+        with temporary.open("x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -108,16 +122,76 @@ def json_text(value: object) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
+class UnreadableError(ModelError):
+    """A file may not be read, or the disk does not give it; what it holds may be sound."""
+
+
+def cannot_read(path: Path, error: OSError) -> ModelError:
+    """The error for a file that could not be read: `UnreadableError` where it may be sound all the same."""
+    message = f"{path}: cannot read: {error.strerror}"
+    if error.errno in _FORBIDDEN:
+        return UnreadableError(message, "see that this user may read it and the folders above it")
+    if error.errno not in _NO_FILE:
+        return UnreadableError(message, "it may be sound: run the same command again when it can be read")
+    return ModelError(message)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading; a pipe or device, which might never end, is refused instead.
+
+    Raises:
+        OSError: If it cannot be opened, or is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not _is_regular(os.fstat(descriptor)):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def open_own(path: Path) -> TextIO:
+    """Open a regular file for reading and appending, made when missing; text that is not UTF-8 is escaped.
+
+    Raises:
+        UsageError: If a link, a pipe or a device has that name: what is written would go elsewhere.
+        OSError: If it cannot be opened.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno == errno.EISDIR or not os.path.lexists(path) or _is_regular(path.lstat()):
+            raise
+        raise _not_own(path) from error
+    if not _is_regular(os.fstat(descriptor)):
+        os.close(descriptor)
+        raise _not_own(path)
+    return os.fdopen(descriptor, "a+", encoding="utf-8", errors="backslashreplace")
+
+
+def _is_regular(found: os.stat_result) -> bool:
+    return stat.S_ISREG(found.st_mode)
+
+
+def _not_own(path: Path) -> UsageError:
+    kind = f"a link to {path.readlink()}" if path.is_symlink() else "a pipe, a device or a socket"
+    return UsageError(
+        f"{path}: is {kind}, but only a file is written here", "remove it, or give it another name"
+    )
+
+
 def read_json(path: Path) -> dict[str, object]:
     """The JSON object in ``path``.
 
     Raises:
         ModelError: If the file is missing, is not JSON or holds something other than an object.
+        UnreadableError: If it is there and cannot be read.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        with open_regular(path) as file:
+            value = json.loads(file.read().decode("utf-8"))
     except OSError as error:
-        raise ModelError(f"{path}: cannot read: {error.strerror}") from error
+        raise cannot_read(path, error) from error
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: is not JSON: {error}") from error
     if not isinstance(value, dict):
@@ -133,7 +207,7 @@ def new_folder(target: Path) -> Iterator[Path]:
     """
     temporary = target.with_name(f".{target.name}{_TEMPORARY}")
     with disk_errors(target):
-        shutil.rmtree(temporary, ignore_errors=True)
+        _clear(temporary)
         temporary.mkdir(parents=True)
     try:
         with disk_errors(target):
@@ -150,7 +224,7 @@ def new_folder(target: Path) -> Iterator[Path]:
 def _put(temporary: Path, target: Path) -> None:
     replaced = target.with_name(f".{target.name}{_REPLACED}")
     if target.exists():
-        shutil.rmtree(replaced, ignore_errors=True)
+        _clear(replaced)
         target.replace(replaced)
     temporary.replace(target)
     sync(target.parent)
@@ -160,7 +234,7 @@ def _put(temporary: Path, target: Path) -> None:
 def remove_folder(folder: Path) -> None:
     """Delete ``folder``; a crash midway cannot leave a part of it under its name."""
     rubbish = folder.with_name(f".{folder.name}{_RUBBISH}")
-    shutil.rmtree(rubbish, ignore_errors=True)
+    _clear(rubbish)
     folder.replace(rubbish)
     shutil.rmtree(rubbish, ignore_errors=True)
 
@@ -173,10 +247,15 @@ def recover(parent: Path) -> None:
             path.replace(original)
     for ending in (_TEMPORARY, _RUBBISH, _REPLACED):
         for path in parent.glob(f".*{ending}"):
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+            _clear(path)
+
+
+def _clear(path: Path) -> None:
+    """Remove what has this name; of a link the link alone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def set_aside(folder: Path, ending: str) -> Path:

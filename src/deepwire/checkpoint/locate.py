@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from functools import cache
 from pathlib import Path
 
 from deepwire.checkpoint.average import average_models, sources
@@ -17,12 +19,13 @@ _FORMS = "RUN, RUN@best, RUN@last, RUN@update-2000 or RUN@avg5"
 def resolve(name: str) -> Path:
     """The model directory that a MODEL name stands for.
 
-    A run directory stands for its best checkpoint; ``RUN@best``, ``RUN@last``, ``RUN@update-2000`` name one;
+    A run directory stands for its best checkpoint, or the newest where nothing was scored; ``RUN@best``,
+    ``RUN@last``, ``RUN@update-2000`` name one;
     ``RUN@avg5`` is the average of the last five, made on first use and kept until a newer checkpoint appears;
     a model directory stands for itself.
 
     Raises:
-        ModelError: If there is no such model.
+        ModelError: If there is no such model, or which is the best cannot be told.
     """
     path = Path(name)
     if path.exists() or "@" not in path.name:
@@ -31,7 +34,12 @@ def resolve(name: str) -> Path:
     run = RunDirectory(Path(run_name))
     checkpoints = _checkpoints(run, name)
     if choice == "best":
-        return _best(run, name)
+        found = _best(run, name)
+        if not found.scores:
+            raise ModelError(
+                f"{name}: nothing was validated yet", f"the newest checkpoint is {run.path}@last"
+            )
+        return found.path
     if choice == "last":
         return checkpoints[-1].path
     if match := re.fullmatch(r"update-(\d+)", choice):
@@ -73,14 +81,22 @@ def _existing(path: Path) -> Path:
     run = RunDirectory(path)
     if (path / WEIGHTS).exists() or not run.checkpoints_folder.is_dir():
         return path
-    return _best(run, str(path))
+    return _best(run, str(path)).path
 
 
-def _best(run: RunDirectory, name: str) -> Path:
+def _best(run: RunDirectory, name: str) -> Checkpoint:
     found = run.best()
     if found is None:
         raise ModelError(f"{name}: the run has no checkpoint yet")
-    return found.path
+    if lost := run.lost_best():
+        _warn(f"{run.path}: its best checkpoint {lost} is gone; using {found.path.name}")
+    return found
+
+
+@cache
+def _warn(text: str) -> None:
+    """Once is enough, however often a command asks for its model."""
+    logging.getLogger("deepwire").warning(text)
 
 
 def _checkpoints(run: RunDirectory, name: str) -> list[Checkpoint]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from deepwire.checkpoint.files import disk_errors
+from deepwire.checkpoint.files import disk_errors, open_own
 from deepwire.errors import UsageError
 
 LOCK = "lock"
@@ -20,13 +20,13 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold the run directory ``folder`` (made when missing) for this process.
 
     Raises:
-        UsageError: If another process holds it; names its pid and host.
+        UsageError: If another process holds it; names its pid and host. Or if the lock is a link.
         ResourceError: If the folder cannot be made or written.
     """
     path = folder / LOCK
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        file = path.open("a+", encoding="utf-8")
+        file = open_own(path)
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
+import stat
 from collections.abc import Collection
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
-from deepwire.checkpoint.files import json_text, read_json
+from deepwire.checkpoint.files import UnreadableError, cannot_read, json_text, open_regular, read_json
 from deepwire.errors import ModelError
 
 MANIFEST = "manifest.json"
@@ -43,10 +46,14 @@ def _instead_of(folder: Path) -> str:
 
 def digest(path: Path) -> str:
     """blake2b-128 of a file, in hexadecimal."""
+    with open_regular(path) as file:
+        return _digest(file)
+
+
+def _digest(file: BinaryIO) -> str:
     state = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            state.update(block)
+    while block := file.read(_BLOCK):
+        state.update(block)
     return state.hexdigest()
 
 
@@ -69,8 +76,10 @@ def check_manifest(folder: Path, *, required: Collection[str], skip: Collection[
         skip: Names that are not read (their digest is not checked).
 
     Raises:
-        DamagedError: For a missing or odd manifest, and for missing, changed or foreign files.
+        DamagedError: For a missing or odd manifest, for missing or changed files, and for pipes and devices.
+        UnreadableError: If a file cannot be read, which says nothing about what it holds.
     """
+    _refuse_special_files(folder)
     files = _listed(folder)
     for name in required:
         if name not in files:
@@ -80,25 +89,37 @@ def check_manifest(folder: Path, *, required: Collection[str], skip: Collection[
             _check_file(folder, name, record)
 
 
+def check_file(folder: Path, name: str) -> None:
+    """See that one file of ``folder`` is that of its manifest; one that the manifest does not list is let be.
+
+    Raises:
+        DamagedError, UnreadableError: As in `check_manifest`.
+    """
+    if (record := _listed(folder).get(name)) is not None:
+        _check_file(folder, name, record)
+
+
 def fingerprint(folder: Path) -> str:
     """One digest that stands for all files of ``folder``: that of its manifest.
 
     Raises:
         DamagedError: If there is no manifest.
+        UnreadableError: If it cannot be read.
     """
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise DamagedError(folder, f"{MANIFEST}: missing")
-    return digest(path)
+    try:
+        return digest(folder / MANIFEST)
+    except OSError as error:
+        raise _trouble(folder, MANIFEST, error) from error
 
 
 def _listed(folder: Path) -> dict[str, tuple[int, str]]:
-    if not (folder / MANIFEST).is_file():
-        raise DamagedError(folder, f"{MANIFEST}: missing")
     try:
         files = read_json(folder / MANIFEST).get("files")
+    except UnreadableError:
+        raise
     except ModelError as error:
-        raise DamagedError(folder, f"{MANIFEST}: cannot be read") from error
+        missing = isinstance(error.__cause__, FileNotFoundError)
+        raise DamagedError(folder, f"{MANIFEST}: {'missing' if missing else 'cannot be read'}") from error
     if not isinstance(files, dict) or not files:
         raise DamagedError(folder, f"{MANIFEST}: lists no files")
     listed = {}
@@ -116,16 +137,39 @@ def _check_file(folder: Path, name: str, record: tuple[int, str]) -> None:
     if not parts or name.startswith("/") or ".." in parts or "\\" in name or "\0" in name:
         raise DamagedError(folder, f"{MANIFEST}: {name!r} lies outside the folder")
     path = folder.joinpath(*parts)
-    if not path.resolve().is_relative_to(folder.resolve()):
+    if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder)):
         raise DamagedError(folder, f"{name}: is a link out of the folder")
-    if not path.is_file():
-        raise DamagedError(folder, f"{name}: missing")
     size, expected = record
-    if path.stat().st_size != size:
-        raise DamagedError(folder, f"{name}: {path.stat().st_size} bytes, not {size}")
     try:
-        found = digest(path)
+        with open_regular(path) as file:
+            found_size = os.fstat(file.fileno()).st_size
+            found = _digest(file) if found_size == size else ""
     except OSError as error:
-        raise DamagedError(folder, f"{name}: cannot be read: {error.strerror}") from error
+        raise _trouble(folder, name, error) from error
+    if found_size != size:
+        raise DamagedError(folder, f"{name}: {found_size} bytes, not {size}")
     if found != expected:
         raise DamagedError(folder, f"{name}: digest differs")
+
+
+def _trouble(folder: Path, name: str, error: OSError) -> ModelError:
+    """What a file that cannot be opened or read means: damage only where there is no such file."""
+    found = cannot_read(folder / name, error)
+    if isinstance(found, UnreadableError):
+        return found
+    return DamagedError(
+        folder, f"{name}: {'missing' if isinstance(error, FileNotFoundError) else error.strerror}"
+    )
+
+
+def _refuse_special_files(folder: Path) -> None:
+    """A pipe or a device under any name: whoever opens it, listed or not, might wait for ever."""
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = Path(parent, name)
+            try:
+                kind = path.stat().st_mode
+            except OSError:  # a link that leads nowhere
+                continue
+            if not stat.S_ISREG(kind):
+                raise DamagedError(folder, f"{path.relative_to(folder)}: is not a regular file")

@@ -18,11 +18,13 @@ class Checkpoint:
         update: Updates that it had made.
         path: Its folder.
         scores: Validation scores by metric (``loss``, ``perplexity``, ``bleu``, ...); empty without any.
+        unknown: Why nobody knows its scores; empty where they are known.
     """
 
     update: int
     path: Path
     scores: dict[str, float] = field(default_factory=dict)
+    unknown: str = ""
 
 
 def better(metric: str, score: float, than: float) -> bool:
@@ -54,7 +56,10 @@ def among_best(checkpoints: Sequence[Checkpoint], metric: str, score: float | No
 def superfluous(
     checkpoints: Sequence[Checkpoint], metric: str, *, keep_last: int, keep_best: int
 ) -> list[Checkpoint]:
-    """The checkpoints that are neither among the newest ``keep_last`` nor among the best ``keep_best``."""
+    """The checkpoints that are neither among the newest ``keep_last`` nor among the best ``keep_best``.
+
+    One whose scores are unknown may be the best, and is kept.
+    """
     newest = sorted(checkpoints, key=lambda one: one.update)[-keep_last:]
     kept = {one.update for one in (*newest, *ranked(checkpoints, metric)[:keep_best])}
-    return [one for one in checkpoints if one.update not in kept]
+    return [one for one in checkpoints if one.update not in kept and not one.unknown]

@@ -14,13 +14,22 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from deepwire.checkpoint.files import new_folder, read_json, recover, remove_folder, set_aside, write_json
-from deepwire.checkpoint.manifest import DamagedError, check_manifest, write_manifest
-from deepwire.checkpoint.retention import Checkpoint, best, superfluous
+from deepwire.checkpoint.files import (
+    cannot_read,
+    new_folder,
+    read_json,
+    recover,
+    remove_folder,
+    set_aside,
+    write_json,
+)
+from deepwire.checkpoint.manifest import DamagedError, check_file, check_manifest, write_manifest
+from deepwire.checkpoint.retention import Checkpoint, best, ranked, superfluous
 from deepwire.checkpoint.store import CONFIG, OPTIMIZER, STATE, WEIGHTS
 from deepwire.errors import ModelError
 
@@ -57,26 +66,78 @@ class RunDirectory:
         return self.checkpoints_folder / f"update-{update:06d}"
 
     def checkpoints(self) -> list[Checkpoint]:
-        """All checkpoints, the oldest first. A checkpoint with an unreadable state has no scores."""
+        """All checkpoints, the oldest first; where a state is damaged, the index may still know its scores.
+
+        Raises:
+            UnreadableError: If the folder of checkpoints cannot be read.
+        """
         found = []
-        if self.checkpoints_folder.is_dir():
-            for path in self.checkpoints_folder.iterdir():
-                match = _NAME.fullmatch(path.name)
-                if match and path.is_dir():
-                    found.append(Checkpoint(int(match[1]), path, _scores(path)))
+        for path in _folders(self.checkpoints_folder):
+            if not (match := _NAME.fullmatch(path.name)):
+                continue
+            update = int(match[1])
+            try:
+                found.append(Checkpoint(update, path, _scores(path)))
+            except ModelError as error:
+                if path not in _folders(self.checkpoints_folder):  # it has just been deleted, or moved aside
+                    continue
+                scores = self._indexed_scores(path.name)
+                unknown = error.message if scores is None else ""
+                found.append(Checkpoint(update, path, scores or {}, unknown))
         return sorted(found, key=lambda one: one.update)
 
     def best(self) -> Checkpoint | None:
-        """The best checkpoint by the metric of the run; the newest where nothing was scored."""
-        return best(self.checkpoints(), self.metric())
+        """The best checkpoint by the metric of the run; the newest where nothing was scored, or None.
+
+        Raises:
+            ModelError: If it cannot be told, because files are damaged that say it.
+        """
+        checkpoints = self.checkpoints()
+        if len(checkpoints) < 2:
+            return checkpoints[0] if checkpoints else None
+        for one in checkpoints:
+            if one.unknown:
+                raise ModelError(
+                    f"{self.path}: which checkpoint is the best cannot be told, because the scores of "
+                    f"{one.path.name} are unknown: {one.unknown}",
+                    self._name_one,
+                )
+        return best(checkpoints, self.metric())
 
     def metric(self) -> str:
-        """The metric that the best checkpoint is chosen by, as the index says; ``loss`` without an index."""
-        try:
-            metric = read_json(self.index).get("metric")
-        except ModelError:
-            return "loss"
-        return metric if isinstance(metric, str) else "loss"
+        """The metric that the best checkpoint is chosen by.
+
+        Raises:
+            ModelError: If neither the settings of the run nor the index say it.
+        """
+        for metric in (
+            _entry(self.resolved_config, "training", "validation", "metric"),
+            self._indexed("metric"),
+        ):
+            if isinstance(metric, str):
+                return metric
+        raise ModelError(
+            f"{self.path}: which checkpoint is the best cannot be told: neither "
+            f"{self.resolved_config.name} nor {self.index.relative_to(self.path)} says by what metric",
+            self._name_one,
+        )
+
+    def lost_best(self) -> str | None:
+        """The name of a best checkpoint that the index knows and that is gone; None where it is there."""
+        name = self._indexed("best")
+        there = {path.name for path in _folders(self.checkpoints_folder)}
+        return name if isinstance(name, str) and name not in there else None
+
+    @property
+    def _name_one(self) -> str:
+        return f"name a checkpoint: {self.path}@last or {self.path}@update-N"
+
+    def _indexed(self, *keys: str) -> object:
+        return _entry(self.index, *keys)
+
+    def _indexed_scores(self, name: str) -> dict[str, float] | None:
+        scores = self._indexed("checkpoints", name)
+        return _numbers(scores) if isinstance(scores, dict) else None
 
     def save(
         self,
@@ -111,11 +172,18 @@ class RunDirectory:
             remove_folder(one.path)
         return target
 
-    def newest_sound(self, report: Callable[[str], None]) -> Checkpoint | None:
+    def newest_sound(
+        self, report: Callable[[str], None], check: Callable[[Path], object] | None = None
+    ) -> Checkpoint | None:
         """The newest undamaged checkpoint; damaged newer ones are reported and renamed ``update-N.damaged``.
+
+        Args:
+            report: Receives a line for each damaged one.
+            check: Raises `DamagedError` for a checkpoint whose files are whole but make no sense.
 
         Raises:
             ModelError: If there are checkpoints and all are damaged.
+            UnreadableError: If the newest that may be sound cannot be read; nothing is renamed.
         """
         if self.checkpoints_folder.is_dir():
             recover(self.checkpoints_folder)
@@ -123,6 +191,8 @@ class RunDirectory:
         for one in reversed(self.checkpoints()):
             try:
                 check_manifest(one.path, required=(WEIGHTS, CONFIG, OPTIMIZER, STATE))
+                if check is not None:
+                    check(one.path)
             except DamagedError as error:
                 damaged.append(error)
                 continue
@@ -139,24 +209,50 @@ class RunDirectory:
         return None
 
     def _write_index(self, checkpoints: list[Checkpoint], metric: str) -> None:
-        first = best(checkpoints, metric)
+        first = next(iter(ranked(checkpoints, metric)), None)
         record = {
             "metric": metric,
             "best": first.path.name if first else None,
             "last": checkpoints[-1].path.name if checkpoints else None,
-            "checkpoints": {one.path.name: one.scores for one in checkpoints},
+            "checkpoints": {one.path.name: one.scores for one in checkpoints if not one.unknown},
         }
         write_json(self.index, record)
 
 
-def _scores(folder: Path) -> dict[str, float]:
+def _folders(parent: Path) -> list[Path]:
+    """The folders in ``parent``; none where it does not exist.
+
+    Raises:
+        UnreadableError: If it cannot be read.
+    """
     try:
-        scores = read_json(folder / STATE).get("scores")
-    except ModelError:
-        return {}
-    if not isinstance(scores, dict):
-        return {}
+        with os.scandir(parent) as entries:
+            return [parent / entry.name for entry in entries if entry.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise cannot_read(parent, error) from error
+
+
+def _scores(folder: Path) -> dict[str, float]:
+    check_file(folder, STATE)
+    scores = read_json(folder / STATE).get("scores")
+    return _numbers(scores) if isinstance(scores, dict) else {}
+
+
+def _numbers(scores: Mapping[object, object]) -> dict[str, float]:
     return {str(name): float(score) for name, score in scores.items() if isinstance(score, int | float)}
+
+
+def _entry(path: Path, *keys: str) -> object:
+    """What a JSON file has under nested keys; None where it has not, or cannot be read."""
+    try:
+        value: object = read_json(path)
+    except ModelError:
+        return None
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
 
 
 def move_aside(path: Path) -> Path | None:

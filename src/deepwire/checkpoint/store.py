@@ -14,7 +14,7 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from deepwire.checkpoint.files import json_text, new_folder, read_json, require_space
+from deepwire.checkpoint.files import cannot_read, json_text, new_folder, read_json, require_space
 from deepwire.checkpoint.manifest import MANIFEST, DamagedError, check_manifest, write_manifest
 from deepwire.checkpoint.tensors import Shape, bytes_of, read_shapes, read_tensors, write_tensors
 from deepwire.data.languages import Languages
@@ -215,22 +215,26 @@ def require_model(folder: Path) -> None:
     Raises:
         ModelError: If it is missing, a file, or holds pickle files only.
     """
-    if folder.is_file():
-        raise ModelError(
-            f"{folder}: is a file, but a model is a folder",
-            f"a pickle file such as .pt is not opened as a model, because it can run code; {_IMPORT}",
-        )
-    if not folder.is_dir():
+    try:
+        names = {path.name for path in folder.iterdir()}
+    except (FileNotFoundError, NotADirectoryError, ValueError) as error:
+        if folder.is_file():
+            raise ModelError(
+                f"{folder}: is a file, but a model is a folder",
+                f"a pickle file such as .pt is not opened as a model, because it can run code; {_IMPORT}",
+            ) from None
         raise ModelError(
             f"{folder}: no such model", "give a run directory, RUN@last, RUN@avg5 or a model directory"
-        )
-    pickles = sorted(path.name for path in folder.glob("*.pt"))
-    if pickles and not (folder / WEIGHTS).exists():
+        ) from error
+    except OSError as error:
+        raise cannot_read(folder, error) from error
+    pickles = sorted(name for name in names if name.endswith(".pt"))
+    if pickles and WEIGHTS not in names:
         raise ModelError(
             f"{folder}: holds {pickles[0]}, which is not opened as a model, because pickle can run code",
             _IMPORT,
         )
-    if not (folder / MANIFEST).exists() and not (folder / WEIGHTS).exists():
+    if not names & {MANIFEST, WEIGHTS}:
         raise ModelError(f"{folder}: is not a model: no {WEIGHTS} and no {MANIFEST}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import stat
 from pathlib import Path
 from typing import TypeGuard
 
@@ -12,6 +13,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from deepwire.checkpoint.files import cannot_read, open_regular
 from deepwire.errors import ModelError
 
 Shape = tuple[int, ...]
@@ -33,7 +35,10 @@ _ITEM_BYTES = {
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     """Write named tensors to ``path``. They may lie on any device; none may share memory with another."""
+    path.touch()  # with the permissions of any new file; the library makes one for its owner alone
+    permissions = stat.S_IMODE(path.stat().st_mode)
     save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, path)
+    path.chmod(permissions)
 
 
 def read_shapes(path: Path) -> dict[str, Shape]:
@@ -44,13 +49,13 @@ def read_shapes(path: Path) -> dict[str, Shape]:
     """
     try:
         size = path.stat().st_size
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             length = int.from_bytes(file.read(8), "little")
             if size < 8 or length > min(size - 8, _LARGEST_HEADER):
                 raise ModelError(f"{path}: is not a safetensors file: a header of {length} bytes in {size}")
             header = json.loads(file.read(length))
     except OSError as error:
-        raise ModelError(f"{path}: cannot read: {error.strerror}") from error
+        raise cannot_read(path, error) from error
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path}: is not a safetensors file: {error}") from error
     if not isinstance(header, dict):
@@ -71,7 +76,9 @@ def read_tensors(path: Path, device: torch.device) -> dict[str, Tensor]:
     read_shapes(path)
     try:
         return load_file(path, device=str(device))
-    except (SafetensorError, OSError) as error:
+    except OSError as error:
+        raise cannot_read(path, error) from error
+    except SafetensorError as error:
         raise ModelError(f"{path}: is not a safetensors file: {error}") from error
 
 

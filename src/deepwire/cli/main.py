@@ -13,6 +13,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Annotated, NoReturn
@@ -197,12 +198,13 @@ def _invoke(arguments: Sequence[str]) -> int:
 def _report(error: Exception, debug: bool) -> int:
     """Print what went wrong and what to do about it; return the exit code."""
     lines, hint, code = _explain(error)
-    for line in lines:
-        print(f"error: {line}", file=sys.stderr)
     if code == 1 and not debug and not isinstance(error, DeepwireError | typer.TyperException | typer.Abort):
         hint = "run the same command with --debug to see the traceback"
-    if hint:
-        print(f"hint: {hint}", file=sys.stderr)
+    with suppress(OSError):  # where nobody can be told, because the terminal is gone, the code says it
+        for line in lines:
+            print(f"error: {line}", file=sys.stderr)
+        if hint:
+            print(f"hint: {hint}", file=sys.stderr)
     return code
 
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shlex
 import sys
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -125,7 +129,13 @@ def _train(loaded: LoadedRunFile, processes: Processes, *, fresh: bool, quiet: b
     job = processes.main_first(lambda: _job(loaded, run, quiet))
     outcome = start(job, processes=processes, fresh=fresh, quiet=quiet)
     if not quiet:
-        _summarise(loaded, outcome, processes)
+        try:
+            _summarise(loaded, outcome, processes)
+            sys.stdout.flush()
+        except OSError as error:
+            if error.errno != errno.EIO and not outcome.ending.exit_code:
+                raise
+            _silence_stdout()  # the terminal is gone, and that may be why a signal ended the run
     return outcome.ending
 
 
@@ -216,7 +226,8 @@ class _Steps:
 
     def show(self, what: str, _done: int, _total: int | None) -> None:
         if what != self._shown:
-            print(what, file=sys.stderr, flush=True)
+            with suppress(OSError):  # nobody may be there to read it, and the work goes on
+                print(what, file=sys.stderr, flush=True)
             self._shown = what
 
 
@@ -284,11 +295,19 @@ def _first_text(data: DataConfig) -> str:
     return f"--to {target} -i TEXT.{source}"
 
 
+def _silence_stdout() -> None:
+    """What is left to be shown goes nowhere: else its error, when Python ends, would become the exit code."""
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
+
+
 def _summarise(loaded: LoadedRunFile, outcome: Outcome, processes: Processes) -> None:
-    run = loaded.run_directory
-    if outcome.best is not None:
-        scores = ", ".join(f"{name} {score:.4g}" for name, score in outcome.best.scores.items())
-        print(f"best checkpoint: {outcome.best.path}{f' ({scores})' if scores else ''}")
+    run, best = loaded.run_directory, outcome.best
+    if best is not None and loaded.config.training.validation.metric in best.scores:
+        scores = ", ".join(f"{name} {score:.4g}" for name, score in best.scores.items())
+        print(f"best checkpoint: {best.path} ({scores})")
+    elif best is not None:
+        print(f"newest checkpoint: {best.path} (not validated, so none is called the best)")
     if outcome.ending.finished:
         print(f"next: deepwire translate {shlex.quote(str(run))} {_first_text(loaded.config.data)}")
     else:

@@ -20,7 +20,7 @@ from deepwire.runfile import completed
 from deepwire.training.resume import changed_settings
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_STOPPED = {128 + signal.SIGINT: signal.SIGINT, 128 + signal.SIGTERM: signal.SIGTERM}
+_STOPPED = {128 + number: number for number in _SIGNALS}
 _WRONG_COMMAND = 2
 # Of the settings that `deepwire train` lets change in the middle of a run: those that make it another model.
 _DECISIVE = tuple(

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from deepwire.errors import ModelError
 from deepwire.training.optimizer import StepResult
 
 
@@ -105,6 +106,12 @@ class Meter:
         return [*sums, self._seconds]
 
     def load_state(self, state: list[float]) -> None:
-        """Continue an interval from what ``state`` gave."""
+        """Continue an interval from what ``state`` gave.
+
+        Raises:
+            ModelError: If it has more or fewer sums.
+        """
+        if len(state) != len(self._sums) + 1:
+            raise ModelError(f"the stored training state is damaged: {len(state)} sums of an interval")
         self._sums.copy_(torch.tensor(state[:-1], dtype=torch.float64))
         self._seconds = state[-1]

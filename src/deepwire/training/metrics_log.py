@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from types import TracebackType
 
-from deepwire.checkpoint.files import disk_errors, write_text
+from deepwire.checkpoint.files import disk_errors, open_own, write_text
 
 Number = float | int | str
 Value = Number | None | dict[str, dict[str, float]] | list["Value"]
@@ -27,7 +27,7 @@ class MetricsLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         with disk_errors(path):
-            self._file = path.open("a", encoding="utf-8")
+            self._file = open_own(path)
 
     def __enter__(self) -> MetricsLog:
         return self
@@ -66,9 +66,11 @@ def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> None
         update: The last update to keep.
         drop_validation: Remove the record of a validation at ``update`` too: it will be made again.
     """
-    if not path.exists():
+    if not os.path.lexists(path):
         return
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    with disk_errors(path), open_own(path) as file:
+        file.seek(0)
+        lines = file.read().split("\n")
     kept = [line for line in lines if _belongs(line, update, drop_validation)]
     if "\n".join([*kept, ""]) != "\n".join(lines):
         write_text(path, "".join(f"{line}\n" for line in kept))
@@ -77,7 +79,7 @@ def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> None
 def _belongs(line: str, update: int, drop_validation: bool) -> bool:
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     at = record.get("update") if isinstance(record, dict) else None
     if not isinstance(at, int):

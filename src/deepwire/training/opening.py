@@ -99,7 +99,7 @@ def open_run(
         display = stack.enter_context(Display(job.run.log, quiet))
         with disk_errors(job.run.path):
             recover(job.run.path)
-        checkpoint = job.run.newest_sound(display.say)
+        checkpoint = job.run.newest_sound(display.say, load_state)
         if checkpoint is not None:
             for change in _changes(job, processes):
                 display.say(f"changed: {change}")

@@ -5,15 +5,17 @@ from __future__ import annotations
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import IO, TextIO, cast
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from deepwire.checkpoint.files import disk_errors
+from deepwire.checkpoint.files import disk_errors, open_own
 from deepwire.errors import DeepwireError
 from deepwire.training.meter import Averages
 
@@ -41,8 +43,44 @@ class Standing:
     memory: int
 
 
+class _Screen:
+    """A stream for people, who may go: with the terminal or the program that reads it, it falls silent.
+
+    What they would have seen is in ``log.txt``, and a run is worth more than a line on the screen.
+
+    Attributes:
+        gone: Why nothing is shown any more; empty while it is.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.gone = ""
+
+    def write(self, text: str) -> int:
+        """Show a text."""
+        self._try(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Show it now."""
+        self._try(self._stream.flush)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._stream, name)
+
+    def _try(self, show: Callable[[], object]) -> None:
+        if self.gone:
+            return
+        try:
+            show()
+        except OSError as error:
+            self.gone = error.strerror or "closed"
+
+
 class Display:
     """Shows lines and the bar on stderr, and appends the lines with the time to ``log.txt``.
+
+    When the terminal is gone, ``log.txt`` says so and goes on.
 
     Args:
         log: ``log.txt``; made when missing.
@@ -52,8 +90,11 @@ class Display:
     def __init__(self, log: Path, quiet: bool = False) -> None:
         self._path = log
         with disk_errors(log):
-            self._file = log.open("a", encoding="utf-8")
-        self._console = Console(file=sys.stderr, quiet=quiet, soft_wrap=True, highlight=False)
+            self._file = open_own(log)
+        self._screen, self._silent = _Screen(sys.stderr), False
+        self._console = Console(
+            file=cast("IO[str]", self._screen), quiet=quiet, soft_wrap=True, highlight=False
+        )
         self._bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(bar_width=None),
@@ -84,6 +125,9 @@ class Display:
         """Show one line."""
         self._console.print(text, markup=False)
         with disk_errors(self._path):
+            if self._screen.gone and not self._silent:
+                self._silent = True
+                self._write(f"nothing can be shown any more ({self._screen.gone}); this file goes on")
             self._write(text)
 
     def _write(self, text: str) -> None:

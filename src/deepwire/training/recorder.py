@@ -6,8 +6,9 @@ import json
 from dataclasses import dataclass
 from typing import Protocol
 
-from deepwire.checkpoint.files import disk_errors, write_json, write_text
+from deepwire.checkpoint.files import disk_errors, open_own, write_json, write_text
 from deepwire.checkpoint.retention import Checkpoint, among_best
+from deepwire.errors import ModelError
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.depth_records import DepthRecords
 from deepwire.training.direction_scores import worth_showing
@@ -210,7 +211,7 @@ class RunRecorder:
         )
         store = prepared.train
         texts = [[store.source_text(pair), store.target_text(pair)] for pair in pairs]
-        with disk_errors(path), path.open("a", encoding="utf-8") as file:
+        with disk_errors(path), open_own(path) as file:
             file.write(json.dumps({"update": update, "lines": lines, "texts": texts}, ensure_ascii=False))
             file.write("\n")
 
@@ -272,7 +273,11 @@ class RunRecorder:
 
     def best(self) -> Checkpoint | None:
         """The best checkpoint, or the newest where nothing was scored; None if nothing was saved."""
-        return self._run.best()
+        try:
+            return self._run.best()
+        except ModelError as error:  # of a file of an earlier checkpoint; this run has ended well
+            self.say(f"warning: {error.message}")
+            return None
 
 
 def _few(lines: list[str]) -> str:

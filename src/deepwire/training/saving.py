@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from deepwire.checkpoint.files import json_text, read_json, require_space
+from deepwire.checkpoint.manifest import DamagedError
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import OPTIMIZER, STATE, write_model_files
 from deepwire.checkpoint.tensors import bytes_of, read_tensors, write_tensors
+from deepwire.errors import ModelError
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.job import Job
 from deepwire.training.layout import Snapshot
@@ -58,9 +61,19 @@ def load_state(folder: Path) -> TrainingState:
     """The training state in a checkpoint.
 
     Raises:
-        ModelError: If it is missing or damaged.
+        DamagedError: If it is not what training writes.
+        ModelError: If it cannot be read, or a newer version wrote it.
     """
-    return TrainingState.from_json(read_json(folder / STATE))
+    record = read_json(folder / STATE)
+    if unknown := sorted(record.keys() - {one.name for one in fields(TrainingState)}):
+        raise ModelError(
+            f"{folder / STATE}: {', '.join(unknown)}: unknown to this version",
+            "install the version of deepwire that wrote it, or a newer one",
+        )
+    try:
+        return TrainingState.from_json(record)
+    except ModelError as error:
+        raise DamagedError(folder, f"{STATE}: {error.message}") from error
 
 
 def load_moments(folder: Path) -> dict[str, Tensor]:

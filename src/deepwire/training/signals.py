@@ -8,14 +8,18 @@ from types import FrameType, TracebackType
 
 from deepwire.training.processes import Processes
 
-_STOPPING = (signal.SIGTERM, signal.SIGINT)
-_SIGNALS = (*_STOPPING, signal.SIGUSR1)
+_ALWAYS = (signal.SIGTERM, signal.SIGINT)
+# A closed terminal, and what batch systems send before they kill. They are like SIGTERM where they would end
+# the process: `nohup` ignores the first, and a program around us may use the others for itself.
+_WHERE_FATAL = (signal.SIGHUP, signal.SIGUSR2, signal.SIGALRM, signal.SIGXCPU)
+_STOPPING = (*_ALWAYS, *_WHERE_FATAL)
 
 
 class Signals:
     """While entered: SIGTERM and SIGINT ask to save and stop, SIGUSR1 to save; a second SIGINT stops at once.
 
-    A signal that reaches one process is a wish; by `settle` it becomes a decision of all.
+    SIGHUP, SIGUSR2, SIGALRM and SIGXCPU are like SIGTERM unless they are ignored or handled already. A signal
+    that reaches one process is a wish; by `settle` it becomes a decision of all.
 
     Attributes:
         stop: The signal that ends the run; None while there was none.
@@ -32,7 +36,8 @@ class Signals:
     def __enter__(self) -> Signals:
         # Python allows handlers in the main thread only; elsewhere the program around us has its own.
         if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
+            fatal = [number for number in _WHERE_FATAL if signal.getsignal(number) is signal.SIG_DFL]
+            for number in (*_ALWAYS, signal.SIGUSR1, *fatal):
                 self._before[number] = signal.signal(number, self._receive)
         return self
 

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from dataclasses import dataclass, field
 
 from deepwire.data.batching import StreamPosition
 from deepwire.errors import ModelError
 from deepwire.training.stopping import Patience
+
+# More than any run can reach, and few enough to calculate with.
+_MANY = 10**15
+_COUNTS = {
+    **dict.fromkeys(("update", "pairs", "target_tokens", "steps", "bad_in_a_row", "pieces", "waited"), _MANY),
+    **dict.fromkeys(("window", "index", "number"), _MANY),
+    "epoch": 10**9,
+}
+_NUMBERS = ("epochs", "seconds")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 @dataclass
@@ -69,6 +83,27 @@ class TrainingState:
             plain = json.loads(json.dumps(value))
             position = StreamPosition.from_json(plain.pop("position"))
             patience = Patience(**plain.pop("patience"))
-            return cls(position=position, patience=patience, **plain)
+            state = cls(position=position, patience=patience, **plain)
+            state._check()
         except (TypeError, KeyError, ValueError, AttributeError) as error:
             raise ModelError(f"the stored training state is damaged: {error}") from error
+        return state
+
+    def _check(self) -> None:
+        """See that the values are such as training writes: later they would fail in odd places.
+
+        Raises:
+            ValueError: Naming the first that is not.
+        """
+        values = dataclasses.asdict(self)
+        position, patience = values.pop("position"), values.pop("patience")
+        for name, value in [*values.items(), *position.items(), *patience.items()]:
+            if name in _COUNTS and not (type(value) is int and 0 <= value <= _COUNTS[name]):
+                raise ValueError(f"{name} is {value!r}")
+            if name in _NUMBERS and not (_is_number(value) and math.isfinite(value)):
+                raise ValueError(f"{name} is {value!r}")
+        if position["number"] != self.update:
+            raise ValueError(f"update {self.update} is not where the text goes on: {position['number']}")
+        best = [] if self.patience.best is None else [self.patience.best]
+        if not all(map(_is_number, [*best, *self.scores.values(), *self.interval])):
+            raise ValueError("scores or sums are not numbers")

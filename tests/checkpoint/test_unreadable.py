@@ -1,0 +1,137 @@
+"""Files that cannot be read are not damaged files: they are named, and nothing is moved."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from permissions import permissions_obeyed
+
+from deepwire.checkpoint import manifest
+from deepwire.checkpoint.files import UnreadableError, read_json
+from deepwire.checkpoint.locate import resolve
+from deepwire.checkpoint.manifest import DamagedError
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.store import load_model
+from deepwire.checkpoint.tensors import read_shapes, read_tensors, write_tensors
+
+CheckpointMaker = Callable[..., Path]
+FILES = ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"]
+
+
+@pytest.fixture
+def mask() -> Iterator[Callable[[int], object]]:
+    """Sets the umask until the end of the test."""
+    before = os.umask(0o022)
+    yield os.umask
+    os.umask(before)
+
+
+@pytest.mark.parametrize("masked", [0o022, 0o027, 0o077, 0o002])
+def test_permissions_follow_the_umask(
+    run: RunDirectory, checkpoint: CheckpointMaker, mask: Callable[[int], object], masked: int
+) -> None:
+    mask(masked)
+    folder = checkpoint(100)
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert {"model.safetensors", "optimizer.safetensors"} <= {path.name for path in files}
+    assert {oct(stat.S_IMODE(path.stat().st_mode)) for path in files} == {oct(0o666 & ~masked)}
+
+
+@pytest.mark.parametrize(
+    "name", ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"]
+)
+def test_a_file_that_may_not_be_read_is_no_damage(
+    run: RunDirectory, checkpoint: CheckpointMaker, name: str
+) -> None:
+    for update in (300, 400):
+        checkpoint(update)
+    secret = run.checkpoint_path(400) / name
+    secret.chmod(0)
+    before = sorted(path.name for path in run.checkpoints_folder.iterdir())
+    with (
+        permissions_obeyed(),
+        pytest.raises(UnreadableError, match="cannot read: Permission denied") as caught,
+    ):
+        run.newest_sound(lambda _: None)
+    assert str(secret) in caught.value.message
+    assert "may read it" in caught.value.hint
+    assert "fresh" not in caught.value.hint
+    assert sorted(path.name for path in run.checkpoints_folder.iterdir()) == before
+
+
+@pytest.mark.parametrize("folder", ["checkpoints", "checkpoints/update-000400"])
+def test_a_folder_that_may_not_be_read_is_no_missing_run(
+    run: RunDirectory, checkpoint: CheckpointMaker, folder: str
+) -> None:
+    """A new run must not begin where the old one cannot be seen."""
+    checkpoint(400)
+    for mode in (0o000, 0o600):
+        (run.path / folder).chmod(mode)
+        with permissions_obeyed(), pytest.raises(UnreadableError, match="Permission denied"):
+            run.newest_sound(lambda _: None)
+        with permissions_obeyed(), pytest.raises(UnreadableError, match="Permission denied"):
+            load_model(resolve(str(run.path)))
+        (run.path / folder).chmod(0o755)
+
+
+def test_a_disk_that_gives_no_answer_is_no_damage(
+    run: RunDirectory, checkpoint: CheckpointMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for update in (300, 400):
+        checkpoint(update)
+
+    def fails(_: object) -> str:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(manifest, "_digest", fails)
+    with pytest.raises(UnreadableError, match="cannot read: Input/output error") as caught:
+        run.newest_sound(lambda _: None)
+    assert "may be sound" in caught.value.hint
+    assert [one.update for one in run.checkpoints()] == [300, 400]
+
+
+def test_tensors_that_may_not_be_read_are_not_called_foreign(tmp_path: Path) -> None:
+    path = tmp_path / "x.safetensors"
+    write_tensors(path, {"x": torch.zeros(2)})
+    path.chmod(0)
+    with permissions_obeyed():
+        for read in (read_shapes, lambda path: read_tensors(path, torch.device("cpu"))):
+            with pytest.raises(UnreadableError, match="cannot read: Permission denied"):
+                read(path)
+
+
+def test_links_in_a_circle_are_damage(run: RunDirectory, checkpoint: CheckpointMaker) -> None:
+    for update in (300, 400):
+        checkpoint(update)
+    weights = run.checkpoint_path(400) / "model.safetensors"
+    weights.unlink()
+    weights.symlink_to("model.safetensors")
+    said: list[str] = []
+    assert run.newest_sound(said.append).update == 300
+    assert "model.safetensors: Too many levels of symbolic links" in said[0]
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "state.json", "manifest.json", "vocabulary/more"])
+def test_a_pipe_in_a_checkpoint_is_damage_and_is_not_waited_for(
+    run: RunDirectory, checkpoint: CheckpointMaker, name: str
+) -> None:
+    for update in (300, 400):
+        checkpoint(update)
+    path = run.checkpoint_path(400) / name
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+    with pytest.raises(DamagedError, match=f"{name}: is not a regular file"):
+        load_model(path.parents[name.count("/")])
+    assert run.newest_sound(lambda _: None).update == 300
+
+
+def test_a_pipe_in_place_of_json_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "index.json")
+    with pytest.raises(Exception, match="cannot read: is not a regular file"):
+        read_json(tmp_path / "index.json")
