@@ -21,14 +21,36 @@ def translator(one_direction):
 
 
 def test_translations_come_in_order_and_empty_texts_stay_empty(server, translator, serving):
-    lines = [*serving.texts(5), "", "  \n ", "</s> <pad>"]
+    lines = [*serving.texts(5), "", "  \t ", "</s> <pad>"]
     answer = server.post({"texts": lines})
     assert answer.status == 200
-    assert answer.texts == translator.translate([line.replace("\n", " ") for line in lines])
+    assert answer.texts == translator.translate(lines)
     assert answer.texts[5:7] == ["", ""]
     assert any(answer.texts)
     assert server.post({"text": lines[0]}).texts == answer.texts[:1]
     assert server.post({"texts": []}).texts == []
+
+
+def test_every_line_of_a_text_is_translated_and_line_breaks_stay(server, translator, one_direction, serving):
+    one, two, three = serving.texts(3)
+    into = dict(zip((one, two, three), translator.translate([one, two, three]), strict=True))
+    text = f"{one}\n\n{two}\r\n \n{three}\n"
+    answer = server.post({"texts": [two, text]})
+    assert answer.texts == [into[two], f"{into[one]}\n\n{into[two]}\r\n\n{into[three]}\n"]
+    assert server.post({"text": "\n"}).texts == ["\n"]
+    (found,) = server.post({"text": f"{one}\n\n{two}", "beam": 3, "n_best": 2}).json["translations"]
+    best = deepwire.load(one_direction, "cpu", "fp32", settings={"beam": 3, "n_best": 2})
+    alone = [[one.text for one in line.candidates] for line in best.translations([one, two])]
+    assert [[one["text"] for one in line["candidates"]] for line in found["lines"]] == [
+        alone[0],
+        [""],
+        alone[1],
+    ]
+    assert found["text"] == f"{alone[0][0]}\n\n{alone[1][0]}"
+    assert set(found) == {"text", "lines"}
+    too_long = server.post({"texts": ["", f"{one}\n" + "ein " * 1200]}).json["error"]
+    assert too_long["message"].startswith("text 1, line 2: ")
+    assert too_long["index"] == 1
 
 
 def test_scores_where_they_are_asked_for(server, one_direction, serving):
@@ -299,12 +321,12 @@ def test_a_request_that_the_model_fails_on_fails_alone(engine, serving, caplog):
     with running as server, caplog.at_level(logging.INFO), ThreadPoolExecutor(4) as clients:
 
         def ask(text):
-            return clients.submit(server.post, {"texts": ["ein", text]})
+            return clients.submit(server.post, {"texts": ["", "ein", f"ja\n\n{text}"]})
 
         asked = {"first": ask("first")}
         serving.wait_until(lambda: model.batches != [])
         asked |= {text: ask(text) for text in ("zwei", "poison", "drei")}
-        serving.wait_until(lambda: server.service.batcher.texts == 8)
+        serving.wait_until(lambda: server.service.batcher.texts == 12)
         model.free.set()
         answers = {text: answer.result() for text, answer in asked.items()}
         assert server.metric("deepwire_failed_texts_total") == 1
@@ -315,7 +337,7 @@ def test_a_request_that_the_model_fails_on_fails_alone(engine, serving, caplog):
         "poison": 500,
     }
     error = answers["poison"].json["error"]
-    assert (error["code"], error["index"]) == ("internal", 1)
+    assert (error["code"], error["index"]) == ("internal", 2)
     assert f"request {error['request']} failed: RuntimeError at conftest.py:" in caplog.text
     assert not any(word in caplog.text for word in ("poison", "secret", "zwei", "ein ")), "text was logged"
 

@@ -103,3 +103,34 @@ def test_languages_a_token_and_errors(browser, polyglot, serving):
         browser.wait("document.getElementById('problem').textContent")
         problem = browser.value("document.getElementById('problem').textContent")
         assert problem == "Line 2: 21 characters, at most 20"
+        # What stood there was of another text.
+        assert browser.value("document.getElementById('result').textContent") == ""
+        assert browser.value("document.getElementById('copy').disabled")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_button_names_the_theme_that_it_leads_to(browser, server, dark):
+    names = ["Light theme", "Dark theme"] if dark else ["Dark theme", "Light theme"]
+    button, paper = "document.getElementById('theme')", "getComputedStyle(document.body).backgroundColor"
+    browser.look(dark=dark, width=800, height=600)
+    browser.open("about:blank")
+    browser.open(f"http://127.0.0.1:{server.port}/")
+    browser.wait("document.getElementById('model').textContent")
+    papers = []
+    for name in (*names, names[0]):
+        assert browser.value(f"{button}.textContent") == name
+        papers.append(browser.value(paper))
+        browser.value(f"{button}.click()")
+    assert papers[0] == papers[2] != papers[1]
+    light = papers[1] if dark else papers[0]
+    assert light == "rgb(246, 247, 249)"
+    assert browser.value(f"{button}.hasAttribute('aria-pressed')") is False
+
+
+def test_the_button_follows_the_system_until_it_is_pressed(browser, server):
+    browser.look(dark=False, width=800, height=600)
+    browser.open("about:blank")
+    browser.open(f"http://127.0.0.1:{server.port}/")
+    browser.wait("document.getElementById('theme').textContent === 'Dark theme'")
+    browser.look(dark=True, width=800, height=600)
+    browser.wait("document.getElementById('theme').textContent === 'Light theme'")

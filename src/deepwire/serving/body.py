@@ -8,8 +8,9 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from deepwire.data.one_line import plain
 from deepwire.serving.limits import Limits
+from deepwire.serving.lines import Lines, has_words
+from deepwire.serving.messages import printable, refusal_of
 from deepwire.serving.refusal import Refusal
 
 _SHOWN = 80
@@ -42,10 +43,9 @@ class Body(BaseModel):
         return self
 
     @property
-    def lines(self) -> list[str]:
-        """The texts; line breaks and NUL are spaces, for a text is one line to the model."""
-        texts = [self.text] if self.text is not None else self.texts or []
-        return [plain(text) for text in texts]
+    def all(self) -> list[str]:
+        """The texts, however they were given."""
+        return [self.text] if self.text is not None else self.texts or []
 
 
 def read_body(body: bytes, limits: Limits) -> Body:
@@ -57,7 +57,7 @@ def read_body(body: bytes, limits: Limits) -> Body:
     try:
         found = Body.model_validate(_parsed(body))
     except ValidationError as error:
-        raise _refusal(error) from None
+        raise refusal_of(error, Body) from None
     _check_texts(found, limits)
     return found
 
@@ -86,32 +86,17 @@ def _no_number(constant: str) -> object:
     raise ValueError(f"{constant} is no JSON number")
 
 
-def _refusal(error: ValidationError) -> Refusal:
-    """The first fault, without what the client has sent but for the names of its keys."""
-    fault = error.errors(include_url=False, include_input=False, include_context=False)[0]
-    where = ".".join(printable(str(part))[:_SHOWN] for part in fault["loc"])
-    text = fault["msg"].removeprefix("Value error, ")
-    index = next((part for part in fault["loc"] if isinstance(part, int)), None)
-    return Refusal("invalid", f"{where}: {text}" if where else text, index=index)
-
-
 def _check_texts(body: Body, limits: Limits) -> None:
-    lines = body.lines
-    if len(lines) > limits.texts:
-        raise Refusal("invalid", f"texts: {len(lines)} texts, but at most {limits.texts} at a time")
-    for index, line in enumerate(lines):
-        if len(line) > limits.characters:
+    texts = body.all
+    if len(texts) > limits.texts:
+        raise Refusal("invalid", f"texts: {len(texts)} texts, but at most {limits.texts} at a time")
+    for index, text in enumerate(texts):
+        if len(text) > limits.characters:
             raise Refusal(
-                "invalid", f"text {index}: {len(line)} characters, at most {limits.characters}", index=index
+                "invalid", f"text {index}: {len(text)} characters, at most {limits.characters}", index=index
             )
-        if line != printable(line):
+        if text != printable(text):
             raise Refusal("invalid", f"text {index}: half a surrogate pair is no character", index=index)
-    for name in ("target", "source"):
-        language = getattr(body, name)
-        if language is not None and language != printable(language):
-            raise Refusal("invalid", f"{name}: half a surrogate pair is no character")
-
-
-def printable(text: str) -> str:
-    """`text` with ? for halves of surrogate pairs, which no UTF-8 can hold."""
-    return text.encode("utf-8", "replace").decode()
+    lines = sum(has_words(line) for text in texts for line in Lines.of(text).lines)
+    if lines > limits.texts:
+        raise Refusal("invalid", f"{lines} lines of text, but at most {limits.texts} at a time")

@@ -18,9 +18,9 @@ class Limits(Section):
         5.0, ge=0, le=1000, description="how long the first text of a batch waits for others, milliseconds"
     )
     body_bytes: int = Field(1 << 20, ge=1, le=1 << 30, description="size of the body of a request")
-    texts: int = Field(128, ge=1, le=100_000, description="texts in a request")
+    texts: int = Field(128, ge=1, le=100_000, description="texts, or lines of text, in a request")
     characters: int = Field(5000, ge=1, le=1_000_000, description="characters in a text")
-    subwords: int = Field(512, ge=1, le=100_000, description="subwords in a text")
+    subwords: int = Field(512, ge=1, le=100_000, description="subwords in a line")
     beam: int = Field(8, ge=1, le=1000, description="beam that a request can ask for")
     queue: int = Field(4096, ge=1, le=1_000_000, description="texts of all clients that wait or are in work")
     connections: int = Field(1024, ge=1, le=100_000, description="connections at a time")

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import deepwire
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.ops.allocator import give_memory_back
-from deepwire.serving.batcher import Batcher, Job
+from deepwire.serving.batcher import Batcher, Job, TextFailedError
 from deepwire.serving.body import Body
 from deepwire.serving.engine import Engine, Search
 from deepwire.serving.limits import Limits
+from deepwire.serving.lines import Lines, has_words
 from deepwire.serving.metrics import Metrics
 from deepwire.serving.refusal import Refusal
+
+
+class _Place(NamedTuple):
+    """A line of a request: which text, and which line of it, both counted from 0."""
+
+    text: int
+    line: int
 
 
 class GoneError(Exception):
@@ -110,17 +119,21 @@ class Service:
     async def _translate(self, body: Body, gone: Callable[[], Awaitable[None]]) -> dict[str, object]:
         search = self._search(body)
         to, from_ = self.engine.into(body.target, body.source)
-        lines = body.lines
-        full = [index for index, line in enumerate(lines) if line and not line.isspace()]
-        found: dict[int, Translation] = {}
-        if full:
-            self.batcher.require_room(len(full))
-            lengths = await self._lengths([lines[index] for index in full], full)
-            requests = [Request(lines[index], to=to, from_=from_) for index in full]
-            translations = await self._answer(Job(requests, lengths, search), gone)
-            found = dict(zip(full, translations, strict=True))
+        texts = [Lines.of(text) for text in body.all]
+        found: dict[_Place, Translation] = {}
+        places = [place for place in _places(texts) if has_words(_line(texts, place))]
+        if places:
+            self.batcher.require_room(len(places))
+            lines = [_line(texts, place) for place in places]
+            lengths = await self._lengths(lines, places, texts)
+            requests = [Request(line, to=to, from_=from_) for line in lines]
+            try:
+                translations = await self._answer(Job(requests, lengths, search), gone)
+            except TextFailedError as error:
+                raise TextFailedError(places[error.index].text) from error.__cause__
+            found = dict(zip(places, translations, strict=True))
         scores = body.n_best is not None
-        return {"translations": [_record(found.get(index), scores) for index in range(len(lines))]}
+        return {"translations": [_record(text, index, found, scores) for index, text in enumerate(texts)]}
 
     @property
     def _most_subwords(self) -> int:
@@ -139,14 +152,19 @@ class Service:
             raise Refusal("invalid", f"n_best: at most the beam ({beam}), but is {n_best}")
         return Search(beam, n_best)
 
-    async def _lengths(self, texts: Sequence[str], indices: Sequence[int]) -> list[int]:
-        """Subwords of each text; `indices` are the places of the texts in the request."""
+    async def _lengths(
+        self, lines: Sequence[str], places: Sequence[_Place], texts: Sequence[Lines]
+    ) -> list[int]:
+        """Subwords of each line; `places` and `texts` are where it stands in the request."""
         loop = asyncio.get_running_loop()
-        lengths = await loop.run_in_executor(self._segmenting, self.engine.lengths, texts)
-        for index, length in zip(indices, lengths, strict=True):
+        lengths = await loop.run_in_executor(self._segmenting, self.engine.lengths, lines)
+        for (index, number), length in zip(places, lengths, strict=True):
             if length > self._most_subwords:
+                where = f"text {index}"
+                if texts[index].breaks:
+                    where += f", line {number + 1}"
                 raise Refusal(
-                    "invalid", f"text {index}: {length} subwords, at most {self._most_subwords}", index=index
+                    "invalid", f"{where}: {length} subwords, at most {self._most_subwords}", index=index
                 )
         return lengths
 
@@ -168,8 +186,31 @@ class Service:
                 self.batcher.drop(job)
 
 
-def _record(translation: Translation | None, scores: bool) -> dict[str, object]:
-    """A translation as JSON; of an empty text there is none."""
+def _places(texts: Sequence[Lines]) -> Iterator[_Place]:
+    for index, text in enumerate(texts):
+        for number in range(len(text.lines)):
+            yield _Place(index, number)
+
+
+def _line(texts: Sequence[Lines], place: _Place) -> str:
+    return texts[place.text].lines[place.line]
+
+
+def _record(text: Lines, index: int, found: Mapping[_Place, Translation], scores: bool) -> dict[str, object]:
+    """A translation as JSON, of a text of several lines with the line breaks of the text.
+
+    With scores, one line has its candidates, and several have a record each under `lines`: the translation of
+    a line does not depend on the others.
+    """
+    lines = [_line_record(found.get(_Place(index, number)), scores) for number in range(len(text.lines))]
+    if len(lines) == 1:
+        return lines[0]
+    whole: dict[str, object] = {"text": text.joined([str(line["text"]) for line in lines])}
+    return {**whole, "lines": lines} if scores else whole
+
+
+def _line_record(translation: Translation | None, scores: bool) -> dict[str, object]:
+    """The translation of a line; of an empty one there is none."""
     if translation is None:
         empty: dict[str, object] = {"text": "", "score": 0.0, "log_probability": 0.0}
         return {"text": "", "candidates": [empty]} if scores else {"text": ""}

@@ -165,6 +165,7 @@ async function translate() {
     say("");
   } catch (error) {
     if (control.signal.aborted) return;
+    show([]); // what stands there is of another text
     const where = error.line ? `Line ${error.line}: ` : "";
     say("", where + error.message.replace(/^text \d+: /, ""));
   } finally {
@@ -246,16 +247,16 @@ function swap() {
   translate();
 }
 
-function theme() {
-  const dark = document.documentElement.dataset.theme
-    ? document.documentElement.dataset.theme === "dark"
-    : matchMedia("(prefers-color-scheme: dark)").matches;
-  return dark ? "dark" : "light";
+const darkSystem = matchMedia("(prefers-color-scheme: dark)");
+
+/** The theme that is not shown: what the button leads to. */
+function otherTheme() {
+  const shown = document.documentElement.dataset.theme ?? (darkSystem.matches ? "dark" : "light");
+  return shown === "dark" ? "light" : "dark";
 }
 
-function setTheme(name) {
-  document.documentElement.dataset.theme = name;
-  find("theme").setAttribute("aria-pressed", name === "dark");
+function nameTheme() {
+  find("theme").textContent = otherTheme() === "dark" ? "Dark theme" : "Light theme";
 }
 
 find("work").addEventListener("submit", (event) => {
@@ -286,6 +287,10 @@ find("text").addEventListener("keydown", (event) => {
 for (const id of ["source", "target", "alternatives"]) find(id).addEventListener("change", translate);
 find("copy").addEventListener("click", copy);
 find("swap").addEventListener("click", swap);
-find("theme").addEventListener("click", () => setTheme(theme() === "dark" ? "light" : "dark"));
-setTheme(theme());
+find("theme").addEventListener("click", () => {
+  document.documentElement.dataset.theme = otherTheme();
+  nameTheme();
+});
+darkSystem.addEventListener("change", nameTheme);
+nameTheme();
 open();
