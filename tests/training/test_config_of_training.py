@@ -11,7 +11,7 @@ from deepwire.training.config import (
     OptimizerConfig,
     TrainingConfig,
 )
-from deepwire.training.limits import cut_short, tiny_batches
+from deepwire.training.run.limits import cut_short, tiny_batches
 
 
 def test_the_default_is_a_run_of_20k_updates() -> None:

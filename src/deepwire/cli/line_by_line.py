@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from deepwire.data.wording import counted
+from deepwire.data.text.wording import counted
 
 Line = TypeVar("Line")
 Answer = TypeVar("Answer")
@@ -40,7 +40,7 @@ def write_answers(
     Raises:
         DeepwireError: There were more or fewer answers than lines.
     """
-    from deepwire.data.output import open_output
+    from deepwire.data.text.output import open_output
     from deepwire.errors import DeepwireError
 
     progress = _Progress(quiet)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepwire.cli.decoding_options import STDIO
-from deepwire.data.wording import counted
+from deepwire.data.text.wording import counted
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from deepwire.decoding.shortlist.shortlist_store import ShortlistChoice
     from deepwire.decoding.translation_io import Request
     from deepwire.decoding.translator import Translator
+    from deepwire.distributed.process_group import ProcessGroup
     from deepwire.model.decoder_state import DecoderState
-    from deepwire.training.processes import Processes
 
 
 @dataclass(frozen=True)
@@ -136,14 +136,14 @@ def run(job: TranslationJob, *, threads: int | None, quiet: bool) -> None:
             stdin, goes to stdout or is a stream, or parts of another job are there.
     """
     from deepwire.cli.line_by_line import use_threads
-    from deepwire.data.output import check_output
+    from deepwire.data.text.output import check_output
+    from deepwire.distributed.process_group import join_process_group
     from deepwire.ops.allocator import keep_memory
-    from deepwire.training.processes import joined
 
     check_output(job.output, job.text.files)
     use_threads(threads)
     keep_memory()
-    with joined() as processes:
+    with join_process_group() as processes:
         if processes.count > 1:
             _translate_in_processes(job, processes, quiet=quiet)
         else:
@@ -164,7 +164,7 @@ def _translate_alone(job: TranslationJob, *, quiet: bool) -> None:
     write_answers(requests, translations, FORMATS[job.format], job.output, flush=job.stream, quiet=quiet)
 
 
-def _translate_in_processes(job: TranslationJob, processes: Processes, *, quiet: bool) -> None:
+def _translate_in_processes(job: TranslationJob, processes: ProcessGroup, *, quiet: bool) -> None:
     """Translate in parts that several processes share; each of them calls this."""
     from deepwire.cli.line_by_line import warn
     from deepwire.decoding.resumable_parts import PartsFolder, translate_parts
@@ -216,7 +216,7 @@ def load_in_processes(
     settings: Mapping[str, object],
     device: str,
     precision: str,
-    processes: Processes,
+    processes: ProcessGroup,
     shortlist: ShortlistChoice = False,
 ) -> tuple[Translator[DecoderState], str]:
     """The models on the device of this process, which compute as those of the main process; the precision."""
@@ -231,12 +231,12 @@ def load_in_processes(
     pick_device(device)
     own_device = choose_device(device, processes, "--device")
     if precision == "auto":
-        precision = str(processes.from_main(fastest_precision(own_device) if processes.main else None))
+        precision = str(processes.broadcast_value(fastest_precision(own_device) if processes.main else None))
     # An average that does not exist yet is made by one process.
-    translator = processes.main_first(
+    translator = processes.run_on_main_first(
         lambda: load(models, str(own_device), precision, settings=settings, warn=warn, shortlist=shortlist)
     )
-    products = processes.from_main(torch.get_float32_matmul_precision())
+    products = processes.broadcast_value(torch.get_float32_matmul_precision())
     set_fp32_matmul("medium" if products == "medium" else "highest")
     return translator, precision
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from deepwire.data.languages import Languages
-from deepwire.data.one_line import plain
+from deepwire.data.text.one_line import plain
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.decoding.decoding_config import DecodingConfig

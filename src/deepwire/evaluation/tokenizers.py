@@ -10,8 +10,8 @@ from pathlib import Path
 from sacrebleu import utils
 from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 
-from deepwire.data.files import COMPRESSED_SUFFIXES
-from deepwire.data.scripts import script_shares
+from deepwire.data.text.files import COMPRESSED_SUFFIXES
+from deepwire.data.text.scripts import script_shares
 from deepwire.errors import UsageError
 from deepwire.evaluation.base import Metric
 from deepwire.evaluation.metrics import METRICS, MetricOptions, make_metric

@@ -12,7 +12,7 @@ from deepwire.evaluation.tokenizers import LanguageMetrics
 
 
 class ValidationScores:
-    """Scores translations of the validation set; a ``deepwire.training.job.ScoreTexts``.
+    """Scores translations of the validation set; a ``deepwire.training.run.spec.ScoreTexts``.
 
     Args:
         names: The metrics: ``training.validation`` of a run file names them.

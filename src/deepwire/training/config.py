@@ -12,8 +12,8 @@ from deepwire.config.quantities import Count, Length
 from deepwire.model.named import by_name
 from deepwire.training.ema_config import EmaConfig
 from deepwire.training.patterns import Patterns
-from deepwire.training.pretrained_config import PretrainedConfig
-from deepwire.training.start_from_config import StartFromConfig
+from deepwire.training.warm_start.pretrained_config import PretrainedConfig
+from deepwire.training.warm_start.start_from_config import StartFromConfig
 
 TextMetric = Literal["bleu", "chrf", "chrf++", "ter"]
 Metric = Literal["loss", "nll", "perplexity", "bleu", "chrf", "chrf++", "ter"]

@@ -20,7 +20,7 @@ from deepwire.checkpoint.importers.base import (
     number_of_layers,
 )
 from deepwire.config.tree import PlainValue
-from deepwire.data.files import BadLine, display, read_lines
+from deepwire.data.text.files import BadLine, display, read_lines
 from deepwire.errors import DataError, ModelError
 from deepwire.model.connections.residual import PostNormConfig
 from deepwire.model.context import Side
