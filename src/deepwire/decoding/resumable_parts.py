@@ -10,38 +10,22 @@ import fcntl
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Protocol, TextIO, TypeVar, cast
+from typing import TextIO, TypeVar, cast
 
 from deepwire.checkpoint.files import disk_errors, read_json, write_json
 from deepwire.data.text.output import open_output
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DeepwireError, UsageError
 
 Line = TypeVar("Line")
 
 _PART = re.compile(r"(\d+)-(\d+)")
 JOB, _LOCK = "job.json", "lock"
-
-
-class Workers(Protocol):
-    """The processes that share the work; see `deepwire.distributed.process_group.ProcessGroup`."""
-
-    rank: int
-    count: int
-
-    @property
-    def main(self) -> bool:
-        """Whether this is the process that puts the parts together."""
-
-    def total(self, numbers: Sequence[float]) -> list[float]:
-        """The sums over the processes."""
-
-    def broadcast_value(self, value: object) -> object:
-        """The value of the main process."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +131,7 @@ def translate_parts(
     folder: PartsFolder,
     *,
     size: int,
-    workers: Workers,
+    workers: ProcessGroup,
 ) -> int:
     """Translate this process's share of the parts that are not there yet, and wait for the others.
 

@@ -16,9 +16,10 @@ from pathlib import Path
 
 from deepwire.checkpoint.files import read_json, write_json
 from deepwire.data.text.output import compression, open_output
-from deepwire.decoding.resumable_parts import JOB, PartsFolder, Workers, translate_parts
+from deepwire.decoding.resumable_parts import JOB, PartsFolder, translate_parts
 from deepwire.decoding.step_models import StateT
 from deepwire.decoding.translator import Translator
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError, UsageError
 
 
@@ -141,7 +142,7 @@ def synthesize(
     read: Callable[[], Iterable[str]],
     job: Mapping[str, object],
     *,
-    workers: Workers,
+    workers: ProcessGroup,
     tag: str = "",
     direction: tuple[str, str] = ("", ""),
 ) -> LineCounts | None:
