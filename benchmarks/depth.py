@@ -20,8 +20,8 @@ from pathlib import Path
 import machine
 import torch
 
-from deepwire.data.batching import BatchSettings, StreamPosition, UpdateStream
-from deepwire.data.prepared import Prepared, prepare
+from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream
+from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.model.build import build_model
 from deepwire.model.translator import TranslationModel
 from deepwire.runfile import load_run_file

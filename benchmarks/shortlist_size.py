@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from deepwire.data.pairs import Pair
+from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig
 from deepwire.decoding.batching import batches_by_length, padded

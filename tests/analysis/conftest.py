@@ -16,7 +16,7 @@ from deepwire.analysis.records import Column, Table
 from deepwire.checkpoint.store import save_model
 from deepwire.cli.main import main
 from deepwire.data.languages import Languages
-from deepwire.data.pairs import Pair
+from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.model.build import build_model

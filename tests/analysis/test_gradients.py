@@ -13,14 +13,14 @@ from deepwire.analysis.gradients import analyse_gradients
 from deepwire.analysis.models import NotApplicableError
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.data.config import DataConfig
-from deepwire.data.prepared import Prepared, prepare
+from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.errors import DataError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.training.config import TrainingConfig
-from deepwire.training.depth_records import gradient_norms, layers_of
-from deepwire.training.job import Job
-from deepwire.training.start import start
+from deepwire.training.logging.depth_records import gradient_norms, layers_of
+from deepwire.training.run.run_training import run_training
+from deepwire.training.run.spec import Job
 
 MODEL = {
     "d_model": 16,
@@ -90,7 +90,7 @@ def train(prepared: Prepared, tmp_path: Path) -> Callable[..., RunDirectory]:
             prepared=prepared,
             metadata={},
         )
-        start(job, quiet=True)
+        run_training(job, quiet=True)
         return job.run
 
     return run

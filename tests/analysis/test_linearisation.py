@@ -16,9 +16,9 @@ from deepwire.analysis import linearisation
 from deepwire.analysis.linearisation_fit import LeastSquares, match, train_on_translation
 from deepwire.analysis.linearisation_model import linearised, width
 from deepwire.cli.main import main
-from deepwire.data.batching import StreamPosition
+from deepwire.data.batches.batching import StreamPosition
 from deepwire.errors import UsageError
-from deepwire.training.feed import DeviceBatch, DeviceUpdate
+from deepwire.training.device_batches import DeviceBatch, DeviceUpdate
 
 SOCKETS = [
     {"connection": "pre_norm"},

@@ -24,7 +24,7 @@ from deepwire.evaluation.from_model import SearchSettings
 from deepwire.evaluation.texts import Text
 from deepwire.model.config import ModelConfig
 from deepwire.model.translator import TranslationModel
-from deepwire.training.precision import Numerics
+from deepwire.training.precision_policy import PrecisionPolicy
 
 CPU = torch.device("cpu")
 TINY = Architecture(
@@ -223,7 +223,7 @@ def test_sweeps_have_the_formats_that_the_commands_would_choose(monkeypatch: pyt
         seen.add(("decoding", next(model.parameters()).dtype))
         return search(model, *arguments)
 
-    monkeypatch.setattr(Numerics, "choose", lambda *_: Numerics("bf16", "highest", "cpu"))
+    monkeypatch.setattr(PrecisionPolicy, "choose", lambda *_: PrecisionPolicy("bf16", "highest", "cpu"))
     monkeypatch.setattr(TranslationModel, "loss", trained)
     monkeypatch.setattr(speed, "search", decoded)
     base = Workload(batch=2, beam=2, length=3)

@@ -12,7 +12,7 @@ import torch
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import OPTIMIZER, STATE, model_parameters, write_model_files
 from deepwire.checkpoint.tensors import write_tensors
-from deepwire.data.pairs import Pair
+from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.model.build import build_model

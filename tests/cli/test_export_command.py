@@ -14,7 +14,7 @@ import torch
 import deepwire
 from deepwire.checkpoint.store import load_model, save_model
 from deepwire.cli.main import main
-from deepwire.data.pairs import Pair
+from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, WordsConfig
 from deepwire.export.ctranslate2 import CTranslate2

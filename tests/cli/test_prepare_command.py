@@ -117,7 +117,9 @@ def test_control_characters_of_names_do_not_reach_the_terminal(
 
 
 def test_preparation_does_not_load_torch() -> None:
-    code = "import sys, deepwire.cli.prepare, deepwire.data.prepared; sys.exit('torch' in sys.modules)"
+    code = (
+        "import sys, deepwire.cli.prepare, deepwire.data.prepare.prepared; sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
 
 

@@ -16,17 +16,17 @@ import torch
 import deepwire
 from deepwire.checkpoint.store import save_model
 from deepwire.cli.main import main
-from deepwire.data.files import find_text, read_lines
-from deepwire.data.pairs import Pair
+from deepwire.data.text.files import find_text, read_lines
+from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.decoding.synthesis import SyntheticCorpus, finished, synthesize
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.ops import precision
 from deepwire.ops.packed_linear import has_kernels
-from deepwire.training.processes import Processes
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "training"))
 from forked import fork
@@ -96,7 +96,7 @@ def test_from_python(model: str, folder: Path) -> None:
     translator = deepwire.load(model, "cpu", "fp32", settings={"window": 16})
     corpus = SyntheticCorpus.of(folder / "made.gz", "de", "en")
     job = {"teacher": model}
-    counts = synthesize(translator, corpus, lambda: lines, job, workers=Processes())
+    counts = synthesize(translator, corpus, lambda: lines, job, workers=ProcessGroup())
     assert counts is not None
     assert (counts.lines, counts.empty) == (60, 2)
     assert texts("made") == {"de": lines, "en": translator.translate(lines)}
@@ -109,7 +109,9 @@ def test_text_that_changes_meanwhile_is_an_error(model: str, folder: Path) -> No
     texts_in_turn = iter([["w1", "w2"], ["w1"]])
     corpus = SyntheticCorpus.of(folder / "made", "de", "en")
     with pytest.raises(DataError, match="has changed while it was translated"):
-        synthesize(deepwire.load(model, "cpu"), corpus, lambda: next(texts_in_turn), {}, workers=Processes())
+        synthesize(
+            deepwire.load(model, "cpu"), corpus, lambda: next(texts_in_turn), {}, workers=ProcessGroup()
+        )
     assert not corpus.made.exists()
 
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from deepwire.cli.main import main
-from deepwire.training import forked
-from deepwire.training.processes import Processes
+from deepwire.distributed import forked_group
+from deepwire.distributed.process_group import ProcessGroup
 
 RUN_FILE = """
 data: {source: src, target: trg, train: train, valid: valid, vocabulary: {type: words}}
@@ -46,15 +46,17 @@ def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_the_run_file_is_read_once(toy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What happens to it while the command runs is nothing to it; nor need it be a file that stays."""
-    before = Processes.main_first
+    before = ProcessGroup.run_on_main_first
 
-    def overwritten(self: Processes, work: Callable[[], object]) -> object:
+    def overwritten(self: ProcessGroup, work: Callable[[], object]) -> object:
         found = before(self, work)
         (toy / "toy.yaml").write_text("data: gone")
         return found
 
-    monkeypatch.setattr(Processes, "main_first", overwritten)
-    monkeypatch.setattr(forked, "processes_wanted", lambda *_: (toy / "toy.yaml").write_text("gone") and 1)
+    monkeypatch.setattr(ProcessGroup, "main_first", overwritten)
+    monkeypatch.setattr(
+        forked_group, "processes_wanted", lambda *_: (toy / "toy.yaml").write_text("gone") and 1
+    )
     assert main(["train", "toy.yaml", "-q", "training.max_updates=1"]) == 0
     assert (toy / "runs" / "toy" / "config.yaml").read_text() == RUN_FILE
 

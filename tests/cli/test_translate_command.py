@@ -10,7 +10,7 @@ import torch
 
 from deepwire.checkpoint.store import save_model
 from deepwire.cli.main import main
-from deepwire.data.pairs import Pair
+from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.model.build import build_model

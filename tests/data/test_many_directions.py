@@ -12,9 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepwire.data import batching
-from deepwire.data.balancing import balanced_lines
-from deepwire.data.batching import (
+from deepwire.data.batches import batching
+from deepwire.data.batches.batching import (
     Batch,
     BatchSettings,
     StreamPosition,
@@ -22,13 +21,14 @@ from deepwire.data.batching import (
     UpdateStream,
     validation_batches,
 )
-from deepwire.data.checking import check
+from deepwire.data.batches.mixture import tempered
 from deepwire.data.config import DataConfig
+from deepwire.data.filtering.checking import check
 from deepwire.data.languages import TagPlace
-from deepwire.data.mixture import tempered
-from deepwire.data.pairs import PairBlock, Texts
-from deepwire.data.prepared import Prepared, prepare
-from deepwire.data.staging import Staging
+from deepwire.data.prepare.balancing import balanced_lines
+from deepwire.data.prepare.prepared import Prepared, prepare
+from deepwire.data.prepare.staging import Staging
+from deepwire.data.text.pairs import PairBlock, Texts
 from deepwire.data.vocabulary import BOS, EOS, PAD
 from deepwire.errors import DataError
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from deepwire.data.pairs import Pair
 from deepwire.data.subwords.sampling import NEVER, DropoutMerges, Lattice
+from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies, Vocabulary
 from deepwire.data.vocabulary_config import VocabularyConfig
 

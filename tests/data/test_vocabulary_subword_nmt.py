@@ -13,9 +13,9 @@ from subword_nmt.apply_bpe import BPE, read_vocabulary
 from subword_nmt.get_vocab import get_vocab
 from subword_nmt.learn_bpe import learn_bpe
 
-from deepwire.data.pairs import Pair
 from deepwire.data.subwords.merges import Merges
 from deepwire.data.subwords.subword_nmt import Segmenter, SubwordNmtVocabulary, read_allowed
+from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import UNK, Vocabularies
 from deepwire.data.vocabulary_config import VocabularyConfig
 from deepwire.errors import DataError, ModelError

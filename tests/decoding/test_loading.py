@@ -5,7 +5,7 @@ import torch
 
 import deepwire
 from deepwire.checkpoint.store import save_model
-from deepwire.data.pairs import Pair
+from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.decoding.loading import PRECISIONS, fastest, load_models, number_formats, pick_device

@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deepwire.data.batches.token_store import Block, StoreWriter, TokenStore
 from deepwire.data.languages import Direction, Languages
-from deepwire.data.store import Block, StoreWriter, TokenStore
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
 from deepwire.decoding.config import DecodingConfig
 from deepwire.decoding.shortlist.alignment import Translations, translations

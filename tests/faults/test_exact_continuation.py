@@ -10,8 +10,8 @@ import pytest
 from job_of_processes import Launcher, Patch
 from toy_run import after_step
 
-from deepwire.data.batching import BatchSettings, StreamPosition, UpdateStream
-from deepwire.data.prepared import prepare
+from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream
+from deepwire.data.prepare.prepared import prepare
 from deepwire.runfile import load_run_file
 
 MICRO = 110

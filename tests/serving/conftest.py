@@ -18,7 +18,7 @@ import torch
 
 from deepwire.checkpoint.store import save_model
 from deepwire.data.languages import Direction, Languages
-from deepwire.data.pairs import Pair
+from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig
 from deepwire.model.build import build_model

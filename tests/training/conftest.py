@@ -11,11 +11,11 @@ import pytest
 
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.data.config import DataConfig
-from deepwire.data.prepared import Prepared, prepare
+from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.training.config import TrainingConfig
-from deepwire.training.job import Job
+from deepwire.training.run.spec import TrainingSpec
 
 # Makes `toy_run` and `job_of_processes` importable from the tests of this folder.
 sys.path.insert(0, str(Path(__file__).parent))
@@ -41,7 +41,7 @@ TRAINING = {
     "device": "cpu",
     "precision": "fp32",
 }
-JobMaker = Callable[..., Job]
+JobMaker = Callable[..., TrainingSpec]
 
 
 def write_text(folder: Path, name: str, count: int, seed: int) -> None:
@@ -75,7 +75,7 @@ def make_job(prepared: Prepared, tmp_path: Path) -> JobMaker:
 
     def make(
         name: str = "run", *, seed: int = 1, model: dict[str, object] | None = None, **training: object
-    ) -> Job:
+    ) -> TrainingSpec:
         merged: dict[str, object] = dict(TRAINING)
         for key, value in training.items():
             before = merged.get(key)
@@ -84,7 +84,7 @@ def make_job(prepared: Prepared, tmp_path: Path) -> JobMaker:
         config = TrainingConfig.model_validate(merged)
         shape = ModelConfig.model_validate({**MODEL, **(model or {})})
         words = prepared.vocabularies
-        return Job(
+        return TrainingSpec(
             run=RunDirectory(tmp_path / name),
             config=config,
             seed=seed,

@@ -23,7 +23,7 @@ import deepwire.cli.train
 import deepwire.decoding.translator
 import deepwire.evaluation.metrics
 import deepwire.runfile
-import deepwire.training.start  # noqa: F401
+import deepwire.training.run.run_training  # noqa: F401
 from deepwire.cli.main import main
 
 

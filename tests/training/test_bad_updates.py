@@ -15,11 +15,11 @@ from torch import Tensor
 from deepwire.checkpoint.store import load_model
 from deepwire.errors import DivergedError
 from deepwire.model.translator import LossSums, TranslationModel
-from deepwire.training.job import Job
-from deepwire.training.saving import load_state
-from deepwire.training.start import start
+from deepwire.training.run.checkpoints import load_state
+from deepwire.training.run.run_training import run_training
+from deepwire.training.run.spec import TrainingSpec
 
-JobMaker = Callable[..., Job]
+JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]
 
 
@@ -38,7 +38,7 @@ def poisoned(model: TranslationModel, bad: Callable[[int], bool]) -> Callable[..
     return wrapped
 
 
-def poison(job: Job, bad: Callable[[int], bool]) -> Job:
+def poison(job: TrainingSpec, bad: Callable[[int], bool]) -> TrainingSpec:
     def build() -> TranslationModel:
         model = job.build()
         model.loss = poisoned(model, bad)  # type: ignore[method-assign]
@@ -51,7 +51,7 @@ def test_a_bad_update_is_skipped_before_it_touches_the_weights(
     make_job: JobMaker, read_records: ReadRecords
 ) -> None:
     job = make_job(max_updates=6, log_every=1, batch_tokens=1)  # one pair, one call for each update
-    start(poison(job, lambda call: call == 4), quiet=True)
+    run_training(poison(job, lambda call: call == 4), quiet=True)
     state = load_state(job.run.checkpoint_path(6))
     assert (state.update, state.steps, state.bad_in_a_row) == (6, 5, 0)
     model = load_model(job.run.checkpoint_path(6)).model
@@ -71,7 +71,7 @@ def test_a_bad_update_is_skipped_before_it_touches_the_weights(
 def test_ten_bad_updates_in_a_row_end_the_run(make_job: JobMaker) -> None:
     job = make_job(batch_tokens=1)
     with pytest.raises(DivergedError, match=r"10 updates in a row \(last good update 14\)") as caught:
-        start(poison(job, lambda call: call >= 15 or call in (5, 6, 7)), quiet=True)
+        run_training(poison(job, lambda call: call >= 15 or call in (5, 6, 7)), quiet=True)
     assert caught.value.exit_code == 5
     bad = [json.loads(line)["update"] for line in job.run.bad_batch.read_text().splitlines()]
     assert bad == [5, 6, 7, *range(15, 25)]

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from deepwire.config.quantities import Length
 from deepwire.training.config import CosineConfig, InverseSqrtConfig, TrainingConfig
-from deepwire.training.limits import cut_short
+from deepwire.training.run.limits import cut_short
 
 
 def test_the_default_is_a_run_of_20k_updates() -> None:

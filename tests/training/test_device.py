@@ -7,12 +7,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
-from deepwire.training import start as starting
 from deepwire.training.device import choose_device, idle_gpus
-from deepwire.training.job import Job
-from deepwire.training.processes import Processes
-from deepwire.training.start import start
+from deepwire.training.run import run_training as starting
+from deepwire.training.run.run_training import run_training
+from deepwire.training.run.spec import TrainingSpec
 
 
 @pytest.fixture
@@ -30,18 +30,18 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 @pytest.mark.parametrize(
     ("name", "count", "processes", "chosen", "idle"),
     [
-        ("auto", 0, Processes(), "cpu", 0),
-        ("auto", 1, Processes(), "cuda:0", 0),
-        ("auto", 8, Processes(), "cuda:0", 7),
-        ("cuda:5", 8, Processes(), "cuda:5", 7),
-        ("cpu", 8, Processes(), "cpu", 0),
-        ("auto", 8, Processes(3, 4, 3, 4), "cuda:3", 4),
-        ("auto", 8, Processes(11, 16, 3, 8), "cuda:3", 0),
-        ("auto", 0, Processes(1, 2, 1, 2), "cpu", 0),
+        ("auto", 0, ProcessGroup(), "cpu", 0),
+        ("auto", 1, ProcessGroup(), "cuda:0", 0),
+        ("auto", 8, ProcessGroup(), "cuda:0", 7),
+        ("cuda:5", 8, ProcessGroup(), "cuda:5", 7),
+        ("cpu", 8, ProcessGroup(), "cpu", 0),
+        ("auto", 8, ProcessGroup(3, 4, 3, 4), "cuda:3", 4),
+        ("auto", 8, ProcessGroup(11, 16, 3, 8), "cuda:3", 0),
+        ("auto", 0, ProcessGroup(1, 2, 1, 2), "cpu", 0),
     ],
 )
 def test_each_process_takes_its_own(
-    gpus: Callable[[int], None], name: str, count: int, processes: Processes, chosen: str, idle: int
+    gpus: Callable[[int], None], name: str, count: int, processes: ProcessGroup, chosen: str, idle: int
 ) -> None:
     gpus(count)
     device = choose_device(name, processes)
@@ -52,14 +52,14 @@ def test_each_process_takes_its_own(
 @pytest.mark.parametrize(
     ("name", "count", "processes", "message"),
     [
-        ("cuda", 0, Processes(), "cuda was asked for, but there are 0 usable GPUs"),
-        ("cuda:8", 8, Processes(), "cuda:8 was asked for, but there are 8 usable GPUs"),
-        ("auto", 2, Processes(0, 4, 0, 4), "4 processes on a machine with 2 usable GPUs"),
-        ("cuda:1", 4, Processes(0, 2, 0, 2), "cuda:1 is one GPU, but there are 2 processes"),
+        ("cuda", 0, ProcessGroup(), "cuda was asked for, but there are 0 usable GPUs"),
+        ("cuda:8", 8, ProcessGroup(), "cuda:8 was asked for, but there are 8 usable GPUs"),
+        ("auto", 2, ProcessGroup(0, 4, 0, 4), "4 processes on a machine with 2 usable GPUs"),
+        ("cuda:1", 4, ProcessGroup(0, 2, 0, 2), "cuda:1 is one GPU, but there are 2 processes"),
     ],
 )
 def test_devices_that_cannot_be(
-    gpus: Callable[[int], None], name: str, count: int, processes: Processes, message: str
+    gpus: Callable[[int], None], name: str, count: int, processes: ProcessGroup, message: str
 ) -> None:
     gpus(count)
     with pytest.raises(UsageError, match=message):
@@ -67,11 +67,11 @@ def test_devices_that_cannot_be(
 
 
 def test_a_run_says_what_stays_idle(
-    make_job: Callable[..., Job], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    make_job: Callable[..., TrainingSpec], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(starting, "idle_gpus", lambda *_: 3)
     monkeypatch.setattr("sys.argv", ["deepwire", "train", "a run.yaml", "seed=2"])
     job = make_job(max_updates=1)
-    start(job)
+    run_training(job)
     command = "torchrun --nproc-per-node 4 -m deepwire train 'a run.yaml' seed=2"
     assert f"3 more GPUs stay idle; all of them train with: {command}" in job.run.log.read_text()

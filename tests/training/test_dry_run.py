@@ -6,10 +6,10 @@ import pytest
 
 from deepwire.errors import UsageError
 from deepwire.training.dry_run import dry_run
-from deepwire.training.job import Job
-from deepwire.training.start import start
+from deepwire.training.run.run_training import run_training
+from deepwire.training.run.spec import TrainingSpec
 
-JobMaker = Callable[..., Job]
+JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]
 
 
@@ -19,7 +19,7 @@ def test_it_tells_what_the_run_will_need_and_keeps_nothing(
     job = make_job(max_updates=None, stop_after="6e", ema={})
     found = dry_run(job)
     assert not job.run.path.exists()
-    outcome = start(job, quiet=True)
+    outcome = run_training(job, quiet=True)
     state = read_records(job.run, "train")
     assert found.loss == pytest.approx(state[0]["loss"], rel=1e-6)
     assert found.updates_in_run == pytest.approx(state[-1]["update"], rel=0.1)

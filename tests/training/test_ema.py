@@ -13,24 +13,24 @@ from torch import nn
 from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
 from deepwire.training.ema import MovingAverage
 from deepwire.training.ema_config import EmaConfig
-from deepwire.training.job import Job
-from deepwire.training.layout import Layout
-from deepwire.training.precision import Numerics
-from deepwire.training.processes import Processes
-from deepwire.training.start import start
+from deepwire.training.parallel_strategy import ParallelStrategy
+from deepwire.training.precision_policy import PrecisionPolicy
+from deepwire.training.run.run_training import run_training
+from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.validation import Validator
 
-JobMaker = Callable[..., Job]
+JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]
 Digest = Callable[[RunDirectory, int], str]
 
 
 def averages(config: EmaConfig, parameters: dict[str, nn.Parameter]) -> MovingAverage:
     model = nn.ParameterDict({name.replace(".", "_"): one for name, one in parameters.items()})
-    return MovingAverage(parameters, config, Layout(model, Processes()))  # type: ignore[arg-type]
+    return MovingAverage(parameters, config, ParallelStrategy(model, ProcessGroup()))  # type: ignore[arg-type]
 
 
 @given(
@@ -81,9 +81,9 @@ def test_training_is_the_same_with_and_without_averages(
     make_job: JobMaker, read_records: ReadRecords, model: str
 ) -> None:
     plain = make_job("plain", max_updates=20)
-    start(plain, quiet=True)
+    run_training(plain, quiet=True)
     job = make_job("averaged", max_updates=20, ema={"decay": 0.9, "model": model})
-    start(job, quiet=True)
+    run_training(job, quiet=True)
     assert read_records(job.run, "train") == read_records(plain.run, "train")
     weights = load_file(plain.run.checkpoint_path(20) / "model.safetensors")
     shown = load_file(job.run.checkpoint_path(20) / "model.safetensors")
@@ -101,7 +101,7 @@ def test_training_is_the_same_with_and_without_averages(
 
 def test_validation_scores_what_the_checkpoint_holds(make_job: JobMaker, read_records: ReadRecords) -> None:
     job = make_job(max_updates=20, ema={"decay": 0.9})
-    start(job, quiet=True)
+    run_training(job, quiet=True)
     loaded = load_model(job.run.checkpoint_path(20))
     validator = Validator(
         job.prepared.valid,
@@ -111,10 +111,10 @@ def test_validation_scores_what_the_checkpoint_holds(make_job: JobMaker, read_re
         vocabularies=job.prepared.vocabularies,
         translate=None,
         score=None,
-        processes=Processes(),
+        processes=ProcessGroup(),
     )
-    numerics = Numerics.choose("fp32", torch.device("cpu"))
-    found = validator.run(loaded.model, numerics, 20, lambda: False)
+    precision_policy = PrecisionPolicy.choose("fp32", torch.device("cpu"))
+    found = validator.run(loaded.model, precision_policy, 20, lambda: False)
     assert found is not None
     assert found.scores["loss"] == pytest.approx(read_records(job.run, "valid")[-1]["loss"], rel=1e-6)
 
@@ -128,23 +128,23 @@ def test_a_continued_run_is_the_uninterrupted_one(
         "validation": {"every": 10},
     }
     straight = make_job("straight", max_updates=30, **settings)
-    start(straight, quiet=True)
+    run_training(straight, quiet=True)
     for limit in (10, 20, 30):
         halved = make_job("halved", max_updates=limit, **settings)
-        start(halved, quiet=True)
+        run_training(halved, quiet=True)
     assert weights_digest(halved.run, 30) == weights_digest(straight.run, 30)
     assert read_records(halved.run) == read_records(straight.run)
 
 
 def test_averages_cannot_come_or_go_within_a_run(make_job: JobMaker) -> None:
-    start(make_job(max_updates=20), quiet=True)
+    run_training(make_job(max_updates=20), quiet=True)
     with pytest.raises(UsageError, match=r"training\.ema"):
-        start(make_job(max_updates=40, ema={"decay": 0.9}), quiet=True)
+        run_training(make_job(max_updates=40, ema={"decay": 0.9}), quiet=True)
 
 
 def test_the_average_of_checkpoints_is_made_of_their_models(make_job: JobMaker) -> None:
     job = make_job(max_updates=40, ema={"decay": 0.9})
-    start(job, quiet=True)
+    run_training(job, quiet=True)
     loaded = load_model(resolve(f"{job.run.path}@avg2"))
     models = [load_file(job.run.checkpoint_path(update) / "model.safetensors") for update in (20, 40)]
     for name, parameter in loaded.model.named_parameters():

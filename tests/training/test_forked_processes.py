@@ -14,12 +14,12 @@ from job_of_processes import UPDATES, Launcher, Patch, Running, nothing
 from toy_run import after_step, wait_for
 
 import deepwire.cli.train
-import deepwire.training.forked
+import deepwire.distributed.forked_group
+from deepwire.distributed.forked_group import processes_wanted
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError
 from deepwire.training import trainer
 from deepwire.training.config import TrainingConfig
-from deepwire.training.forked import processes_wanted
-from deepwire.training.processes import Processes
 
 TWO = "training.processes=2"
 FOUR = {"max_updates": 1, "threads": 4, "batch_tokens": 4096, "precision": "fp32"}
@@ -107,7 +107,7 @@ def test_an_error_of_either_process_is_shown_once_with_its_exit_code(launcher: L
     def fail_in(_process: int) -> None:
         before = deepwire.cli.train._look_ahead
 
-        def look_ahead(loaded: object, processes: Processes, **options: bool) -> None:
+        def look_ahead(loaded: object, processes: ProcessGroup, **options: bool) -> None:
             before(loaded, processes, **options)  # type: ignore[arg-type]
             if processes.rank == rank:
                 raise DataError("the text is not there")
@@ -169,7 +169,7 @@ def test_a_narrow_model_has_micro_batches_for_several_threads() -> None:
 def test_the_number_format_of_the_cpu_counts(
     monkeypatch: pytest.MonkeyPatch, units: bool, wanted: int
 ) -> None:
-    monkeypatch.setattr(deepwire.training.forked, "has_bfloat16_units", lambda: units)
+    monkeypatch.setattr(deepwire.distributed.forked_group, "has_bfloat16_units", lambda: units)
     config = TrainingConfig.model_validate({**FOUR, "precision": "auto"})
     assert processes_wanted(config, 256, lambda: 1000) == wanted
 

@@ -11,10 +11,10 @@ from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.training.freezing import freeze
-from deepwire.training.job import Job
-from deepwire.training.start import start
+from deepwire.training.run.run_training import run_training
+from deepwire.training.run.spec import TrainingSpec
 
-JobMaker = Callable[..., Job]
+JobMaker = Callable[..., TrainingSpec]
 Digest = Callable[[RunDirectory, int], str]
 TINY = {"d_model": 8, "heads": 2, "feed_forward": 8, "encoder": {"layers": 2}, "decoder": {"layers": 1}}
 
@@ -62,7 +62,7 @@ def test_everything_frozen_is_refused() -> None:
 def test_frozen_parameters_stay_and_have_no_moments(make_job: JobMaker) -> None:
     patterns = ["encoder.*", "*embedding*"]
     job = make_job("frozen", max_updates=20, freeze=patterns, ema={"decay": 0.9})
-    start(job, quiet=True)
+    run_training(job, quiet=True)
     torch.manual_seed(job.seed)
     before = dict(job.build().named_parameters())
     folder = job.run.checkpoint_path(20)
@@ -78,13 +78,13 @@ def test_frozen_parameters_stay_and_have_no_moments(make_job: JobMaker) -> None:
 def test_a_frozen_run_goes_on_exactly(make_job: JobMaker, weights_digest: Digest) -> None:
     settings: dict[str, object] = {"freeze": "decoder.*", "validation": {"every": 10}}
     straight = make_job("straight", max_updates=20, **settings)
-    start(straight, quiet=True)
-    start(make_job("halved", max_updates=10, **settings), quiet=True)
+    run_training(straight, quiet=True)
+    run_training(make_job("halved", max_updates=10, **settings), quiet=True)
     halved = make_job("halved", max_updates=20, **settings)
-    start(halved, quiet=True)
+    run_training(halved, quiet=True)
     assert weights_digest(halved.run, 20) == weights_digest(straight.run, 20)
     with pytest.raises(UsageError, match=r"training\.freeze"):
-        start(make_job("halved", max_updates=30, freeze=["encoder.*"]), quiet=True)
+        run_training(make_job("halved", max_updates=30, freeze=["encoder.*"]), quiet=True)
 
 
 @pytest.mark.parametrize("mixer", ["self_attention", "mhplstm", "atr", "gru", "average_attention"])

@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError
 from deepwire.training.config import OptimizerConfig
-from deepwire.training.layout import Layout
 from deepwire.training.optimizer import Optimizer
-from deepwire.training.processes import Processes
+from deepwire.training.parallel_strategy import ParallelStrategy
 
 START = [0.5, -0.5, 0.25, 1.0]
 GRADIENTS = [
@@ -54,8 +54,8 @@ FINE = torch.tensor(1.0)
 
 def make(values: list[float], config: OptimizerConfig | None = None, clip: float | None = None) -> Optimizer:
     parameters = nn.ParameterDict({"w": torch.tensor(values)})
-    layout = Layout(parameters, Processes())
-    return Optimizer(parameters.named_parameters(), config or OptimizerConfig(), clip, layout)
+    strategy = ParallelStrategy(parameters, ProcessGroup())
+    return Optimizer(parameters.named_parameters(), config or OptimizerConfig(), clip, strategy)
 
 
 def give(optimizer: Optimizer, gradient: list[float]) -> None:

@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 import torch
 
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError, UsageError
 from deepwire.ops.allocator import give_memory_back, keep_memory
 from deepwire.training.config import EarlyStoppingConfig, Metric
 from deepwire.training.device import memory_in_use
-from deepwire.training.meter import Averages, Meter
+from deepwire.training.logging.meter import Averages, Meter
+from deepwire.training.logging.progress import Display, Standing, human_time, short
 from deepwire.training.optimizer import StepResult
-from deepwire.training.precision import Numerics
-from deepwire.training.processes import Processes
-from deepwire.training.progress import Display, Standing, human_time, short
-from deepwire.training.resume import flat, require_same_digests
-from deepwire.training.signals import Signals
-from deepwire.training.state import TrainingState
-from deepwire.training.stopping import Patience
+from deepwire.training.precision_policy import PrecisionPolicy
+from deepwire.training.run.early_stopping import Patience
+from deepwire.training.run.same_settings import flat, require_same_digests
+from deepwire.training.run.signals import Signals
+from deepwire.training.run.state import TrainingState
 
 CPU = torch.device("cpu")
 
@@ -101,7 +101,7 @@ def test_meter_averages_over_tokens_and_leaves_bad_updates_out() -> None:
 
 
 def test_state_comes_back_to_the_last_bit() -> None:
-    from deepwire.data.batching import StreamPosition
+    from deepwire.data.batches.batching import StreamPosition
 
     state = TrainingState(
         StreamPosition(3, 1, 4, 99),
@@ -123,7 +123,7 @@ def test_a_damaged_state_is_named(value: dict[str, object]) -> None:
 
 
 def test_epochs_are_counted_by_pairs() -> None:
-    from deepwire.data.batching import StreamPosition
+    from deepwire.data.batches.batching import StreamPosition
 
     state = TrainingState(StreamPosition())
     seen = []
@@ -134,21 +134,21 @@ def test_epochs_are_counted_by_pairs() -> None:
 
 
 def test_number_formats_are_kept_while_they_serve() -> None:
-    chosen = Numerics("fp32", "medium", "cpu")
-    assert Numerics.from_json(chosen.to_json()) == chosen
+    chosen = PrecisionPolicy("fp32", "medium", "cpu")
+    assert PrecisionPolicy.from_json(chosen.to_json()) == chosen
     assert chosen.serves("auto", CPU)
     assert chosen.serves("fp32", CPU)
     assert not chosen.serves("bf16", CPU)
     assert not chosen.serves("auto", torch.device("cuda", 0))
     for damaged in (None, {}, {**chosen.to_json(), "precision": "fp16"}):
         with pytest.raises(ModelError):
-            Numerics.from_json(damaged)
+            PrecisionPolicy.from_json(damaged)
 
 
 def test_what_is_asked_for_is_taken() -> None:
-    assert Numerics.choose("bf16", CPU).precision == "bf16"
-    assert Numerics.choose("fp32", CPU) == Numerics("fp32", "highest", "cpu")
-    assert Numerics.choose("auto", CPU).precision in ("fp32", "bf16")
+    assert PrecisionPolicy.choose("bf16", CPU).precision == "bf16"
+    assert PrecisionPolicy.choose("fp32", CPU) == PrecisionPolicy("fp32", "highest", "cpu")
+    assert PrecisionPolicy.choose("auto", CPU).precision in ("fp32", "bf16")
 
 
 def test_keeping_memory_is_harmless() -> None:
@@ -175,12 +175,12 @@ def test_signals_ask_and_a_second_interrupt_stops_at_once() -> None:
     with Signals() as signals:
         signal.raise_signal(signal.SIGUSR1)
         assert (signals.save, signals.stop_wanted) == (False, False)
-        signals.settle(Processes())
+        signals.settle(ProcessGroup())
         assert (signals.save, signals.stop, signals.exit_code) == (True, None, 0)
         signals.save = False
         signal.raise_signal(signal.SIGINT)
         assert signals.stop_wanted
-        signals.settle(Processes())
+        signals.settle(ProcessGroup())
         assert (signals.save, signals.stop, signals.exit_code) == (False, signal.SIGINT, 130)
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)

@@ -9,10 +9,10 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.training.config import TrainingConfig
-from deepwire.training.job import Job
-from deepwire.training.start import start
+from deepwire.training.run.run_training import run_training
+from deepwire.training.run.spec import TrainingSpec
 
-JobMaker = Callable[..., Job]
+JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]
 Digest = Callable[[RunDirectory, int], str]
 SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 8, "encoder": {"layers": 1}, "decoder": {"layers": 2}}
@@ -80,14 +80,14 @@ def test_its_numbers_are_logged_and_a_run_goes_on_exactly(
 ) -> None:
     settings: dict[str, object] = {"r_drop": 3.0, "validation": {"every": 10}}
     straight = make_job("straight", max_updates=20, **settings)
-    start(straight, quiet=True)
+    run_training(straight, quiet=True)
     train = read_records(straight.run, "train")
     assert all(record["r_drop"] > 0 for record in train)
     assert all(record["loss"] > record["nll"] for record in train[:2])
     assert " kl 0." in straight.run.log.read_text()
-    start(make_job("halved", max_updates=10, **settings), quiet=True)
+    run_training(make_job("halved", max_updates=10, **settings), quiet=True)
     halved = make_job("halved", max_updates=20, **settings)
-    start(halved, quiet=True)
+    run_training(halved, quiet=True)
     assert read_records(halved.run) == read_records(straight.run)
     assert weights_digest(halved.run, 20) == weights_digest(straight.run, 20)
 
@@ -99,7 +99,7 @@ def test_it_brings_the_two_passes_together(make_job: JobMaker, read_records: Rea
     )
     last = []
     for job in (far, near):
-        start(job, quiet=True)
+        run_training(job, quiet=True)
         last.append(read_records(job.run, "train")[-1]["r_drop"])
     assert last[1] < 0.7 * last[0]
 

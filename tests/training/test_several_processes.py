@@ -15,10 +15,10 @@ from job_of_processes import EXACT, UPDATES, Launcher, Patch
 from torch import Tensor
 from toy_run import after_step, stand_before, wait_for
 
+from deepwire.distributed import connected_group
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.model.translator import LossSums, TranslationModel
-from deepwire.training import connected
 from deepwire.training.optimizer import Optimizer
-from deepwire.training.processes import Processes
 
 BLEU = "training.validation.bleu=true"
 Record = Callable[[str, object], None]
@@ -183,14 +183,14 @@ def test_a_mistake_is_one_line_once(
 
 def slow_to_say_why(rank: int) -> None:
     """The main process takes its time between failing and saying with which code."""
-    code = connected._code
+    code = connected_group._code
 
     def slow(error: BaseException) -> int:
         time.sleep(0.5)
         return code(error)
 
     if rank == 0:
-        connected._code = slow
+        connected_group._code = slow
 
 
 def test_all_end_with_the_code_of_the_first_that_fails(launcher: Launcher) -> None:
@@ -322,17 +322,23 @@ def test_weights_that_drift_apart_are_not_saved(launcher: Launcher) -> None:
 
 
 def test_one_process_says_everything_to_itself() -> None:
-    alone, tensor = Processes(), torch.ones(3)
-    assert (alone.main, alone.total([1.5, 2]), alone.gather({"a": 1})) == (True, [1.5, 2], [{"a": 1}])
-    assert (alone.from_main([1]), alone.main_first(lambda: 7)) == ([1], 7)
-    assert alone.add_up([tensor])[0] is tensor
+    alone, tensor = ProcessGroup(), torch.ones(3)
+    assert (alone.main, alone.all_reduce_numbers([1.5, 2]), alone.gather({"a": 1})) == (
+        True,
+        [1.5, 2],
+        [{"a": 1}],
+    )
+    assert (alone.broadcast_value([1]), alone.run_on_main_first(lambda: 7)) == ([1], 7)
+    assert alone.all_reduce_tensors([tensor])[0] is tensor
 
 
 def test_tensors_travel_in_buckets_of_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connected, "_BUCKET_BYTES", 100)
+    monkeypatch.setattr(connected_group, "_BUCKET_BYTES", 100)
     tensors = [torch.full((5, 4), float(number)) for number in range(5)]
     tensors.insert(3, torch.tensor(7))
-    buckets = connected._buckets(tensors)
+    buckets = connected_group._buckets(tensors)
     assert [len(bucket) for bucket in buckets] == [2, 1, 1, 2]
-    parts = [part for bucket in buckets for part in connected._parts(connected._flat(bucket), bucket)]
+    parts = [
+        part for bucket in buckets for part in connected_group._parts(connected_group._flat(bucket), bucket)
+    ]
     assert all(torch.equal(part, tensor) for part, tensor in zip(parts, tensors, strict=True))

@@ -13,16 +13,16 @@ import torch
 
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
-from deepwire.data.batching import Batch, StreamPosition, Update, UpdateStream
+from deepwire.data.batches.batching import Batch, StreamPosition, Update, UpdateStream
 from deepwire.errors import UsageError
 from deepwire.model.translator import TranslationModel
-from deepwire.training import start as starting
 from deepwire.training import validation
-from deepwire.training.job import Job
-from deepwire.training.saving import load_state
-from deepwire.training.start import finished, start
+from deepwire.training.run import run_training as starting
+from deepwire.training.run.checkpoints import load_state
+from deepwire.training.run.run_training import finished, run_training
+from deepwire.training.run.spec import TrainingSpec
 
-JobMaker = Callable[..., Job]
+JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]
 Digest = Callable[[RunDirectory, int], str]
 
@@ -31,18 +31,18 @@ def test_the_loss_falls_and_every_update_is_logged_once(
     make_job: JobMaker, read_records: ReadRecords
 ) -> None:
     job = make_job()
-    outcome = start(job, quiet=True)
+    outcome = run_training(job, quiet=True)
     train = read_records(job.run, "train")
     assert [record["update"] for record in train] == [1, *range(5, 61, 5)]
     assert train[-1]["loss"] < 0.9 * train[0]["loss"]
     assert [record["update"] for record in read_records(job.run, "valid")] == [20, 40, 60]
-    assert outcome.ending.finished
+    assert outcome.stop_reason.finished
     assert json.loads(job.run.done.read_text()) == {"update": 60, "reason": "training.max_updates=60"}
 
 
 def test_logged_numbers_are_per_target_token(make_job: JobMaker, read_records: ReadRecords) -> None:
     job = make_job(max_updates=1, label_smoothing=0.0)
-    start(job, quiet=True)
+    run_training(job, quiet=True)
     first = read_records(job.run, "train")[0]
     words = job.prepared.vocabularies.target.size
     assert first["loss"] == pytest.approx(math.log(words), rel=0.25)
@@ -52,7 +52,7 @@ def test_logged_numbers_are_per_target_token(make_job: JobMaker, read_records: R
 
 def test_a_checkpoint_is_a_model(make_job: JobMaker) -> None:
     job = make_job(max_updates=20)
-    outcome = start(job, quiet=True)
+    outcome = run_training(job, quiet=True)
     assert outcome.best is not None
     loaded = load_model(outcome.best.path)
     assert loaded.vocabularies.digest == job.prepared.vocabularies.digest
@@ -64,7 +64,7 @@ def test_a_checkpoint_is_a_model(make_job: JobMaker) -> None:
 
 def test_a_seed_gives_one_run_and_another_seed_another(make_job: JobMaker, read_records: ReadRecords) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        start(make_job(name, seed=seed, max_updates=10), quiet=True)
+        run_training(make_job(name, seed=seed, max_updates=10), quiet=True)
     a, b, c = (read_records(make_job(name).run) for name in "abc")
     assert a == b
     assert a != c
@@ -104,10 +104,10 @@ def test_accumulation_equals_one_big_batch(
         "optimizer": {"eps": 1e-3},
     }
     many = make_job("many", **settings)
-    start(many, quiet=True)
+    run_training(many, quiet=True)
     monkeypatch.setattr(starting, "UpdateStream", MergedStream)
     one = make_job("one", **settings)
-    start(one, quiet=True)
+    run_training(one, quiet=True)
     for ours, theirs in zip(read_records(many.run, "train"), read_records(one.run, "train"), strict=True):
         for name in ("target_tokens", "loss", "nll", "gradient_norm"):
             assert ours[name] == pytest.approx(theirs[name], rel=1e-4)
@@ -115,17 +115,17 @@ def test_accumulation_equals_one_big_batch(
 
 def test_training_ends_exactly_with_an_epoch(make_job: JobMaker) -> None:
     job = make_job(max_updates=None, stop_after="3e")
-    outcome = start(job, quiet=True)
+    outcome = run_training(job, quiet=True)
     assert outcome.best is not None
     state = load_state(job.run.checkpoints()[-1].path)
     assert state.epochs == 3.0
     assert state.position.epoch == 2
-    assert "training.stop_after=3e" in outcome.ending.reason
+    assert "training.stop_after=3e" in outcome.stop_reason.reason
 
 
 def test_training_ends_after_target_tokens(make_job: JobMaker) -> None:
     job = make_job(max_updates=None, stop_after="2kt")
-    start(job, quiet=True)
+    run_training(job, quiet=True)
     state = load_state(job.run.checkpoints()[-1].path)
     assert 2000 <= state.target_tokens < 2000 + 2 * 200
 
@@ -136,10 +136,10 @@ def test_early_stopping_ends_the_run(make_job: JobMaker, read_records: ReadRecor
         validation={"every": 5},
         early_stopping={"metric": "loss", "patience": 3, "min_improvement": 1e-3},
     )
-    outcome = start(job, quiet=True)
+    outcome = run_training(job, quiet=True)
     assert len(read_records(job.run, "valid")) == 4
-    assert outcome.ending.finished
-    assert "has not improved" in outcome.ending.reason
+    assert outcome.stop_reason.finished
+    assert "has not improved" in outcome.stop_reason.reason
     reason = finished(job.run, job.config, job.resolved)
     assert reason is not None
     assert "early_stopping.patience=3" in reason
@@ -169,7 +169,7 @@ def test_bleu_chooses_the_best_checkpoint(make_job: JobMaker, read_records: Read
         translate=translation.translate,
         score=translation.score,
     )
-    outcome = start(job, quiet=True)
+    outcome = run_training(job, quiet=True)
     assert [record["bleu"] for record in read_records(job.run, "valid")] == [10.0, 30.0, 20.0]
     assert outcome.best is not None
     assert outcome.best.update == 40
@@ -184,7 +184,7 @@ def test_bleu_may_be_scored_less_often(make_job: JobMaker, read_records: ReadRec
         translate=translation.translate,
         score=translation.score,
     )
-    start(job, quiet=True)
+    run_training(job, quiet=True)
     assert [record.get("bleu") for record in read_records(job.run, "valid")] == [None, 1.0, None]
 
 
@@ -196,7 +196,7 @@ def test_validation_counts_every_token_once_whatever_the_batches(
         for tokens in (1, 50, 4000)
     ]
     for job in jobs:
-        start(job, quiet=True)
+        run_training(job, quiet=True)
     losses = [read_records(job.run, "valid")[0]["loss"] for job in jobs]
     assert losses == pytest.approx([losses[0]] * 3, rel=1e-5)
 
@@ -209,20 +209,20 @@ def test_part_of_the_validation_set(make_job: JobMaker) -> None:
         translate=translation.translate,
         score=lambda _, texts, references: seen.extend((len(texts), len(references))) or 1.0,
     )
-    start(job, quiet=True)
+    run_training(job, quiet=True)
     assert seen == [7, 7]
 
 
 def test_without_a_validation_set_the_newest_is_the_best(make_job: JobMaker) -> None:
     job = make_job(max_updates=40, checkpoint={"every": 20})
     job = dataclasses.replace(job, prepared=dataclasses.replace(job.prepared, valid=None))
-    outcome = start(job, quiet=True)
+    outcome = run_training(job, quiet=True)
     assert outcome.best is not None
     assert outcome.best.update == 40
     stopping = make_job("other", early_stopping={"patience": 1})
     stopping = dataclasses.replace(stopping, prepared=job.prepared)
     with pytest.raises(UsageError, match="validation set"):
-        start(stopping, quiet=True)
+        run_training(stopping, quiet=True)
 
 
 class Interrupter(Translation):
@@ -241,16 +241,16 @@ def test_an_interrupted_validation_is_made_up_for(
     whole, parts = Translation([10.0, 20.0, 30.0]), Translation([10.0, 20.0, 30.0])
     straight = make_job("straight", **settings)
     straight = dataclasses.replace(straight, translate=whole.translate, score=whole.score)
-    start(straight, quiet=True)
+    run_training(straight, quiet=True)
 
     job = make_job("broken", **settings)
     interrupter = Interrupter([])
     broken = dataclasses.replace(job, translate=interrupter.translate, score=interrupter.score)
-    outcome = start(broken, quiet=True)
-    assert (outcome.ending.exit_code, outcome.ending.finished) == (143, False)
+    outcome = run_training(broken, quiet=True)
+    assert (outcome.stop_reason.exit_code, outcome.stop_reason.finished) == (143, False)
     assert read_records(job.run, "valid") == []
     assert load_state(job.run.checkpoint_path(20)).validation_due
-    start(dataclasses.replace(job, translate=parts.translate, score=parts.score), quiet=True)
+    run_training(dataclasses.replace(job, translate=parts.translate, score=parts.score), quiet=True)
     assert read_records(job.run) == read_records(straight.run)
     assert weights_digest(job.run, 60) == weights_digest(straight.run, 60)
 
@@ -260,25 +260,25 @@ def test_a_finished_run_is_left_alone_until_its_limit_is_raised(
 ) -> None:
     job = make_job(max_updates=10)
     assert finished(job.run, job.config, job.resolved) is None
-    start(job, quiet=True)
+    run_training(job, quiet=True)
     before = {path: path.stat().st_mtime_ns for path in job.run.path.rglob("*")}
     reason = finished(job.run, job.config, job.resolved)
     assert reason == "nothing to do: run finished at update 10 (training.max_updates=10)"
     assert {path: path.stat().st_mtime_ns for path in job.run.path.rglob("*")} == before
     longer = make_job(max_updates=15)
     assert finished(longer.run, longer.config, longer.resolved) is None
-    start(longer, quiet=True)
+    run_training(longer, quiet=True)
     assert read_records(job.run, "train")[-1]["update"] == 15
     assert json.loads(job.run.done.read_text())["update"] == 15
 
 
 def test_other_settings_are_refused_with_every_key(make_job: JobMaker) -> None:
-    start(make_job(max_updates=2), quiet=True)
+    run_training(make_job(max_updates=2), quiet=True)
     other = make_job(
         max_updates=40, batch_tokens=100, model={"d_model": 8}, log_every=7, optimizer={"eps": 1e-8}
     )
     with pytest.raises(UsageError) as caught:
-        start(other, quiet=True)
+        run_training(other, quiet=True)
     for change in ("training.batch_tokens: 200 -> 100", "model.d_model: 16 -> 8", "training.optimizer.eps"):
         assert change in caught.value.message
     assert "max_updates" not in caught.value.message
@@ -287,18 +287,18 @@ def test_other_settings_are_refused_with_every_key(make_job: JobMaker) -> None:
 
 
 def test_other_text_is_refused(make_job: JobMaker) -> None:
-    start(make_job(max_updates=2), quiet=True)
+    run_training(make_job(max_updates=2), quiet=True)
     job = make_job(max_updates=40)
     changed = dataclasses.replace(job, prepared=dataclasses.replace(job.prepared, digest="0123"))
     with pytest.raises(UsageError, match=r"text: .* -> 0123"):
-        start(changed, quiet=True)
+        run_training(changed, quiet=True)
 
 
 def test_fresh_keeps_the_old_run(make_job: JobMaker, read_records: ReadRecords) -> None:
     job = make_job(max_updates=5)
-    start(job, quiet=True)
+    run_training(job, quiet=True)
     for number in (1, 2):
-        start(job, fresh=True, quiet=True)
+        run_training(job, fresh=True, quiet=True)
         old = RunDirectory(job.run.path.with_name(f"run.{number}"))
         assert read_records(old) == read_records(job.run)
         assert old.checkpoints()
@@ -311,26 +311,26 @@ def test_a_run_without_a_checkpoint_begins_anew_even_with_other_settings(
     job.run.path.mkdir()
     job.run.resolved_config.write_text('{"seed": 7}')
     job.run.metrics.write_text('{"kind": "train", "update": 5}\n')
-    start(job, quiet=True)
+    run_training(job, quiet=True)
     assert read_records(job.run)[0]["update"] == 1
 
 
 def test_bfloat16_trains_with_float32_weights(make_job: JobMaker, read_records: ReadRecords) -> None:
     job = make_job(max_updates=15, precision="bf16")
-    start(job, quiet=True)
+    run_training(job, quiet=True)
     model = load_model(job.run.checkpoint_path(15)).model
     assert {value.dtype for value in model.parameters()} == {torch.float32}
     train = read_records(job.run, "train")
     assert train[-1]["loss"] < train[0]["loss"]
     exact = make_job("exact", max_updates=1)
-    start(exact, quiet=True)
+    run_training(exact, quiet=True)
     assert train[0]["loss"] != read_records(exact.run, "train")[0]["loss"]
 
 
 def test_tensorboard_gets_the_same_numbers(make_job: JobMaker, read_records: ReadRecords) -> None:
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     job = make_job(max_updates=20, tensorboard=True)
-    start(job, quiet=True)
+    run_training(job, quiet=True)
     shown = events.EventAccumulator(str(job.run.tensorboard)).Reload()
     for kind, name in (("train", "loss"), ("train", "gradient_norm"), ("valid", "nll")):
         expected = [
@@ -341,7 +341,7 @@ def test_tensorboard_gets_the_same_numbers(make_job: JobMaker, read_records: Rea
 
 def test_what_a_run_leaves(make_job: JobMaker) -> None:
     job = dataclasses.replace(make_job(max_updates=20), user_config="seed: 1\n")
-    start(job, quiet=True)
+    run_training(job, quiet=True)
     names = {path.relative_to(job.run.path).as_posix() for path in job.run.path.rglob("*")}
     assert {
         "config.yaml",
@@ -366,7 +366,7 @@ def test_the_form_of_label_smoothing_counts(make_job: JobMaker, read_records: Re
     losses = []
     for form in ("uniform", "uniform_wrong"):
         job = make_job(form, max_updates=1, label_smoothing_form=form)
-        start(job, quiet=True)
+        run_training(job, quiet=True)
         losses.append((read_records(job.run)[0]["loss"], read_records(job.run)[0]["nll"]))
     assert losses[0][0] != losses[1][0]
     assert losses[0][1] == losses[1][1]

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepwire.data.files import display, open_bytes
+from deepwire.data.text.files import display, open_bytes
 from deepwire.errors import DataError
 from deepwire.evaluation.texts import read_text
 

@@ -18,7 +18,7 @@ from deepwire.analysis.scored import Scorer
 from deepwire.analysis.training_text import TrainingText
 from deepwire.analysis.variants import SIDES, check_layer, part
 from deepwire.model.context import Side
-from deepwire.training.feed import DeviceUpdate
+from deepwire.training.device_batches import DeviceUpdate
 
 Reading = Literal["match", "translation"]
 READINGS: tuple[Reading, Reading] = ("match", "translation")

@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 from deepwire.analysis.linearisation_model import Cell, LayerTap, linearised, width
 from deepwire.analysis.variants import part, with_stack
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.model.context import Side
 from deepwire.model.translator import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.config import CosineConfig, OptimizerConfig
-from deepwire.training.feed import DeviceUpdate
-from deepwire.training.layout import Layout
+from deepwire.training.device_batches import DeviceUpdate
 from deepwire.training.optimizer import Optimizer
-from deepwire.training.processes import Processes
+from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.schedule import build_schedule
 
 
@@ -149,8 +149,8 @@ def train_on_translation(
     )
     losses = []
     with _only(changed, linear):
-        layout = Layout(changed, Processes())
-        optimizer = Optimizer(linear.named_parameters(), OptimizerConfig(), 1.0, layout)
+        strategy = ParallelStrategy(changed, ProcessGroup())
+        optimizer = Optimizer(linear.named_parameters(), OptimizerConfig(), 1.0, strategy)
         for number, update in zip(range(1, count + 1), updates, strict=False):
             optimizer.zero_grad()
             total = linear.weight.new_zeros(())

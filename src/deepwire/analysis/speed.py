@@ -21,16 +21,16 @@ from deepwire.decoding.ensemble import Ensemble
 from deepwire.decoding.loading import number_formats, pack
 from deepwire.decoding.search import search
 from deepwire.decoding.targets import IntoLanguages, Target
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translator import TranslationModel
 from deepwire.ops.packed_linear import Packing
 from deepwire.training.config import TrainingConfig
-from deepwire.training.layout import Layout
 from deepwire.training.optimizer import Optimizer
-from deepwire.training.precision import Numerics
-from deepwire.training.processes import Processes
+from deepwire.training.parallel_strategy import ParallelStrategy
+from deepwire.training.precision_policy import PrecisionPolicy
 
 Mode = Literal["training", "decoding"]
 Axis = Literal["batch", "beam", "length", "depth"]
@@ -151,11 +151,11 @@ def sweep(
         UsageError: A value is not positive, a subject cannot have a depth, or there is no such precision.
     """
     found = []
-    numerics, formats = Numerics.choose("auto", device), number_formats(device, precision)
+    precision_policy, formats = PrecisionPolicy.choose("auto", device), number_formats(device, precision)
     for value in values:
         workload = base.at(axis, value)
         works = [
-            _training(*_work(subject, workload, device), numerics)
+            _training(*_work(subject, workload, device), precision_policy)
             if mode == "training"
             else _decoding(*_work(subject, workload, device), workload, formats)
             for subject in subjects
@@ -204,17 +204,19 @@ class _Batch:
         return cls(*(side.to(device) for side in sides))
 
 
-def _training(model: TranslationModel, batch: _Batch, numerics: Numerics) -> Callable[[], object]:
+def _training(
+    model: TranslationModel, batch: _Batch, precision_policy: PrecisionPolicy
+) -> Callable[[], object]:
     """One update: forward and backward pass, clipping and Adam."""
     config = TrainingConfig()
     model.train()
     languages = _mixed_languages(model, batch.source)
-    layout = Layout(model, Processes())
-    optimizer = Optimizer(model.named_parameters(), config.optimizer, config.clip_norm, layout)
+    strategy = ParallelStrategy(model, ProcessGroup())
+    optimizer = Optimizer(model.named_parameters(), config.optimizer, config.clip_norm, strategy)
 
     def step() -> None:
         sides = (batch.source, batch.target_input, batch.target_output)
-        with numerics.autocast():
+        with precision_policy.autocast():
             sums = model.loss(*sides, config.label_smoothing, languages=languages)
         loss = sums.smoothed / batch.target_output.numel()
         torch.autograd.backward(loss)

@@ -18,7 +18,7 @@ from deepwire.analysis.speed import AXES, Architecture, Axis, Mode, Speed, Workl
 from deepwire.analysis.speed_of_text import measure_text, text_figure, text_notes, text_table
 from deepwire.decoding.loading import number_formats
 from deepwire.errors import UsageError
-from deepwire.training.precision import Numerics
+from deepwire.training.precision_policy import PrecisionPolicy
 
 _LABELS: Mapping[Axis, FigureAxis] = {
     "batch": FigureAxis(label="batch", unit="sentences", log=True),
@@ -88,7 +88,7 @@ def finding(
     if sweeps:
         kind, packing = number_formats(device, precision)
         settings |= {
-            "precision of training": Numerics.choose("auto", device).precision,
+            "precision of training": PrecisionPolicy.choose("auto", device).precision,
             "precision of decoding": str(kind).removeprefix("torch.") if packing == "none" else packing,
         }
     threads = f"{torch.get_num_threads()} CPU threads"

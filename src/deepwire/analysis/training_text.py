@@ -12,13 +12,13 @@ from deepwire.analysis.models import run_of
 from deepwire.checkpoint.files import read_json
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import LoadedModel
-from deepwire.data.batching import BatchSettings, StreamPosition, UpdateStream
-from deepwire.data.building import Progress
-from deepwire.data.prepared import Prepared, prepare
+from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream
+from deepwire.data.prepare.build import Progress
+from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError, UsageError
 from deepwire.runfile import RunFile
-from deepwire.training.feed import DeviceUpdate, feed
+from deepwire.training.device_batches import DeviceUpdate, feed
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import typer
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepwire.data.checking import Checked
     from deepwire.data.config import DataConfig
-    from deepwire.data.report import CheckReport
+    from deepwire.data.filtering.checking import Checked
+    from deepwire.data.filtering.report import CheckReport
 
 app = typer.Typer(help="Check parallel text; download known corpora.", no_args_is_help=True)
 
@@ -53,10 +53,10 @@ def check(
 
     Examples: deepwire data check run.yaml; deepwire data check --source train.de --target train.en
     """
-    from deepwire.data import checking
-    from deepwire.data.mixture import share_lines
-    from deepwire.data.output import check_output
-    from deepwire.data.rejects import RejectFile
+    from deepwire.data.batches.mixture import share_lines
+    from deepwire.data.filtering import checking
+    from deepwire.data.filtering.rejects import RejectFile
+    from deepwire.data.text.output import check_output
 
     forms = {"source_file": source, "target_file": target, "tsv": tsv, "jsonl": jsonl}
     given = {name: path for name, path in forms.items() if path is not None}
@@ -175,7 +175,7 @@ def _two(text: str, option: str) -> list[str]:
 
 def _labels_of(forms: dict[str, Path]) -> list[str]:
     """Language labels from the endings of two files, `train.de.gz` is `de`; else `source` and `target`."""
-    from deepwire.data.files import COMPRESSED_SUFFIXES
+    from deepwire.data.text.files import COMPRESSED_SUFFIXES
 
     labels = []
     for form in ("source_file", "target_file"):
@@ -193,7 +193,7 @@ def _print_json(found: Checked) -> None:
 
 
 def _print_reports(found: dict[str, CheckReport], mix: list[str]) -> None:
-    from deepwire.data.report_text import TextLine, report_lines
+    from deepwire.data.filtering.report_text import TextLine, report_lines
 
     lines = [line for role, report in found.items() for line in report_lines(role, report)]
     lines += [TextLine("plain", line) for line in mix]

@@ -38,7 +38,7 @@ def write_answers(
     Raises:
         DeepwireError: There were more or fewer answers than lines.
     """
-    from deepwire.data.output import open_output
+    from deepwire.data.text.output import open_output
     from deepwire.errors import DeepwireError
 
     progress = _Progress(quiet)

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from deepwire.decoding.shortlist.stored import ShortlistChoice
     from deepwire.decoding.translation import Request
     from deepwire.decoding.translator import Translator
+    from deepwire.distributed.process_group import ProcessGroup
     from deepwire.model.state import DecoderState
-    from deepwire.training.processes import Processes
 
 
-def translate_in_parts(job: TranslationJob, processes: Processes, *, quiet: bool) -> None:
+def translate_in_parts(job: TranslationJob, processes: ProcessGroup, *, quiet: bool) -> None:
     """Translate in several processes; each calls this.
 
     Args:
@@ -80,7 +80,7 @@ def load_alike(
     settings: Mapping[str, object],
     device: str,
     precision: str,
-    processes: Processes,
+    processes: ProcessGroup,
     shortlist: ShortlistChoice = False,
 ) -> tuple[Translator[DecoderState], str]:
     """The models on the device of this process, which compute as those of the main process; the precision."""
@@ -94,12 +94,12 @@ def load_alike(
     pick_device(device)
     place = choose_device(device, processes, "--device")
     if precision == "auto":
-        precision = str(processes.from_main(fastest(place) if processes.main else None))
+        precision = str(processes.broadcast_value(fastest(place) if processes.main else None))
     # An average that does not exist yet is made by one.
-    translator = processes.main_first(
+    translator = processes.run_on_main_first(
         lambda: load(models, str(place), precision, settings=settings, warn=warn, shortlist=shortlist)
     )
-    products = processes.from_main(torch.get_float32_matmul_precision())
+    products = processes.broadcast_value(torch.get_float32_matmul_precision())
     set_fp32_matmul("medium" if products == "medium" else "highest")
     return translator, precision
 

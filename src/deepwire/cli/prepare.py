@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from deepwire.data.prepared import CheckRecord, Prepared
+    from deepwire.data.prepare.prepared import CheckRecord, Prepared
 
 
 def prepare(
@@ -29,7 +29,7 @@ def prepare(
 
     Examples: deepwire prepare run.yaml; deepwire prepare run.yaml data.vocabulary.size=4k --json
     """
-    from deepwire.data import prepared as preparation
+    from deepwire.data.prepare import prepared as preparation
     from deepwire.runfile import load_run_file
 
     config = load_run_file(run_file, overrides or []).config
@@ -106,8 +106,8 @@ def _record(made: Prepared, seconds: float) -> dict[str, object]:
 
 
 def _lines(made: Prepared, seconds: float) -> list[str]:
-    from deepwire.data.mixture import share_lines
-    from deepwire.data.report_text import printable
+    from deepwire.data.batches.mixture import share_lines
+    from deepwire.data.filtering.report_text import printable
 
     lines = [line for role, report in made.report.items() for line in _report_lines(role, report)]
     lines += share_lines(made.mix, made.temperature) if made.mix else []
@@ -128,8 +128,8 @@ def _lines(made: Prepared, seconds: float) -> list[str]:
 
 
 def _report_lines(role: str, report: CheckRecord) -> list[str]:
-    from deepwire.data.filters import REASONS
-    from deepwire.data.report_text import printable
+    from deepwire.data.filtering.filters import REASONS
+    from deepwire.data.filtering.report_text import printable
 
     lines = [f"{role}: {report['kept']:,} of {report['pairs']:,} pairs kept"]
     for reason, dropped in report["dropped"].items():

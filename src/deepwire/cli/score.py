@@ -60,7 +60,7 @@ def score(
     from functools import partial
 
     from deepwire.cli.line_by_line import Counted, given, use_threads, warn, write_answers
-    from deepwire.data.output import check_output
+    from deepwire.data.text.output import check_output
     from deepwire.decoding import formats
     from deepwire.decoding.requests import pairs
     from deepwire.decoding.translator import load

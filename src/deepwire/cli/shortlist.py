@@ -14,7 +14,7 @@ from deepwire.cli.decoding_options import STDIO, Quiet, Threads
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from deepwire.data.store import TokenStore
+    from deepwire.data.batches.token_store import TokenStore
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.decoding.shortlist.learning import LearningSettings
     from deepwire.decoding.shortlist.stored import Shortlist

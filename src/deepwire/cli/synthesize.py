@@ -27,8 +27,8 @@ from deepwire.cli.translate import From, Sample, Seed, Temperature, To, TopK, To
 if TYPE_CHECKING:
     from deepwire.decoding.synthesis import LineCounts, SyntheticCorpus
     from deepwire.decoding.translator import Translator
+    from deepwire.distributed.process_group import ProcessGroup
     from deepwire.model.state import DecoderState
-    from deepwire.training.processes import Processes
 
 SourceText = Annotated[
     Path,
@@ -224,29 +224,29 @@ class _Work:
 
 def _run(work: _Work, threads: int | None, quiet: bool) -> None:
     from deepwire.cli.line_by_line import use_threads
+    from deepwire.distributed.process_group import join_process_group
     from deepwire.errors import DataError
-    from deepwire.training.processes import joined
 
     use_threads(threads)
-    with joined() as processes:
+    with join_process_group() as processes:
         if not work.text.is_file():
             raise DataError(f"{work.text}: no such file", "give a file of text, one sentence a line")
         _synthesize(work, processes, quiet=quiet or not processes.main)
 
 
-def _synthesize(work: _Work, processes: Processes, *, quiet: bool) -> None:
+def _synthesize(work: _Work, processes: ProcessGroup, *, quiet: bool) -> None:
     from deepwire.cli.line_by_line import warn
-    from deepwire.data.output import check_output
+    from deepwire.data.text.output import check_output
     from deepwire.decoding.requests import read_text
     from deepwire.decoding.synthesis import finished, synthesize
 
     begun = time.monotonic()
-    corpus = processes.main_first(work.corpus)
+    corpus = processes.run_on_main_first(work.corpus)
     check_output(corpus.given)
     translator, formats = _load(work, corpus, processes)
     job = work.describe(translator.config.model_dump(mode="json"), formats)
     counts = finished(corpus, job) if processes.main else None
-    if processes.from_main(counts is not None):
+    if processes.broadcast_value(counts is not None):
         if counts is not None and not quiet:
             print(f"nothing to do: {corpus.made} is there, {_said(counts)}", file=sys.stderr)
         return
@@ -273,7 +273,7 @@ def _synthesize(work: _Work, processes: Processes, *, quiet: bool) -> None:
 
 
 def _load(
-    work: _Work, corpus: SyntheticCorpus, processes: Processes
+    work: _Work, corpus: SyntheticCorpus, processes: ProcessGroup
 ) -> tuple[Translator[DecoderState], dict[str, str]]:
     """The translator and its number formats, which timing may choose: those of an earlier call, if any."""
     import torch
@@ -283,7 +283,7 @@ def _load(
     from deepwire.decoding.synthesis import recorded
     from deepwire.ops.precision import set_fp32_matmul
 
-    earlier = processes.from_main(recorded(corpus).get("formats") if processes.main else None)
+    earlier = processes.broadcast_value(recorded(corpus).get("formats") if processes.main else None)
     formats = earlier if isinstance(earlier, dict) else {}
     precision = work.precision
     if precision == "auto":

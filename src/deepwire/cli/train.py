@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from deepwire.checkpoint.run_directory import RunDirectory
     from deepwire.data.config import DataConfig
     from deepwire.data.vocabulary import Vocabularies
+    from deepwire.distributed.process_group import ProcessGroup
     from deepwire.model.translator import TranslationModel
     from deepwire.runfile import LoadedRunFile, RunFile
     from deepwire.training.config import TextMetric
-    from deepwire.training.ending import Ending
-    from deepwire.training.job import Job, TranslateTexts
-    from deepwire.training.processes import Processes
-    from deepwire.training.start import Outcome
+    from deepwire.training.run.run_training import Outcome
+    from deepwire.training.run.spec import TrainingSpec, TranslateTexts
+    from deepwire.training.run.stop_reason import StopReason
 
 _USUAL_VOCABULARY = 32_000
 
@@ -58,27 +58,27 @@ def train(
     Examples: deepwire train run.yaml; deepwire train run.yaml training.max_updates=40k model.d_model=512;
     deepwire train run.yaml --dry-run; torchrun --nproc-per-node 4 -m deepwire train run.yaml
     """
+    from deepwire.distributed.process_group import join_process_group
     from deepwire.runfile import load_run_file
-    from deepwire.training.processes import joined
 
     @cache
     def read() -> LoadedRunFile:
         return load_run_file(run_file, overrides or ())
 
     def wanted() -> int:
-        from deepwire.training.forked import processes_wanted
+        from deepwire.distributed.forked_group import processes_wanted
 
         config = read().config
         return processes_wanted(config.training, config.model.d_model, lambda: _parameters(config))
 
-    with joined(wanted) as processes:
+    with join_process_group(wanted) as processes:
         loaded = _read_by_main(read, processes)
         if dry_run:
             _try_out(loaded, processes)
             return
-        ending = _train(run_file, loaded, processes, fresh=fresh, quiet=quiet)
-    if ending is not None and ending.exit_code:
-        raise typer.Exit(ending.exit_code)
+        stop_reason = _train(run_file, loaded, processes, fresh=fresh, quiet=quiet)
+    if stop_reason is not None and stop_reason.exit_code:
+        raise typer.Exit(stop_reason.exit_code)
 
 
 def _parameters(config: RunFile) -> int:
@@ -92,55 +92,55 @@ def _parameters(config: RunFile) -> int:
     return sum(parameter.numel() for parameter in model.parameters())
 
 
-def _read_by_main(read: Callable[[], LoadedRunFile], processes: Processes) -> LoadedRunFile:
+def _read_by_main(read: Callable[[], LoadedRunFile], processes: ProcessGroup) -> LoadedRunFile:
     """The run file as the main process read it, once: others might find it changed, or not at all."""
     from deepwire.runfile import LoadedRunFile
 
-    own = processes.main_first(lambda: read() if processes.main else None)
-    told = processes.from_main(None if own is None else own.to_json())
+    own = processes.run_on_main_first(lambda: read() if processes.main else None)
+    told = processes.broadcast_value(None if own is None else own.to_json())
     return LoadedRunFile.from_json(cast("dict[str, object]", told)) if own is None else own
 
 
 def _train(
-    run_file: str, loaded: LoadedRunFile, processes: Processes, *, fresh: bool, quiet: bool
-) -> Ending | None:
+    run_file: str, loaded: LoadedRunFile, processes: ProcessGroup, *, fresh: bool, quiet: bool
+) -> StopReason | None:
     """Train in this process; None if there was nothing to do."""
     from deepwire.checkpoint.run_directory import RunDirectory
     from deepwire.runfile import completed
-    from deepwire.training.start import finished, start
+    from deepwire.training.run.run_training import finished, run_training
 
     run = RunDirectory(loaded.run_directory)
     done = None
     if processes.main and not fresh:
         done = finished(run, loaded.config.training, loaded.resolved, completed)
     quiet = quiet or not processes.main
-    if processes.from_main(done) is not None:
+    if processes.broadcast_value(done) is not None:
         if processes.main:
             print(done)
             print(f"to train longer, raise the limit; to begin anew: deepwire train {run_file} --fresh")
         return None
     _look_ahead(loaded, processes, begins=fresh or not run.checkpoints())
-    job = processes.main_first(lambda: _job(loaded, run, quiet))
-    outcome = start(job, processes=processes, fresh=fresh, quiet=quiet)
+    spec = processes.run_on_main_first(lambda: _training_spec(loaded, run, quiet))
+    outcome = run_training(spec, processes=processes, fresh=fresh, quiet=quiet)
     if not quiet:
         _summarise(loaded, outcome, processes)
-    return outcome.ending
+    return outcome.stop_reason
 
 
-def _try_out(loaded: LoadedRunFile, processes: Processes) -> None:
+def _try_out(loaded: LoadedRunFile, processes: ProcessGroup) -> None:
     """Make a few updates outside of any run directory and print what they tell."""
     from deepwire.checkpoint.run_directory import RunDirectory
     from deepwire.training.dry_run import dry_run
 
     run = RunDirectory(loaded.run_directory)
     _look_ahead(loaded, processes, begins=True)
-    job = processes.main_first(lambda: _job(loaded, run, not processes.main))
-    found = dry_run(job, processes=processes)
+    spec = processes.run_on_main_first(lambda: _training_spec(loaded, run, not processes.main))
+    found = dry_run(spec, processes=processes)
     if processes.main:
         print("\n".join(found.lines()))
 
 
-def _look_ahead(loaded: LoadedRunFile, processes: Processes, *, begins: bool) -> None:
+def _look_ahead(loaded: LoadedRunFile, processes: ProcessGroup, *, begins: bool) -> None:
     """Find out now what would end the run after the preparation of the text, which may take hours.
 
     Raises:
@@ -161,21 +161,21 @@ def _look_ahead(loaded: LoadedRunFile, processes: Processes, *, begins: bool) ->
     choose_device(config.device, processes)
     if begins and config.start_from is not None:
         model = config.start_from.model  # the other processes need not see it
-        processes.main_first(lambda: read_metadata(resolve(model)) if processes.main else None)
+        processes.run_on_main_first(lambda: read_metadata(resolve(model)) if processes.main else None)
 
 
-def _job(loaded: LoadedRunFile, run: RunDirectory, quiet: bool) -> Job:
-    from deepwire.data.prepared import prepare
+def _training_spec(loaded: LoadedRunFile, run: RunDirectory, quiet: bool) -> TrainingSpec:
+    from deepwire.data.prepare.prepared import prepare
     from deepwire.model.build import build_model
     from deepwire.runfile import completed
-    from deepwire.training.job import Job
+    from deepwire.training.run.spec import TrainingSpec
 
     config = loaded.config
     prepared = prepare(config.data, seed=config.seed, progress=None if quiet else _Steps().show)
     words, languages = prepared.vocabularies, prepared.languages
     tags = 0 if languages is None else languages.tags
     named = {"source": config.data.source, "target": config.data.target}
-    return Job(
+    return TrainingSpec(
         run=run,
         config=config.training,
         seed=config.seed,
@@ -258,14 +258,14 @@ def _first_text(data: DataConfig) -> str:
     return f"--to {target} -i TEXT.{source}"
 
 
-def _summarise(loaded: LoadedRunFile, outcome: Outcome, processes: Processes) -> None:
+def _summarise(loaded: LoadedRunFile, outcome: Outcome, processes: ProcessGroup) -> None:
     run = loaded.run_directory
     if outcome.best is not None:
         scores = ", ".join(f"{name} {score:.4g}" for name, score in outcome.best.scores.items())
         print(f"best checkpoint: {outcome.best.path}{f' ({scores})' if scores else ''}")
-    if outcome.ending.finished:
+    if outcome.stop_reason.finished:
         print(f"next: deepwire translate {run} {_first_text(loaded.config.data)}")
     else:
-        print(f"stopped by {outcome.ending.reason} and saved; the same command goes on from here")
+        print(f"stopped by {outcome.stop_reason.reason} and saved; the same command goes on from here")
         if processes.after_stop:
             print(processes.after_stop)

@@ -130,14 +130,14 @@ def run(job: TranslationJob, *, threads: int | None, quiet: bool) -> None:
     """
     from deepwire.cli.line_by_line import use_threads
     from deepwire.cli.parts import translate_in_parts
-    from deepwire.data.output import check_output
+    from deepwire.data.text.output import check_output
+    from deepwire.distributed.process_group import join_process_group
     from deepwire.ops.allocator import keep_memory
-    from deepwire.training.processes import joined
 
     check_output(job.output, job.text.files)
     use_threads(threads)
     keep_memory()
-    with joined() as processes:
+    with join_process_group() as processes:
         if processes.count > 1:
             translate_in_parts(job, processes, quiet=quiet)
         else:

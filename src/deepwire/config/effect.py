@@ -9,7 +9,7 @@ from typing import Any
 
 from deepwire.config.base import Section
 from deepwire.config.messages import shown
-from deepwire.config.tree import Keys, Origin, PlainValue, node_at
+from deepwire.config.tree import MappingNode, Origin, PlainValue, node_at
 
 _Path = tuple[str | int, ...]
 
@@ -22,14 +22,14 @@ class Idle:
     text: str
 
 
-def idle_settings(section: Section, tree: Keys) -> Mapping[str, Idle]:
+def idle_settings(section: Section, tree: MappingNode) -> Mapping[str, Idle]:
     """What ``tree`` sets in vain, by dotted key; ``section`` was built from it."""
     found: dict[str, Idle] = {}
     for path, _, reason in _idle(section, ()):
         node = node_at(tree, path)
         if node is not None:
             name = ".".join(str(part) for part in path)
-            value = "" if isinstance(node, Keys) else f" {shown(node)}"
+            value = "" if isinstance(node, MappingNode) else f" {shown(node)}"
             found[name] = Idle(node.origin, f"{name}:{value} has no effect: {reason}")
     return found
 

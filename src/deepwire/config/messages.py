@@ -11,7 +11,7 @@ from pydantic_core import ErrorDetails
 
 from deepwire.config.base import Section
 from deepwire.config.schema import child, described_keys, sections, tags
-from deepwire.config.tree import Items, Keys, Node, Origin, Problems, Scalar
+from deepwire.config.tree import MappingNode, Node, Origin, Problems, Scalar, SequenceNode
 
 _KINDS = {
     "string": "a text",
@@ -52,7 +52,7 @@ class _Place:
 
 
 def note_errors(
-    errors: Sequence[ErrorDetails], root: Keys, section: type[Section], problems: Problems
+    errors: Sequence[ErrorDetails], root: MappingNode, section: type[Section], problems: Problems
 ) -> None:
     """Add one line for each mistake behind ``errors``, in the order of the run file.
 
@@ -75,9 +75,9 @@ def shown(node: Node | None) -> str:
     """The value as a message names it: short, on one line."""
     if node is None:
         return "this"
-    if isinstance(node, Keys):
+    if isinstance(node, MappingNode):
         return "a mapping"
-    if isinstance(node, Items):
+    if isinstance(node, SequenceNode):
         return "a list"
     if node.value is None:
         return "empty"
@@ -87,7 +87,7 @@ def shown(node: Node | None) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _place(error: ErrorDetails, root: Keys, section: type[Section]) -> _Place:
+def _place(error: ErrorDetails, root: MappingNode, section: type[Section]) -> _Place:
     """Follow the location of a pydantic error through the tree, leaving out the names of union members."""
     path: tuple[str | int, ...] = ()
     node: Node | None = root
@@ -104,39 +104,39 @@ def _place(error: ErrorDetails, root: Keys, section: type[Section]) -> _Place:
         if isinstance(part, str) and below is None and not _holds(node, part) and error["type"] != "missing":
             member = member or (len(path), part)
             continue
-        if isinstance(part, int) and not isinstance(node, Items):
+        if isinstance(part, int) and not isinstance(node, SequenceNode):
             here = below  # a single value that stands for a list of one
             continue
         beside = dict.fromkeys(name for s in sections(here) for name in s.model_fields)
         path, here = (*path, part), below
         node = _below(node, part)
         origin = node.origin if node is not None else origin
-    if error["type"] == "value_error" and isinstance(node, Keys):
+    if error["type"] == "value_error" and isinstance(node, MappingNode):
         origin = _named_in(str(error["msg"]), node) or origin
     return _Place(path, origin, node, here, tuple(beside), member)
 
 
-def _named_in(message: str, node: Keys) -> Origin | None:
+def _named_in(message: str, node: MappingNode) -> Origin | None:
     """Where the keys that a section's message names were written; the command line comes first."""
     origins = [node.entries[word].origin for word in re.findall(r"\w+", message) if word in node.entries]
     return next((origin for origin in origins if origin.line is None), origins[0] if origins else None)
 
 
 def _below(node: Node | None, part: str | int) -> Node | None:
-    if isinstance(node, Keys) and isinstance(part, str):
+    if isinstance(node, MappingNode) and isinstance(part, str):
         return node.entries.get(part)
-    if isinstance(node, Items) and isinstance(part, int) and 0 <= part < len(node.items):
+    if isinstance(node, SequenceNode) and isinstance(part, int) and 0 <= part < len(node.items):
         return node.items[part]
     return None
 
 
 def _holds(node: Node | None, key: str) -> bool:
-    return isinstance(node, Keys) and key in node.entries
+    return isinstance(node, MappingNode) and key in node.entries
 
 
 def _type_of(node: Node | None) -> object:
     """The tag that tells which union member was meant: the ``type`` key, or the plain text itself."""
-    chosen = node.entries.get("type") if isinstance(node, Keys) else node
+    chosen = node.entries.get("type") if isinstance(node, MappingNode) else node
     return chosen.value if isinstance(chosen, Scalar) else None
 
 
@@ -189,11 +189,15 @@ def _text(place: _Place, error: ErrorDetails, section: type[Section]) -> str:
         return "is missing and has no default"
     if kind in {"union_tag_invalid", "literal_error", "enum"}:
         choices = re.findall(r"'([^']*)'", str(context.get("expected_tags", context.get("expected", ""))))
-        given = _type_of(place.node) if isinstance(place.node, Keys) else getattr(place.node, "value", None)
+        given = (
+            _type_of(place.node)
+            if isinstance(place.node, MappingNode)
+            else getattr(place.node, "value", None)
+        )
         return f"must be {_one_of(choices)}, not {given!r}{_close(str(given), choices)}"
     choices = [tag for s in sections(place.annotation) for tag in tags(s)]
     if kind == "union_tag_not_found" or (choices and _KIND_ERROR.fullmatch(kind)):
-        if isinstance(place.node, Keys):
+        if isinstance(place.node, MappingNode):
             return f"needs a key type: {_one_of(choices)}"
         return f"must be {_one_of(choices)}, not {shown(place.node)}"
     if kind == "finite_number":
@@ -203,7 +207,7 @@ def _text(place: _Place, error: ErrorDetails, section: type[Section]) -> str:
     if kind in _LIMITS:
         name, words = _LIMITS[kind]
         return f"must be {words} {context.get(name)}, not {shown(place.node)}"
-    if kind == "too_short" and isinstance(place.node, Items):
+    if kind == "too_short" and isinstance(place.node, SequenceNode):
         least = "an entry" if context["min_length"] == 1 else f"{context['min_length']} entries"
         return f"must have at least {least}, not {len(place.node.items)}"
     if kind in {"value_error", "assertion_error"}:

@@ -16,7 +16,17 @@ from deepwire.config.base import Section
 from deepwire.config.effect import idle_settings
 from deepwire.config.messages import note_errors, shown
 from deepwire.config.schema import alternatives, child, chosen_by_type, sections
-from deepwire.config.tree import Items, Keys, Node, Origin, Problems, Scalar, node_at, parse_yaml, plain
+from deepwire.config.tree import (
+    MappingNode,
+    Node,
+    Origin,
+    Problems,
+    Scalar,
+    SequenceNode,
+    node_at,
+    parse_yaml,
+    plain,
+)
 from deepwire.errors import UsageError
 
 SectionType = TypeVar("SectionType", bound=Section)
@@ -43,7 +53,7 @@ class Settings(Generic[SectionType]):
     """A checked run file."""
 
     section: SectionType
-    tree: Keys
+    tree: MappingNode
     document: Document
     text: str
     """The file as it was read."""
@@ -58,7 +68,7 @@ class Settings(Generic[SectionType]):
         found: dict[str, str] = {}
 
         def visit(node: Node, path: str) -> None:
-            if isinstance(node, Keys):
+            if isinstance(node, MappingNode):
                 for key, value in node.entries.items():
                     visit(value, f"{path}.{key}" if path else key)
             else:
@@ -93,18 +103,18 @@ def read_settings(
     text = _text(document)
     tree = _extended(section, document, _parsed(document, text, problems), locate, own_keys, problems, ())
     # Put together first: which of them comes first must not decide whether a size survives a new type.
-    changes = Keys({}, Origin(COMMAND_LINE, None, Path.cwd()))
+    changes = MappingNode({}, Origin(COMMAND_LINE, None, Path.cwd()))
     for override in overrides:
         changes = _overridden(changes, override, section, problems)
     merged = merge(tree, changes, section)
-    whole = replace(merged, origin=tree.origin) if isinstance(merged, Keys) else tree
+    whole = replace(merged, origin=tree.origin) if isinstance(merged, MappingNode) else tree
     problems.raise_if_any()
     built = check(section, whole)
     _refuse_idle(built, whole, tree, document)
     return Settings(built, whole, document, text)
 
 
-def _refuse_idle(built: Section, tree: Keys, file: Keys, document: Document) -> None:
+def _refuse_idle(built: Section, tree: MappingNode, file: MappingNode, document: Document) -> None:
     """Refuse settings without effect, but those that only a later file or the command line makes so.
 
     Args:
@@ -122,7 +132,7 @@ def _refuse_idle(built: Section, tree: Keys, file: Keys, document: Document) -> 
     problems.raise_if_any("leave it out, or change what makes it idle")
 
 
-def check(section: type[SectionType], tree: Keys) -> SectionType:
+def check(section: type[SectionType], tree: MappingNode) -> SectionType:
     """Build ``section`` from a tree.
 
     Raises:
@@ -146,7 +156,7 @@ def from_mapping(section: type[SectionType], values: object, name: str) -> Secti
     """
     problems, origin = Problems(), Origin(name, None, Path.cwd())
     tree = parse_yaml(json.dumps(values, default=str), origin, problems)
-    if not isinstance(tree, Keys):
+    if not isinstance(tree, MappingNode):
         raise UsageError(f"{name}: must be a mapping, not {type(values).__name__}")
     try:
         built = section.model_validate(values)
@@ -160,7 +170,7 @@ def from_mapping(section: type[SectionType], values: object, name: str) -> Secti
     return built
 
 
-def read_document(document: Document, problems: Problems) -> Keys:
+def read_document(document: Document, problems: Problems) -> MappingNode:
     """Read one YAML file whose top level is a mapping.
 
     Raises:
@@ -169,14 +179,14 @@ def read_document(document: Document, problems: Problems) -> Keys:
     return _parsed(document, _text(document), problems)
 
 
-def _parsed(document: Document, text: str, problems: Problems) -> Keys:
+def _parsed(document: Document, text: str, problems: Problems) -> MappingNode:
     origin = Origin(document.label, 1, document.folder)
     node = parse_yaml(text, origin, problems)
     if node is None:
         raise UsageError(
             f"{document.label}: is empty", "write at least data, see 'deepwire recipes show demo'"
         )
-    if not isinstance(node, Keys):
+    if not isinstance(node, MappingNode):
         raise UsageError(f"{node.origin}: a run file holds keys (like 'data:'), not {_what(node)}")
     return node
 
@@ -187,13 +197,13 @@ def merge(base: Node, later: Node, annotation: object | None) -> Node:
     A mapping of another ``type`` replaces, too. Keys without a ``type`` refine a plain name (``depth_lstm``)
     where the name stands for ``{type: depth_lstm}``.
     """
-    if not isinstance(later, Keys):
+    if not isinstance(later, MappingNode):
         return later
     if isinstance(base, Scalar) and isinstance(base.value, str) and chosen_by_type(annotation):
-        base = Keys({"type": base}, base.origin)
-    if isinstance(base, Items) and later.entries and all(key.isdecimal() for key in later.entries):
+        base = MappingNode({"type": base}, base.origin)
+    if isinstance(base, SequenceNode) and later.entries and all(key.isdecimal() for key in later.entries):
         return _merge_items(base, later, annotation)
-    if not isinstance(base, Keys):
+    if not isinstance(base, MappingNode):
         return later
     old, new = base.entries.get("type"), later.entries.get("type")
     if isinstance(old, Scalar) and isinstance(new, Scalar) and old.value != new.value:
@@ -203,28 +213,28 @@ def merge(base: Node, later: Node, annotation: object | None) -> Node:
     for key, value in later.entries.items():
         below = child(annotation, key, tag)
         entries[key] = merge(entries[key], value, below) if key in entries else value
-    return Keys(entries, later.origin)
+    return MappingNode(entries, later.origin)
 
 
-def _merge_items(base: Items, later: Keys, annotation: object | None) -> Node:
+def _merge_items(base: SequenceNode, later: MappingNode, annotation: object | None) -> Node:
     items = list(base.items)
     for key, value in later.entries.items():
         index = int(key[:9])
         if index >= len(items):
             raise UsageError(f"{value.origin}: item {key} of a list of {len(items)}; items count from 0")
         items[index] = merge(items[index], value, child(annotation, index))
-    return Items(items, base.origin)
+    return SequenceNode(items, base.origin)
 
 
 def _extended(
     section: type[Section],
     document: Document,
-    tree: Keys,
+    tree: MappingNode,
     locate: Locate,
     own_keys: frozenset[str],
     problems: Problems,
     parents: tuple[Path, ...],
-) -> Keys:
+) -> MappingNode:
     """The tree of a file merged onto those of what it extends."""
     extends = tree.entries.pop("extends", None)
     if extends is None:
@@ -241,11 +251,11 @@ def _extended(
         raise UsageError(f"{extends.origin}: extends: {extends.value} extends itself through this file")
     below = _extended(section, base, read_document(base, problems), locate, own_keys, problems, chain)
     inherited = {key: value for key, value in below.entries.items() if key not in own_keys}
-    merged = merge(Keys(inherited, below.origin), tree, section)
-    return merged if isinstance(merged, Keys) else tree
+    merged = merge(MappingNode(inherited, below.origin), tree, section)
+    return merged if isinstance(merged, MappingNode) else tree
 
 
-def _overridden(changes: Keys, text: str, section: type[Section], problems: Problems) -> Keys:
+def _overridden(changes: MappingNode, text: str, section: type[Section], problems: Problems) -> MappingNode:
     """The tree of changes after ``key.sub=value``."""
     origin = changes.origin
     key, equals, value = text.partition("=")
@@ -258,23 +268,23 @@ def _overridden(changes: Keys, text: str, section: type[Section], problems: Prob
         return changes
     node = parse_yaml(value, origin, problems) or Scalar(None, origin)
     for part in reversed(parts):
-        node = Keys({part: node}, origin)
+        node = MappingNode({part: node}, origin)
     merged = merge(changes, node, section)
-    return merged if isinstance(merged, Keys) else changes
+    return merged if isinstance(merged, MappingNode) else changes
 
 
 def _prepared(node: Node, annotation: object | None) -> Node:
     """The tree as pydantic shall see it: an empty section means its defaults, and true is not 1."""
-    if isinstance(node, Keys):
+    if isinstance(node, MappingNode):
         tag = getattr(node.entries.get("type"), "value", None)
         below = {key: _prepared(value, child(annotation, key, tag)) for key, value in node.entries.items()}
-        return Keys(below, node.origin)
-    if isinstance(node, Items):
+        return MappingNode(below, node.origin)
+    if isinstance(node, SequenceNode):
         inner = child(annotation, 0)
-        return Items([_prepared(item, inner) for item in node.items], node.origin)
+        return SequenceNode([_prepared(item, inner) for item in node.items], node.origin)
     kinds = alternatives(annotation)
     if node.value is None and sections(annotation) and type(None) not in kinds:
-        return Keys({}, node.origin)
+        return MappingNode({}, node.origin)
     if isinstance(node.value, bool) and bool not in kinds and (int in kinds or float in kinds):
         return Scalar(str(node.value), node.origin)  # pydantic would count with a truth value
     return node
@@ -309,7 +319,7 @@ def _near_name(document: Document) -> str:
 
 
 def _what(node: Node) -> str:
-    return "a list" if isinstance(node, Items) else f"only {shown(node)}"
+    return "a list" if isinstance(node, SequenceNode) else f"only {shown(node)}"
 
 
 def absolute(path: Path, folder: Path) -> Path:

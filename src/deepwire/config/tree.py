@@ -48,7 +48,7 @@ class Scalar:
 
 
 @dataclass(frozen=True)
-class Items:
+class SequenceNode:
     """A list."""
 
     items: list[Node]
@@ -56,14 +56,14 @@ class Items:
 
 
 @dataclass(frozen=True)
-class Keys:
+class MappingNode:
     """A mapping; the origin of an entry is the line of its key."""
 
     entries: dict[str, Node]
     origin: Origin
 
 
-Node: TypeAlias = Scalar | Items | Keys
+Node: TypeAlias = Scalar | SequenceNode | MappingNode
 
 
 @dataclass
@@ -96,9 +96,9 @@ def parse_yaml(text: str, origin: Origin, problems: Problems) -> Node | None:
 
 def plain(node: Node) -> PlainValue:
     """The value without the origins."""
-    if isinstance(node, Keys):
+    if isinstance(node, MappingNode):
         return {key: plain(value) for key, value in node.entries.items()}
-    if isinstance(node, Items):
+    if isinstance(node, SequenceNode):
         return [plain(item) for item in node.items]
     return node.value
 
@@ -109,7 +109,7 @@ def node_at(root: Node, path: Sequence[str | int]) -> Node | None:
     for part in path:
         if isinstance(node, Scalar):
             break
-        if isinstance(node, Keys):
+        if isinstance(node, MappingNode):
             # A list of one may be written without the list; its index is no step down then.
             below = node.entries.get(part) if isinstance(part, str) else node
         else:
@@ -234,15 +234,15 @@ class _Builder:
 
     def _items(
         self, start: yaml.Event, events: Iterator[yaml.Event], path: tuple[str, ...], depth: int
-    ) -> Items:
+    ) -> SequenceNode:
         items: list[Node] = []
         while not isinstance(event := next(events), yaml.SequenceEndEvent):
             items.append(self._node(event, events, (*path, str(len(items))), depth + 1))
-        return Items(items, self._where(start))
+        return SequenceNode(items, self._where(start))
 
     def _keys(
         self, start: yaml.Event, events: Iterator[yaml.Event], path: tuple[str, ...], depth: int
-    ) -> Keys:
+    ) -> MappingNode:
         entries: dict[str, Node] = {}
         while not isinstance(event := next(events), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent) or event.tag is not None or event.anchor is not None:
@@ -255,4 +255,4 @@ class _Builder:
                 where = f" (first on line {first.line})" if first.line is not None else ""
                 self._problems.add(origin, f"{'.'.join(inner)}: given twice{where}")
             entries[key] = value
-        return Keys(entries, self._where(start))
+        return MappingNode(entries, self._where(start))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Protocol, TextIO, TypeVar, cast
 
 from deepwire.checkpoint.files import disk_errors, read_json, write_json
-from deepwire.data.output import open_output
+from deepwire.data.text.output import open_output
 from deepwire.errors import DeepwireError, UsageError
 
 Line = TypeVar("Line")
@@ -28,7 +28,7 @@ JOB, _LOCK = "job.json", "lock"
 
 
 class Workers(Protocol):
-    """The processes that share the work; see `deepwire.training.processes.Processes`."""
+    """The processes that share the work; see `deepwire.distributed.process_group.ProcessGroup`."""
 
     rank: int
     count: int
@@ -37,10 +37,10 @@ class Workers(Protocol):
     def main(self) -> bool:
         """Whether this is the process that puts the parts together."""
 
-    def total(self, numbers: Sequence[float]) -> list[float]:
+    def all_reduce_numbers(self, numbers: Sequence[float]) -> list[float]:
         """The sums over the processes."""
 
-    def from_main(self, value: object) -> object:
+    def broadcast_value(self, value: object) -> object:
         """The value of the main process."""
 
 
@@ -164,7 +164,7 @@ def make_parts(
     Raises:
         DeepwireError: If the processes did not read the same number of lines.
     """
-    done = set(cast("list[int]", workers.from_main(sorted(folder.done()) if workers.main else None)))
+    done = set(cast("list[int]", workers.broadcast_value(sorted(folder.done()) if workers.main else None)))
     remaining, number, count, reader = 0, 0, 0, iter(lines)
     while window := list(islice(reader, size)):
         if number not in done:
@@ -173,6 +173,6 @@ def make_parts(
                     out.writelines(f"{text}\n" for text in answer(count + 1, window))
             remaining += 1
         number, count = number + 1, count + len(window)
-    if workers.total([count])[0] != count * workers.count:
+    if workers.all_reduce_numbers([count])[0] != count * workers.count:
         raise DeepwireError("the processes did not read the same text", "see that it does not change")
     return count

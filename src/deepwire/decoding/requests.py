@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from deepwire.data.files import BadLine, Line, ReadNotes, display, read_lines
-from deepwire.data.one_line import plain
+from deepwire.data.text.files import BadLine, Line, ReadNotes, display, read_lines
+from deepwire.data.text.one_line import plain
 from deepwire.decoding.source import Warn
 from deepwire.decoding.translation import Request
 from deepwire.errors import DataError

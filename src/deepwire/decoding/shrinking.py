@@ -12,7 +12,7 @@ def parting(ended: Sequence[bool]) -> tuple[list[int], list[int]]:
 
     None leave where too few have ended to pay for copying the state of the others. Some that have ended stay
     for a while, so that batches come in few sizes: products are made ready for each that they meet, which
-    takes about as long as a small one itself (see `deepwire.data.dealing.whole_rows`).
+    takes about as long as a small one itself (see `deepwire.data.batches.partition.whole_rows`).
     """
     over = [place for place, one in enumerate(ended) if one]
     most = len(ended) - _size(len(ended) - len(over))

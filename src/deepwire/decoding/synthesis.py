@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from deepwire.checkpoint.files import read_json, write_json
-from deepwire.data.output import compression, open_output
+from deepwire.data.text.output import compression, open_output
 from deepwire.decoding.contract import StateT
 from deepwire.decoding.parts import JOB, PartsFolder, Workers, make_parts
 from deepwire.decoding.translator import Translator

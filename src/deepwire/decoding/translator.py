@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from deepwire.data.languages import Languages
-from deepwire.data.one_line import plain
+from deepwire.data.text.one_line import plain
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.batching import batches_by_length, padded
 from deepwire.decoding.config import DecodingConfig

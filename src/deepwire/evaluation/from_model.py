@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from deepwire.checkpoint.files import disk_errors
 from deepwire.data.config import CorpusConfig, DataConfig
-from deepwire.data.corpus import read_pairs
 from deepwire.data.languages import Direction, Languages
-from deepwire.data.output import open_output
+from deepwire.data.text.corpus import read_pairs
+from deepwire.data.text.output import open_output
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.evaluation.texts import Text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepwire.data.files import BadLine, display, read_lines
+from deepwire.data.text.files import BadLine, display, read_lines
 from deepwire.errors import DataError
 
 _FAULTS = {"nul": "contains a NUL character", "too_long": "is too long", "bad_utf8": "is not UTF-8"}

@@ -10,7 +10,7 @@ from deepwire import recipes
 from deepwire.config.base import Section
 from deepwire.config.quantities import Count
 from deepwire.config.reader import Document, check, read_document
-from deepwire.config.tree import Keys, Problems
+from deepwire.config.tree import MappingNode, Problems
 
 
 class PublishedSize(Section):
@@ -63,4 +63,4 @@ def read_note(name: str) -> RecipeNote:
     tree = read_document(Document(path, f"recipe {name}", Path.cwd()), problems)
     problems.raise_if_any()
     note = tree.entries.get("recipe")
-    return check(RecipeNote, note) if isinstance(note, Keys) else RecipeNote(description="")
+    return check(RecipeNote, note) if isinstance(note, MappingNode) else RecipeNote(description="")

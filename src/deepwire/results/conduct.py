@@ -20,7 +20,7 @@ from deepwire.results.more_tests import MoreTests
 from deepwire.results.runs import LoadedPlan, RunPlan
 from deepwire.results.search import Search
 from deepwire.results.training import Failure, stoppable, train_runs
-from deepwire.training.limits import cut_short
+from deepwire.training.run.limits import cut_short
 
 Tell = Callable[[str], None]
 

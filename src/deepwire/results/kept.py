@@ -8,7 +8,7 @@ from typing import get_args
 
 from deepwire.analysis.measured import Measured
 from deepwire.data.config import CorpusConfig, DataConfig
-from deepwire.data.prepared import text_digest
+from deepwire.data.prepare.prepared import text_digest
 from deepwire.data.vocabulary_config import ExistingConfig, SubwordNmtConfig
 from deepwire.errors import DataError
 from deepwire.runfile import LoadedRunFile, completed

@@ -179,12 +179,12 @@ def measure_run(
 def _trained_with(run: RunDirectory) -> dict[str, str]:
     """What a run wrote down about where it was trained, for people; deepwire's version is the present one."""
     stored = read_json(run.environment)
-    there, numerics = stored.get("environment"), stored.get("numerics")
+    there, precision_policy = stored.get("environment"), stored.get("numerics")
     found = {"deepwire": __version__}
     if isinstance(there, dict):
         found |= {name: str(there[name]) for name in ("torch", "device", "threads") if name in there}
-    if isinstance(numerics, dict) and "precision" in numerics:
-        found["precision"] = str(numerics["precision"])
+    if isinstance(precision_policy, dict) and "precision" in precision_policy:
+        found["precision"] = str(precision_policy["precision"])
     return found
 
 

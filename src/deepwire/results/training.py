@@ -17,7 +17,7 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.errors import UsageError
 from deepwire.results.runs import RunPlan
 from deepwire.runfile import completed
-from deepwire.training.resume import changed_settings
+from deepwire.training.run.same_settings import changed_settings
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPED = {128 + signal.SIGINT: signal.SIGINT, 128 + signal.SIGTERM: signal.SIGTERM}

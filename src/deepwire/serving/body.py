@@ -8,7 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from deepwire.data.one_line import plain
+from deepwire.data.text.one_line import plain
 from deepwire.serving.limits import Limits
 from deepwire.serving.refusal import Refusal
 

@@ -11,8 +11,8 @@ from deepwire.config.base import Section, WithoutEffect
 from deepwire.config.quantities import Count, Length
 from deepwire.training.ema_config import EmaConfig
 from deepwire.training.patterns import Patterns
-from deepwire.training.pretrained_config import PretrainedConfig
-from deepwire.training.start_from_config import StartFromConfig
+from deepwire.training.warm_start.pretrained_config import PretrainedConfig
+from deepwire.training.warm_start.start_from_config import StartFromConfig
 
 TextMetric = Literal["bleu", "chrf", "chrf++", "ter"]
 Metric = Literal["loss", "nll", "perplexity", "bleu", "chrf", "chrf++", "ter"]

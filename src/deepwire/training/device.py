@@ -10,11 +10,11 @@ from pathlib import Path
 
 import torch
 
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
-from deepwire.training.processes import Processes
 
 
-def choose_device(name: str, processes: Processes, setting: str = "training.device") -> torch.device:
+def choose_device(name: str, processes: ProcessGroup, setting: str = "training.device") -> torch.device:
     """The device for ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; ``setting`` is what errors call it.
 
     ``auto`` takes a GPU if there is one; of several processes on a machine each takes its own.
@@ -49,7 +49,7 @@ def choose_device(name: str, processes: Processes, setting: str = "training.devi
     return chosen
 
 
-def idle_gpus(device: torch.device, processes: Processes) -> int:
+def idle_gpus(device: torch.device, processes: ProcessGroup) -> int:
     """How many usable GPUs of this machine a run on ``device`` leaves idle."""
     if device.type != "cuda":
         return 0

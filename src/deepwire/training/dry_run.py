@@ -10,24 +10,24 @@ import torch
 
 from deepwire.checkpoint.files import human_bytes
 from deepwire.checkpoint.tensors import bytes_of
-from deepwire.data.batching import StreamPosition
+from deepwire.data.batches.batching import StreamPosition
 from deepwire.data.vocabulary import PAD
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import choose_device, peak_memory
-from deepwire.training.feed import DeviceBatch, DeviceUpdate
+from deepwire.training.device_batches import DeviceBatch, DeviceUpdate
 from deepwire.training.gradient import make_gradient
-from deepwire.training.job import Job
-from deepwire.training.opening import Beginning
-from deepwire.training.pretrained import PretrainedReport
-from deepwire.training.processes import Processes
-from deepwire.training.progress import human_time, short
-from deepwire.training.recorder import SilentRecorder
-from deepwire.training.run_record import RunRecord
-from deepwire.training.signals import Signals
-from deepwire.training.start import make_trainer, set_up_process
-from deepwire.training.start_from import StartReport
-from deepwire.training.state import TrainingState
+from deepwire.training.logging.progress import human_time, short
+from deepwire.training.logging.recorder import SilentRecorder
+from deepwire.training.run.record import RunRecord
+from deepwire.training.run.resume_point import ResumePoint
+from deepwire.training.run.run_training import make_trainer, set_up_process
+from deepwire.training.run.signals import Signals
+from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run.state import TrainingState
 from deepwire.training.trainer import Trainer
+from deepwire.training.warm_start.pretrained import PretrainedReport
+from deepwire.training.warm_start.start_from import StartReport
 
 # The first update also pays for what happens once: allocation, choice of kernels, compilation.
 _WARM_UP = 1
@@ -94,7 +94,7 @@ class _Told(SilentRecorder):
             self.say(line)
 
 
-def dry_run(job: Job, *, processes: Processes | None = None) -> DryRun:
+def dry_run(spec: TrainingSpec, *, processes: ProcessGroup | None = None) -> DryRun:
     """Make a few updates as the job would make its first ones; no run directory is made, read or changed.
 
     Args:
@@ -105,14 +105,14 @@ def dry_run(job: Job, *, processes: Processes | None = None) -> DryRun:
         UsageError: If the settings do not fit the model or the machine.
         ResourceError: If memory does not suffice.
     """
-    processes = processes or Processes()
-    device = choose_device(job.config.device, processes)
-    set_up_process(job.config, processes)
-    settled = RunRecord.settle(job, device, processes.count, continued=False) if processes.main else None
-    shared = processes.from_main(settled.to_json() if settled is not None else None)
-    begun = Beginning(RunRecord.from_json(shared), TrainingState(StreamPosition()), None)
+    processes = processes or ProcessGroup()
+    device = choose_device(spec.config.device, processes)
+    set_up_process(spec.config, processes)
+    settled = RunRecord.settle(spec, device, processes.count, continued=False) if processes.main else None
+    shared = processes.broadcast_value(settled.to_json() if settled is not None else None)
+    resume_point = ResumePoint(RunRecord.from_json(shared), TrainingState(StreamPosition()), None)
     recorder = _Told() if processes.main else SilentRecorder()
-    trainer = make_trainer(job, begun, recorder, device, processes, Signals())
+    trainer = make_trainer(spec, resume_point, recorder, device, processes, Signals())
     trainer.model.train()
     updates = trainer.updates()
     measured = list(_measured(trainer, updates))
@@ -132,7 +132,7 @@ class _Measured:
 
 
 def _measured(trainer: Trainer, updates: Iterator[DeviceUpdate]) -> Iterator[_Measured]:
-    begun = time.perf_counter()
+    resume_point = time.perf_counter()
     for _ in range(_WARM_UP + _TIMED):
         started = time.perf_counter()
         update = next(updates)
@@ -147,8 +147,8 @@ def _measured(trainer: Trainer, updates: Iterator[DeviceUpdate]) -> Iterator[_Me
         places = sum(_sizes(batch)[0] for batch in update.batches)
         tokens = sum(_sizes(batch)[1] for batch in update.batches)
         yield _Measured(seconds, loss, update.target_tokens, places, tokens)
-        slow = time.perf_counter() - begun > _ENOUGH_SECONDS and update.number > _WARM_UP
-        if trainer.processes.total([slow])[0]:
+        slow = time.perf_counter() - resume_point > _ENOUGH_SECONDS and update.number > _WARM_UP
+        if trainer.processes.all_reduce_numbers([slow])[0]:
             break
 
 
@@ -162,18 +162,18 @@ def _summed_up(trainer: Trainer, measured: list[_Measured]) -> DryRun:
     timed = measured[_WARM_UP:] or measured
     seconds = sum(one.seconds for one in timed) / len(timed)
     tokens = sum(one.target_tokens for one in timed) / len(timed)
-    places, real = trainer.processes.total(
+    places, real = trainer.processes.all_reduce_numbers(
         [sum(one.places for one in measured), sum(one.tokens for one in measured)]
     )
     parameters = list(trainer.model.parameters())
     kept = trainer.optimizer.state() | (trainer.average.state() if trainer.average is not None else {})
     in_epoch = _tokens_of_epoch(trainer) / tokens
-    numerics, threads = trainer.numerics.precision, torch.get_num_threads()
+    precision_policy, threads = trainer.precision_policy.precision, torch.get_num_threads()
     together = f"{trainer.processes.count} processes on " if trainer.processes.count > 1 else ""
     return DryRun(
         parameters=sum(one.numel() for one in parameters),
         trained=sum(one.numel() for one in parameters if one.requires_grad),
-        place=f"{together}{trainer.device}, {numerics}, {threads} threads",
+        place=f"{together}{trainer.device}, {precision_policy}, {threads} threads",
         updates=len(timed),
         loss=measured[0].loss,
         seconds=seconds,
@@ -182,13 +182,13 @@ def _summed_up(trainer: Trainer, measured: list[_Measured]) -> DryRun:
         memory=peak_memory(trainer.device),
         checkpoint=bytes_of(dict(trainer.model.named_parameters())) + bytes_of(kept),
         updates_in_epoch=in_epoch,
-        updates_in_run=_updates_of_run(trainer.job.config, in_epoch, tokens),
+        updates_in_run=_updates_of_run(trainer.spec.config, in_epoch, tokens),
     )
 
 
 def _tokens_of_epoch(trainer: Trainer) -> float:
     """Target tokens, end symbols included, that an epoch reads of the weighted corpora."""
-    store = trainer.job.prepared.train
+    store = trainer.spec.prepared.train
     return sum(
         part.weight * (int(store.target_lengths[part.start : part.stop].sum()) + part.stop - part.start)
         for part in store.parts

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from deepwire.errors import ModelError
 from deepwire.training.ema_config import EmaConfig
-from deepwire.training.layout import Layout
+from deepwire.training.parallel_strategy import ParallelStrategy
 
 
 class MovingAverage:
@@ -22,8 +22,10 @@ class MovingAverage:
         layout: Where the parameters are among the processes.
     """
 
-    def __init__(self, parameters: Mapping[str, Tensor], config: EmaConfig, layout: Layout) -> None:
-        self.config, self._layout, self._parameters = config, layout, dict(parameters)
+    def __init__(
+        self, parameters: Mapping[str, Tensor], config: EmaConfig, strategy: ParallelStrategy
+    ) -> None:
+        self.config, self._layout, self._parameters = config, strategy, dict(parameters)
         self._averages = {name: one.detach().clone() for name, one in self._parameters.items()}
 
     @torch.no_grad()

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from deepwire.errors import ResourceError
-from deepwire.training.feed import DeviceBatch, DeviceUpdate
+from deepwire.training.device_batches import DeviceBatch, DeviceUpdate
 from deepwire.training.trainer import Trainer
 
 
@@ -33,29 +33,31 @@ def make_gradient(trainer: Trainer, update: DeviceUpdate) -> list[Tensor]:
     processes, parameters = trainer.processes, list(trainer.optimizer.parameters.values())
     while True:
         own = [piece for batch in update.batches for piece in batch.cut(trainer.state.pieces)]
-        pieces = trainer.layout.passes(own)
-        sums = _add_up_own(trainer, update, pieces)
+        pieces = trainer.strategy.passes(own)
+        sums = _own_gradient(trainer, update, pieces)
         failed = sums is None
         hopeless = failed and all(len(piece.source) == 1 for piece in pieces)
         # A process without a share has no gradients, but must know which parameters have one elsewhere.
         used = [parameter.grad is not None for parameter in parameters]
-        failures, hopes_gone, *counts = processes.total([failed, hopeless, *used])
+        failures, hopes_gone, *counts = processes.all_reduce_numbers([failed, hopeless, *used])
         if sums is not None and not failures:
             break
         _make_room(trainer, update.number, hopeless=hopes_gone > 0)
     learning = [parameter for parameter, count in zip(parameters, counts, strict=True) if count]
-    return trainer.layout.add_up(learning, sums)
+    return trainer.strategy.all_reduce_tensors(learning, sums)
 
 
-def _add_up_own(trainer: Trainer, update: DeviceUpdate, pieces: Sequence[DeviceBatch]) -> list[Tensor] | None:
+def _own_gradient(
+    trainer: Trainer, update: DeviceUpdate, pieces: Sequence[DeviceBatch]
+) -> list[Tensor] | None:
     """Forward and backward passes over the share of this process; None if memory ran out."""
     torch.manual_seed(trainer.seed_of(update.number))
     trainer.optimizer.zero_grad()
-    r_drop = trainer.job.config.r_drop
+    r_drop = trainer.spec.config.r_drop
     totals = [trainer.zero() for _ in range(3 if r_drop else 2)]
     try:
         for batch in pieces:
-            with trainer.numerics.autocast():
+            with trainer.precision_policy.autocast():
                 sums = trainer.loss(
                     batch.source,
                     batch.target_input,
@@ -70,7 +72,7 @@ def _add_up_own(trainer: Trainer, update: DeviceUpdate, pieces: Sequence[DeviceB
                 if one is not None:
                     total += one
     except RuntimeError as error:
-        if not (trainer.layout.retries and _out_of_memory(error)):
+        if not (trainer.strategy.retries and _out_of_memory(error)):
             raise
         return None
     return totals

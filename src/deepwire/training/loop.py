@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from deepwire.training.ending import Ending
 from deepwire.training.gradient import make_gradient
+from deepwire.training.run.stop_reason import StopReason
 from deepwire.training.trainer import Trainer
 
 
-def train(trainer: Trainer) -> Ending:
+def train(trainer: Trainer) -> StopReason:
     """Minimise the smoothed cross-entropy of the reference translations.
 
     For each update: the gradient of the loss per target token; its length limited; one step of Adam at the
@@ -19,15 +19,15 @@ def train(trainer: Trainer) -> Ending:
         ResourceError: If memory does not suffice for a single sentence pair.
     """
     model, optimizer = trainer.model.train(), trainer.optimizer
-    ending = trainer.between_updates()
+    stop_reason = trainer.after_update()
     updates = trainer.updates()
-    while ending is None:
+    while stop_reason is None:
         update = next(updates)
         sums = make_gradient(trainer, update)
         trainer.recorder.gradients(update.number, model)
         step = optimizer.step(trainer.schedule(update.number), sums[0])
         trainer.count(update, sums, step)
-        ending = trainer.between_updates()
+        stop_reason = trainer.after_update()
     updates.close()
     model.eval()
-    return ending
+    return stop_reason

@@ -12,7 +12,7 @@ from torch.optim.adam import adam
 
 from deepwire.errors import ModelError
 from deepwire.training.config import OptimizerConfig
-from deepwire.training.layout import Layout
+from deepwire.training.parallel_strategy import ParallelStrategy
 
 # Both clip_grad_norm_ and fairseq add this to the norm before dividing by it.
 _NORM_EPS = 1e-6
@@ -61,11 +61,11 @@ class Optimizer:
         parameters: Iterable[tuple[str, nn.Parameter]],
         config: OptimizerConfig,
         clip_norm: float | None,
-        layout: Layout,
+        strategy: ParallelStrategy,
     ) -> None:
         self.parameters = dict(parameters)
         self.config = config
-        self.clip_norm, self.layout = clip_norm, layout
+        self.clip_norm, self.strategy = clip_norm, strategy
         self.steps = 0
         self._moments = {name: _Moments.zeros(parameter) for name, parameter in self.parameters.items()}
 
@@ -82,10 +82,10 @@ class Optimizer:
             learning_rate: Rate of this update.
             loss: The loss of the update, a scalar; it is only looked at.
         """
-        local = self.layout.local
+        local = self.strategy.local
         used = [(p, p.grad, self._moments[name]) for name, p in self.parameters.items() if p.grad is not None]
         gradients = [local(gradient) for _, gradient, _ in used]
-        norm = self.layout.total_norm(gradients)
+        norm = self.strategy.total_norm(gradients)
         finite = torch.isfinite(norm) & torch.isfinite(loss)
         # The fused kernel divides gradients by grad_scale, and changes nothing where found_inf is 1.
         scale = torch.ones_like(norm)
@@ -151,5 +151,5 @@ class Optimizer:
         for key, value in (tensors or {}).items():
             if value.shape != expected[key].shape:
                 raise ModelError(f"optimizer state {key} {list(value.shape)} does not fit the model")
-        self.layout.load(expected, tensors or {})
+        self.strategy.load(expected, tensors or {})
         self.steps = steps

@@ -11,27 +11,27 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from deepwire.data.batching import UpdateStream
+from deepwire.data.batches.batching import UpdateStream
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DivergedError
 from deepwire.model.translator import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device import memory_in_use
-from deepwire.training.direction_scores import DirectionsValidator
+from deepwire.training.device_batches import DeviceUpdate, feed
+from deepwire.training.direction_validation import DirectionsValidator
 from deepwire.training.ema import MovingAverage
-from deepwire.training.ending import Ending
-from deepwire.training.feed import DeviceUpdate, feed
-from deepwire.training.job import Job
-from deepwire.training.layout import Layout, LossFunction
-from deepwire.training.limits import limit_reached, progress
-from deepwire.training.meter import Meter
+from deepwire.training.logging.meter import Meter
+from deepwire.training.logging.progress import Standing
+from deepwire.training.logging.recorder import Recorder
 from deepwire.training.optimizer import Optimizer, StepResult
-from deepwire.training.precision import Numerics
-from deepwire.training.processes import Processes
-from deepwire.training.progress import Standing
-from deepwire.training.recorder import Recorder
+from deepwire.training.parallel_strategy import LossFunction, ParallelStrategy
+from deepwire.training.precision_policy import PrecisionPolicy
+from deepwire.training.run.limits import limit_reached, progress
+from deepwire.training.run.signals import Signals
+from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run.state import TrainingState
+from deepwire.training.run.stop_reason import StopReason
 from deepwire.training.schedule import Schedule
-from deepwire.training.signals import Signals
-from deepwire.training.state import TrainingState
 from deepwire.training.validation import Validator
 
 BAD_IN_A_ROW = 10
@@ -60,12 +60,12 @@ class Trainer:
         signals: What the user asks for while it runs.
     """
 
-    job: Job
-    processes: Processes
+    spec: TrainingSpec
+    processes: ProcessGroup
     device: torch.device
-    numerics: Numerics
+    precision_policy: PrecisionPolicy
     model: TranslationModel
-    layout: Layout
+    strategy: ParallelStrategy
     loss: LossFunction
     optimizer: Optimizer
     average: MovingAverage | None
@@ -81,18 +81,18 @@ class Trainer:
 
     def __post_init__(self) -> None:
         self._memory = 0
-        self._meter = Meter(self.device, divergence=self.job.config.r_drop > 0)
+        self._meter = Meter(self.device, divergence=self.spec.config.r_drop > 0)
         if self.state.interval:
             self._meter.load_state(self.state.interval)
         self._saved_at = self._last_good = self.state.update
         self._started = time.perf_counter()
         self._seconds_before = self.state.seconds
-        self._share_before = progress(self.job.config, self.state)
+        self._share_before = progress(self.spec.config, self.state)
 
     @property
     def smoothing(self) -> tuple[float, SmoothingForm]:
         """Label smoothing: the probability mass, and who receives it."""
-        return self.job.config.label_smoothing, self.job.config.label_smoothing_form
+        return self.spec.config.label_smoothing, self.spec.config.label_smoothing_form
 
     def updates(self) -> Generator[DeviceUpdate]:
         """The updates from here on, on the device."""
@@ -102,7 +102,7 @@ class Trainer:
         """Seed of the random numbers (dropout) of one update: a function of the run's seed, its number and
         the process."""
         process = f" process {self.processes.rank}" if self.processes.rank else ""
-        text = f"{self.job.seed} update {update}{process}".encode()
+        text = f"{self.spec.seed} update {update}{process}".encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
 
     def zero(self) -> Tensor:
@@ -123,7 +123,7 @@ class Trainer:
         state.scores = {}
         self.recorder.depth_weights(update.number, self.model)
 
-    def between_updates(self) -> Ending | None:
+    def after_update(self) -> StopReason | None:
         """Log, validate and save what is due after the update just made; say whether the run ends here.
 
         Called once before the first update too: a continued run may have a validation to make up for.
@@ -132,38 +132,38 @@ class Trainer:
             DivergedError: If too many updates in a row were not finite.
             ResourceError: If the disk is full.
         """
-        config, state = self.job.config, self.state
+        config, state = self.spec.config, self.state
         self.signals.settle(self.processes)
-        ending = self._limit()
+        stop_reason = self._limit()
         fresh = bool(self._unread)
-        if fresh and (self.device.type == "cpu" or ending or state.update % config.log_every == 0):
+        if fresh and (self.device.type == "cpu" or stop_reason or state.update % config.log_every == 0):
             self._look_at_verdicts()
-        if fresh and (ending or state.update == 1 or state.update % config.log_every == 0):
+        if fresh and (stop_reason or state.update == 1 or state.update % config.log_every == 0):
             memory = memory_in_use(self.device, divided=self.processes.count > 1)
-            self._memory = int(self.processes.total([memory])[0])
+            self._memory = int(self.processes.all_reduce_numbers([memory])[0])
             self.recorder.train(state, self._meter.averages(), self._standing())
             self._meter.reset()
         self.recorder.move(self._standing())
-        if fresh and self.validator is not None and (ending or self.validator.due(state.update)):
+        if fresh and self.validator is not None and (stop_reason or self.validator.due(state.update)):
             state.validation_due = True
         validated = state.validation_due and self._validate()
-        if validated and ending is None:
-            ending = self._patience_exhausted()
-        self._save_if_due(validated, ending)
+        if validated and stop_reason is None:
+            stop_reason = self._patience_exhausted()
+        self._save_if_due(validated, stop_reason)
         if self.signals.stop is not None:
-            return Ending(self.signals.stop.name, finished=False, exit_code=self.signals.exit_code)
-        return ending
+            return StopReason(self.signals.stop.name, finished=False, exit_code=self.signals.exit_code)
+        return stop_reason
 
-    def _limit(self) -> Ending | None:
-        reason = limit_reached(self.job.config, self.state)
-        return Ending(reason, finished=True) if reason else None
+    def _limit(self) -> StopReason | None:
+        reason = limit_reached(self.spec.config, self.state)
+        return StopReason(reason, finished=True) if reason else None
 
-    def _patience_exhausted(self) -> Ending | None:
-        stopping = self.job.config.early_stopping
+    def _patience_exhausted(self) -> StopReason | None:
+        stopping = self.spec.config.early_stopping
         if stopping is None or not self.state.patience.exhausted(stopping):
             return None
         reason = f"{stopping.metric} has not improved for {stopping.patience} validations"
-        return Ending(reason, finished=True)
+        return StopReason(reason, finished=True)
 
     def _look_at_verdicts(self) -> None:
         """Learn which of the last updates were skipped because they were not finite; waits for the device."""
@@ -180,7 +180,7 @@ class Trainer:
         if state.bad_in_a_row >= BAD_IN_A_ROW:
             raise DivergedError(
                 f"loss or gradient not finite {state.bad_in_a_row} updates in a row "
-                f"(last good update {self._last_good}); the lines are listed in {self.job.run.bad_batch}",
+                f"(last good update {self._last_good}); the lines are listed in {self.spec.run.bad_batch}",
                 "try a lower training.schedule.peak or training.clip_norm with --fresh, "
                 "or training.precision=fp32",
             )
@@ -190,26 +190,28 @@ class Trainer:
         if self.validator is None:
             return False
         state, started = self.state, time.perf_counter()
-        with self._as_shown(), self.layout.whole() as model:
-            found = self.validator.run(model, self.numerics, state.update, lambda: self.signals.stop_wanted)
+        with self._as_shown(), self.strategy.whole() as model:
+            found = self.validator.run(
+                model, self.precision_policy, state.update, lambda: self.signals.stop_wanted
+            )
         self._meter.skip_time()
         self.signals.settle(self.processes)
         if found is None:
             return False
         state.validation_due, state.scores = False, found.scores
-        stopping = self.job.config.early_stopping
+        stopping = self.spec.config.early_stopping
         if stopping is not None:
             state.patience.see(stopping, found.scores)
         self.recorder.valid(state, found, time.perf_counter() - started)
         return True
 
-    def _save_if_due(self, validated: bool, ending: Ending | None) -> None:
-        config, state = self.job.config, self.state
+    def _save_if_due(self, validated: bool, stop_reason: StopReason | None) -> None:
+        config, state = self.spec.config, self.state
         asked = self.signals.save or self.signals.stop is not None
         self.signals.save = False
         changed = state.update > self._saved_at
         periodic = state.update % (config.checkpoint.every or config.validation.every) == 0
-        due = changed and (periodic or asked or ending is not None)
+        due = changed and (periodic or asked or stop_reason is not None)
         if not (due or (validated and (not changed or self._is_among_best()))):
             return
         if self._unread:
@@ -217,7 +219,7 @@ class Trainer:
         state.seconds, state.interval = self._seconds(), self._meter.state()
         with self._as_shown():
             kept = self.average.state() if self.average is not None else {}
-            snapshot = self.layout.snapshot(self.optimizer.state() | kept)
+            snapshot = self.strategy.snapshot(self.optimizer.state() | kept)
             self.recorder.save(self.model, snapshot, state, asked=asked)
         self._saved_at = state.update
         self._meter.skip_time()
@@ -228,13 +230,13 @@ class Trainer:
 
     def _is_among_best(self) -> bool:
         """The main process knows, and the others must save when it does."""
-        return bool(self.processes.from_main(self.recorder.among_best(self.state)))
+        return bool(self.processes.broadcast_value(self.recorder.among_best(self.state)))
 
     def _seconds(self) -> float:
         return self._seconds_before + time.perf_counter() - self._started
 
     def _standing(self) -> Standing:
-        share = progress(self.job.config, self.state)
+        share = progress(self.spec.config, self.state)
         done = share - self._share_before
         left = (1 - share) / done * (time.perf_counter() - self._started) if done > 0 else None
         return Standing(

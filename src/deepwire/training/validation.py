@@ -12,19 +12,19 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from deepwire.data.batching import validation_batches
-from deepwire.data.framing import Batch
+from deepwire.data.batches.batching import validation_batches
+from deepwire.data.batches.collator import Batch
+from deepwire.data.batches.token_store import TokenStore
 from deepwire.data.languages import Direction, Languages
-from deepwire.data.store import TokenStore
 from deepwire.data.vocabulary import Vocabularies
+from deepwire.distributed.process_group import ProcessGroup
 from deepwire.model.translator import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.config import ValidationConfig
-from deepwire.training.feed import to_device
-from deepwire.training.job import ScoreTexts, TranslateTexts
-from deepwire.training.meter import perplexity
-from deepwire.training.precision import Numerics
-from deepwire.training.processes import Processes
+from deepwire.training.device_batches import to_device
+from deepwire.training.logging.meter import perplexity
+from deepwire.training.precision_policy import PrecisionPolicy
+from deepwire.training.run.spec import ScoreTexts, TranslateTexts
 
 # Sentences translated between two looks at the signals.
 _CHUNK = 512
@@ -93,7 +93,7 @@ class Validator:
         vocabularies: Vocabularies,
         translate: TranslateTexts | None,
         score: ScoreTexts | None,
-        processes: Processes,
+        processes: ProcessGroup,
         part: OneDirection | None = None,
     ) -> None:
         self.store, self.config, self.part = store, config, part
@@ -110,12 +110,16 @@ class Validator:
 
     @torch.no_grad()
     def run(
-        self, model: TranslationModel, numerics: Numerics, update: int, interrupted: Callable[[], bool]
+        self,
+        model: TranslationModel,
+        precision_policy: PrecisionPolicy,
+        update: int,
+        interrupted: Callable[[], bool],
     ) -> Validation | None:
         """Score ``model``; None when ``interrupted`` said so in a process, and then nothing has changed."""
         model.eval()
         try:
-            scores = self._losses(model, numerics, interrupted)
+            scores = self._losses(model, precision_policy, interrupted)
             if scores is None or not self._texts_due(update):
                 return None if scores is None else Validation(scores, [])
             return self._with_texts(model, scores, interrupted)
@@ -123,7 +127,7 @@ class Validator:
             model.train()
 
     def _losses(
-        self, model: TranslationModel, numerics: Numerics, interrupted: Callable[[], bool]
+        self, model: TranslationModel, precision_policy: PrecisionPolicy, interrupted: Callable[[], bool]
     ) -> dict[str, float] | None:
         device = next(model.parameters()).device
         sums, stopped = torch.zeros(3, dtype=torch.float64, device=device), False
@@ -132,7 +136,7 @@ class Validator:
             if stopped:
                 break
             inputs = to_device(batch, device)
-            with numerics.autocast():
+            with precision_policy.autocast():
                 loss = model.loss(
                     inputs.source,
                     inputs.target_input,
@@ -141,7 +145,7 @@ class Validator:
                     languages=inputs.languages,
                 )
             sums += torch.stack([loss.smoothed.double(), loss.nll.double(), loss.tokens.double()])
-        smoothed, nll, tokens, stops = self.processes.total([*sums.tolist(), stopped])
+        smoothed, nll, tokens, stops = self.processes.all_reduce_numbers([*sums.tolist(), stopped])
         if stops:
             return None
         return {"loss": smoothed / tokens, "nll": nll / tokens, "perplexity": perplexity(nll / tokens)}
@@ -189,7 +193,7 @@ class Validator:
             found = {
                 name: self.score(name, translations, references, **own) for name in self.config.text_metrics
             }
-        found = cast("dict[str, float]", self.processes.from_main(found))
+        found = cast("dict[str, float]", self.processes.broadcast_value(found))
         return Validation({**scores, **found}, translations)
 
     def _translations(

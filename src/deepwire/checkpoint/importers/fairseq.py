@@ -15,7 +15,7 @@ from deepwire.checkpoint.importers.fairseq_architecture import (
     group_languages,
     history_norms,
 )
-from deepwire.data.files import BadLine, display, read_lines
+from deepwire.data.text.files import BadLine, display, read_lines
 from deepwire.errors import DataError
 from deepwire.model.fusions.groups import MixedGroups
 from deepwire.model.translator import TranslationModel

@@ -13,7 +13,7 @@ from torch import Tensor
 from deepwire.checkpoint.importers.archive import Foreign
 from deepwire.checkpoint.importers.base import Architecture, Family, Numbering, Place, Places
 from deepwire.config.tree import PlainValue
-from deepwire.data.files import BadLine, display, read_lines
+from deepwire.data.text.files import BadLine, display, read_lines
 from deepwire.errors import DataError, ModelError
 from deepwire.model.connections.residual import PostNormConfig
 from deepwire.model.context import Side

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from deepwire.data.files import display, read_lines
 from deepwire.data.subwords.sampling import NEVER, DropoutMerges
+from deepwire.data.text.files import display, read_lines
 from deepwire.errors import DataError
 
 END = "</w>"

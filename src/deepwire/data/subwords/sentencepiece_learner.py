@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import sentencepiece
 
-from deepwire.data.pairs import Pair
-from deepwire.data.report import Reservoir
+from deepwire.data.filtering.report import Reservoir
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary
 from deepwire.data.subwords.sentencepiece import (
     BpeVocabulary,
@@ -17,6 +16,7 @@ from deepwire.data.subwords.sentencepiece import (
     UnigramVocabulary,
     escaped,
 )
+from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
 from deepwire.errors import DataError
 

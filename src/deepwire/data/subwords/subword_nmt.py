@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from deepwire.data.files import BadLine, display, read_lines
-from deepwire.data.pairs import Pair
 from deepwire.data.subwords.base import UNK, Vocabulary
 from deepwire.data.subwords.dictionary import Dictionary, PieceCounter, as_json
 from deepwire.data.subwords.merges import Merges
+from deepwire.data.text.files import BadLine, display, read_lines
+from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary_config import SubwordNmtConfig
 from deepwire.errors import DataError, ModelError
 

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from deepwire.data.pairs import Pair
 from deepwire.data.subwords.base import UNK, Vocabulary
 from deepwire.data.subwords.dictionary import Dictionary, PieceCounter, as_json
+from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.errors import DataError, ModelError
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from deepwire.data.batches.token_store import Block, StoreWriter, TokenStore
 from deepwire.data.languages import Languages
-from deepwire.data.store import Block, StoreWriter, TokenStore
 from deepwire.data.vocabulary import PAD, UNK, Vocabularies
 from deepwire.decoding.shortlist.alignment import Progress, translations
 from deepwire.decoding.shortlist.pairs import Pairs

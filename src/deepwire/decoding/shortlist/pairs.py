@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.store import Integers, Sentences, TokenStore
+from deepwire.data.batches.token_store import Integers, Sentences, TokenStore
 from deepwire.data.vocabulary import PAD
 
 LONGEST = 512

@@ -8,10 +8,10 @@ from itertools import chain
 from pathlib import Path
 
 from deepwire.data.config import CorpusConfig, DataConfig, Role, serves
-from deepwire.data.corpus import corpus_files, read_pairs
-from deepwire.data.directed import directed
 from deepwire.data.languages import Direction
-from deepwire.data.pairs import Pair
+from deepwire.data.text.corpus import corpus_files, read_pairs
+from deepwire.data.text.directed import directed
+from deepwire.data.text.pairs import Pair
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.from_model import data_section
 from deepwire.evaluation.multilingual.direction import parse_direction

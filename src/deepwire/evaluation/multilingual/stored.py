@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from deepwire.checkpoint.files import write_json
-from deepwire.data.files import COMPRESSED_SUFFIXES
 from deepwire.data.languages import Direction
+from deepwire.data.text.files import COMPRESSED_SUFFIXES
 from deepwire.errors import DataError, ResourceError, UsageError
 from deepwire.evaluation.from_model import write_lines
 from deepwire.evaluation.texts import read_text

@@ -1,0 +1,366 @@
+"""Batches and updates for training: little padding, and an order that is a pure function of its position.
+
+An epoch is cut into windows of many sentences. Within a window, sentences are sorted by length and cut into
+batches of a bounded padded size; the batches are shuffled and dealt to updates of about `batch_tokens` target
+tokens. Everything is computed from (seed, epoch, window), so going to any place costs one window, however far
+it is. What an update holds does not depend on how many processes train: each computes the same plan and makes
+the arrays of its share of each update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from deepwire.data.batches.collator import Batch, Collator
+from deepwire.data.batches.order import EpochOrder, Indices, Permutation, mix
+from deepwire.data.batches.partition import ROWS, partition_batches, whole_rows
+from deepwire.data.batches.token_store import Integers, Sentences, StoreSide, TokenStore
+from deepwire.data.languages import Languages
+from deepwire.errors import DataError, ModelError
+
+if TYPE_CHECKING:
+    from deepwire.data.vocabulary import Vocabularies, Vocabulary
+
+_SMALLEST_WINDOW = (100_000, 4_000)
+_LARGEST_WINDOW = 1_000_000
+_BATCHES_IN_WINDOW = (500, 50)
+"""Without and with random segmentation."""
+_LINES_AT_ONCE = 256
+"""Lines that are read between two times of giving back pages of the store."""
+_UPDATES_IN_WINDOW = 20
+"""With fewer, the last update of a window, which takes what is left, would matter."""
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """How sentences are put together.
+
+    Raises:
+        ValueError: a number is out of range.
+    """
+
+    batch_tokens: int
+    """Target tokens of an update, end symbols included; updates come as close to it as batches allow."""
+    micro_batch_tokens: int
+    """Most padded tokens of one batch: sentences times the longest of either side, end symbols included."""
+    source_bos: bool = False
+    """Whether a source begins with BOS."""
+    sampling: float = 0.0
+    """Strength of random segmentation: `data.vocabulary.sampling`."""
+    languages: Languages | None = None
+    """Of a store with several directions."""
+
+    def __post_init__(self) -> None:
+        if self.batch_tokens < 1 or self.micro_batch_tokens < 1 or self.sampling < 0:
+            raise ValueError("batch_tokens and micro_batch_tokens must be 1 or more, sampling 0 or more")
+
+
+@dataclass(frozen=True)
+class Update:
+    """The batches of one step of the optimizer."""
+
+    number: int
+    """Counted from 1 since training began."""
+    epoch: int
+    """Counted from 0."""
+    batches: tuple[Batch, ...]
+    """What this process computes: all of it where it is the only one."""
+    target_tokens: int
+    """Target tokens of the whole update, end symbols included, padding not."""
+    lines: Indices
+    """`[pairs]`: numbers of all its pairs in the store."""
+
+
+@dataclass(frozen=True, order=True)
+class StreamPosition:
+    """A place between two updates."""
+
+    epoch: int = 0
+    window: int = 0
+    index: int = 0
+    """Updates of the window that are done."""
+    number: int = 0
+    """Updates done since training began."""
+
+    def to_json(self) -> dict[str, int]:
+        """As values that JSON can hold."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, object]) -> StreamPosition:
+        """The position that `to_json` wrote.
+
+        Raises:
+            ModelError: the values are no position.
+        """
+        numbers = {name: value for name, value in values.items() if type(value) is int and value >= 0}
+        if set(numbers) != set(asdict(cls())) or len(numbers) != len(values):
+            raise ModelError(f"not a position in the training text: {dict(values)}")
+        return cls(**numbers)
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A stretch of an epoch, ready to be put into arrays."""
+
+    updates: list[list[Indices]]
+    """Updates, their batches, and of each batch the rows: places in this window."""
+    own: list[list[Indices]]
+    """The same, of each update what this process computes."""
+    lines: Indices
+    """Of each row the pair in the store."""
+    target_tokens: Indices
+    """Of each row the target tokens, end symbol included."""
+    source: Sentences
+    """What this process needs of the sources, at least."""
+    target: Sentences
+    places: Indices
+    """Of each row where it is in source and target; without meaning for rows of other processes."""
+
+    def batch(self, rows: Indices, collator: Collator) -> Batch:
+        """The arrays of a batch of this process."""
+        places = self.places[rows]
+        return collator.collate(self.source.gather(places), self.target.gather(places), self.lines[rows])
+
+
+class UpdateStream:
+    """An endless stream of updates over the epochs of a store, weighted as `store.parts` say.
+
+    Args:
+        store: The training pairs.
+        settings: Sizes.
+        seed: Every number gives another order.
+        vocabularies: Needed where `settings.sampling` is above 0.
+        share: The number of this process, from 0, and how many there are.
+
+    Raises:
+        DataError: the store is empty.
+        ValueError: sampling without vocabularies, or there is no such share.
+    """
+
+    def __init__(
+        self,
+        store: TokenStore,
+        settings: BatchSettings,
+        *,
+        seed: int,
+        vocabularies: Vocabularies | None = None,
+        share: tuple[int, int] = (0, 1),
+    ) -> None:
+        if not 0 <= share[0] < share[1]:
+            raise ValueError(f"there is no share {share[0]} of {share[1]}")
+        if len(store) == 0:
+            raise DataError(f"{store.folder}: no training pairs")
+        if settings.sampling > 0 and vocabularies is None:
+            raise ValueError("random segmentation needs the vocabularies")
+        self._store, self._settings, self._seed = store, settings, seed
+        self._order = EpochOrder(store.parts, seed)
+        # An update has one batch at least, so batches are about as large as it at most.
+        self._batch_size = min(settings.micro_batch_tokens, settings.batch_tokens)
+        self._window = _window_size(store, settings, self._batch_size)
+        self._vocabularies = vocabularies
+        self._share = share
+        self._framing = Collator(store, settings.source_bos, settings.languages)
+
+    def updates(self, start: StreamPosition) -> Iterator[tuple[Update, StreamPosition]]:
+        """Updates from `start` on, without end, each with the position behind it."""
+        epoch, window, index, number = start.epoch, start.window, start.index, start.number
+        while True:
+            windows = self.windows(epoch)
+            while window < windows:
+                plan = self._plan(epoch, window)
+                for done in range(index, len(plan.updates)):
+                    number += 1
+                    position = StreamPosition(epoch, window, done + 1, number)
+                    yield self._update(plan, done, number, epoch), position
+                window, index = window + 1, 0
+            epoch, window = epoch + 1, 0
+
+    def _update(self, plan: _Window, index: int, number: int, epoch: int) -> Update:
+        whole = plan.updates[index]
+        rows = np.concatenate(whole)
+        batches = tuple(plan.batch(part, self._framing) for part in plan.own[index])
+        return Update(number, epoch, batches, int(plan.target_tokens[rows].sum()), plan.lines[rows])
+
+    def windows(self, epoch: int) -> int:
+        """How many windows the epoch has, all of about the same size."""
+        size = self._order.size(epoch)
+        return max(1, round(size / self._window)) if size else 0
+
+    def updates_in_epoch(self, epoch: int) -> int:
+        """How many updates the epoch makes; costs as much as going through the epoch without its batches."""
+        return sum(len(self._plan(epoch, window).updates) for window in range(self.windows(epoch)))
+
+    def _plan(self, epoch: int, window: int) -> _Window:
+        size, windows = self._order.size(epoch), self.windows(epoch)
+        first, stop = window * size // windows, (window + 1) * size // windows
+        lines = self._order.sentences(epoch, first, stop)
+        sides, settings = (self._store.source_side, self._store.target_side), self._settings
+        drawn: list[Sentences] = []
+        if self._vocabularies is not None and settings.sampling > 0:
+            # Batches follow the lengths as drawn: made of stored lengths, a third of them would be padding.
+            words = (self._vocabularies.source, self._vocabularies.target)
+            drawn = [
+                self._drawn(side, words[number], lines, (epoch, number, first))
+                for number, side in enumerate(sides)
+            ]
+        lengths = [one.lengths for one in drawn] or _lengths(sides, lines)
+        # Not numpy's generators: their streams may change from one release to the next.
+        ties = Permutation(len(lines), mix(self._seed, epoch, window, 0)).all()
+        sources = lengths[0].astype(np.int64) + 1 + self._framing.before_source
+        targets = lengths[1].astype(np.int64) + 1
+        order, widths = length_order(sources, targets, ties), np.maximum(sources, targets)
+        cuts = cut_batches(widths[order], self._batch_size, settings.micro_batch_tokens)
+        by_length = np.split(order, cuts[1:-1])
+        shuffled = Permutation(len(by_length), mix(self._seed, epoch, window, 1)).all()
+        batches = [by_length[number] for number in shuffled.tolist()]
+        tokens = [int(targets[rows].sum()) for rows in batches]
+        bounds = cut_updates(tokens, settings.batch_tokens)
+        updates = [batches[start:end] for start, end in pairwise(bounds)]
+        own = [self._own(update, widths) for update in updates]
+        places = np.arange(len(lines))
+        if not drawn:
+            rows = np.concatenate([places[:0], *(rows for update in own for rows in update)])
+            rows = rows[np.argsort(lines[rows])]
+            places[rows] = np.arange(len(rows))
+            drawn = [side.take(lines[rows]) for side in sides]
+        source, target = drawn
+        return _Window(updates, own, lines, targets, source, target, places)
+
+    def _own(self, batches: Sequence[Indices], widths: Indices) -> list[Indices]:
+        """The rows of the batches of an update that this process computes."""
+        process, processes = self._share
+        sizes = [(len(rows), int(widths[rows].max())) for rows in batches]
+        pieces = partition_batches(sizes, processes)[process]
+        return [batches[piece.batch][piece.start : piece.stop] for piece in pieces]
+
+    def _drawn(
+        self, side: StoreSide, vocabulary: Vocabulary, lines: Indices, where: tuple[int, int, int]
+    ) -> Sentences:
+        """Random segmentations of some lines. A line that comes twice in an epoch gets two."""
+        epoch, number, first = where
+        rows: list[Sequence[int]] = [()] * len(lines)
+        for done, place in enumerate(np.argsort(lines).tolist(), 1):
+            line = int(lines[place])
+            seed = mix(self._seed, epoch, number, first + place)
+            tokens = vocabulary.sample(side.text(line), seed, self._settings.sampling)
+            # A model may have positions for the longest stored sentence and no more.
+            rows[place] = tokens if len(tokens) <= side.longest else side.sentence(line).tolist()
+            if done % _LINES_AT_ONCE == 0:
+                side.release()
+        side.release()
+        return Sentences.of(rows)
+
+
+def _lengths(sides: Sequence[StoreSide], lines: Indices) -> list[Integers]:
+    """Of each side the lengths of some lines, read in the order of the store."""
+    order, back = np.argsort(lines), np.empty(len(lines), np.int64)
+    back[order] = np.arange(len(lines))
+    return [side.take_lengths(lines[order])[back] for side in sides]
+
+
+def validation_batches(
+    store: TokenStore,
+    max_tokens: int,
+    *,
+    source_bos: bool = False,
+    languages: Languages | None = None,
+    lines: Indices | None = None,
+) -> Iterator[Batch]:
+    """Pairs of a store once, sorted by length, in batches of at most `max_tokens` padded tokens.
+
+    Args:
+        store: The validation pairs.
+        max_tokens: Most padded tokens of a batch.
+        source_bos: Whether a source begins with BOS.
+        languages: Of a store with several directions.
+        lines: Which pairs; default: all.
+    """
+    collator = Collator(store, source_bos, languages)
+    chosen = np.arange(len(store)) if lines is None else lines
+    sources = store.source_lengths[chosen].astype(np.int64) + 1 + collator.before_source
+    targets = store.target_lengths[chosen].astype(np.int64) + 1
+    order = length_order(sources, targets, np.arange(len(chosen)))
+    cuts = cut_batches(np.maximum(sources, targets)[order], max_tokens)
+    for start, end in pairwise(cuts):
+        found = chosen[order[start:end]]
+        yield collator.collate(store.source_side.gather(found), store.target_side.gather(found), found)
+
+
+def length_order(sources: Integers, targets: Integers, ties: Integers) -> Indices:
+    """An order in which neighbours are of similar length on both sides.
+
+    The size of a batch is counted with the longer side, so that decides first: batches come out full. Within
+    one such length the difference of the sides decides, upwards and downwards in turn: where a batch reaches
+    over to the next length, both sides go on where they were. On Multi30k (8000 joint BPE pieces, batches of
+    4096) 96.7 % of the places hold tokens; with the target first and then the source 93.5 %, 95.3 % in turns.
+
+    Args:
+        sources: `[sentences]`: lengths.
+        targets: `[sentences]`: lengths.
+        ties: Decides between equal ones.
+    """
+    longer = np.maximum(sources, targets)
+    turn = np.where(longer % 2 == 0, 1, -1)
+    return np.lexsort((ties, turn * (targets - sources), longer))
+
+
+def cut_batches(widths: Integers, most: int, bound: int | None = None) -> list[int]:
+    """Where batches begin, and the end: each as many rows as fit into `most` tokens, at least one.
+
+    Their numbers are those of `whole_rows`, but for the last batch, which takes what is left.
+
+    Args:
+        widths: `[sentences]`, ascending: the padded length of a batch is that of its last row.
+        most: Rows times padded length that a batch should have at most.
+        bound: A few rows more are taken, up to this, where that is the nearer multiple; default: `most`.
+    """
+    bound = most if bound is None else bound
+    cuts = [0]
+    while cuts[-1] < len(widths):
+        start = cuts[-1]
+        candidates = widths[start : start + max(1, most // int(widths[start]))]
+        sizes = candidates * np.arange(1, len(candidates) + 1)
+        fitting = max(1, int(np.searchsorted(sizes, most, "right")))
+        last = start + fitting == len(widths)
+        rows = fitting if last else whole_rows(fitting)
+        nearest = whole_rows(fitting + ROWS // 2)
+        end = start + nearest
+        if ROWS <= rows < nearest and end <= len(widths) and nearest * int(widths[end - 1]) <= bound:
+            rows = nearest
+        cuts.append(start + rows)
+    return cuts
+
+
+def cut_updates(tokens: Sequence[int], wanted: int) -> list[int]:
+    """Where updates begin, and the end: each stops where it is closest to the tokens wanted.
+
+    What is left at the end joins the update before when it is less than half of an update.
+    """
+    bounds, held = [0], 0
+    for number, size in enumerate(tokens):
+        # Stop in front of a batch that would lead further away than the update is now.
+        if held and held + size - wanted > wanted - held:
+            bounds.append(number)
+            held = 0
+        held += size
+    if len(bounds) > 1 and 2 * held < wanted:
+        bounds.pop()
+    return [*bounds, len(tokens)]
+
+
+def _window_size(store: TokenStore, settings: BatchSettings, batch_size: int) -> int:
+    """Sentences of a window: enough for even updates and for batches of equal lengths, bounded in memory.
+
+    With random segmentation windows are small, because a window is segmented before its first batch is there.
+    """
+    line = max(len(store.target_side.tokens), len(store.source_side.tokens)) / len(store) + 1
+    few = settings.sampling > 0
+    batches = min(_BATCHES_IN_WINDOW[few] * batch_size / line, _LARGEST_WINDOW)
+    updates = _UPDATES_IN_WINDOW * settings.batch_tokens / line
+    return int(max(_SMALLEST_WINDOW[few], batches, updates))

@@ -1,0 +1,103 @@
+"""Looking at all text of a run before training: what is kept, what is dropped, what looks wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from deepwire.data.batches.mixture import DirectionShare, shares
+from deepwire.data.config import DataConfig, Role
+from deepwire.data.filtering.filters import NAMES
+from deepwire.data.filtering.report import CheckReport
+from deepwire.data.filtering.selection import Selection
+from deepwire.data.text.corpus import corpus_files
+from deepwire.data.text.directed import directed
+from deepwire.data.text.pairs import Pair
+
+OnReject = Callable[[str, str, Pair, str], None]
+
+
+class Checked(NamedTuple):
+    """What was found in the text of a run."""
+
+    reports: dict[str, CheckReport]
+    """By role (`train`, `valid`, `test`), or by role and direction (`train en-de`)."""
+    mix: list[DirectionShare]
+    """What each direction has of an epoch; empty without directions."""
+
+
+def files(data: DataConfig) -> list[Path]:
+    """Every file that `check` reads.
+
+    Raises:
+        DataError: a side of a prefix does not exist.
+    """
+    return [
+        path
+        for role in data.corpora()
+        for corpus in directed(data, role)
+        for path in corpus_files(corpus, data)
+    ]
+
+
+def check(
+    data: DataConfig,
+    *,
+    seed: int = 1,
+    samples: int = 5,
+    on_reject: OnReject | None = None,
+    on_progress: Callable[[str, int], None] | None = None,
+) -> Checked:
+    """Read and filter every text of `data` once, in a run with directions once for each direction.
+
+    Validation and test text is only refused what cannot be used at all: length, ratio and duplicates are for
+    training.
+
+    Args:
+        data: What to read.
+        seed: Chooses the sample pairs.
+        samples: How many random pairs a report shows.
+        on_reject: Called with role, corpus name, pair and reason for every dropped pair.
+        on_progress: Called with role and pairs read so far, about every 10,000 pairs.
+
+    Raises:
+        DataError: a text cannot be read, or no pair of it can be used.
+    """
+    roles = list(data.corpora())
+    selections = {
+        role: Selection(role, directed(data, role), data, samples=samples, seed=seed) for role in roles
+    }
+    reports: dict[str, CheckReport] = {}
+    for role, selection in selections.items():
+        _read(role, selection, selections["train"], on_reject, on_progress)
+        selection.require_some()
+        reports |= selection.reports()
+    return Checked(reports, _mix(data, selections["train"]))
+
+
+def _read(
+    role: Role,
+    selection: Selection,
+    training: Selection,
+    on_reject: OnReject | None,
+    on_progress: Callable[[str, int], None] | None,
+) -> None:
+    tell = None if on_progress is None else partial(on_progress, role)
+    for block in selection.read(show_dropped=on_reject is not None, tell=tell):
+        selection.keep(block.pairs, block.lengths)
+        if on_reject is not None:
+            label = selection.corpora[block.pairs.corpus].label
+            for pair, reason in zip(block.dropped, block.reasons[block.reasons != 0], strict=True):
+                on_reject(role, label, pair, NAMES[reason])
+        if role != "train":
+            selection.count_seen(block, training)
+
+
+def _mix(data: DataConfig, training: Selection) -> list[DirectionShare]:
+    if data.languages is None:
+        return []
+    kept = [training.kept(number) for number in range(len(training.corpora))]
+    weights = [corpus.weight for corpus in training.corpora]
+    return shares(data.languages, kept, weights, training.directions, data.sampling_temperature)

@@ -1,0 +1,140 @@
+"""Which pairs of a role are kept, and what is counted of them: by direction where a run has several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepwire.data.config import CorpusConfig, DataConfig, FilterConfig, Role
+from deepwire.data.filtering.block_filter import Sifted, sift
+from deepwire.data.filtering.duplicates import DigestSet
+from deepwire.data.filtering.filters import NUMBERS, REASONS
+from deepwire.data.filtering.report import CheckReport
+from deepwire.data.text.corpus import reader
+from deepwire.data.text.directed import directions_of
+from deepwire.data.text.pairs import PairBlock
+from deepwire.errors import DataError
+
+LENIENT = FilterConfig(max_characters=1 << 30, max_ratio=1e9, drop_duplicates=False)
+"""For validation and test text, which is only refused what cannot be used at all."""
+_TELL_EVERY = 10_000
+
+
+class Selection:
+    """Duplicates and reports of one role; one of each, or one of each for every direction.
+
+    A pair is a duplicate only of a pair of its own direction. Duplicates cost 13 to 27 bytes for each kept
+    pair (`duplicates.DigestSet`).
+
+    Args:
+        role: What the corpora are for.
+        corpora: As `directed` gives them; `Pair.corpus` is a place in this list.
+        data: The run's data section.
+        samples: How many random pairs a report shows.
+        seed: Chooses them.
+    """
+
+    def __init__(
+        self,
+        role: Role,
+        corpora: Sequence[CorpusConfig],
+        data: DataConfig,
+        *,
+        samples: int = 5,
+        seed: int = 1,
+    ) -> None:
+        self.role, self.corpora = role, corpora
+        places = directions_of(corpora, data)
+        self.directions = places if places is not None else [0] * len(corpora)
+        groups = sorted(set(self.directions))
+        self._data, self._filters = data, data.filters if role == "train" else LENIENT
+        self._seen = {group: DigestSet() for group in groups if self._filters.drop_duplicates}
+        self._reports: dict[int, CheckReport] = {}
+        self._places: list[int] = [0] * len(corpora)
+        self.names: dict[int, str] = {}
+        for group in groups:
+            members = [number for number, place in enumerate(self.directions) if place == group]
+            for place, number in enumerate(members):
+                self._places[number] = place
+            first = corpora[members[0]]
+            labels = (first.source or data.source, first.target or data.target)
+            self.names[group] = role if data.languages is None else f"{role} {'-'.join(labels)}"
+            self._reports[group] = CheckReport(
+                [corpora[number].label for number in members], labels, samples=samples, seed=seed
+            )
+
+    def read(
+        self, *, show_dropped: bool = False, tell: Callable[[int], None] | None = None
+    ) -> Iterator[Sifted]:
+        """Read all corpora: blocks of lines, with what is kept of them; what is dropped is counted.
+
+        Args:
+            show_dropped: Whether `Sifted.dropped` is wanted.
+            tell: Hears about every 10,000 pairs how many are read.
+
+        Raises:
+            DataError: a text cannot be read.
+            ResourceError: a helping process died.
+        """
+        readers = [reader(corpus, self._data, number) for number, corpus in enumerate(self.corpora)]
+        digests = self._data.filters.drop_duplicates
+        read = 0
+        for block in sift(readers, self._filters, digests=digests, show_dropped=show_dropped):
+            corpus = block.pairs.corpus
+            seen = self._seen.get(self.directions[corpus])
+            if seen is not None:
+                known = ~seen.add(block.digests)
+                block = block.without(known, NUMBERS["duplicate"], show=show_dropped)
+            self._of(corpus).notes.add(block.notes)
+            lost = block.reasons != 0
+            self.drop(corpus, block.numbers[lost], block.reasons[lost])
+            yield block
+            before, read = read, read + len(block.reasons)
+            if tell is not None and before // _TELL_EVERY < read // _TELL_EVERY:
+                tell(read)
+
+    def keep(self, pairs: PairBlock, lengths: NDArray[np.int32]) -> None:
+        """Count pairs that were kept; `lengths` are `[2, pairs]` characters."""
+        own = replace(pairs, corpus=self._places[pairs.corpus])
+        self._of(pairs.corpus).keep(own.corpus, lengths, own)
+
+    def drop(self, corpus: int, numbers: NDArray[np.int64], reasons: NDArray[np.uint8]) -> None:
+        """Count dropped lines of a corpus; `reasons` are places in `filters.NAMES`."""
+        self._of(corpus).drop(self._places[corpus], numbers, reasons)
+
+    def count_seen(self, block: Sifted, other: Selection) -> None:
+        """Count how many of the pairs that were kept here `other` kept too, in the same direction."""
+        corpus = block.pairs.corpus
+        seen = other._seen.get(self.directions[corpus])
+        if seen is not None:
+            self._of(corpus).also_in_training += int(seen.contains(block.digests).sum())
+
+    def reports(self) -> dict[str, CheckReport]:
+        """The reports, by role or by role and direction (`train en-de`)."""
+        return {self.names[group]: report for group, report in self._reports.items()}
+
+    def kept(self, corpus: int) -> int:
+        """How many pairs of a corpus were kept so far."""
+        return self._of(corpus).corpora[self._places[corpus]].kept
+
+    def require_some(self) -> None:
+        """See that something is left in every direction.
+
+        Raises:
+            DataError: no pair of a direction can be used.
+        """
+        for report in self._reports.values():
+            if report.kept == 0:
+                names = ", ".join(corpus.name for corpus in report.corpora)
+                raise DataError(f"{names}: none of {report.pairs} pairs can be used", _main_reason(report))
+
+    def _of(self, corpus: int) -> CheckReport:
+        return self._reports[self.directions[corpus]]
+
+
+def _main_reason(report: CheckReport) -> str:
+    reason = max(report.dropped, key=lambda name: report.dropped[name].count)
+    return f"most were dropped because {REASONS.get(reason, reason)}; see data.filters"

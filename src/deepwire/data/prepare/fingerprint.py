@@ -1,0 +1,134 @@
+"""What a prepared corpus depends on, as one digest: the bytes of the text and the settings that matter."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from deepwire.data.config import CorpusConfig, DataConfig, Role
+from deepwire.data.text.corpus import corpus_files
+from deepwire.data.text.directed import directed
+from deepwire.data.text.files import open_bytes
+from deepwire.data.vocabulary import existing
+from deepwire.data.vocabulary_config import ExistingConfig, SubwordNmtConfig
+from deepwire.errors import DataError
+
+VERSION = 1
+"""Changes when preparation itself changes what it makes."""
+
+_PREPARED: tuple[Role, Role] = ("train", "valid")
+_YOUNG_SECONDS = 2.0
+"""A file can change again within one tick of its clock: digests of files as young as this are not kept."""
+
+
+class FileDigests:
+    """Digests of files; those of files that did not change since (size and time) are kept in a small file.
+
+    Args:
+        cache: The file to keep them in. That it cannot be read or written costs time and nothing else.
+    """
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+        self._changed = False
+        self._known: dict[str, list[object]] = {}
+        with suppress(OSError, ValueError, RecursionError):
+            known = json.loads(cache.read_bytes())
+            self._known = known if isinstance(known, dict) else {}
+
+    def digest(self, path: Path) -> str:
+        """BLAKE2b of the bytes of a file.
+
+        Raises:
+            DataError: it cannot be read.
+        """
+        try:
+            with path.open("rb") as file:
+                status, now = os.fstat(file.fileno()), time.time()
+                if not stat.S_ISREG(status.st_mode):
+                    raise DataError(f"{path}: is not a regular file")
+                found = self._known.get(str(path.absolute()))
+                if isinstance(found, list) and found[:2] == [status.st_size, status.st_mtime_ns]:
+                    return str(found[2])
+                digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
+        except OSError as fault:
+            with open_bytes(path):  # says what is wrong with it in the words of the reader
+                raise DataError(f"{path}: cannot read: {fault.strerror}") from None
+        if now - status.st_mtime > _YOUNG_SECONDS:
+            self._known[str(path.absolute())] = [status.st_size, status.st_mtime_ns, digest]
+            self._changed = True
+        return digest
+
+    def save(self) -> None:
+        """Keep what is known for the next run."""
+        if not self._changed:
+            return
+        temporary = self._cache.with_name(f".{self._cache.name}.{os.getpid()}")
+        with suppress(OSError):
+            temporary.write_text(json.dumps(self._known, indent=1) + "\n")
+            temporary.replace(self._cache)
+
+
+def describe(data: DataConfig, digests: FileDigests) -> dict[str, object]:
+    """Everything that the result of preparation depends on.
+
+    Not among it: weights, names and paths of corpora, the test text, and what only training uses.
+
+    Raises:
+        DataError: a file is missing or cannot be read.
+    """
+    train, valid = (describe_role(data, role, digests) for role in _PREPARED)
+    return {
+        "version": VERSION,
+        "languages": data.directions or [data.source, data.target],
+        "train": train,
+        "valid": valid if data.directions is not None else valid[0] if valid else None,
+        "vocabulary": _describe_vocabulary(data, digests),
+        "filters": data.filters.model_dump(mode="json"),
+        "on_bad_utf8": data.on_bad_utf8,
+    }
+
+
+def describe_role(data: DataConfig, role: Role, digests: FileDigests) -> list[dict[str, object]]:
+    """The files of one role, corpus by corpus.
+
+    Raises:
+        DataError: a file is missing or cannot be read.
+    """
+    return [_describe_corpus(corpus, data, digests) for corpus in directed(data, role)]
+
+
+def digest_of(description: dict[str, object]) -> str:
+    """64 hexadecimal digits."""
+    text = json.dumps(description, sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(text.encode(), digest_size=32).hexdigest()
+
+
+def _describe_corpus(corpus: CorpusConfig, data: DataConfig, digests: FileDigests) -> dict[str, object]:
+    description: dict[str, object] = {
+        "form": "tsv" if corpus.tsv is not None else "jsonl" if corpus.jsonl is not None else "text",
+        "files": [digests.digest(path) for path in corpus_files(corpus, data)],
+        "columns": [corpus.source_column, corpus.target_column],
+    }
+    if data.directions is not None:
+        description["direction"] = [corpus.source, corpus.target]
+    return description
+
+
+def _describe_vocabulary(data: DataConfig, digests: FileDigests) -> dict[str, object]:
+    config = data.vocabulary
+    if isinstance(config, ExistingConfig):
+        return {"type": config.type, "digest": existing(config).digest}
+    # Without directions nothing is balanced, and what earlier versions prepared is as good.
+    unused = {"sampling"} if data.directions is not None else {"sampling", "balance_temperature"}
+    described: dict[str, object] = config.model_dump(mode="json", exclude=unused)
+    if isinstance(config, SubwordNmtConfig):
+        for name in ("codes", "target_codes", "vocabulary", "target_vocabulary"):
+            path: Path | None = getattr(config, name)
+            described[name] = None if path is None else digests.digest(path)
+    return described

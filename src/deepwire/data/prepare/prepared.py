@@ -1,0 +1,261 @@
+"""Preparation: text files to vocabularies and token stores, made once and reused until something changes."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypedDict
+
+import numpy as np
+
+from deepwire.data.batches.mixture import DirectionShare, epoch_weights, shares
+from deepwire.data.batches.order import Part
+from deepwire.data.batches.token_store import Integers, TokenStore
+from deepwire.data.config import DataConfig
+from deepwire.data.languages import Languages
+from deepwire.data.prepare.build import LINES, TRAIN, VALID, VOCABULARY, Builder, Progress
+from deepwire.data.prepare.fingerprint import FileDigests, describe, describe_role, digest_of
+from deepwire.data.text.directed import directed, directions_of
+from deepwire.data.text.spool import spooled
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.errors import DataError, ModelError, ResourceError
+
+HEADER, REPORT = "prepared.json", "report.json"
+_FILE_DIGESTS = "files.json"
+_MOST_NAMED = 4
+"""With more languages than this the folder is named after their number."""
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Place(TypedDict):
+    """A line of a corpus."""
+
+    corpus: str
+    line: int
+
+
+class Dropped(TypedDict):
+    """How many pairs were dropped for a reason, and where the first of them are."""
+
+    count: int
+    examples: list[Place]
+
+
+class CheckRecord(TypedDict):
+    """The part of `CheckReport.to_dict` that commands show; the file holds all of it."""
+
+    pairs: int
+    kept: int
+    dropped: dict[str, Dropped]
+    warnings: list[str]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A corpus ready for training."""
+
+    folder: Path
+    vocabularies: Vocabularies
+    train: TokenStore
+    """The training pairs; `train.parts` are its corpora with their weights."""
+    valid: TokenStore | None
+    report: dict[str, CheckRecord]
+    """What was kept and dropped and why, for `train` and `valid`, or `train en-de` and so on."""
+    digest: str
+    """Differs when text, vocabulary or settings differ."""
+    reused: bool
+    """Whether it was there already."""
+    languages: Languages | None = None
+    """Of a run with several directions."""
+    mix: tuple[DirectionShare, ...] = ()
+    """What each direction has of an epoch; empty without directions."""
+    temperature: float = 1.0
+    """Of the sampling of directions."""
+    corpora: tuple[str, ...] = ()
+    """Names of the training corpora, in the order of `train.parts`."""
+    lines: Integers | None = None
+    """`[training pairs]`: the line of each in its corpus, from 1; None where it was not kept."""
+
+    def place(self, pair: int) -> str:
+        """Where a training pair (from 0) stands in the text, such as `train:17`."""
+        if self.lines is None:
+            return f"pair {pair + 1} of {self.folder.name}"
+        names = (name for name, part in zip(self.corpora, self.train.parts, strict=True) if pair < part.stop)
+        return f"{next(names)}:{self.lines[pair]}"
+
+
+def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) -> Prepared:
+    """Filter and segment the text of a run, or take what was made of it before.
+
+    The result lies in `<data.prepared>/<languages>-<digest>`; the digest covers the bytes of the text
+    and every setting that matters, the seed not among them. Memory does not grow with the corpus, but for the
+    digests of `filters.drop_duplicates`. Several processes may prepare the same at once: one works, the
+    others wait.
+
+    Args:
+        data: The data section of a run file.
+        seed: Chooses the pairs that the report shows.
+        progress: Hears how far it is.
+
+    Raises:
+        DataError: the text cannot be read or used, or does not support the vocabulary.
+        ResourceError: there is no room, or the folder cannot be written.
+    """
+    tell = progress or _silent
+    with _write_errors(data.prepared), spooled(data) as files:
+        tell("reading files", 0, None)
+        digests = _known_digests(data)
+        description = describe(files, digests)
+        digest = digest_of(description)
+        folder = data.prepared / f"{_named_after(data)}-{digest[:12]}"
+        found = _open(folder, files, digest)
+        if found is not None:
+            digests.save()
+            return found
+        data.prepared.mkdir(parents=True, exist_ok=True)
+        digests.save()
+        with _only_one(folder, tell):
+            found = _open(folder, files, digest)
+            if found is not None:
+                return found
+            _build(folder, files, description, seed, tell)
+        made = _open(folder, files, digest, reused=False)
+    if made is None:
+        raise ResourceError(f"{folder}: changed while it was prepared", "run the same command again")
+    return made
+
+
+def text_digest(data: DataConfig) -> str:
+    """Digest of all that a run takes from its files: what preparation depends on, and the test text.
+
+    The folders that the files lie in are not among it.
+
+    Raises:
+        DataError: a file is missing or cannot be read.
+    """
+    digests = _known_digests(data)
+    found = digest_of({**describe(data, digests), "test": describe_role(data, "test", digests)})
+    digests.save()
+    return found
+
+
+def _known_digests(data: DataConfig) -> FileDigests:
+    return FileDigests(data.prepared / _FILE_DIGESTS)
+
+
+def _silent(_what: str, _done: int, _total: int | None) -> None: ...
+
+
+def _open(folder: Path, data: DataConfig, digest: str, *, reused: bool = True) -> Prepared | None:
+    """The prepared corpus of a folder; None when it is not there, not complete or damaged."""
+    try:
+        header = json.loads((folder / HEADER).read_bytes())
+        if header["digest"] != digest:
+            return None
+        places = [(int(part["start"]), int(part["stop"])) for part in header["corpora"]]
+        parts, mix = _mixed(data, places)
+        train = TokenStore(folder / TRAIN, parts)
+        return Prepared(
+            folder=folder,
+            vocabularies=Vocabularies.load(folder / VOCABULARY),
+            train=train,
+            valid=TokenStore(folder / VALID) if data.valid is not None else None,
+            report=json.loads((folder / REPORT).read_bytes()),
+            digest=digest,
+            reused=reused,
+            languages=data.languages,
+            mix=mix,
+            temperature=data.sampling_temperature,
+            corpora=tuple(str(part["name"]) for part in header["corpora"]),
+            lines=_open_lines(folder / LINES, len(train)),
+        )
+    except (OSError, DataError, ModelError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+
+
+def _mixed(
+    data: DataConfig, places: Sequence[tuple[int, int]]
+) -> tuple[list[Part], tuple[DirectionShare, ...]]:
+    """The corpora in the store, how often an epoch reads them, and what each direction has of it."""
+    corpora = directed(data, "train")
+    weights = [corpus.weight for corpus in corpora]
+    groups, mix = directions_of(corpora, data), tuple[DirectionShare, ...]()
+    if groups is not None and data.languages is not None:
+        mixed = ([stop - start for start, stop in places], weights, groups, data.sampling_temperature)
+        mix = tuple(shares(data.languages, *mixed))
+        weights = epoch_weights(*mixed)
+    return [Part(*place, weight) for place, weight in zip(places, weights, strict=True)], mix
+
+
+def _named_after(data: DataConfig) -> str:
+    if data.languages is None:
+        return f"{data.source}-{data.target}"
+    names = data.languages.names
+    return "-".join(names) if len(names) <= _MOST_NAMED else f"{len(names)}-languages"
+
+
+def _open_lines(path: Path, pairs: int) -> Integers | None:
+    if not path.exists():
+        return None
+    if path.stat().st_size != pairs * np.dtype("<i8").itemsize:
+        raise DataError(f"{path}: damaged: not one number for each pair")
+    return np.memmap(path, "<i8", "r") if pairs else np.zeros(0, np.int64)
+
+
+def _build(folder: Path, data: DataConfig, description: dict[str, object], seed: int, tell: Progress) -> None:
+    for stale in folder.parent.glob(f".{folder.name}.*.tmp"):
+        shutil.rmtree(stale, ignore_errors=True)
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    temporary.mkdir()
+    try:
+        corpora, reports = Builder(data, temporary, seed, tell).build()
+        header = {"digest": digest_of(description), "corpora": corpora, "made_from": description}
+        _write_json(temporary / REPORT, reports)
+        _write_json(temporary / HEADER, header)
+        if folder.exists():
+            shutil.rmtree(folder)
+        temporary.replace(folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _write_json(path: Path, value: object) -> None:
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(json.dumps(value, ensure_ascii=False, indent=1) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def _only_one(folder: Path, tell: Progress) -> Iterator[None]:
+    """Wait until no other process works on `folder`; the lock goes with the process, however it ends."""
+    with folder.with_name(f".{folder.name}.lock").open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell("waiting for another process that prepares the same", 0, None)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _write_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as fault:
+        where = fault.filename if isinstance(fault.filename, str) else str(folder)
+        if fault.errno in _FULL:
+            raise ResourceError(
+                f"{where}: no space left on the disk",
+                "free some, or set data.prepared to a folder elsewhere; nothing half-made was left",
+            ) from None
+        raise ResourceError(
+            f"{where}: cannot write: {fault.strerror or fault}", "set data.prepared to a folder you may write"
+        ) from None

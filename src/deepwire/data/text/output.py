@@ -1,0 +1,133 @@
+"""Where answers go: stdout, or a file that appears only when it is complete."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import io
+import lzma
+import os
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import BinaryIO, TextIO, cast
+
+from deepwire.data.config import STDIN
+from deepwire.data.text.files import COMPRESSED_SUFFIXES
+from deepwire.errors import ResourceError, UsageError
+
+_ZSTD = ".zst"
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+@contextmanager
+def open_output(path: Path) -> Iterator[TextIO]:
+    """A text stream to `path`; `-` is stdout.
+
+    A file is written under another name in the same folder and takes its name at the end: after a crash or
+    an error there is the old file or none. Pipes and devices are written directly. A file named .gz, .zst or
+    .xz is compressed; the same text gives the same bytes.
+
+    Raises:
+        UsageError: as `check_output` says.
+        ResourceError: it cannot be written.
+    """
+    check_output(path)
+    if path == STDIN:
+        yield sys.stdout
+        return
+    if path.exists() and not path.is_file():
+        with path.open("w", encoding="utf-8", newline="\n") as stream:
+            yield stream
+        return
+    with _atomic(path) as stream:
+        yield stream
+
+
+def check_output(path: Path, read: Iterable[Path] = ()) -> None:
+    """See early that a text can be written to `path`, before hours of work that end there.
+
+    Args:
+        path: Where to.
+        read: Files whose text is read, and must still be there afterwards.
+
+    Raises:
+        UsageError: the folder does not exist, `path` is a directory or one of the files that are read, or
+            there is no package for zstd.
+    """
+    if path == STDIN:
+        return
+    if path.is_dir():
+        raise UsageError(f"{path}: is a directory, not a file to write")
+    if not path.parent.is_dir():
+        raise UsageError(f"{path}: the folder {path.parent} does not exist", "create it first")
+    if path.is_file() and any(other.is_file() and path.samefile(other) for other in read):
+        raise UsageError(
+            f"{path}: is a text that is read, and would be replaced", "name another file to write"
+        )
+    if path.suffix == _ZSTD and find_spec("zstandard") is None:
+        raise UsageError(
+            f"{path}: writing zstd needs the package zstandard", "pip install 'deepwire[zstd]', or write .gz"
+        )
+
+
+def compression(path: Path) -> str:
+    """The ending that says how `path` is compressed, or nothing."""
+    return path.suffix if path.suffix in COMPRESSED_SUFFIXES else ""
+
+
+@contextmanager
+def _atomic(path: Path) -> Iterator[TextIO]:
+    # A name that is a link stays one: what it points to is replaced.
+    suffix, path = path.suffix, path.resolve()
+    try:
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        raise ResourceError(f"{path}: cannot write: {error.strerror or error}") from error
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as raw:
+            with _text(raw, suffix) as stream:
+                yield stream
+            raw.flush()
+            os.fsync(raw.fileno())
+        temporary.chmod(_mode(path))
+        temporary.replace(path)
+    except BaseException as error:
+        temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno in _FULL:
+            error.filename = error.filename or str(path)  # a write does not say of which file
+        raise
+
+
+@contextmanager
+def _text(raw: BinaryIO, suffix: str) -> Iterator[TextIO]:
+    """A text stream into an open file, which stays open."""
+    with ExitStack() as stack:
+        packed = raw
+        if suffix == ".gz":
+            # Neither name nor time, so that the bytes depend on the text alone.
+            gz = gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0)
+            packed = cast("BinaryIO", stack.enter_context(gz))
+        elif suffix == ".xz":
+            packed = cast("BinaryIO", stack.enter_context(lzma.LZMAFile(raw, "wb")))
+        elif suffix == _ZSTD:
+            import zstandard
+
+            zst = zstandard.ZstdCompressor().stream_writer(raw, closefd=False)
+            packed = cast("BinaryIO", stack.enter_context(zst))
+        stream = io.TextIOWrapper(packed, encoding="utf-8", errors="surrogateescape", newline="\n")
+        yield stream
+        stream.detach()
+
+
+def _mode(path: Path) -> int:
+    """The permissions of the file that is replaced, or those of any new file."""
+    if path.exists():
+        return path.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

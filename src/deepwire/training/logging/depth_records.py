@@ -1,0 +1,96 @@
+"""Records for analyses, where ``training.record`` asks for them: gradients and weights by layer."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+import torch
+from torch import Tensor, nn
+
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.model.translator import TranslationModel
+from deepwire.training.config import RecordConfig
+from deepwire.training.logging.metrics_log import MetricsLog, Value
+
+
+class DepthRecords:
+    """Writes ``gradients.jsonl`` and ``depth_weights.jsonl`` of a run; without a wish it does nothing at all.
+
+    Reading the numbers waits for the device, so a record costs little only every so many updates.
+
+    Args:
+        run: Where the files lie.
+        config: What to record, and how often.
+    """
+
+    def __init__(self, run: RunDirectory, config: RecordConfig) -> None:
+        self._config = config
+        self._gradients = MetricsLog(run.gradients) if config.gradients else None
+        self._weights = MetricsLog(run.depth_weights) if config.depth_weights else None
+        self._layers: list[tuple[str, list[nn.Parameter]]] = []
+
+    def __enter__(self) -> DepthRecords:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for log in self._logs():
+            log.__exit__(kind, error, trace)
+
+    def gradients(self, update: int, model: TranslationModel) -> None:
+        """Record the gradients that are set now, before they are clipped, if this update is due."""
+        every = self._config.gradients
+        if self._gradients is None or every is None or update % every:
+            return
+        self._layers = self._layers or layers_of(model)
+        self._gradients.write({"update": update, **gradient_norms(self._layers)})
+
+    def weights(self, update: int, model: TranslationModel) -> None:
+        """Record the depth weights as they are now, if an update of this number is due."""
+        every = self._config.depth_weights
+        if self._weights is not None and every is not None and update % every == 0:
+            self._weights.write({"update": update, **depth_weights(model)})
+
+    def sync(self) -> None:
+        """Wait until all records have reached the disk."""
+        for log in self._logs():
+            log.sync()
+
+    def _logs(self) -> list[MetricsLog]:
+        return [log for log in (self._gradients, self._weights) if log is not None]
+
+
+def layers_of(model: TranslationModel) -> list[tuple[str, list[nn.Parameter]]]:
+    """Every parameter once: ``encoder.1``, ..., ``encoder.rest``, likewise the decoder, ``other``."""
+    found: list[tuple[str, list[nn.Parameter]]] = []
+    seen: set[int] = set()
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for name, parameters in stack.parameters_by_layer():
+            found.append((f"{side}.{name}", [one for one in parameters if id(one) not in seen]))
+            seen |= {id(one) for one in parameters}
+    return [*found, ("other", [one for one in model.parameters() if id(one) not in seen])]
+
+
+@torch.no_grad()
+def gradient_norms(layers: list[tuple[str, list[nn.Parameter]]]) -> dict[str, Value]:
+    """Euclidean length of the gradient of each list of parameters; 0 where none has a gradient."""
+    nothing = torch.zeros((), device=next(one.device for _, parameters in layers for one in parameters))
+    lengths: list[Tensor] = []
+    for _, parameters in layers:
+        gradients = [one.grad for one in parameters if one.grad is not None]
+        lengths.append(nn.utils.get_total_norm(gradients).float() if gradients else nothing)
+    # One wait for the device, not one for each layer.
+    values: list[float] = torch.stack(lengths).tolist()
+    return {name: value for (name, _), value in zip(layers, values, strict=True)}
+
+
+def depth_weights(model: TranslationModel) -> dict[str, Value]:
+    """The depth weights of both stacks by ``side.key``, as lists of rows; of several for a pair the mean."""
+    found: dict[str, Value] = {}
+    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for weights in stack.depth_weights():
+            values = weights.values.detach().float()
+            values = values.mean(-1) if values.dim() > 2 else values
+            found[f"{side}.{weights.key}"] = values.tolist()
+    return found

@@ -1,0 +1,114 @@
+"""Where parameters, gradients and moments are, among the processes that train."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from deepwire.checkpoint.store import model_parameters
+from deepwire.distributed.process_group import ProcessGroup
+from deepwire.model.translator import LossSums, TranslationModel
+from deepwire.ops.cross_entropy import SmoothingForm
+from deepwire.training.device_batches import DeviceBatch
+
+
+class LossFunction(Protocol):
+    """What ``TranslationModel.loss`` does."""
+
+    def __call__(
+        self,
+        source: Tensor,
+        target_input: Tensor,
+        target_output: Tensor,
+        label_smoothing: float,
+        form: SmoothingForm,
+        r_drop: float,
+        /,
+        *,
+        languages: Tensor | None = None,
+    ) -> LossSums:
+        """Sum the loss over the real target tokens."""
+
+
+class Snapshot(NamedTuple):
+    """What a checkpoint holds of model and optimizer, whole tensors by name; empty where nobody saves.
+
+    Attributes:
+        parameters: Of the model.
+        moments: Of the optimizer.
+    """
+
+    parameters: Mapping[str, Tensor]
+    moments: Mapping[str, Tensor]
+
+
+class ParallelStrategy:
+    """Every process holds all of the model.
+
+    Args:
+        model: The model, on its device.
+        processes: Those that train it.
+
+    Attributes:
+        retries: Whether a pass may be given up in one process and made again: nothing is exchanged within it.
+    """
+
+    retries = True
+
+    def __init__(self, model: TranslationModel, processes: ProcessGroup) -> None:
+        self.model, self.processes = model, processes
+        processes.broadcast_tensors(list(model.parameters()))
+
+    @property
+    def loss(self) -> LossFunction:
+        """What is called in training."""
+        return self.model.loss
+
+    def passes(self, own: Sequence[DeviceBatch]) -> Sequence[DeviceBatch]:
+        """The forward passes that this process makes for its share of an update."""
+        return own
+
+    def local(self, tensor: Tensor) -> Tensor:
+        """What this process holds of a parameter or gradient, in the same memory."""
+        return tensor
+
+    def total_norm(self, gradients: Sequence[Tensor]) -> Tensor:
+        """The length of the whole gradient, a scalar, of what this process holds of it."""
+        return nn.utils.get_total_norm(gradients)
+
+    def all_reduce_tensors(self, learning: Sequence[nn.Parameter], sums: Sequence[Tensor]) -> list[Tensor]:
+        """Make the gradients of the parameters, and the sums given back, those of all processes.
+
+        A parameter without a gradient here has one elsewhere.
+        """
+        gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in learning]
+        found = self.processes.all_reduce_tensors([*gradients, *sums])
+        for parameter, gradient in zip(learning, found[: len(learning)], strict=True):
+            parameter.grad = gradient
+        return found[len(learning) :]
+
+    @torch.no_grad()
+    def load(self, own: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> None:
+        """Fill tensors of this process by name from whole ones, which only the main process has."""
+        for name, tensor in stored.items():
+            own[name].copy_(tensor)
+        self.processes.broadcast_tensors(list(own.values()))
+
+    def snapshot(self, moments: Mapping[str, Tensor]) -> Snapshot:
+        """What a checkpoint is written from.
+
+        Raises:
+            ResourceError: If the processes do not have the same weights any more.
+        """
+        parameters = model_parameters(self.model)
+        self.processes.require_same(list(parameters.values()), "the weights")
+        return Snapshot(parameters, moments)
+
+    @contextmanager
+    def whole(self) -> Iterator[TranslationModel]:
+        """The model as it is used outside of training."""
+        yield self.model

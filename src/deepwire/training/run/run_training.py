@@ -1,0 +1,305 @@
+"""From a job to a finished run: lock, continue or begin, train, mark the end."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from deepwire.checkpoint.retention import Checkpoint
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.store import read_weights
+from deepwire.data.batches.batching import BatchSettings, UpdateStream
+from deepwire.data.batches.mixture import share_lines
+from deepwire.data.batches.order import EpochOrder
+from deepwire.distributed.process_group import ProcessGroup
+from deepwire.errors import ModelError, ResourceError, UsageError
+from deepwire.model.translator import TranslationModel
+from deepwire.ops.allocator import keep_memory
+from deepwire.training.config import TrainingConfig
+from deepwire.training.device import choose_device, idle_gpus
+from deepwire.training.direction_validation import DirectionsValidator, directions_in
+from deepwire.training.ema import MovingAverage
+from deepwire.training.freezing import freeze
+from deepwire.training.logging.progress import short
+from deepwire.training.logging.recorder import Recorder, SilentRecorder
+from deepwire.training.loop import train
+from deepwire.training.optimizer import Optimizer
+from deepwire.training.parallel_strategy import ParallelStrategy
+from deepwire.training.run.checkpoints import load_moments, newest_state
+from deepwire.training.run.limits import cut_short, limit_reached
+from deepwire.training.run.resume_point import ResumePoint, open_run
+from deepwire.training.run.same_settings import Complete, as_recorded, require_same_settings
+from deepwire.training.run.signals import Signals
+from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run.state import TrainingState
+from deepwire.training.run.stop_reason import StopReason
+from deepwire.training.schedule import build_schedule
+from deepwire.training.trainer import Trainer
+from deepwire.training.validation import Validator
+from deepwire.training.warm_start.pretrained import start_pretrained
+from deepwire.training.warm_start.start_from import start_from
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run.
+
+    Attributes:
+        ending: Why it stopped.
+        best: The best checkpoint, or the newest where nothing was scored; None if nothing was saved.
+    """
+
+    stop_reason: StopReason
+    best: Checkpoint | None
+
+
+def finished(
+    run: RunDirectory,
+    config: TrainingConfig,
+    resolved: Mapping[str, object],
+    complete: Complete = as_recorded,
+) -> str | None:
+    """Why there is nothing to do in ``run``; None if there is. Nothing is written.
+
+    Arguments as in `require_same_settings`.
+
+    Raises:
+        UsageError: If the run was started with other settings.
+    """
+    if not run.checkpoints() or not run.resolved_config.exists():
+        return None
+    try:
+        require_same_settings(run.resolved_config, resolved, complete)
+        state = newest_state(run)
+    except ModelError:  # damaged: there is something to do, and start says what
+        return None
+    if not run.done.exists() or state is None:
+        return None
+    reason = limit_reached(config, state)
+    stopping = config.early_stopping
+    if reason is None and stopping is not None and state.patience.exhausted(stopping):
+        reason = f"training.early_stopping.patience={stopping.patience}"
+    return f"nothing to do: run finished at update {state.update} ({reason})" if reason else None
+
+
+def run_training(
+    spec: TrainingSpec, *, processes: ProcessGroup | None = None, fresh: bool = False, quiet: bool = False
+) -> Outcome:
+    """Train a job in its run directory; a run that is there already is continued.
+
+    Args:
+        job: What to train.
+        processes: Those that train together, each of which calls this; default: this one alone.
+        fresh: Move a run that is there aside, to ``RUN.1``, and begin anew.
+        quiet: Show nothing; ``log.txt`` is written all the same.
+
+    Raises:
+        UsageError: If another run trains there, or the settings or text are not those of the run.
+        ModelError: If all its checkpoints are damaged.
+        DivergedError: If the loss stays not finite.
+        ResourceError: If disk or memory do not suffice.
+    """
+    processes = processes or ProcessGroup()
+    with ExitStack() as stack:
+        signals = stack.enter_context(Signals())
+        device = choose_device(spec.config.device, processes)
+        set_up_process(spec.config, processes)
+        resume_point, recorder = None, cast("Recorder", SilentRecorder())
+        if processes.main:
+            opened = open_run(spec, device, processes, fresh=fresh, quiet=quiet)
+            resume_point, recorder = stack.enter_context(opened)
+        shared = processes.broadcast_value(resume_point.share() if resume_point is not None else None)
+        if resume_point is None:
+            resume_point = ResumePoint.of_main(shared, spec, device)
+        trainer = make_trainer(spec, resume_point, recorder, device, processes, signals)
+        _introduce(trainer, resume_point.checkpoint)
+        with _memory_errors(spec):
+            stop_reason = train(trainer)
+        recorder.end(trainer.state, stop_reason)
+        return Outcome(stop_reason, recorder.best())
+
+
+def set_up_process(config: TrainingConfig, processes: ProcessGroup) -> None:
+    """Set what holds for the whole process, before the first computation starts threads that inherit it."""
+    keep_memory()
+    # CPUs are slow with numbers next to zero, and the moments of rare words decay into them.
+    torch.set_flush_denormal(True)
+    # Setting the number, even to what it is, also keeps MKL from choosing one of its own from call to call.
+    torch.set_num_threads(processes.threads(config.threads))
+
+
+def make_trainer(
+    spec: TrainingSpec,
+    resume_point: ResumePoint,
+    recorder: Recorder,
+    device: torch.device,
+    processes: ProcessGroup,
+    signals: Signals,
+) -> Trainer:
+    """Build model, optimizer and stream, filled from the checkpoint or the model that the run begins with.
+
+    Raises:
+        UsageError: If a setting does not fit the model.
+        ModelError: If the checkpoint or the model to begin with does not fit.
+    """
+    config, record, state = spec.config, resume_point.record, resume_point.state
+    record.precision_policy.apply()
+    torch.manual_seed(spec.seed)
+    model = spec.build()
+    for stack in (model.encoder, model.decoder):
+        stack.recomputes = config.activation_checkpointing
+    if resume_point.checkpoint is not None:
+        read_weights(resume_point.checkpoint.path, model)
+    elif processes.main:
+        _begin_with_another(spec, model, recorder)
+    frozen = freeze(model, config.freeze)
+    strategy = _layout(spec, model.to(device), processes)
+    learning = {name: one for name, one in model.named_parameters() if one.requires_grad}
+    optimizer = Optimizer(learning.items(), config.optimizer, config.clip_norm, strategy)
+    average = MovingAverage(learning, config.ema, strategy) if config.ema is not None else None
+    kept = load_moments(resume_point.checkpoint.path) if resume_point.checkpoint is not None else None
+    _restore(optimizer, average, kept, state)
+    for pattern, size in frozen.items():
+        recorder.say(f"frozen by {pattern}: {short(size)} parameters")
+    if warning := cut_short(config):
+        recorder.say(f"warning: {warning}")
+    return Trainer(
+        spec=spec,
+        processes=processes,
+        device=device,
+        precision_policy=record.precision_policy,
+        model=model,
+        strategy=strategy,
+        loss=torch.compile(model.forward, dynamic=True) if config.compile else strategy.loss,
+        optimizer=optimizer,
+        average=average,
+        schedule=build_schedule(
+            config.schedule, d_model=model.config.d_model, max_updates=config.max_updates
+        ),
+        stream=_stream(spec, record.micro_batch_tokens, processes),
+        epoch_size=EpochOrder(spec.prepared.train.parts, spec.seed).size,
+        validator=_validator(spec, processes),
+        state=state,
+        recorder=recorder,
+        signals=signals,
+    )
+
+
+def _stream(spec: TrainingSpec, micro_batch_tokens: int, processes: ProcessGroup) -> UpdateStream:
+    """The training batches of this process."""
+    prepared = spec.prepared
+    settings = BatchSettings(
+        batch_tokens=spec.config.batch_tokens,
+        micro_batch_tokens=micro_batch_tokens,
+        source_bos=spec.source_bos,
+        sampling=spec.sampling,
+        languages=prepared.languages,
+    )
+    share = (processes.rank, processes.count)
+    return UpdateStream(
+        prepared.train, settings, seed=spec.seed, vocabularies=prepared.vocabularies, share=share
+    )
+
+
+def _begin_with_another(spec: TrainingSpec, model: TranslationModel, recorder: Recorder) -> None:
+    """Fill the model from the one that the run is to begin with, if any."""
+    config, words, languages = spec.config, spec.prepared.vocabularies, spec.prepared.languages
+    if config.start_from is not None:
+        report = start_from(config.start_from, model, words, source_bos=spec.source_bos, languages=languages)
+        recorder.started_from(report)
+    elif config.pretrained is not None:
+        recorder.started_from(start_pretrained(config.pretrained, model, words))
+
+
+def _restore(
+    optimizer: Optimizer,
+    average: MovingAverage | None,
+    kept: Mapping[str, Tensor] | None,
+    state: TrainingState,
+) -> None:
+    """Fill optimizer and averages with what a checkpoint has kept; None where this process has none."""
+    if average is None:
+        optimizer.load_state(kept, state.steps)
+        return
+    moments = kept and {name: one for name, one in kept.items() if not average.owns(name)}
+    optimizer.load_state(moments, state.steps)
+    if state.update > 0:  # all processes know that, and only the main one has what was kept
+        average.load_state(kept)
+
+
+def _layout(spec: TrainingSpec, model: TranslationModel, processes: ProcessGroup) -> ParallelStrategy:
+    if spec.config.sharding == "none" or processes.count == 1:
+        return ParallelStrategy(model, processes)
+    from deepwire.training.sharded_strategy import ShardedStrategy  # a second to import
+
+    return ShardedStrategy(model, processes, spec.build)
+
+
+def _validator(spec: TrainingSpec, processes: ProcessGroup) -> Validator | DirectionsValidator | None:
+    store, config = spec.prepared.valid, spec.config
+    if store is None or len(store) == 0:
+        if config.early_stopping is not None:
+            raise UsageError("training.early_stopping needs a validation set", "set data.valid")
+        return None
+    make = partial(
+        Validator,
+        store,
+        config.validation,
+        smoothing=(config.label_smoothing, config.label_smoothing_form),
+        source_bos=spec.source_bos,
+        vocabularies=spec.prepared.vocabularies,
+        translate=spec.translate,
+        score=spec.score,
+        processes=processes,
+    )
+    languages = spec.prepared.languages
+    if languages is None:
+        return make()
+    parts = directions_in(store, languages)
+    return DirectionsValidator({name: make(part=part) for name, part in parts.items()})
+
+
+def _introduce(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
+    spec, say, device, processes = trainer.spec, trainer.recorder.say, trainer.device, trainer.processes
+    parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
+    valid = spec.prepared.valid
+    together = f"{processes.count} processes on {device.type}" if processes.count > 1 else f"on {device}"
+    precision = trainer.precision_policy.precision
+    say(f"run {spec.run.path} {together}, {precision}, {torch.get_num_threads()} threads")
+    if idle := idle_gpus(device, processes):
+        command = f"torchrun --nproc-per-node {idle + processes.local_count} -m deepwire"
+        say(f"{idle} more GPUs stay idle; all of them train with: {command} {shlex.join(sys.argv[1:])}")
+    say(
+        f"{short(parameters)} parameters, {len(spec.prepared.train)} training pairs, "
+        f"{len(valid) if valid is not None else 'no'} validation pairs"
+    )
+    for line in share_lines(spec.prepared.mix, spec.prepared.temperature) if spec.prepared.mix else ():
+        say(line)
+    if spec.prepared.languages is not None and valid is not None:
+        scored = directions_in(valid, spec.prepared.languages)
+        if missing := [
+            name for one in spec.prepared.languages.directions if (name := str(one)) not in scored
+        ]:
+            say(f"no validation text for {', '.join(missing)}")
+    if checkpoint is not None:
+        epoch = trainer.state.epochs
+        say(f"continued from {checkpoint.path.name}, update {trainer.state.update} (epoch {epoch:.2f})")
+
+
+@contextmanager
+def _memory_errors(spec: TrainingSpec) -> Iterator[None]:
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise ResourceError(
+            f"out of GPU memory: {str(error).splitlines()[0][:200]}",
+            f"set training.micro_batch_tokens lower and start over with --fresh; {spec.run.path} is intact",
+        ) from error

@@ -1,0 +1,72 @@
+"""Signals as wishes that the loop grants between two updates."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from types import FrameType, TracebackType
+
+from deepwire.distributed.process_group import ProcessGroup
+
+_STOPPING = (signal.SIGTERM, signal.SIGINT)
+_SIGNALS = (*_STOPPING, signal.SIGUSR1)
+
+
+class Signals:
+    """While entered: SIGTERM and SIGINT ask to save and stop, SIGUSR1 to save; a second SIGINT stops at once.
+
+    A signal that reaches one process is a wish; by `settle` it becomes a decision of all.
+
+    Attributes:
+        stop: The signal that ends the run; None while there was none.
+        save: Whether a checkpoint was asked for.
+    """
+
+    def __init__(self) -> None:
+        self.stop: signal.Signals | None = None
+        self.save = False
+        self._wanted: signal.Signals | None = None
+        self._saves_wanted = self._saves_settled = 0
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Signals:
+        # Python allows handlers in the main thread only; elsewhere the program around us has its own.
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                self._before[number] = signal.signal(number, self._receive)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)  # type: ignore[arg-type]  # it came from signal.signal
+        self._before.clear()
+
+    def _receive(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGUSR1:
+            self._saves_wanted += 1
+        elif number == signal.SIGINT and self._wanted is not None:
+            raise KeyboardInterrupt
+        else:
+            self._wanted = signal.Signals(number)
+
+    @property
+    def stop_wanted(self) -> bool:
+        """Whether this process has been asked to stop."""
+        return self._wanted is not None
+
+    def settle(self, processes: ProcessGroup) -> None:
+        """Make what any process was asked for the decision of all."""
+        saves = self._saves_wanted
+        wishes = [self._wanted == number for number in _STOPPING]
+        *stops, save = processes.all_reduce_numbers([*wishes, saves > self._saves_settled])
+        self._saves_settled = saves
+        self.save = self.save or save > 0
+        if self.stop is None:
+            self.stop = next((number for number, count in zip(_STOPPING, stops, strict=True) if count), None)
+
+    @property
+    def exit_code(self) -> int:
+        """What a shell expects of a process that a signal ended: 128 + its number; 0 without one."""
+        return 128 + self.stop if self.stop is not None else 0

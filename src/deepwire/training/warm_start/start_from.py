@@ -1,0 +1,216 @@
+"""Fine-tuning: a new run that begins with the parameters of a trained model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+
+import torch
+from torch import Tensor
+
+from deepwire.checkpoint.locate import resolve
+from deepwire.checkpoint.manifest import fingerprint
+from deepwire.checkpoint.store import LoadedModel, load_model
+from deepwire.data.languages import Languages
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.errors import ModelError
+from deepwire.model.translator import TranslationModel
+from deepwire.training.patterns import matches
+from deepwire.training.run.same_settings import flat
+from deepwire.training.warm_start.language_transfer import by_language
+from deepwire.training.warm_start.start_from_config import StartFromSection
+from deepwire.training.warm_start.vocabulary_transfer import RowMap, map_rows, with_tags
+
+# What may differ freely: it changes no function, or shows in the names and shapes of parameters.
+_FREE = (
+    "dropout",
+    "dropout.*",
+    "initialization",
+    "initialization.*",
+    "max_length",
+    "embeddings.tie",
+    "encoder.layers",
+    "decoder.layers",
+    "languages.*",
+)
+_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class StartReport:
+    """What a run took over from a model.
+
+    Attributes:
+        model: The MODEL name.
+        folder: The model directory that it stood for.
+        fingerprint: Stands for all its files.
+        loaded: Names of the parameters that have its values.
+        missing: Names of those that it does not have; they begin untrained.
+        reshaped: Likewise of those that it has in another shape.
+        unexpected: Names that it has and this run has not.
+        changed: Settings that differ, `model.key: old -> new`.
+        vocabulary: Where the vocabulary differs, for each side the rows taken, new and dropped.
+    """
+
+    model: str
+    folder: str
+    fingerprint: str
+    loaded: list[str]
+    missing: list[str]
+    reshaped: list[str]
+    unexpected: list[str]
+    changed: list[str]
+    vocabulary: dict[str, dict[str, int]]
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """The report for people."""
+        lines = [f"started from {self.model} ({self.folder}): {len(self.loaded)} tensors taken over"]
+        kinds = {
+            "missing there, begin untrained": self.missing,
+            "of another shape there, begin untrained": self.reshaped,
+            "unexpected there, left out": self.unexpected,
+            "changed": self.changed,
+        }
+        lines += [f"{len(names)} {kind}: {_few(names)}" for kind, names in kinds.items() if names]
+        lines += [
+            f"{side} vocabulary: {rows['taken']} pieces keep their rows, {rows['new']} are new, "
+            f"{rows['dropped']} are dropped"
+            for side, rows in self.vocabulary.items()
+        ]
+        return lines
+
+
+def start_from(
+    config: StartFromSection,
+    model: TranslationModel,
+    vocabularies: Vocabularies,
+    *,
+    source_bos: bool,
+    languages: Languages | None = None,
+) -> StartReport:
+    """Fill an untrained model from a trained one.
+
+    Args:
+        config: Which, and what may differ.
+        model: What is filled; what finds no value stays as it is.
+        vocabularies: Those of the new run.
+        source_bos: Whether sources of the new run begin with BOS.
+        languages: Those of the new run; None with one direction.
+
+    Raises:
+        ModelError: There is no such model, it is damaged, or it differs in what is not allowed to.
+    """
+    folder = resolve(config.model)
+    loaded = load_model(folder)
+    before = Languages.from_metadata(loaded.metadata)
+    changed = _changes(loaded, model, source_bos) | _changes_of_languages(before, languages)
+    values, maps = _values(loaded, vocabularies, before, languages)
+    values = by_language(values, loaded.model, model, before, languages)
+    own = dict(model.named_parameters())
+    found = {name: values[name] for name in own if name in values}
+    reshaped = [name for name, value in found.items() if value.shape != own[name].shape]
+    report = StartReport(
+        config.model,
+        str(folder),
+        fingerprint(folder),
+        loaded=[name for name in found if name not in reshaped],
+        missing=[name for name in own if name not in found],
+        reshaped=reshaped,
+        unexpected=_unused(loaded.model, found.keys()),
+        changed=[f"{key}: {old} -> {new}" for key, (old, new) in changed.items()],
+        vocabulary={
+            side: {"taken": one.taken, "new": one.new, "dropped": one.dropped} for side, one in maps.items()
+        },
+    )
+    _refuse_what_is_not_allowed(config, report, list(changed))
+    with torch.no_grad():
+        for name in report.loaded:
+            own[name].copy_(found[name])
+    return report
+
+
+def _values(
+    loaded: LoadedModel, new: Vocabularies, before: Languages | None, languages: Languages | None
+) -> tuple[dict[str, Tensor], dict[str, RowMap]]:
+    """The parameters of a model under all their names, with the rows of another vocabulary or other tags."""
+    values = {name: one.detach() for name, one in loaded.model.named_parameters(remove_duplicate=False)}
+    old = loaded.vocabularies
+    if old.digest == new.digest and before == languages:
+        return values, {}
+    source, target = (
+        with_tags(map_rows(one, other), one.size, before, languages)
+        for one, other in ((old.source, new.source), (old.target, new.target))
+    )
+    tables = {"source_embedding.table.": source, "target_embedding.table.": target, "head.": target}
+    for name, value in values.items():
+        for part, rows in tables.items():
+            if name.startswith(part):
+                # Output biases of several languages have a column for each word.
+                columns = name == "head.bias" and value.dim() == 2
+                values[name] = rows.rows(value.t()).t() if columns else rows.rows(value)
+    same = new.source is new.target and old.source is old.target
+    return values, {"joint": source} if same else {"source": source, "target": target}
+
+
+def _changes(
+    loaded: LoadedModel, model: TranslationModel, source_bos: bool
+) -> dict[str, tuple[object, object]]:
+    """Settings that differ and say how the same parameters are used: key to (old, new)."""
+    old, new = (flat(one.config.model_dump(mode="json")) for one in (loaded.model, model))
+    keys = [key for key in sorted(old.keys() | new.keys()) if not matches(key, _FREE)]
+    changed = {f"model.{key}": (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
+    before = loaded.metadata.get("source_bos") is True
+    return changed | ({"data.source_bos": (before, source_bos)} if before != source_bos else {})
+
+
+def _changes_of_languages(old: Languages | None, new: Languages | None) -> dict[str, tuple[object, object]]:
+    """What tells a model its language must be the same."""
+    if old is None or new is None or old.tag == new.tag:
+        return {}
+    return {"data.tag": (old.tag, new.tag)}
+
+
+def _unused(model: TranslationModel, used: Collection[str]) -> list[str]:
+    """The parameters none of whose names is used; a shared one has several."""
+    names: dict[int, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(id(parameter), []).append(name)
+    return [several[0] for several in names.values() if not any(name in used for name in several)]
+
+
+def _refuse_what_is_not_allowed(
+    config: StartFromSection, report: StartReport, changed: Sequence[str]
+) -> None:
+    """Name what differs without being allowed to; `changed` are the keys of `report.changed`."""
+    kinds: list[tuple[str, str, Sequence[str], Sequence[str], Sequence[str]]] = [
+        ("missing there", "allow_missing", config.allow_missing, report.missing, report.missing),
+        ("of another shape there", "allow_missing", config.allow_missing, report.reshaped, report.reshaped),
+        (
+            "unexpected there",
+            "allow_unexpected",
+            config.allow_unexpected,
+            report.unexpected,
+            report.unexpected,
+        ),
+        ("changed", "allow_changed", config.allow_changed, changed, report.changed),
+    ]
+    wrong, options = [], {}
+    for kind, option, patterns, names, texts in kinds:
+        refused = [text for name, text in zip(names, texts, strict=True) if not matches(name, patterns)]
+        if refused:
+            wrong.append(f"{len(refused)} {kind}: {_few(refused)}")
+            options[f"training.start_from.{option}"] = True
+    if wrong:
+        raise ModelError(
+            f"training.start_from {config.model}: the model does not fit this run: {'; '.join(wrong)}",
+            f"change the model section, or allow it by name: {', '.join(options)}",
+        )
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(names[:_SHOWN]) + more

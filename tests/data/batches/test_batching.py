@@ -1,0 +1,396 @@
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Sequence
+from itertools import islice, pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import TypeAdapter
+
+from deepwire.data.batches import batching
+from deepwire.data.batches.batching import (
+    Batch,
+    BatchSettings,
+    StreamPosition,
+    Update,
+    UpdateStream,
+    cut_batches,
+    cut_updates,
+    length_order,
+    validation_batches,
+)
+from deepwire.data.batches.order import Part
+from deepwire.data.batches.token_store import Block, StoreWriter, TokenStore
+from deepwire.data.text.pairs import Pair
+from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
+from deepwire.data.vocabulary_config import VocabularyConfig
+from deepwire.errors import DataError, ModelError
+
+MULTI30K = Path(__file__).parents[3] / "examples" / "multi30k"
+VOCABULARY = 50
+
+
+def store_of(folder: Path, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> Path:
+    with StoreWriter(folder, VOCABULARY, VOCABULARY) as writer:
+        for start in range(0, len(sources), 1000):
+            sides = (side[start : start + 1000] for side in (sources, targets))
+            writer.add(*(Block.of(side, ["x"] * len(side)) for side in sides))
+        writer.finish()
+    return folder
+
+
+def random_rows(count: int, seed: int, longest: int = 30) -> tuple[list[list[int]], list[list[int]]]:
+    generator = np.random.default_rng(seed)
+    lengths = generator.integers(0, longest + 1, count)
+    others = np.maximum(0, lengths + generator.integers(-3, 4, count))
+    return tuple(
+        [generator.integers(4, VOCABULARY, size).tolist() for size in sizes] for sizes in (lengths, others)
+    )
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
+    return TokenStore(store_of(tmp_path_factory.mktemp("store") / "s", *random_rows(3000, 1)))
+
+
+@pytest.fixture
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batching, "_SMALLEST_WINDOW", (100, 100))
+    monkeypatch.setattr(batching, "_LARGEST_WINDOW", 700)
+    monkeypatch.setattr(batching, "_UPDATES_IN_WINDOW", 2)
+
+
+def epoch_of(stream: UpdateStream, epoch: int = 0) -> list[Update]:
+    updates = stream.updates(StreamPosition(epoch))
+    return [update for update, _ in islice(updates, stream.updates_in_epoch(epoch))]
+
+
+def same(first: Batch, second: Batch) -> bool:
+    names = ("source", "target_input", "target_output", "lines")
+    return all(np.array_equal(getattr(first, name), getattr(second, name)) for name in names)
+
+
+def equal(first: Update, second: Update) -> bool:
+    return (
+        (first.number, first.epoch, first.target_tokens)
+        == (second.number, second.epoch, second.target_tokens)
+        and len(first.batches) == len(second.batches)
+        and all(map(same, first.batches, second.batches))
+    )
+
+
+@pytest.mark.parametrize("source_bos", [False, True])
+def test_arrays_hold_the_sentences(store: TokenStore, source_bos: bool) -> None:
+    stream = UpdateStream(store, BatchSettings(500, 200, source_bos=source_bos), seed=3)
+    for update in epoch_of(stream)[:20]:
+        for batch in update.batches:
+            assert batch.source.dtype == batch.target_input.dtype == batch.target_output.dtype == np.int64
+            for row, line in enumerate(batch.lines.tolist()):
+                source, target = store.source(line).tolist(), store.target(line).tolist()
+                before = [BOS] if source_bos else []
+                assert batch.source[row].tolist() == padded([*before, *source, EOS], batch.source)
+                assert batch.target_input[row].tolist() == padded([BOS, *target], batch.target_input)
+                assert batch.target_output[row].tolist() == padded([*target, EOS], batch.target_output)
+            assert batch.source_tokens == (batch.source != PAD).sum()
+            assert batch.target_tokens == (batch.target_output != PAD).sum()
+        assert update.target_tokens == sum(batch.target_tokens for batch in update.batches)
+
+
+def padded(row: list[int], array: np.ndarray) -> list[int]:
+    return row + [PAD] * (array.shape[1] - len(row))
+
+
+@pytest.mark.parametrize(
+    "settings_", [BatchSettings(500, 200), BatchSettings(10_000, 700), BatchSettings(50, 4000)]
+)
+def test_every_sentence_once_an_epoch(
+    store: TokenStore, settings_: BatchSettings, small_windows: None
+) -> None:
+    stream = UpdateStream(store, settings_, seed=1)
+    for epoch in (0, 1):
+        lines = [batch.lines for update in epoch_of(stream, epoch) for batch in update.batches]
+        assert np.array_equal(np.sort(np.concatenate(lines)), np.arange(len(store)))
+        assert {update.epoch for update in epoch_of(stream, epoch)} == {epoch}
+
+
+def test_batches_keep_to_their_size_and_updates_come_close(store: TokenStore) -> None:
+    stream = UpdateStream(store, BatchSettings(1000, 200), seed=1)
+    updates = epoch_of(stream)
+    for update in updates:
+        for batch in update.batches:
+            assert max(batch.source.shape[1], batch.target_output.shape[1]) * len(batch.lines) <= 200
+    tokens = np.array([update.target_tokens for update in updates])
+    assert abs(tokens.mean() - 1000) < 30
+    assert np.abs(tokens[:-1] - 1000).max() <= 110  # half of a batch at most
+    assert [update.number for update in updates] == list(range(1, len(updates) + 1))
+
+
+def test_a_sentence_above_the_size_is_a_batch_of_its_own(tmp_path: Path) -> None:
+    rows = [[5] * size for size in (3, 80, 2, 90, 4)]
+    stream = UpdateStream(TokenStore(store_of(tmp_path / "s", rows, rows)), BatchSettings(40, 20), seed=1)
+    batches = [batch for update in epoch_of(stream) for batch in update.batches]
+    assert sorted(len(batch.lines) for batch in batches if batch.source.shape[1] > 20) == [1, 1]
+    assert sum(len(batch.lines) for batch in batches) == 5
+
+
+@settings(max_examples=15, deadline=None)
+@given(skip=st.integers(0, 90), seed=st.integers(0, 3), sampling=st.sampled_from([0.0, 0.3]))
+def test_going_on_from_any_position_gives_the_same(skip: int, seed: int, sampling: float) -> None:
+    vocabularies = bpe()
+    stream = UpdateStream(
+        multi30k(), BatchSettings(300, 150, sampling=sampling), seed=seed, vocabularies=vocabularies
+    )
+    position = StreamPosition()
+    taken = list(islice(stream.updates(position), skip + 3))
+    if skip:
+        position = StreamPosition.from_json(json.loads(json.dumps(taken[skip - 1][1].to_json())))
+    fresh = UpdateStream(
+        multi30k(), BatchSettings(300, 150, sampling=sampling), seed=seed, vocabularies=vocabularies
+    )
+    for (update, after), (again, after_again) in zip(taken[skip:], fresh.updates(position), strict=False):
+        assert equal(update, again)
+        assert after == after_again
+
+
+def test_positions_run_on_over_epochs(store: TokenStore, small_windows: None) -> None:
+    stream = UpdateStream(store, BatchSettings(2000, 500), seed=1)
+    found = [after for _, after in islice(stream.updates(StreamPosition()), 60)]
+    assert found[-1].epoch > 0
+    assert [position.number for position in found] == list(range(1, 61))
+    assert all(first < second for first, second in pairwise(found))
+
+
+def test_going_far_ahead_does_not_replay(store: TokenStore, small_windows: None) -> None:
+    stream = UpdateStream(store, BatchSettings(500, 200), seed=1)
+    plans: list[tuple[int, int]] = []
+    original = stream._plan
+    stream._plan = lambda epoch, window: plans.append((epoch, window)) or original(epoch, window)  # type: ignore[method-assign]
+    next(stream.updates(StreamPosition(epoch=1000, window=2, index=1, number=10**6)))
+    assert plans == [(1000, 2)]
+
+
+def test_seeds_and_epochs_give_other_orders(store: TokenStore) -> None:
+    def first_lines(seed: int, epoch: int) -> tuple[int, ...]:
+        stream = UpdateStream(store, BatchSettings(500, 200), seed=seed)
+        return tuple(next(stream.updates(StreamPosition(epoch)))[0].batches[0].lines.tolist())
+
+    assert len({first_lines(seed, epoch) for seed in (1, 2) for epoch in (0, 1)}) == 4
+
+
+def test_batches_of_all_lengths_are_mixed(store: TokenStore) -> None:
+    stream = UpdateStream(store, BatchSettings(200, 200), seed=1)
+    widths = [batch.source.shape[1] for update in epoch_of(stream) for batch in update.batches]
+    assert abs(np.corrcoef(np.arange(len(widths)), widths)[0, 1]) < 0.15
+
+
+def test_weights_are_honoured(tmp_path: Path) -> None:
+    rows = random_rows(60, 2)
+    folder = store_of(tmp_path / "s", *rows)
+    store = TokenStore(folder, [Part(0, 20, 2.0), Part(20, 60, 0.5)])
+    stream = UpdateStream(store, BatchSettings(100, 50), seed=1)
+    counts = sum(
+        np.bincount(batch.lines, minlength=60)
+        for epoch in (0, 1)
+        for update in epoch_of(stream, epoch)
+        for batch in update.batches
+    )
+    assert (counts[:20] == 4).all()
+    assert (counts[20:] == 1).all()
+
+
+def test_epochs_without_sentences_are_passed_over(tmp_path: Path) -> None:
+    store = TokenStore(store_of(tmp_path / "s", [[5]], [[5]]), [Part(0, 1, 0.25)])
+    stream = UpdateStream(store, BatchSettings(10, 10), seed=1)
+    assert [update.epoch for update, _ in islice(stream.updates(StreamPosition()), 3)] == [3, 7, 11]
+
+
+def test_an_empty_store_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no training pairs"):
+        UpdateStream(TokenStore(store_of(tmp_path / "s", [], [])), BatchSettings(10, 10), seed=1)
+
+
+@pytest.mark.parametrize("numbers", [(0, 1, 0.0), (1, 0, 0.0), (1, 1, -0.1)])
+def test_impossible_settings_are_refused(numbers: tuple[int, int, float]) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        BatchSettings(*numbers[:2], sampling=numbers[2])
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"epoch": 1},
+        {"epoch": 0, "window": 0, "index": 0, "number": -1},
+        {"epoch": 0, "window": 0, "index": 0, "number": "1"},
+        {"epoch": 0, "window": 0, "index": 0, "number": True},
+        {"epoch": 0, "window": 0, "index": 0, "number": 1, "more": 1},
+    ],
+)
+def test_what_is_no_position_is_refused(values: dict[str, object]) -> None:
+    with pytest.raises(ModelError, match="not a position"):
+        StreamPosition.from_json(values)
+
+
+@given(widths=st.lists(st.integers(1, 60), max_size=200).map(sorted), most=st.integers(1, 300))
+def test_batches_are_as_full_as_they_can_be(widths: list[int], most: int) -> None:
+    cuts = cut_batches(np.array(widths, dtype=np.int64), most)
+    assert cuts[0] == 0
+    assert cuts[-1] == len(widths)
+    for start, end in pairwise(cuts):
+        assert end > start
+        rows = end - start
+        assert rows == 1 or widths[end - 1] * rows <= most
+        if end == len(widths):
+            continue
+        assert rows < 8 or rows % 8 == 0
+        more = 1 if rows < 8 else 8
+        assert end + more > len(widths) or widths[end + more - 1] * (rows + more) > most
+        assert widths[-1] * (len(widths) - start) > most, "the rest would have been one batch"
+
+
+def test_batches_are_as_large_as_wanted_on_average_where_memory_allows() -> None:
+    widths = np.repeat(np.arange(5, 25), 400)
+    sizes = [
+        np.mean([widths[end - 1] * (end - start) for start, end in pairwise(cut_batches(widths, 600, bound))])
+        for bound in (None, 800)
+    ]
+    assert sizes[0] < 590 < sizes[1] < 610
+
+
+@given(tokens=st.lists(st.integers(1, 50), min_size=1, max_size=60), wanted=st.integers(1, 200))
+def test_updates_stop_where_they_are_closest(tokens: list[int], wanted: int) -> None:
+    bounds = cut_updates(tokens, wanted)
+    assert bounds[0] == 0
+    assert bounds[-1] == len(tokens)
+    assert all(end > start for start, end in pairwise(bounds))
+    for start, end in list(pairwise(bounds))[:-1]:
+        held, after = sum(tokens[start:end]), tokens[end]
+        assert abs(held + after - wanted) > abs(wanted - held)
+
+
+def test_a_small_rest_joins_the_update_before() -> None:
+    assert cut_updates([10, 10, 10, 10, 4], 20) == [0, 2, 5]
+    assert cut_updates([10, 10, 10, 10, 14], 20) == [0, 2, 4, 5]
+    assert cut_updates([3], 100) == [0, 1]
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=60))
+def test_length_order_is_a_permutation_with_growing_width(pairs: list[tuple[int, int]]) -> None:
+    lengths = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    order = length_order(lengths[:, 0], lengths[:, 1], np.arange(len(pairs)))
+    assert sorted(order.tolist()) == list(range(len(pairs)))
+    assert (np.diff(lengths.max(axis=1, initial=0)[order]) >= 0).all()
+
+
+def test_validation_reads_every_pair_once(store: TokenStore) -> None:
+    batches = list(validation_batches(store, 300, source_bos=True))
+    assert np.array_equal(np.sort(np.concatenate([b.lines for b in batches])), np.arange(len(store)))
+    assert all(max(b.source.shape[1], b.target_input.shape[1]) * len(b.lines) <= 300 for b in batches)
+    assert all((b.source[:, 0] == BOS).all() for b in batches)
+    assert sum(b.target_tokens for b in batches) == int(store.target_lengths.sum()) + len(store)
+
+
+def multi30k_text() -> tuple[list[str], list[str]]:
+    sides = []
+    for language in ("de", "en"):
+        with gzip.open(MULTI30K / f"train.{language}.gz", "rt", encoding="utf-8", newline="\n") as file:
+            sides.append(file.read().split("\n")[:-1])
+    return sides[0], sides[1]
+
+
+_MADE: dict[str, object] = {}
+
+
+def bpe() -> Vocabularies:
+    if "bpe" not in _MADE:
+        source, target = (side[:5000] for side in multi30k_text())
+        config = TypeAdapter(VocabularyConfig).validate_python({"type": "bpe", "size": 4000})
+        pairs = (Pair(n, s, t, 0) for n, (s, t) in enumerate(zip(source, target, strict=True), 1))
+        _MADE["bpe"] = Vocabularies.learn(config, pairs)
+    made = _MADE["bpe"]
+    assert isinstance(made, Vocabularies)
+    return made
+
+
+def multi30k() -> TokenStore:
+    """The first 600 pairs."""
+    made = _MADE["store"]
+    assert isinstance(made, TokenStore)
+    return made
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _multi30k_store(tmp_path_factory: pytest.TempPathFactory) -> None:
+    _MADE["store"] = text_store(tmp_path_factory.mktemp("multi30k") / "s", 600)
+
+
+def text_store(folder: Path, count: int) -> TokenStore:
+    words = bpe()
+    source, target = (side[:count] for side in multi30k_text())
+    with StoreWriter(folder, words.source.size, words.target.size) as writer:
+        writer.add(
+            Block.of(words.source.encode_lines(source), source),
+            Block.of(words.target.encode_lines(target), target),
+        )
+        writer.finish()
+    return TokenStore(folder)
+
+
+def test_padding_is_below_five_percent_on_multi30k(tmp_path: Path) -> None:
+    store = text_store(tmp_path / "s", 29_000)
+    for size in (1024, 4096):
+        stream = UpdateStream(store, BatchSettings(4 * size, size), seed=1)
+        batches = [batch for update in epoch_of(stream) for batch in update.batches]
+        real = sum(batch.source_tokens + batch.target_tokens for batch in batches)
+        places = sum(batch.source.size + batch.target_output.size for batch in batches)
+        assert real / places >= 0.95
+
+
+def test_sampling_needs_vocabularies() -> None:
+    with pytest.raises(ValueError, match="vocabularies"):
+        UpdateStream(multi30k(), BatchSettings(100, 100, sampling=0.1), seed=1)
+
+
+def test_sampled_batches_spell_the_same_text_in_other_pieces() -> None:
+    words, store = bpe(), multi30k()
+    stream = UpdateStream(store, BatchSettings(1000, 500, sampling=0.2), seed=1, vocabularies=words)
+    rows: list[tuple[int, ...]] = []
+    for epoch in (0, 1):
+        seen = []
+        for update in epoch_of(stream, epoch):
+            for batch in update.batches:
+                assert max(batch.source.shape[1], batch.target_output.shape[1]) * len(batch.lines) <= 500
+                for row, line in enumerate(batch.lines.tolist()):
+                    seen.append(line)
+                    text = words.source.decode(batch.source[row].tolist())
+                    assert text == words.source.decode(store.source(line).tolist())
+                    if line == 7:
+                        rows.append(tuple(batch.target_output[row].tolist()))
+        assert sorted(seen) == list(range(len(store)))
+    assert len({tuple(number for number in row if number != PAD) for row in rows}) == 2
+
+
+def test_a_sampled_sentence_is_never_longer_than_the_longest_stored_one() -> None:
+    store = multi30k()
+    stream = UpdateStream(store, BatchSettings(1000, 500, sampling=0.9), seed=1, vocabularies=bpe())
+    for update in epoch_of(stream):
+        for batch in update.batches:
+            assert batch.source.shape[1] <= store.source_side.longest + 1
+            assert batch.target_output.shape[1] <= store.target_side.longest + 1
+
+
+def test_a_line_read_twice_in_an_epoch_is_cut_twice(tmp_path: Path) -> None:
+    once = text_store(tmp_path / "s", 40)
+    store = TokenStore(once.folder, [Part(0, 40, 2.0)])
+    stream = UpdateStream(store, BatchSettings(500, 500, sampling=0.4), seed=1, vocabularies=bpe())
+    rows: dict[int, set[tuple[int, ...]]] = {}
+    for update in epoch_of(stream):
+        for batch in update.batches:
+            for row, line in zip(batch.source.tolist(), batch.lines.tolist(), strict=True):
+                rows.setdefault(line, set()).add(tuple(number for number in row if number != PAD))
+    assert sum(len(cuts) == 2 for cuts in rows.values()) > 20

@@ -1,0 +1,95 @@
+"""An update's batches in shares of equal size."""
+
+from __future__ import annotations
+
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepwire.data.batches.batching import BatchSettings, StreamPosition, Update, UpdateStream
+from deepwire.data.batches.partition import Piece, partition_batches
+from deepwire.data.batches.token_store import Block, StoreWriter, TokenStore
+
+BATCHES = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 30)), min_size=1, max_size=12)
+
+
+def test_one_process_gets_the_batches_whole() -> None:
+    assert partition_batches([(3, 7), (1, 2)], 1) == [[Piece(0, 0, 3), Piece(1, 0, 1)]]
+
+
+def test_a_large_batch_is_cut_and_nearly_equal_ones_are_not() -> None:
+    assert partition_batches([(10, 8)], 2) == [[Piece(0, 0, 5)], [Piece(0, 5, 10)]]
+    assert partition_batches([(10, 8), (11, 8)], 2) == [[Piece(0, 0, 10)], [Piece(1, 0, 11)]]
+    assert partition_batches([(8, 5), (8, 5), (8, 5)], 2) == [
+        [Piece(0, 0, 8), Piece(1, 0, 4)],
+        [Piece(1, 4, 8), Piece(2, 0, 8)],
+    ]
+
+
+def test_many_rows_are_cut_in_multiples_of_eight() -> None:
+    assert partition_batches([(100, 8)], 2) == [[Piece(0, 0, 48)], [Piece(0, 48, 100)]]
+    assert partition_batches([(104, 8)], 3) == [[Piece(0, 0, 32)], [Piece(0, 32, 72)], [Piece(0, 72, 104)]]
+
+
+def test_with_fewer_rows_than_processes_some_get_nothing() -> None:
+    shares = partition_batches([(1, 9)], 3)
+    assert sorted(shares) == [[], [], [Piece(0, 0, 1)]]
+
+
+@given(BATCHES, st.integers(1, 9))
+def test_every_row_once_and_in_order(batches: list[tuple[int, int]], processes: int) -> None:
+    shares = partition_batches(batches, processes)
+    assert len(shares) == processes
+    dealt = [(p.batch, row) for share in shares for p in share for row in range(p.start, p.stop)]
+    assert dealt == [(batch, row) for batch, (rows, _) in enumerate(batches) for row in range(rows)]
+    assert all(piece.start < piece.stop for share in shares for piece in share)
+
+
+@given(BATCHES, st.integers(1, 9))
+def test_shares_are_equal_but_for_a_row_and_the_tolerance(
+    batches: list[tuple[int, int]], processes: int
+) -> None:
+    fair = sum(rows * width for rows, width in batches) / processes
+    for share in partition_batches(batches, processes):
+        size = sum((piece.stop - piece.start) * batches[piece.batch][1] for piece in share)
+        assert abs(size - fair) <= fair / 8 + max(width for _, width in batches)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> TokenStore:
+    generator = np.random.default_rng(1)
+    rows = [generator.integers(4, 50, size).tolist() for size in generator.integers(1, 20, 500)]
+    folder: Path = tmp_path_factory.mktemp("dealing") / "store"
+    with StoreWriter(folder, 50, 50) as writer:
+        writer.add(Block.of(rows, ["x"] * len(rows)), Block.of(rows[::-1], ["x"] * len(rows)))
+        writer.finish()
+    return TokenStore(folder)
+
+
+def updates(store: TokenStore, process: int, processes: int) -> list[Update]:
+    stream = UpdateStream(store, BatchSettings(600, 250), seed=1, share=(process, processes))
+    return [update for update, _ in islice(stream.updates(StreamPosition()), 20)]
+
+
+@pytest.mark.parametrize("processes", [2, 3, 5])
+def test_processes_share_the_same_updates(store: TokenStore, processes: int) -> None:
+    alone = updates(store, 0, 1)
+    shares = [updates(store, process, processes) for process in range(processes)]
+    for whole, *parts in zip(alone, *shares, strict=True):
+        tokens = sum(batch.target_tokens for part in parts for batch in part.batches)
+        assert tokens == whole.target_tokens
+        lines = np.concatenate([batch.lines for part in parts for batch in part.batches])
+        assert np.array_equal(lines, np.concatenate([batch.lines for batch in whole.batches]))
+        for part in parts:
+            assert (part.number, part.epoch) == (whole.number, whole.epoch)
+            assert part.target_tokens == whole.target_tokens
+            assert np.array_equal(part.lines, whole.lines)
+
+
+def test_a_share_that_does_not_exist_is_refused(store: TokenStore) -> None:
+    with pytest.raises(ValueError, match="no share 2 of 2"):
+        UpdateStream(store, BatchSettings(10, 10), seed=1, share=(2, 2))

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deepwire.data.batches import token_store as stores
+from deepwire.data.batches.token_store import Block, StoreWriter, TokenStore
+from deepwire.errors import DataError
+
+Sentence = tuple[list[int], str]
+
+
+def write(folder: Path, pairs: list[tuple[Sentence, Sentence]], sizes: tuple[int, int] = (100, 100)) -> Path:
+    with StoreWriter(folder, *sizes) as writer:
+        for start in range(0, len(pairs), 3):
+            part = pairs[start : start + 3]
+            writer.add(*(Block.of([p[s][0] for p in part], [p[s][1] for p in part]) for s in (0, 1)))
+        writer.finish()
+    return folder
+
+
+PAIRS: list[tuple[Sentence, Sentence]] = [
+    (([4, 5, 6], "a\u2028ß"), ([7], "x")),
+    (([], ""), ([8, 9], "日本")),
+    (([99], "z"), ([], "")),
+    (([4, 4], "\r"), ([5, 6, 7, 8], "y y")),
+]
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    store = TokenStore(write(tmp_path / "s", PAIRS))
+    assert len(store) == 4
+    for line, (source, target) in enumerate(PAIRS):
+        assert store.source(line).tolist() == source[0]
+        assert store.target(line).tolist() == target[0]
+        assert (store.source_text(line), store.target_text(line)) == (source[1], target[1])
+    assert store.source_lengths.tolist() == [3, 0, 1, 2]
+    assert store.target_lengths.tolist() == [1, 2, 0, 4]
+    assert (store.source_side.longest, store.target_side.longest) == (3, 4)
+    assert store.source(0).dtype == np.int64
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(100, "u2"), (65_536, "u2"), (65_537, "u4"), (10**6, "u4")])
+def test_numbers_take_the_room_they_need(size: int, dtype: str, tmp_path: Path) -> None:
+    top = size - 1
+    store = TokenStore(write(tmp_path / "s", [(([top, 4], "a"), ([4], "b"))], (size, 100)))
+    assert store.source_side.tokens.dtype == np.dtype(dtype)
+    assert store.source(0).tolist() == [top, 4]
+
+
+def test_an_empty_store_is_read(tmp_path: Path) -> None:
+    store = TokenStore(write(tmp_path / "s", []))
+    assert len(store) == 0
+    assert store.source_lengths.tolist() == []
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    rows=st.lists(st.lists(st.integers(4, 99), max_size=6), min_size=1, max_size=12),
+    data=st.data(),
+)
+def test_gather_takes_any_lines_in_any_order(
+    rows: list[list[int]], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    store = TokenStore(
+        write(tmp_path_factory.mktemp("g") / "s", [((row, ""), (row[:1], "")) for row in rows])
+    )
+    lines = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=20))
+    tokens, lengths = store.source_side.gather(np.array(lines, dtype=np.int64))
+    assert tokens.tolist() == [number for line in lines for number in rows[line]]
+    assert lengths.tolist() == [len(rows[line]) for line in lines]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    rows=st.lists(st.lists(st.integers(4, 99), max_size=6), min_size=1, max_size=12),
+    data=st.data(),
+)
+def test_taken_sentences_are_those_asked_for(
+    rows: list[list[int]], data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = write(tmp_path_factory.mktemp("t") / "s", [((row, ""), (row[:1], "")) for row in rows])
+    side = TokenStore(folder).source_side
+    lines = np.array(data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=20)), dtype=np.int64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stores, "_AT_ONCE", 3)
+        taken = side.take(lines)
+    assert [taken.sentence(row).tolist() for row in range(len(lines))] == [rows[line] for line in lines]
+    assert taken.lengths.tolist() == [len(rows[line]) for line in lines]
+    again = np.arange(len(lines))[::-1]
+    assert taken.gather(again)[0].tolist() == side.gather(lines[::-1])[0].tolist()
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs the counts of Linux")
+def test_what_was_read_does_not_stay_resident(tmp_path: Path) -> None:
+    sentences = [((list(range(4, 99)), ""), ([4], ""))] * 40_000
+    side = TokenStore(write(tmp_path / "s", sentences)).source_side
+
+    def resident() -> int:
+        """KiB of the files of the store."""
+        found, mapped = 0, False
+        for line in Path("/proc/self/smaps").read_text().splitlines():
+            if line.startswith("Rss:"):
+                found += mapped * int(line.split()[1])
+            elif "-" in line.split()[0]:
+                mapped = str(tmp_path) in line
+        return found
+
+    side.take(np.arange(40_000))
+    assert resident() < 1000
+    assert side.gather(np.arange(40_000))[1].tolist() == [95] * 40_000
+    assert resident() > 5000
+
+
+def test_nothing_is_read_into_memory(tmp_path: Path) -> None:
+    store = TokenStore(write(tmp_path / "s", PAIRS))
+    assert isinstance(store.source_side.tokens, np.memmap)
+    assert isinstance(store.source_lengths, np.memmap)
+
+
+def test_an_unfinished_store_is_refused(tmp_path: Path) -> None:
+    with StoreWriter(tmp_path / "s", 10, 10) as writer:
+        writer.add(Block.of([[4]], ["a"]), Block.of([[4]], ["a"]))
+    with pytest.raises(DataError, match=r"store\.json"):
+        TokenStore(tmp_path / "s")
+
+
+FILES = [
+    f"{side}.{name}"
+    for side in ("source", "target")
+    for name in ("tokens", "lengths", "offsets", "text", "text_offsets")
+]
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("change", [-1, 1, None])
+def test_a_file_of_the_wrong_size_is_named(name: str, change: int | None, tmp_path: Path) -> None:
+    path = write(tmp_path / "s", PAIRS) / name
+    content = path.read_bytes()
+    if change is None:
+        path.unlink()
+    else:
+        path.write_bytes(content[:-1] if change < 0 else content + b"\0")
+    with pytest.raises(DataError, match=name):
+        TokenStore(tmp_path / "s")
+
+
+def rewrite(change: Callable[[dict], object]) -> Callable[[Path], None]:
+    def spoil(path: Path) -> None:
+        header = json.loads(path.read_text())
+        change(header)
+        path.write_text(json.dumps(header))
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_text("[]"),
+        lambda path: path.write_bytes(b"[" * 100_000),
+        rewrite(lambda header: header.update(format=2)),
+        rewrite(lambda header: header.update(sentences="many")),
+        rewrite(lambda header: header.update(sentences=-1)),
+        rewrite(lambda header: header.update(sentences=2**62)),
+        rewrite(lambda header: header.update(source=None)),
+        rewrite(lambda header: header["source"].update(dtype="O")),
+        rewrite(lambda header: header["source"].update(tokens=10**15)),
+        rewrite(lambda header: header["target"].pop("longest")),
+    ],
+)
+def test_a_damaged_header_is_refused(spoil: Callable[[Path], object], tmp_path: Path) -> None:
+    spoil(write(tmp_path / "s", PAIRS) / "store.json")
+    with pytest.raises(DataError):
+        TokenStore(tmp_path / "s")
+
+
+def test_offsets_that_do_not_cover_the_tokens_are_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "s", PAIRS) / "source.offsets"
+    offsets = np.fromfile(path, np.int64)
+    offsets[-1] += 5
+    offsets.tofile(path)
+    with pytest.raises(DataError, match=r"source\.offsets"):
+        TokenStore(tmp_path / "s")

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deepwire.data.config import DataConfig
+from deepwire.data.filtering.checking import check
+from deepwire.data.filtering.filters import NUMBERS
+from deepwire.data.filtering.report import CheckReport, Reservoir
+from deepwire.data.filtering.report_text import printable, report_lines
+from deepwire.data.text.pairs import Pair
+from deepwire.data.text.scripts import script_shares
+from deepwire.errors import DataError
+
+GERMAN = [
+    "Ein",
+    "Mann",
+    "mit",
+    "einem",
+    "Hund",
+    "geht",
+    "heute",
+    "über",
+    "die",
+    "lange",
+    "Straße",
+    "nach",
+    "Hause",
+]
+RUSSIAN = ["Мужчина", "идёт", "сегодня", "с", "собакой", "по", "длинной", "улице", "домой"]
+
+
+def sentences(words: list[str], count: int, seed: int = 1) -> list[str]:
+    chance = random.Random(seed)
+    return [" ".join(chance.choices(words, k=3 + number % 17)) for number in range(count)]
+
+
+def report_of(
+    pairs: list[tuple[str, str]], labels: tuple[str, str] = ("de", "en"), **settings: int
+) -> CheckReport:
+    report = CheckReport(["corpus"], labels, **settings)
+    kept = [Pair(number, source, target, 0) for number, (source, target) in enumerate(pairs, 1)]
+    lengths = np.array([[len(pair[side]) for pair in pairs] for side in (0, 1)], np.int32)
+    report.keep(0, lengths, kept)
+    return report
+
+
+def write(folder: Path, name: str, lines: list[str]) -> Path:
+    path = folder / name
+    path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_counts_reasons_and_first_lines(tmp_path: Path) -> None:
+    source, target = sentences(GERMAN, 40), sentences(GERMAN, 40, 2)
+    for line in range(10):
+        source[line] = ""
+    source[20], target[20] = source[30], target[30]
+    write(tmp_path, "a.de", source)
+    write(tmp_path, "a.en", target)
+    write(tmp_path, "b.tsv", ["eins\tone", "\t", "zwei\ttwo"])
+    data = {"source": "de", "target": "en", "train": [str(tmp_path / "a"), {"tsv": tmp_path / "b.tsv"}]}
+    found = check(DataConfig.model_validate(data)).reports["train"].to_dict()
+    assert (found["pairs"], found["kept"]) == (43, 31)
+    assert found["corpora"] == [
+        {"name": "a", "pairs": 40, "kept": 29},
+        {"name": "b.tsv", "pairs": 3, "kept": 2},
+    ]
+    dropped = found["dropped"]
+    assert isinstance(dropped, dict)
+    assert list(dropped) == ["one_side_empty", "duplicate", "both_empty"]
+    assert dropped["one_side_empty"]["count"] == 10
+    assert [place["line"] for place in dropped["one_side_empty"]["examples"]] == [1, 2, 3, 4, 5]
+    assert dropped["duplicate"]["examples"] == [{"corpus": "a", "line": 31}]
+    assert dropped["both_empty"]["examples"] == [{"corpus": "b.tsv", "line": 2}]
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_lengths_and_characters() -> None:
+    report = report_of([("x" * length, "y") for length in range(1, 101)])
+    assert report.length(0) == (5050, {"mean": 50.5, "median": 50, "p95": 95, "p99": 99, "max": 100})
+    assert report.length(1) == (100, {"mean": 1.0, "median": 1, "p95": 1, "p99": 1, "max": 1})
+
+
+def test_samples_repeat_with_the_seed_and_are_kept_pairs() -> None:
+    pairs = [(str(number), "x") for number in range(5000)]
+    first, again, other = (report_of(pairs, seed=seed).samples() for seed in (3, 3, 4))
+    assert first == again != other
+    assert len({pair.line for pair in first}) == 5
+    assert report_of(pairs, samples=0).samples() == []
+    assert len(report_of(pairs[:3], samples=5).samples()) == 3
+
+
+def test_every_pair_has_the_same_chance() -> None:
+    counts = [0] * 100
+    for seed in range(2000):
+        reservoir = Reservoir(5, seed)
+        for start in range(0, 100, 7):
+            numbers = range(start, min(start + 7, 100))
+            reservoir.extend([Pair(number, "", "", 0) for number in numbers])
+        for pair in reservoir.pairs:
+            counts[pair.line] += 1
+    # Binomial(2000, 1/20): mean 100, standard deviation 9.7.
+    assert min(counts) > 55
+    assert max(counts) < 150
+    assert abs(sum(counts[:10]) - 1000) < 130
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "labels", "said"),
+    [
+        (RUSSIAN, GERMAN, ("ru", "de"), None),
+        (GERMAN, RUSSIAN, ("ru", "de"), "look swapped"),
+        (GERMAN, GERMAN, ("ru", "de"), "only 0% of the letters of ru"),
+        (RUSSIAN, GERMAN, ("unknown", "de"), None),
+    ],
+)
+def test_scripts_are_compared_with_the_languages(
+    source: list[str], target: list[str], labels: tuple[str, str], said: str | None
+) -> None:
+    pairs = list(zip(sentences(source, 300), sentences(target, 300, 2), strict=True))
+    warnings = report_of(pairs, labels).warnings()
+    assert [said in warning for warning in warnings] == [True] if said else warnings == []
+
+
+def test_equal_sides_and_shifted_lines_are_noticed() -> None:
+    chance = random.Random(5)
+    source = [" ".join(GERMAN[: chance.randint(2, 13)]) for _ in range(400)]
+    target = [line.upper() for line in source]
+    assert report_of(list(zip(source, target, strict=True))).warnings() == []
+    shifted = report_of(list(zip(source[1:], target[:-1], strict=True))).warnings()
+    assert ["may not be translations" in warning for warning in shifted] == [True]
+    same = report_of(list(zip(source, source, strict=True))).warnings()
+    assert ["both sides are the same in 100%" in warning for warning in same] == [True]
+
+
+def test_repairs_and_large_losses_are_warnings(tmp_path: Path) -> None:
+    lines = sentences(GERMAN, 20)
+    (tmp_path / "t.de").write_bytes(b"\xef\xbb\xbf" + "\r\n".join([*lines, ""]).encode())
+    write(tmp_path, "t.en", ["", "", "", "", "", "", *lines[6:]])
+    data = DataConfig.model_validate({"source": "de", "target": "en", "train": str(tmp_path / "t")})
+    warnings = check(data).reports["train"].warnings()
+    assert any(warning.startswith("20 lines ended in") for warning in warnings)
+    assert any("byte order mark" in warning for warning in warnings)
+    assert any(warning.startswith("30% of the pairs are dropped") for warning in warnings)
+
+
+def test_a_corpus_of_which_nothing_is_left_is_an_error(tmp_path: Path) -> None:
+    write(tmp_path, "t.tsv", ["a\t", "\tb"])
+    with pytest.raises(
+        DataError, match=r"t\.tsv: none of 2 pairs can be used \(most were .*one side is empty"
+    ):
+        check(DataConfig.model_validate({"train": {"tsv": tmp_path / "t.tsv"}}))
+
+
+def test_validation_text_is_only_refused_what_is_unusable_and_leaks_are_counted(tmp_path: Path) -> None:
+    write(tmp_path, "t.tsv", ["eins\tone", "zwei\ttwo"])
+    write(tmp_path, "v.tsv", ["zwei\ttwo", "drei\tthree", "drei\tthree", "x\t" + "long " * 900, "\t"])
+    data = {"train": {"tsv": tmp_path / "t.tsv"}, "valid": {"tsv": tmp_path / "v.tsv"}}
+    valid = check(DataConfig.model_validate(data)).reports["valid"]
+    assert (valid.pairs, valid.kept, list(valid.dropped)) == (5, 4, ["both_empty"])
+    assert "1 of these pairs are also in the training text" in valid.warnings()
+
+
+def test_the_text_form_shows_lines_and_no_control_characters() -> None:
+    report = report_of([("a\x1b[2Jb", "c")])
+    report.drop(0, np.array([2]), np.array([NUMBERS["one_side_empty"]], np.uint8))
+    text = "\n".join(line.text for line in report_lines("train", report))
+    assert "train: 1 of 2 pairs kept (50.00%)" in text
+    assert "dropped 1 one_side_empty (one side is empty or only spaces, the other is not): line 2" in text
+    assert "a\ufffd[2Jb" in text
+    assert printable("\u202eabc\r\t") == "\ufffdabc\ufffd\ufffd"
+
+
+def test_shares_of_scripts() -> None:
+    assert script_shares(["ab, 12", "кот日の"]) == pytest.approx(
+        {"LATIN": 2 / 7, "CYRILLIC": 3 / 7, "HAN": 1 / 7, "KANA": 1 / 7}
+    )
+    assert script_shares(["12 .", ""]) == {}

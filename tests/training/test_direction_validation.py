@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+import pytest
+
+from deepwire.data.batches.token_store import TokenStore
+from deepwire.data.languages import Direction, Languages
+from deepwire.model.translator import TranslationModel
+from deepwire.training.direction_validation import DirectionsValidator, average, directions_in, worth_showing
+from deepwire.training.precision_policy import PrecisionPolicy
+from deepwire.training.validation import Validation, Validator
+
+NOTHING = cast("TranslationModel", None), cast("PrecisionPolicy", None)
+
+
+@dataclass
+class Fake:
+    """Stands for the validator of one direction."""
+
+    nll: float
+    interrupted: bool = False
+    asked: list[int] = field(default_factory=list)
+
+    def due(self, update: int) -> bool:
+        return update % 10 == 0
+
+    def run(self, _: object, __: object, update: int, ___: Callable[[], bool]) -> Validation | None:
+        self.asked.append(update)
+        scores = {
+            "loss": self.nll + 1,
+            "nll": self.nll,
+            "perplexity": math.exp(self.nll),
+            "bleu": 10 * self.nll,
+        }
+        return None if self.interrupted else Validation(scores, [f"text {self.nll}"])
+
+
+def of(**fakes: Fake) -> DirectionsValidator:
+    return DirectionsValidator(cast("dict[str, Validator]", fakes))
+
+
+def test_every_direction_counts_the_same() -> None:
+    found = of(one=Fake(1.0), other=Fake(3.0)).run(*NOTHING, 10, lambda: False)
+    assert found is not None
+    assert found.scores == {"loss": 3.0, "nll": 2.0, "perplexity": pytest.approx(math.exp(2)), "bleu": 20.0}
+    assert {name: one.scores["nll"] for name, one in found.directions.items()} == {"one": 1.0, "other": 3.0}
+    assert found.directions["one"].translations == ["text 1.0"]
+    assert found.translations == []
+
+
+def test_an_interruption_leaves_the_whole_validation_undone() -> None:
+    last = Fake(2.0)
+    assert (
+        of(one=Fake(1.0), other=Fake(1.0, interrupted=True), last=last).run(*NOTHING, 10, lambda: True)
+        is None
+    )
+    assert last.asked == []
+
+
+def test_it_is_due_when_its_directions_are() -> None:
+    validator = of(one=Fake(1.0))
+    assert [update for update in range(1, 31) if validator.due(update)] == [10, 20, 30]
+
+
+def test_the_perplexity_of_the_average_is_no_average_of_perplexities() -> None:
+    assert average([{"nll": 0.0, "perplexity": 1.0}, {"nll": 2.0, "perplexity": math.exp(2)}]) == {
+        "nll": 1.0,
+        "perplexity": pytest.approx(math.e),
+    }
+
+
+def test_directions_without_text_are_left_out() -> None:
+    languages = Languages(tuple(map(Direction.parse, ["en-de", "de-en", "en-fr"])))
+
+    @dataclass
+    class Store:
+        directions: np.ndarray
+
+        def __len__(self) -> int:
+            return len(self.directions)
+
+    found = directions_in(cast("TokenStore", Store(np.array([2, 0, 2], np.uint16))), languages)
+    assert {name: part.lines.tolist() for name, part in found.items()} == {"en-de": [1], "en-fr": [0, 2]}
+    assert found["en-fr"].direction == Direction("en", "fr")
+
+
+def test_of_very_many_directions_the_ends_are_shown() -> None:
+    few = {f"d{number}": float(-number) for number in range(26)}
+    assert worth_showing(few) == list(few)
+    many = {f"d{number}": float(number * 7 % 100) for number in range(100)}
+    shown = worth_showing(many)
+    assert [many[name] for name in shown] == [0, 1, 2, 97, 98, 99]
