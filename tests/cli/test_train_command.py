@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from deepwire.cli.main import main
-from deepwire.distributed import forked_group
+from deepwire.training import process_count
 from deepwire.distributed.process_group import ProcessGroup
 
 RUN_FILE = """
@@ -55,7 +55,7 @@ def test_the_run_file_is_read_once(toy: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(ProcessGroup, "main_first", overwritten)
     monkeypatch.setattr(
-        forked_group, "processes_wanted", lambda *_: (toy / "toy.yaml").write_text("gone") and 1
+        process_count, "processes_wanted", lambda *_: (toy / "toy.yaml").write_text("gone") and 1
     )
     assert main(["train", "toy.yaml", "-q", "training.max_updates=1"]) == 0
     assert (toy / "runs" / "toy" / "config.yaml").read_text() == RUN_FILE

@@ -15,11 +15,11 @@ from toy_run import after_step, wait_for
 
 import deepwire.cli.train
 import deepwire.distributed.forked_group
-from deepwire.distributed.forked_group import processes_wanted
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError
 from deepwire.training import trainer
 from deepwire.training.config import TrainingConfig
+from deepwire.training.process_count import processes_wanted
 
 TWO = "training.processes=2"
 FOUR = {"max_updates": 1, "threads": 4, "batch_tokens": 4096, "precision": "fp32"}

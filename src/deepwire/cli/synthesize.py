@@ -224,7 +224,7 @@ class _Work:
 
 def _run(work: _Work, threads: int | None, quiet: bool) -> None:
     from deepwire.cli.line_by_line import use_threads
-    from deepwire.distributed.process_group import join_process_group
+    from deepwire.distributed.launch import join_process_group
     from deepwire.errors import DataError
 
     use_threads(threads)

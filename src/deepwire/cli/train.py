@@ -58,7 +58,7 @@ def train(
     Examples: deepwire train run.yaml; deepwire train run.yaml training.max_updates=40k model.d_model=512;
     deepwire train run.yaml --dry-run; torchrun --nproc-per-node 4 -m deepwire train run.yaml
     """
-    from deepwire.distributed.process_group import join_process_group
+    from deepwire.distributed.launch import join_process_group
     from deepwire.runfile import load_run_file
 
     @cache
@@ -66,7 +66,7 @@ def train(
         return load_run_file(run_file, overrides or ())
 
     def wanted() -> int:
-        from deepwire.distributed.forked_group import processes_wanted
+        from deepwire.training.process_count import processes_wanted
 
         config = read().config
         return processes_wanted(config.training, config.model.d_model, lambda: _parameters(config))

@@ -131,7 +131,7 @@ def run(job: TranslationJob, *, threads: int | None, quiet: bool) -> None:
     from deepwire.cli.line_by_line import use_threads
     from deepwire.cli.parts import translate_in_parts
     from deepwire.data.text.output import check_output
-    from deepwire.distributed.process_group import join_process_group
+    from deepwire.distributed.launch import join_process_group
     from deepwire.ops.allocator import keep_memory
 
     check_output(job.output, job.text.files)

@@ -6,9 +6,7 @@ given, and nothing is connected.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import torch
@@ -79,25 +77,3 @@ class ProcessGroup:
         Raises:
             ResourceError: If they are not; `what` says what they are.
         """
-
-
-@contextmanager
-def join_process_group(wanted: Callable[[], int] = lambda: 1) -> Iterator[ProcessGroup]:
-    """The processes of this job: those that torchrun started; else `wanted()` of this machine.
-
-    When a process fails, the first to do so lets its error out; the others end silently, because theirs are
-    the same or mere consequences.
-    """
-    # Only torchrun sets the first; the second is found in the environment of many a cluster.
-    if "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ["WORLD_SIZE"]) > 1:
-        from deepwire.distributed.torchrun_group import connected  # these stand on this module
-
-        with connected() as processes:
-            yield processes
-    elif (count := wanted()) > 1:
-        from deepwire.distributed.forked_group import forked
-
-        with forked(count) as own:
-            yield own
-    else:
-        yield ProcessGroup()
