@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from deepwire.cli.main import main
-from deepwire.training import process_count
 from deepwire.distributed.process_group import ProcessGroup
+from deepwire.training import process_count
 
 RUN_FILE = """
 data: {source: src, target: trg, train: train, valid: valid, vocabulary: {type: words}}

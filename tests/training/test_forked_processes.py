@@ -14,10 +14,9 @@ from job_of_processes import UPDATES, Launcher, Patch, Running, nothing
 from toy_run import after_step, wait_for
 
 import deepwire.cli.train
-import deepwire.distributed.forked_group
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError
-from deepwire.training import trainer
+from deepwire.training import process_count, trainer
 from deepwire.training.config import TrainingConfig
 from deepwire.training.process_count import processes_wanted
 
@@ -169,7 +168,7 @@ def test_a_narrow_model_has_micro_batches_for_several_threads() -> None:
 def test_the_number_format_of_the_cpu_counts(
     monkeypatch: pytest.MonkeyPatch, units: bool, wanted: int
 ) -> None:
-    monkeypatch.setattr(deepwire.distributed.forked_group, "has_bfloat16_units", lambda: units)
+    monkeypatch.setattr(process_count, "has_bfloat16_units", lambda: units)
     config = TrainingConfig.model_validate({**FOUR, "precision": "auto"})
     assert processes_wanted(config, 256, lambda: 1000) == wanted
 
