@@ -119,19 +119,19 @@ def finished_counts(corpus: SyntheticCorpus, job: Mapping[str, object]) -> LineC
         UsageError: If files of another job are there.
     """
     files = [corpus.given, corpus.made, corpus.provenance]
-    there = [path for path in files if path.exists()]
-    if not there or PartsFolder.of(corpus.made).path.exists():
+    existing = [path for path in files if path.exists()]
+    if not existing or PartsFolder.of(corpus.made).path.exists():
         return None
     record = read_json(corpus.provenance) if corpus.provenance.exists() else {}
     counts = record.get("counts")
     if (
-        len(there) == len(files)
+        len(existing) == len(files)
         and record.get("job") == json.loads(json.dumps(job))
         and isinstance(counts, dict)
     ):
         return LineCounts(**counts)
     raise UsageError(
-        f"{there[0]}: exists already, and is not what this command would finish",
+        f"{existing[0]}: exists already, and is not what this command would finish",
         "delete it, or write to another --output",
     )
 

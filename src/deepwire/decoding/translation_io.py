@@ -111,7 +111,7 @@ def text_requests(path: Path, prefixes: Path | None, warn: Warn) -> Iterator[Req
     if prefixes is None:
         yield from map(Request, read_text(path, warn))
         return
-    for text, prefix in _together(path, prefixes, warn):
+    for text, prefix in _paired_lines(path, prefixes, warn):
         yield Request(text, prefix)
 
 
@@ -121,7 +121,7 @@ def sentence_pairs(source: Path, target: Path, warn: Warn) -> Iterator[tuple[str
     Raises:
         DataError: a file cannot be read, or their line counts differ (found at the end of the shorter).
     """
-    yield from _together(source, target, warn)
+    yield from _paired_lines(source, target, warn)
 
 
 def column_requests(path: Path, column: int, warn: Warn) -> Iterator[Request]:
@@ -162,9 +162,9 @@ def json_requests(path: Path, warn: Warn) -> Iterator[Request]:
         except (ValueError, RecursionError) as fault:
             raise DataError(f"{where}: not JSON: {fault}", 'one object a line: {"text": "..."}') from None
         if not isinstance(fields, dict) or not isinstance(fields.get("text"), str):
-            there = isinstance(fields, dict) and "text" in fields
-            wrong = "text is not a string" if there else "no field text"
-            raise DataError(f"{where}: {wrong}", 'one object a line: {"text": "..."}')
+            has_text = isinstance(fields, dict) and "text" in fields
+            reason = "text is not a string" if has_text else "no field text"
+            raise DataError(f"{where}: {reason}", 'one object a line: {"text": "..."}')
         prefix = fields.get("prefix", "")
         if not isinstance(prefix, str):
             raise DataError(f"{where}: prefix must be a string")
@@ -174,10 +174,10 @@ def json_requests(path: Path, warn: Warn) -> Iterator[Request]:
         yield Request(text, _printable(prefix), fields, to, from_)
 
 
-def _together(one: Path, other: Path, warn: Warn) -> Iterator[tuple[str, str]]:
+def _paired_lines(first: Path, second: Path, warn: Warn) -> Iterator[tuple[str, str]]:
     counts = [0, 0]
     unequal = False
-    for left, right in zip_longest(read_text(one, warn), read_text(other, warn), fillvalue=_END):
+    for left, right in zip_longest(read_text(first, warn), read_text(second, warn), fillvalue=_END):
         counts[0] += left is not _END
         counts[1] += right is not _END
         if isinstance(left, str) and isinstance(right, str):
@@ -185,7 +185,7 @@ def _together(one: Path, other: Path, warn: Warn) -> Iterator[tuple[str, str]]:
         else:
             unequal = True
     if unequal:
-        raise DataError(f"line counts differ: {display(one)} {counts[0]}, {display(other)} {counts[1]}")
+        raise DataError(f"line counts differ: {display(first)} {counts[0]}, {display(second)} {counts[1]}")
 
 
 def _refuse(constant: str) -> object:

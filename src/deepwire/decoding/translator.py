@@ -83,7 +83,9 @@ class Translator(Generic[StateT]):
         self.vocabularies, self.config, self._shortlist = vocabularies, config, shortlist
         self.device = torch.device(device)
         self._warn = logging.getLogger("deepwire").warning if warn is None else warn
-        self._source = SourceTokenizer(vocabularies.source, config.max_source_length, source_bos, self._warn)
+        self._source_tokenizer = SourceTokenizer(
+            vocabularies.source, config.max_source_length, source_bos, self._warn
+        )
         self._language_selector = LanguageSelector(languages, vocabularies, self._warn)
         self._from = None if direction is None else SourceLanguage(direction[0], direction[1:], self._warn)
 
@@ -178,7 +180,7 @@ class Translator(Generic[StateT]):
         """
         into = self._language_selector.select(to or "")
         scorer = TranslationScorer(
-            self.model, self.vocabularies.target, self._source, self.config, self.device, into
+            self.model, self.vocabularies.target, self._source_tokenizer, self.config, self.device, into
         )
         return scorer.score(pairs, self.config.window if window is None else window)
 
@@ -212,7 +214,7 @@ class Translator(Generic[StateT]):
             self._target_language(line, request) for line, request in zip(lines, requests, strict=True)
         ]
         tags = [None if language is None else language.source_tag for language in languages]
-        sources = self._source.encode_lines([request.text for request in requests], lines, tags)
+        sources = self._source_tokenizer.encode_lines([request.text for request in requests], lines, tags)
         prefixes = [target.encode(request.prefix) if request.prefix else [] for request in requests]
         full = [row for row, ids in enumerate(sources) if ids]
         candidates: list[tuple[Candidate, ...]] = [_EMPTY] * len(requests)

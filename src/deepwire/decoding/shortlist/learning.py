@@ -91,7 +91,7 @@ def learn_seen_shortlist(
     tables: dict[str, ShortlistTable] = {}
     made_from: dict[str, dict[str, object]] = {}
     for language, directions in into.items():
-        rows = [each for each in range(len(lines)) if directions is None or each in directions]
+        rows = [row for row in range(len(lines)) if directions is None or row in directions]
         if not lines[rows].sum():
             raise DataError(f"there is no text to find subwords in{f' in {language}' * bool(language)}")
         marks = seen[rows].any(0) | (np.arange(size) <= UNK)
@@ -133,7 +133,7 @@ def directions_into(languages: Languages | None, to: str | None) -> dict[str, Se
     if to is not None:
         languages.target(to)
     return {
-        name: [number for number, each in enumerate(languages.directions) if each.target == name]
+        name: [number for number, direction in enumerate(languages.directions) if direction.target == name]
         for name in languages.targets
         if to in (None, name)
     }

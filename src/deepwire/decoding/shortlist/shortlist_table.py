@@ -90,8 +90,8 @@ def build_table(
         first: How many of the most frequent target subwords every shortlist has.
     """
     source, target = vocabularies.source, vocabularies.target
-    likely = learned.probability >= MIN_PROBABILITY
-    owners, words, strength = (values[likely] for values in learned)
+    probable = learned.probability >= MIN_PROBABILITY
+    owners, words, strength = (values[probable] for values in learned)
     order = np.lexsort((words, -strength, owners))
     owners, words = owners[order], words[order]
     starts = np.searchsorted(owners, np.arange(source.size))
