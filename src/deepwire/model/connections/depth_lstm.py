@@ -210,16 +210,6 @@ class _DepthRecurrent(Connection):
         """The final norm, where there is one."""
         return x if self.final_norm is None else self.final_norm(x, languages)
 
-    def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
-        """The norms of the layer and those parts of its units that no other layer has."""
-        norms = (self.norms[index - 1] for index in self.calls_of(layer) if index)
-        first = layer * self.units_per_layer
-        return (*norms, *self._parts_of_units(range(first, first + self.units_per_layer)))
-
-    @abstractmethod
-    def _parts_of_units(self, units: range) -> tuple[nn.Module, ...]:
-        """Modules that belong to these units alone."""
-
 
 class DepthLSTM(_DepthRecurrent):
     """O, C <- LSTM(attention output, O, C), layer by layer (2024 Eq. 1 to 8, Fig. 2 and 3).
@@ -302,13 +292,6 @@ class DepthLSTM(_DepthRecurrent):
             for number, module in enumerate(self.gates)
         )
 
-    def _parts_of_units(self, units: range) -> tuple[nn.Module, ...]:
-        hiddens = (
-            self.hiddens[self.hidden_of[u]] for u in units if self.hidden_of.count(self.hidden_of[u]) == 1
-        )
-        gates = (self.gates[self.gate_of[u]] for u in units if self.gate_of.count(self.gate_of[u]) == 1)
-        return (*hiddens, *gates)
-
 
 class DepthRNN(_DepthRecurrent):
     """O <- hidden([O | attention output]): no gates, no cell (2024, section 3.3 and Table 2)."""
@@ -327,9 +310,6 @@ class DepthRNN(_DepthRecurrent):
         both = torch.cat((state[0], merged), -1)
         hidden: Tensor = self.hiddens[self._unit_number(index)](both, languages)
         return (hidden,)
-
-    def _parts_of_units(self, units: range) -> tuple[nn.Module, ...]:
-        return tuple(self.hiddens[unit] for unit in units)
 
 
 _GATE_MEANING = {
