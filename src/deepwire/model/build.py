@@ -90,6 +90,7 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
         return sorted({call.layer for call in connection.calls if call.kind == kind})
 
     return Stack(
+        context.dim,
         connection,
         config.aggregation.build(context),
         config.fusion.build(config.fusion_context(context)),

@@ -231,7 +231,7 @@ def initialize(model: nn.Module, config: Initialization) -> None:
     looked_up = {id(module.table) for module in model.modules() if isinstance(module, Embedding)}
     for module in model.modules():
         if isinstance(module, nn.Linear):
-            config.linear(module, layers.get(id(module), 1))
+            config.linear(module, layers.get(id(module.weight), 1))
         elif isinstance(module, TokenEmbedding):
             if id(module) in looked_up:
                 config.embedding(module)
@@ -248,13 +248,15 @@ def initialize(model: nn.Module, config: Initialization) -> None:
 
 
 def _layers(model: nn.Module) -> dict[int, int]:
-    """The layer, from 1, that each module belongs to, by identity; others belong to several or to none."""
-    found: dict[int, int] = {}
+    """The layer, from 1, that each parameter belongs to, by identity; others belong to several or to none."""
+    layers: dict[int, int] = {}
     for stack in model.modules():
-        for layer, modules in enumerate(stack.modules_by_layer(), 1) if isinstance(stack, Stack) else ():
-            for inner in (inner for module in modules for inner in module.modules()):
-                found[id(inner)] = min(layer, found.get(id(inner), layer))
-    return found
+        if isinstance(stack, Stack):
+            own = stack.parameter_layers()
+            for name, parameter in stack.named_parameters():
+                if name in own:
+                    layers[id(parameter)] = min(own[name], layers.get(id(parameter), own[name]))
+    return layers
 
 
 def _part_of_attention(module: nn.Linear) -> int | None:

@@ -16,6 +16,7 @@ from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.fusions.fusion import Fusion
 from deepwire.model.introspection import DepthWeights, GateProbe, Place
 from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.layer_ownership import layers_of_parameters
 from deepwire.model.layers import FeedForward
 from deepwire.model.mixers.mixer import State, TokenMixer
 
@@ -31,12 +32,14 @@ class Stack(nn.Module):
         fusion: Turns layer outputs into the results of the stack.
         calls: The calls of the connection up to the highest layer that the fusion keeps.
         depth: The number of layers that are called.
+        dim: Width of the stream.
         recomputes: Whether training keeps only what enters each layer, and goes through the layer once more
             in the backward pass (activation checkpointing; Chen et al. 2016, section 4).
     """
 
     def __init__(
         self,
+        dim: int,
         connection: Connection,
         aggregation: Aggregation,
         fusion: Fusion,
@@ -54,6 +57,8 @@ class Stack(nn.Module):
         self.calls = _needed(connection.calls, max(fusion.keeps))
         self.depth = max((call.layer + 1 for call in self.calls), default=0)
         self.recomputes = False
+        self.dim = dim
+        self._of_connection: dict[str, int] | None = None
         ends = [index + 1 for index, call in enumerate(self.calls) if call.closes]
         self._layers = [range(first, stop) for first, stop in zip([0, *ends], ends, strict=False)]
 
@@ -78,6 +83,7 @@ class Stack(nn.Module):
         """
         others = self.feed_forwards if feed_forwards is None else feed_forwards
         return Stack(
+            self.dim,
             connection or self.connection,
             self.aggregation,
             fusion or self.fusion,
@@ -217,29 +223,28 @@ class Stack(nn.Module):
         own = (self.connection.gate_probes(), self.fusion.gate_probes(), *crosses)
         return tuple(probe for probes in own for probe in probes)
 
-    def modules_by_layer(self) -> list[list[nn.Module]]:
-        """Of each layer, lowest first, its sub-layers and what the connection has for it alone."""
-        return [
-            [
-                *(part[layer] for part in self.sublayers() if layer < len(part)),
-                *self.connection.modules_of(layer),
-            ]
-            for layer in range(max(call.layer for call in self.connection.calls) + 1)
-        ]
+    def parameter_layers(self) -> Mapping[str, int]:
+        """The layer, from 1, of every parameter that belongs to one layer alone, by its name in the stack."""
+        if self._of_connection is None:
+            self._of_connection = layers_of_parameters(self.connection, self.dim)
+        layers = {f"connection.{name}": layer + 1 for name, layer in self._of_connection.items()}
+        for kind in ("mixers", "crosses", "feed_forwards", "inner_feed_forwards"):
+            for name, _ in self.get_submodule(kind).named_parameters():
+                layers[f"{kind}.{name}"] = int(name.split(".")[0]) + 1
+        return layers
 
     def parameters_by_layer(self) -> list[tuple[str, list[nn.Parameter]]]:
         """Every parameter of the stack once: those of each layer under its number from 1, others as `rest`.
 
         What several layers have in common, such as the gates of a depth-wise LSTM, is in the rest.
         """
-        by_layer: list[tuple[str, list[nn.Parameter]]] = []
-        seen: set[int] = set()
-        for layer, modules in enumerate(self.modules_by_layer(), 1):
-            own = {id(parameter): parameter for module in modules for parameter in module.parameters()}
-            by_layer.append((str(layer), [parameter for key, parameter in own.items() if key not in seen]))
-            seen |= own.keys()
-        rest = [parameter for parameter in self.parameters() if id(parameter) not in seen]
-        return [*by_layer, ("rest", rest)]
+        layers = self.parameter_layers()
+        count = max(call.layer for call in self.connection.calls) + 1
+        by_layer: dict[str, list[nn.Parameter]] = {str(layer): [] for layer in range(1, count + 1)}
+        by_layer["rest"] = []
+        for name, parameter in self.named_parameters():
+            by_layer[str(layers.get(name, "rest"))].append(parameter)
+        return list(by_layer.items())
 
     def _mixer(self, layer: int) -> TokenMixer:
         return cast("TokenMixer", self.mixers[layer])  # a ModuleList forgets the type

@@ -172,11 +172,6 @@ class EncoderCollaboration(Connection):
             for layer, gate in enumerate(self.gates)
         )
 
-    def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
-        """Norms, attention to the summary and gate of the layer."""
-        norms = (self.norms[index] for index in self.calls_of(layer))
-        return (*norms, self.context_norms[layer], self.contexts[layer], self.gates[layer])
-
     def _gated(
         self,
         layer: int,

@@ -83,14 +83,6 @@ class Connection(nn.Module, ABC):
         """Where gates can be seen, for analyses; nowhere as a rule."""
         return ()
 
-    def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
-        """The connection's modules that belong to one layer (from 0) alone, not to several or the stack."""
-        return ()
-
-    def calls_of(self, layer: int) -> tuple[int, ...]:
-        """Numbers of the calls of one layer, from 0."""
-        return tuple(index for index, call in enumerate(self.calls) if call.layer == layer)
-
 
 class ConnectionSection(SocketSection):
     """Base of a connection's settings."""

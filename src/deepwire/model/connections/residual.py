@@ -84,10 +84,6 @@ class PreNorm(Connection):
         """The final norm, where there is one."""
         return x if self.final_norm is None else self.final_norm(x, languages)
 
-    def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
-        """The norms of the layer."""
-        return tuple(self.norms[index] for index in self.calls_of(layer))
-
 
 class PostNormConfig(ConnectionSection):
     """Layer norm after each residual addition."""
@@ -146,7 +142,3 @@ class PostNorm(Connection):
     ) -> DepthState:
         """Add the output to the stream and normalise the sum."""
         return (self.norms[index](state[0] + self.dropout(output), languages),)
-
-    def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
-        """The norms of the layer."""
-        return tuple(self.norms[index] for index in self.calls_of(layer))

@@ -200,10 +200,6 @@ class RungeKutta(Connection):
         meaning = {"first stage": "the step is k1 alone; 0: k2 alone"}
         return (GateProbe("Runge-Kutta gate", self.gate, places, read, meaning),)
 
-    def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
-        """The norms of the layer."""
-        return tuple(self.norms[layer * self.kinds : (layer + 1) * self.kinds])
-
 
 def _plus(base: Tensor, weights: tuple[float, ...], stages: tuple[Tensor, ...]) -> Tensor:
     for weight, stage in zip(weights, stages, strict=True):

@@ -110,7 +110,3 @@ class SDU(PreNorm):
             for index, call in enumerate(self.calls)
             if call.layer < self.layers
         )
-
-    def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
-        """The norms and units of the layer."""
-        return (*super().modules_of(layer), *(self.units[index] for index in self.calls_of(layer)))
