@@ -81,7 +81,9 @@ class Server:
     """`deepwire serve` in a process of its own."""
 
     def __init__(self, model: str, options: list[str]) -> None:
-        command = [sys.executable, "-m", "deepwire", "serve", model, "--port", "0", "--quiet", *options]
+        one_client = ["--limit", "client_connections=100000"]  # all have the same address
+        command = [sys.executable, "-m", "deepwire", "serve", model, "--port", "0", "--quiet"]
+        command += [*one_client, *options]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert self.process.stderr is not None
         said = self.process.stderr.readline()
@@ -94,7 +96,7 @@ class Server:
         """Ask for a translation."""
         body = json.dumps({"text": text}).encode()
         return await connection.ask(
-            b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+            b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: %d\r\n\r\n" % len(body) + body
         )
 
@@ -194,7 +196,7 @@ async def half_open(server: Server, expected: dict[str, str], count: int) -> dic
     begun = time.monotonic()
     streams = [await asyncio.open_connection(*server.address) for _ in range(count)]
     for _, writer in streams:
-        writer.write(b"POST /translate HTTP/1.1\r\nHost: a\r\nX-Slow: ")
+        writer.write(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
     asked = time.monotonic()
     await server.request(next(iter(expected)), Connection(server.address))
     answered = time.monotonic() - asked
@@ -209,7 +211,7 @@ async def too_much(server: Server) -> dict[str, object]:
     """A chunked body of 100 MB: when is it refused, and what does it cost?"""
     before = most = server.megabytes()
     reader, writer = await asyncio.open_connection(*server.address)
-    writer.write(b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n")
+    writer.write(b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n")
     writer.write(b"Transfer-Encoding: chunked\r\n\r\n")
     sent = 0
     try:

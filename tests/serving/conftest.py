@@ -23,7 +23,7 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.serving.access import Token, bind
+from deepwire.serving.access import Hosts, Token, bind
 from deepwire.serving.engine import Engine
 from deepwire.serving.guard import Guard
 from deepwire.serving.limits import Limits
@@ -93,9 +93,9 @@ class Answer(NamedTuple):
 class Running:
     """A server in a thread of this process."""
 
-    def __init__(self, engine: Engine, limits: Limits, token: str | None) -> None:
+    def __init__(self, engine: Engine, limits: Limits, token: str | None, hosts: Hosts | None) -> None:
         self.service = Service(engine, limits, Metrics())
-        guard = Guard(self.service, None if token is None else Token(token))
+        guard = Guard(self.service, None if token is None else Token(token), hosts)
         self.server = Server(guard, self.service)
         self.bound = bind("127.0.0.1", 0)
         self.port = self.bound.getsockname()[1]
@@ -151,10 +151,12 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 
 @contextmanager
-def running(engine: Engine, token: str | None = None, **limits: float) -> Iterator[Running]:
+def running(
+    engine: Engine, token: str | None = None, hosts: Hosts | None = None, **limits: float
+) -> Iterator[Running]:
     """A server that ends with the block; patient with clients that a busy machine delays."""
     seconds = dict.fromkeys(("header_seconds", "body_seconds", "request_seconds", "drain_seconds"), 600.0)
-    server = Running(engine, Limits.model_validate({**seconds, **limits}), token)
+    server = Running(engine, Limits.model_validate({**seconds, **limits}), token, hosts)
     try:
         yield server
     finally:

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from deepwire.decoding.translation_io import Candidate, Request, Translation
-from deepwire.serving.batcher import Batcher, Job, TextFailedError
+from deepwire.serving.batcher import Batcher
 from deepwire.serving.engine import Search
+from deepwire.serving.job import Job, TextFailedError
 from deepwire.serving.limits import Limits
 from deepwire.serving.metrics import Metrics
 from deepwire.serving.refusal import Refusal
@@ -52,8 +53,8 @@ def batcher(model):
     assert not found.alive
 
 
-def job(*texts: str, search: Search = GREEDY) -> Job:
-    return Job([Request(text) for text in texts], [len(text) for text in texts], search)
+def job(*texts: str, search: Search = GREEDY, client: str = "") -> Job:
+    return Job([Request(text) for text in texts], [len(text) for text in texts], search, client)
 
 
 def answers(job: Job) -> list[str]:
@@ -129,14 +130,84 @@ def test_who_would_wait_too_long_is_told_at_once(batcher, model, held):
     held(batcher, model)
     batcher.submit(job(*["a"] * 9))
     batcher._seconds_per_text = 5.0
-    with pytest.raises(Refusal, match="try again in 50 s") as refused:
-        batcher.submit(job("b"))
+    with pytest.raises(Refusal, match="10 texts are waiting: try again in 50 s") as refused:
+        batcher.submit(job(*["b"] * 9))
     assert refused.value.status == 429
-    batcher._seconds_per_text = 4.0
-    last = job("c")
+    batcher.submit(job("d"))  # its turn comes earlier
+    batcher._seconds_per_text = 3.5
+    last = job(*["c"] * 9)
     batcher.submit(last)
     model.free.set()
-    assert answers(last) == ["c"]
+    assert answers(last) == ["c"] * 9
+
+
+def test_one_client_cannot_fill_the_queue(model, held):
+    limits = Limits(queue=60, client_queue=30, batch_wait_ms=2)
+    batcher = Batcher(model, lambda _: 40, limits, Metrics())
+    batcher.start()
+    held(batcher, model)
+    batcher.submit(job(*["a"] * 20, client="greedy"))
+    with pytest.raises(Refusal, match="20 texts of this client are waiting") as refused:
+        batcher.submit(job(*["a"] * 11, client="greedy"))
+    assert refused.value.status == 429
+    batcher.submit(job(*["b"] * 30, client="other"))
+    model.free.set()
+    batcher.close(SECONDS)
+
+
+def test_who_has_one_text_does_not_wait_for_who_has_many(batcher, model, held):
+    """Not behind another client, nor behind another request of the same client, who may be a proxy."""
+    held(batcher, model)
+    many = [job(*["many" * 5] * 8, client="greedy") for _ in range(3)]
+    for one in many:
+        batcher.submit(one)
+    few = [job("few", client=client) for client in ("greedy", "modest")]
+    for one in few:
+        batcher.submit(one)
+    model.free.set()
+    assert [answers(one) for one in (*many, *few)] == [["ynam" * 5] * 8] * 3 + [["wef"]] * 2
+    turns = [number for number, (_, texts) in enumerate(model.batches) if "few" in texts]
+    assert turns == [1, 3]
+    assert len(model.batches) > 12
+
+
+class EndError(BaseException):
+    pass
+
+
+def end(*_: object) -> None:
+    raise EndError("a secret text")
+
+
+@pytest.mark.parametrize("where", ["work", "tidy"])
+def test_when_the_thread_ends_whoever_waits_or_comes_is_told_at_once(where, model, caplog):
+    """The first batch has one of the texts: where it is translated before the end, it is answered."""
+    functions = {"work": model, where: end}
+    batcher = Batcher(functions.pop("work"), lambda _: 8, Limits(batch_wait_ms=0), Metrics(), **functions)
+    jobs = [job("one"), job("two"), job("three", search=BEAM)]
+    for one in jobs:
+        batcher.submit(one)
+    batcher.start()
+    faults = [one.answer.exception(SECONDS) for one in jobs]
+    assert all(isinstance(fault, Refusal) and fault.status == 503 for fault in faults[where == "tidy" :])
+    assert (faults[0] is None) == (where == "tidy")
+    refused_at_once(batcher, caplog)
+
+
+def test_when_the_thread_ends_while_it_rests_whoever_comes_is_told_at_once(model, caplog, serving):
+    batcher = Batcher(model, lambda _: 8, Limits(), Metrics(), rest=end, rest_after=0)
+    batcher.start()
+    serving.wait_until(lambda: not batcher.alive)
+    refused_at_once(batcher, caplog)
+
+
+def refused_at_once(batcher, caplog):
+    assert not batcher.alive
+    with pytest.raises(Refusal, match="must be restarted") as refused:
+        batcher.submit(job("late"))
+    assert (refused.value.code, batcher.texts) == ("broken", 0)
+    assert "the translating thread has ended: EndError at test_batcher.py:" in caplog.text
+    assert "secret" not in caplog.text
 
 
 def test_what_is_dropped_is_not_translated_and_leaves_room(batcher, model, held):

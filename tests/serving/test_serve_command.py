@@ -24,6 +24,7 @@ TEXT = "der hund läuft"
 def test_the_command_serves_until_it_is_told_to_stop(one_direction: Path, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("a-long-enough-secret\n")
+    token.chmod(0o600)
     command = [sys.executable, "-m", "deepwire", "serve", str(one_direction)]
     options = ["--port", "0", "--token-file", str(token), "--beam", "1", "--limit", "texts=2"]
     process = subprocess.Popen(
@@ -91,6 +92,9 @@ def test_who_is_told_that_it_serves_may_end_it_at_once(
         (["--token-file", "none"], 2, "none: No such file"),
         (["--token-file", "."], 2, ".: is a directory, not a file with a token"),
         (["--token-file", "short"], 2, "short: not a token"),
+        (["--host-name", "http://mt.example.org"], 2, "--host-name http://mt.example.org: must be a name"),
+        (["--host-name", "mt.example.org:8080"], 2, "without http:// or port"),
+        (["--host-name", ""], 2, "--host-name : must be a name"),
         (["--limit", "texts"], 2, "must be NAME=NUMBER"),
         (["--limit", "texts=many"], 2, "'many' is no number"),
         (["--limit", "text=3"], 2, "did you mean texts?"),
@@ -114,6 +118,34 @@ def test_wrong_commands_are_one_clear_line(
     assert "error: " in error
     assert said in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(("mode", "warned"), [(0o644, True), (0o604, True), (0o640, False), (0o600, False)])
+def test_a_token_that_everybody_can_read_is_warned_of(
+    mode: int, warned: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    token = tmp_path / "token"
+    token.write_text("a-long-enough-secret\n")
+    token.chmod(mode)
+    assert main(["serve", "no-model", "--port", "0", "--token-file", str(token)]) == 4
+    said = f"warning: {token}: every user of this machine can read the token: chmod 600 {token}\n"
+    assert (said in capsys.readouterr().err) == warned
+
+
+def test_another_name_is_answered_only_where_it_is_given(one_direction: Path) -> None:
+    command = Piped(
+        "serve", str(one_direction), "--port", "0", "--device", "cpu", "--host-name", "MT.example.org"
+    )
+    address = command.stderr.readline().split()[-1].decode().removeprefix("http://")
+    seen = {}
+    for name in ("mt.example.org", "localhost", "evil.example.org"):
+        connection = http.client.HTTPConnection(address, timeout=60)
+        connection.request("GET", "/languages", headers={"Host": name})
+        seen[name] = connection.getresponse().status
+        connection.close()
+    os.kill(command._child, signal.SIGTERM)
+    assert command.wait(60) == 0
+    assert seen == {"mt.example.org": 200, "localhost": 200, "evil.example.org": 421}
 
 
 def test_a_port_in_use_is_said_before_the_model_is_loaded(server, capsys: pytest.CaptureFixture[str]) -> None:

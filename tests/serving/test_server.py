@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import http.client
 import json
 import logging
 import socket
@@ -11,6 +12,7 @@ import pytest
 
 import deepwire
 from deepwire.serving import guard
+from deepwire.serving.access import Hosts
 
 JSON = {"Content-Type": "application/json"}
 
@@ -249,15 +251,105 @@ def test_a_client_that_fetches_no_answers_is_cut_off(engine, serving):
         assert server.get("/healthz").status == 200
 
 
-def test_too_many_connections_are_refused(engine, serving):
-    with serving.running(engine, connections=3) as server:
+FOR_ALL_OR_FOR_EACH = pytest.mark.parametrize("limit", ["connections", "client_connections"])
+HALF_A_BODY = (
+    b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{"
+)
+
+
+@FOR_ALL_OR_FOR_EACH
+def test_too_many_connections_are_refused(engine, serving, limit):
+    with serving.running(engine, **{limit: 3}) as server:
         clients = [server.connect() for _ in range(3)]
+        for client in clients:
+            client.sendall(HALF_A_BODY)
+        serving.wait_until(lambda: server.server.config.clients.busy == 3)
         with server.connect() as refused:
             assert received(refused).startswith(b"HTTP/1.1 503")
         for client in clients:
             client.close()
         serving.wait_until(lambda: not server.server.server_state.connections)
         assert server.get("/healthz").status == 200
+
+
+@FOR_ALL_OR_FOR_EACH
+def test_silent_connections_make_room_for_others(engine, serving, limit):
+    """Also for others of the same address, which may be a proxy; who has waited longest goes first."""
+    with serving.running(engine, **{limit: 20}) as server:
+        busy = server.connect()
+        busy.sendall(HALF_A_BODY)
+        serving.wait_until(lambda: server.server.config.clients.busy == 1)
+        silent = [server.connect() for _ in range(19)]
+        serving.wait_until(lambda: len(server.server.server_state.connections) == 20)
+        server.let_pass(1)
+        others = [http.client.HTTPConnection("127.0.0.1", server.port, timeout=60) for _ in range(5)]
+        for other in others:
+            other.request("GET", "/healthz")
+            assert other.getresponse().read() == b'{"status":"alive"}'
+        assert [received(client) for client in silent[:5]] == [b""] * 5
+        busy.sendall(b'"text":1}')
+        assert busy.recv(65536).startswith(b"HTTP/1.1 422")
+        for client in (busy, *silent, *others):
+            client.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST.:8080", 200),
+        ("page.localhost", 200),
+        ("127.0.0.1:9", 200),
+        ("[::1]:8080", 200),
+        ("mt.example.org", 200),
+        ("evil.com", 421),
+        ("evil.com:8080", 421),
+        ("localhost.evil.com", 421),
+        ("127.0.0.1.evil.com", 421),
+        ("evillocalhost", 421),
+        ("mt.example.org.evil.com", 421),
+        ("192.168.1.1", 421),
+        ("", 421),
+        ("a b", 421),
+        ("[", 421),
+    ],
+)
+def test_pages_of_strangers_cannot_pretend_to_be_ours(engine, serving, host, status):
+    """DNS rebinding: the name of a stranger that leads to this machine, in a browser that obeys all rules."""
+    with serving.running(engine, hosts=Hosts(["mt.example.org"])) as server:
+        answer = server.post({"text": "ein"}, Host=host, Origin=f"http://{host}")
+        assert answer.status == status
+        if status == 421:
+            assert answer.code == "wrong_host"
+            assert "--host-name" in answer.json["error"]["message"]
+            for path in ("/", "/page.js", "/languages", "/healthz"):
+                assert server.get(path, Host=host).status == 421
+        with server.connect() as client:  # no browser, and nothing to pretend with
+            client.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
+            assert received(client).startswith(b"HTTP/1.1 200")
+
+
+def test_a_server_that_cannot_translate_says_so_at_once(engine, serving, caplog):
+    class Ending(serving.Held):
+        def translate(self, requests, lengths, search):
+            super().translate(requests, lengths, search)
+            raise SystemExit("a secret text")
+
+    model = Ending(engine)
+    with serving.running(model) as server, ThreadPoolExecutor(2) as clients:
+        assert server.get("/healthz").json == {"status": "alive"}
+        first = clients.submit(server.post, {"text": "ein"})
+        serving.wait_until(lambda: model.batches)
+        waiting = clients.submit(server.post, {"text": "zwei"})
+        serving.wait_until(lambda: server.service.batcher.texts == 2)
+        model.free.set()
+        for answer in (first.result(), waiting.result(), server.post({"text": "drei"})):
+            assert (answer.status, answer.code) == (503, "broken")
+        for path in ("/healthz", "/readyz"):
+            answer = server.get(path)
+            assert (answer.status, answer.json) == (503, {"status": "broken"})
+    assert "the translating thread has ended: SystemExit at test_server.py:" in caplog.text
+    assert "secret" not in caplog.text
 
 
 def test_many_clients_at_once_get_their_own_translations(engine, translator, serving):

@@ -29,6 +29,14 @@ Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 
 TokenFile = Annotated[
     Path | None, typer.Option(help="File with the token that clients send as Authorization: Bearer TOKEN.")
 ]
+HostName = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Name by which clients reach the server, besides localhost: without a token at 127.0.0.1 it "
+        "answers to no other; repeatable.",
+    ),
+]
 Insecure = Annotated[
     bool, typer.Option("--insecure", help="Serve other machines without a token: everybody can translate.")
 ]
@@ -50,6 +58,7 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = 8080,
     token_file: TokenFile = None,
+    host_name: HostName = None,
     insecure: Insecure = False,
     limit: Limit = None,
     beam: Beam = None,
@@ -78,24 +87,27 @@ def serve(
 
     from deepwire.cli.line_by_line import given, use_threads, warn
     from deepwire.cli.main import INTERRUPTED
-    from deepwire.ops.allocator import keep_memory
-    from deepwire.serving.access import bind, read_token, require_safe, url
+    from deepwire.ops.allocator import keep_memory, share_memory
+    from deepwire.serving.access import bind, is_loopback, read_hosts, read_token, require_safe, url
     from deepwire.serving.guard import Guard
     from deepwire.serving.metrics import Metrics
     from deepwire.serving.opening import open_models
     from deepwire.serving.server import Server
     from deepwire.serving.service import Service
 
-    token = None if token_file is None else read_token(token_file)
+    token = None if token_file is None else read_token(token_file, warn)
+    hosts = read_hosts(host_name or [], host)
     with bind(host, port) as bound:
         require_safe(bound, token=token is not None, insecure=insecure)
         use_threads(threads)
+        share_memory()
         keep_memory()
         settings = given(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
         engine = open_models(models, device, precision, settings=settings, warn=warn)
         _log_to_stderr(quiet)
         service = Service(engine, limits, Metrics())
-        server = Server(Guard(service, token), service)
+        checked = bool(host_name) or (token is None and is_loopback(bound))
+        server = Server(Guard(service, token, hosts if checked else None), service)
         line = f"serving {engine.name} at {url(bound)}"
         server.serve_on(bound, begun=lambda: print(line, file=sys.stderr, flush=True))
     interrupted = server.stopped_by is signal.SIGINT

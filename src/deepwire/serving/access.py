@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import os
+import re
 import socket
+import stat
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -26,14 +30,16 @@ class Token:
         return right and scheme.lower() == b"bearer"
 
 
-def read_token(path: Path) -> Token:
-    """The token in a file, which holds nothing else.
+def read_token(path: Path, warn: Callable[[str], object]) -> Token:
+    """The token in a file, which holds nothing else; warns where every user of the machine can read it.
 
     Raises:
         UsageError: The file holds none, or one that is easily guessed or cannot be sent.
     """
     try:
-        secret = path.read_text(encoding="ascii").strip()
+        with path.open(encoding="ascii") as file:
+            mode = os.fstat(file.fileno()).st_mode
+            secret = file.read().strip()
     except IsADirectoryError:
         raise UsageError(f"{path}: is a directory, not a file with a token") from None
     except UnicodeDecodeError:
@@ -43,7 +49,64 @@ def read_token(path: Path) -> Token:
             f"{path}: not a token: {_SHORTEST} or more letters, digits and signs on one line",
             "make one with: head -c 24 /dev/urandom | base64",
         )
+    if mode & stat.S_IROTH:
+        warn(f"{path}: every user of this machine can read the token: chmod 600 {path}")
     return Token(secret)
+
+
+class Hosts:
+    """The names that a server answers to.
+
+    A page of a stranger can have its own name lead to 127.0.0.1, and then it is of the same origin as the
+    server for the browser (DNS rebinding). What it cannot do is to send another `Host` than its name.
+
+    Args:
+        names: Names or addresses besides those of the loopback interface, without a port.
+    """
+
+    def __init__(self, names: Sequence[str] = ()) -> None:
+        self._names = frozenset(_plain_name(name) for name in names)
+
+    def admit(self, header: bytes | None) -> bool:
+        """Whether the value of a `Host` header is one of the names; no browser leaves it out."""
+        if header is None:
+            return True
+        name = _plain_name(_PORT.sub("", header.decode("latin-1").strip()))
+        return name in self._names or name == "localhost" or name.endswith(".localhost") or _is_loopback(name)
+
+
+_PORT = re.compile(r":[0-9]*$")
+_NAME = re.compile(r"[a-z0-9]([a-z0-9_-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9_-]*[a-z0-9])?)*")
+
+
+def read_hosts(names: Sequence[str], listening: str) -> Hosts:
+    """The names that users have given to a server, the one that it listens at among them.
+
+    Raises:
+        UsageError: One is no name, such as one with a port or the address of a page.
+    """
+    for name in names:
+        if not _NAME.fullmatch(_plain_name(name)) and _address(_plain_name(name)) is None:
+            raise UsageError(
+                f"--host-name {name}: must be a name such as mt.example.org, without http:// or port"
+            )
+    return Hosts([*names, listening])
+
+
+def _plain_name(name: str) -> str:
+    return name.lower().removesuffix(".").removeprefix("[").removesuffix("]")
+
+
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        return None
+
+
+def _is_loopback(name: str) -> bool:
+    address = _address(name)
+    return address is not None and address.is_loopback
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -70,17 +133,21 @@ def bind(host: str, port: int) -> socket.socket:
     return found
 
 
+def is_loopback(bound: socket.socket) -> bool:
+    """Whether only programs of this machine can connect."""
+    return _is_loopback(str(bound.getsockname()[0]).partition("%")[0])
+
+
 def require_safe(bound: socket.socket, *, token: bool, insecure: bool) -> None:
     """See that strangers cannot use the server without a token, unless that is wanted.
 
     Raises:
         UsageError: They could.
     """
-    host = str(bound.getsockname()[0])
-    if token or insecure or ipaddress.ip_address(host.partition("%")[0]).is_loopback:
+    if token or insecure or is_loopback(bound):
         return
     raise UsageError(
-        f"{host} can be reached from other machines, and there is no token",
+        f"{bound.getsockname()[0]} can be reached from other machines, and there is no token",
         "add --token-file FILE; or --insecure, where something else keeps strangers out",
     )
 

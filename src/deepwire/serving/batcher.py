@@ -6,16 +6,15 @@ import logging
 import math
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future
-from typing import NamedTuple
+from collections.abc import Callable, Hashable, Sequence
 
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.serving.engine import Search
+from deepwire.serving.job import Job, TextFailedError, Waiting
 from deepwire.serving.limits import Limits
 from deepwire.serving.metrics import Metrics
-from deepwire.serving.refusal import Refusal
+from deepwire.serving.queue import FairQueue
+from deepwire.serving.refusal import Refusal, place_of
 
 Work = Callable[[Sequence[Request], Sequence[int], Search], list[Translation]]
 """Translates texts with so many subwords each."""
@@ -24,74 +23,23 @@ _MOST_SECONDS = 60
 _PATIENCE = 0.7  # of the time of a request: what it may wait for others, as far as that can be foreseen
 _NEW = 0.1  # weight of the newest batch in the average pace
 
-
-class TextFailedError(Exception):
-    """The model failed on a text.
-
-    Attributes:
-        index: Which text of its request, counted from 0.
-    """
-
-    def __init__(self, index: int) -> None:
-        super().__init__(f"text {index}")
-        self.index = index
-
-
-class Job:
-    """The texts of one request.
-
-    Attributes:
-        requests: The texts that the model is to translate.
-        lengths: Subwords of each.
-        search: How.
-        answer: Gets the translations in order, or `TextFailedError`.
-    """
-
-    def __init__(self, requests: Sequence[Request], lengths: Sequence[int], search: Search) -> None:
-        self.requests, self.lengths, self.search = requests, lengths, search
-        self.answer: Future[list[Translation]] = Future()
-        self.answer.set_running_or_notify_cancel()  # only `Batcher` ends it
-        self._found: list[Translation | None] = [None] * len(requests)
-        self._left = len(requests)
-
-    def found(self, index: int, translation: Translation) -> None:
-        """One of the texts is translated."""
-        self._found[index] = translation
-        self._left -= 1
-        if self._left == 0 and not self.answer.done():
-            self.answer.set_result([one for one in self._found if one is not None])
-
-    def failed(self, index: int, error: Exception) -> None:
-        """One of the texts cannot be translated, and so the request has failed."""
-        if not self.answer.done():
-            failure = TextFailedError(index)
-            failure.__cause__ = error
-            self.answer.set_exception(failure)
-
-
-class _Waiting(NamedTuple):
-    """A text in the queue."""
-
-    job: Job
-    place: int
-
-    @property
-    def subwords(self) -> int:
-        return self.job.lengths[self.place]
+log = logging.getLogger("deepwire.serving")
 
 
 class Batcher:
     """A bounded queue, and the thread that takes from it as many texts as are worth translating together.
 
-    The oldest text is always among them, so none waits for ever; those with other settings of the search wait
-    for the next turn. The translator sorts them by length. Where it fails, halves are tried, down to a single
-    text: the others are answered.
+    The text whose turn it is (`FairQueue`) is always among them, so none waits for ever; those with other
+    settings of the search wait for the next turn. The translator sorts them by length. Where it fails, halves
+    are tried, down to a single text: the others are answered. Should the thread end all the same, who waits
+    or comes is told.
 
     Args:
         work: Translates; only ever called by the one thread.
         budget: How many source subwords are worth translating together.
         limits: How many texts may wait, and how long the first waits for others.
         metrics: Counts.
+        tidy: Called after every batch.
         rest: Called once when nothing has come for `rest_after` seconds; what comes meanwhile waits for it.
     """
 
@@ -101,15 +49,17 @@ class Batcher:
         budget: Callable[[Search], int],
         limits: Limits,
         metrics: Metrics,
+        tidy: Callable[[], object] = lambda: None,
         rest: Callable[[], object] = lambda: None,
         rest_after: float = 10.0,
     ) -> None:
         self._work, self._budget, self._limits, self._metrics = work, budget, limits, metrics
-        self._rest, self._rest_after = rest, rest_after
-        self._queue: deque[_Waiting] = deque()
+        self._tidy, self._rest, self._rest_after = tidy, rest, rest_after
+        self._queue = FairQueue()
         self._changed = threading.Condition()
+        self._batch: Sequence[Waiting] = ()
         self._in_work = 0
-        self._closed = False
+        self._closed = self._broken = False
         self._seconds_per_text = 0.01
         self._thread = threading.Thread(target=self._run, name="translating", daemon=True)
 
@@ -120,7 +70,7 @@ class Batcher:
     @property
     def alive(self) -> bool:
         """Whether texts are being taken from the queue."""
-        return self._thread.is_alive()
+        return self._thread.is_alive() and not self._broken
 
     def close(self, seconds: float) -> None:
         """Take no more; wait so long for the batch in work."""
@@ -134,47 +84,66 @@ class Batcher:
         """How many wait or are in work."""
         return len(self._queue) + self._in_work
 
-    def require_room(self, count: int) -> None:
-        """See that so many texts can be taken.
+    def require_room(self, count: int, client: Hashable = None) -> None:
+        """See that so many texts of a client can be taken.
 
         Raises:
-            Refusal: The queue is full, or so long that the time of the request would be over before its turn.
+            Refusal: The queue is full, or so long that the time of the request would be over before its turn;
+                or nothing is translated any more.
         """
-        wait = self.texts * self._seconds_per_text
+        if self._broken:
+            raise _broken()
+        wait = (self._queue.ahead(client, count) + self._in_work) * self._seconds_per_text
+        seconds = min(_MOST_SECONDS, max(1, math.ceil(wait)))
         if self.texts + count > self._limits.queue or wait > _PATIENCE * self._limits.request_seconds:
-            seconds = min(_MOST_SECONDS, max(1, math.ceil(wait)))
-            raise Refusal(
-                "queue_full",
-                f"{self.texts} texts are waiting: try again in {seconds} s",
-                headers={"Retry-After": str(seconds)},
-            )
+            said = f"{self.texts} texts are waiting"
+        elif self._queue.waiting(client) + count > self._limits.client_queue:
+            said = f"{self._queue.waiting(client)} texts of this client are waiting"
+        else:
+            return
+        headers = {"Retry-After": str(seconds)}
+        raise Refusal("queue_full", f"{said}: try again in {seconds} s", headers=headers)
 
     def submit(self, job: Job) -> None:
         """Put the texts of a request into the queue, all or none.
 
         Raises:
-            Refusal: The queue is full.
+            Refusal: As `require_room`.
         """
         with self._changed:
-            self.require_room(len(job.requests))
-            self._queue.extend(_Waiting(job, index) for index in range(len(job.requests)))
+            self.require_room(len(job.requests), job.client)
+            self._queue.add(job)
             self._changed.notify()
 
     def drop(self, job: Job) -> None:
         """Forget the texts of a request that still wait: nobody wants them any more."""
         with self._changed:
-            self._queue = deque(waiting for waiting in self._queue if waiting.job is not job)
+            self._queue.drop(job)
 
     def _run(self) -> None:
-        while batch := self._next():
-            begun = time.monotonic()
-            self._translate(batch)
-            seconds = time.monotonic() - begun
-            with self._changed:
-                self._in_work = 0
-                self._seconds_per_text += _NEW * (seconds / len(batch) - self._seconds_per_text)
+        try:
+            while batch := self._next():
+                begun = time.monotonic()
+                self._translate(batch)
+                seconds = time.monotonic() - begun
+                with self._changed:
+                    self._batch, self._in_work = (), 0
+                    self._seconds_per_text += _NEW * (seconds / len(batch) - self._seconds_per_text)
+                self._tidy()
+        except BaseException as error:  # nobody else would hear of it, and all would wait in vain
+            self._break(error)
 
-    def _next(self) -> list[_Waiting]:
+    def _break(self, error: BaseException) -> None:
+        """Take no more, and tell everybody who waits."""
+        log.critical("the translating thread has ended: %s at %s; restart the server", *place_of(error))
+        with self._changed:
+            self._broken = True
+            jobs = [*{waiting.job for waiting in self._batch}, *self._queue.jobs()]
+            self._queue, self._batch, self._in_work = FairQueue(), (), 0
+        for job in jobs:
+            job.failed(_broken())
+
+    def _next(self) -> Sequence[Waiting]:
         """The texts to translate now; none when there is no more to do."""
         if not self._has_work_within(self._rest_after):
             self._rest()
@@ -183,11 +152,12 @@ class Batcher:
                 while not self._queue and not self._closed:
                     self._changed.wait()
                 if not self._queue:
-                    return []
+                    return ()
                 self._wait_for_others()
-                if batch := self._take():
-                    self._in_work = len(batch)
-                    return batch
+                if self._queue:
+                    self._batch = self._queue.take(self._budget(self._queue.first_search()))
+                    self._in_work = len(self._batch)
+                    return self._batch
 
     def _has_work_within(self, seconds: float) -> bool:
         with self._changed:
@@ -203,28 +173,9 @@ class Batcher:
             self._changed.wait(left)
 
     def _is_enough(self) -> bool:
-        return sum(waiting.subwords for waiting in self._queue) >= self._budget(self._queue[0].job.search)
+        return self._queue.cost >= self._budget(self._queue.first_search())
 
-    def _take(self) -> list[_Waiting]:
-        """From the front, up to the budget, all that are searched for as the first is."""
-        if not self._queue:
-            return []
-        search = self._queue[0].job.search
-        room = self._budget(search)
-        taken: list[_Waiting] = []
-        left: deque[_Waiting] = deque()
-        for waiting in self._queue:
-            if waiting.job.search == search and (not taken or waiting.subwords <= room):
-                taken.append(waiting)
-                room -= waiting.subwords
-            else:
-                left.append(waiting)
-                # What came later does not overtake what did not fit.
-                room = 0 if waiting.job.search == search else room
-        self._queue = left
-        return taken
-
-    def _translate(self, batch: Sequence[_Waiting]) -> None:
+    def _translate(self, batch: Sequence[Waiting]) -> None:
         """Translate a batch; if the model fails on it, each half, so that only what it fails on is lost."""
         batch = [waiting for waiting in batch if not waiting.job.answer.done()]
         if not batch:
@@ -240,8 +191,10 @@ class Batcher:
             if len(batch) == 1:
                 self._metrics.failed.inc()
                 self._in_work -= 1
-                logging.getLogger("deepwire.serving").debug("a text failed", exc_info=error)
-                batch[0].job.failed(batch[0].place, error)
+                log.debug("a text failed", exc_info=error)
+                failure = TextFailedError(batch[0].place)
+                failure.__cause__ = error
+                batch[0].job.failed(failure)
                 return
             self._translate(batch[: len(batch) // 2])
             self._translate(batch[len(batch) // 2 :])
@@ -250,10 +203,14 @@ class Batcher:
         for waiting, translation in zip(batch, found, strict=True):
             waiting.job.found(waiting.place, translation)
 
-    def _count(self, batch: Sequence[_Waiting], found: Sequence[Translation]) -> None:
+    def _count(self, batch: Sequence[Waiting], found: Sequence[Translation]) -> None:
         """Count what is translated; before its clients know, for they may look, or ask again, at once."""
         self._in_work -= len(batch)
         self._metrics.texts.inc(len(batch))
         self._metrics.tokens.labels("source").inc(sum(waiting.subwords for waiting in batch))
         written = sum(len(translation.candidates[0].tokens) for translation in found)
         self._metrics.tokens.labels("target").inc(written)
+
+
+def _broken() -> Refusal:
+    return Refusal("broken", "the server cannot translate any more and must be restarted; its log says why")

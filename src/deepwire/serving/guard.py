@@ -13,7 +13,7 @@ from typing import Any
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deepwire.serving.access import Token
+from deepwire.serving.access import Hosts, Token
 from deepwire.serving.refusal import Refusal
 from deepwire.serving.routes import OPEN, PATHS, WATCHED, application, note_failure, refusal_response
 from deepwire.serving.service import Service
@@ -31,6 +31,9 @@ LINGER_SECONDS = 0.5
 """How long a client may go on sending a body that is refused (RFC 9112, section 9.6)."""
 _LONGEST_METHOD = 10
 _STOPPING = Refusal("stopping", "the server is being stopped", headers={"Retry-After": "10"})
+_WRONG_HOST = Refusal(
+    "wrong_host", "this server has another name; deepwire serve --host-name NAME gives it one"
+)
 
 log = logging.getLogger("deepwire.serving")
 
@@ -41,10 +44,11 @@ class Guard:
     Args:
         service: Translates.
         token: What clients must send; None = nothing.
+        hosts: The names of the server that clients may use; None = any.
     """
 
-    def __init__(self, service: Service, token: Token | None = None) -> None:
-        self._service, self._token = service, token
+    def __init__(self, service: Service, token: Token | None = None, hosts: Hosts | None = None) -> None:
+        self._service, self._token, self._hosts = service, token, hosts
         self._app: ASGIApp = application(service)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,11 +73,12 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> Refusal | None:
         """Why the request is not even looked at."""
-        path = scope["path"]
+        path, headers = scope["path"], dict(scope["headers"])
+        if self._hosts is not None and not self._hosts.admit(headers.get(b"host")):
+            return _WRONG_HOST
         if self._service.work.stopping and path not in WATCHED:
             return _STOPPING
-        given = dict(scope["headers"]).get(b"authorization")
-        if self._token is None or path in OPEN or self._token.admits(given):
+        if self._token is None or path in OPEN or self._token.admits(headers.get(b"authorization")):
             return None
         return Refusal(
             "unauthorized",

@@ -22,5 +22,7 @@ class Limits(Section):
     characters: int = Field(5000, ge=1, le=1_000_000, description="characters in a text")
     subwords: int = Field(512, ge=1, le=100_000, description="subwords in a line")
     beam: int = Field(8, ge=1, le=1000, description="beam that a request can ask for")
-    queue: int = Field(4096, ge=1, le=1_000_000, description="texts of all clients that wait or are in work")
+    queue: int = Field(8192, ge=1, le=1_000_000, description="texts of all clients that wait or are in work")
+    client_queue: int = Field(4096, ge=1, le=1_000_000, description="texts of one client that wait")
     connections: int = Field(1024, ge=1, le=100_000, description="connections at a time")
+    client_connections: int = Field(512, ge=1, le=100_000, description="connections of one client at a time")

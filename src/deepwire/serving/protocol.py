@@ -1,4 +1,4 @@
-"""HTTP connections that end when a client is too slow, and are not too many."""
+"""HTTP connections that end when a client is too slow, and are not too many, of all clients or of one."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
+from deepwire.serving.connections import Connections, client_of
 from deepwire.serving.limits import Limits
 from deepwire.serving.refusal import Refusal
 
@@ -35,6 +36,7 @@ class ServerConfig(uvicorn.Config):
             timeout_graceful_shutdown=1,
         )
         self.limits = limits
+        self.clients = Connections(limits)
 
 
 class Protocol(H11Protocol):
@@ -55,17 +57,20 @@ class Protocol(H11Protocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
-        self._limits = config.limits
+        self._limits, self._clients = config.limits, config.clients
+        self._client = ""
         self._headers_due: asyncio.TimerHandle | None = None
         self._fetching_due: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
         """A client has connected."""
         super().connection_made(transport)
-        if len(self.connections) > self._limits.connections:
+        self._client = client_of(self.client[0] if self.client else "")
+        if not self._clients.admit(transport, self._client, self.loop.time()):
             self._answer(Refusal("too_many_connections", "try again", headers={"Retry-After": "5"}))
             return
         self._await_headers()
+        self._note_waiting()
 
     def data_received(self, data: bytes) -> None:
         """Some bytes have come."""
@@ -74,18 +79,21 @@ class Protocol(H11Protocol):
             self._stop_waiting_for_headers()
         elif not self.transport.is_closing():
             self._await_headers()
+        self._note_waiting()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection has ended."""
         self._stop_waiting_for_headers()
         if self._fetching_due is not None:
             self._fetching_due.cancel()
+        self._clients.forget(self.transport, self._client)
         super().connection_lost(exc)
 
     def on_response_complete(self) -> None:
         """An answer is written, though the client may not have fetched it."""
         super().on_response_complete()
         self._await_fetching()
+        self._note_waiting()
 
     def pause_writing(self) -> None:
         """The client fetches its answers more slowly than they are made."""
@@ -95,6 +103,11 @@ class Protocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer to what is no HTTP."""
         self._answer(Refusal("bad_request", msg))
+
+    def _note_waiting(self) -> None:
+        """Whether the client owes a request, and has got all answers: then the connection may make room."""
+        owes = self.conn.their_state is h11.IDLE and not self.transport.get_write_buffer_size()
+        self._clients.waits(self.transport, self._client, owes, self.loop.time())
 
     def _await_headers(self) -> None:
         if self._headers_due is None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Mapping
+from pathlib import Path
 
 STATUS: Mapping[str, int] = {
     "bad_request": 400,
@@ -13,12 +15,14 @@ STATUS: Mapping[str, int] = {
     "body_too_slow": 408,
     "too_large": 413,
     "unsupported_media_type": 415,
+    "wrong_host": 421,
     "invalid": 422,
     "queue_full": 429,
     "internal": 500,
     "stopping": 503,
     "too_many_connections": 503,
     "out_of_time": 503,
+    "broken": 503,
 }
 """Every code that an answer can have, with its HTTP status."""
 
@@ -57,3 +61,10 @@ class Refusal(Exception):  # noqa: N818 - it is an answer
         if request is not None:
             error["request"] = request
         return {"error": error}
+
+
+def place_of(error: BaseException) -> tuple[str, str]:
+    """The kind of an error and the line of code for a log, but not what it says: that may quote a text."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
+    return type(error).__name__, place

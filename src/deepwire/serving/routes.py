@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import traceback
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -14,12 +12,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deepwire.serving.batcher import TextFailedError
 from deepwire.serving.body import read_body
+from deepwire.serving.connections import client_of
+from deepwire.serving.job import TextFailedError
 from deepwire.serving.limits import Limits
 from deepwire.serving.metrics import CONTENT_TYPE
 from deepwire.serving.page import File, read_page
-from deepwire.serving.refusal import Refusal
+from deepwire.serving.refusal import Refusal, place_of
 from deepwire.serving.service import GoneError, Service
 
 PAGE = read_page()
@@ -40,7 +39,7 @@ def application(service: Service) -> Starlette:
     routes = [
         Route("/translate", _translate(service), methods=["POST"]),
         Route("/languages", _languages(service), methods=["GET"]),
-        Route("/healthz", _healthz, methods=["GET"]),
+        Route("/healthz", _healthz(service), methods=["GET"]),
         Route("/readyz", _readyz(service), methods=["GET"]),
         Route("/metrics", _metrics(service), methods=["GET"]),
         *(Route(path, _file(file), methods=["GET"]) for path, file in PAGE.items()),
@@ -75,7 +74,8 @@ def _translate(service: Service) -> _Endpoint:
     async def translate(request: Request) -> Response:
         try:
             body = read_body(await _read(request, service.limits), service.limits)
-            answer = await service.translate(body, lambda: _gone(request))
+            client = client_of(request.client.host if request.client else "")
+            answer = await service.translate(body, client, lambda: _gone(request))
         except (GoneError, ClientDisconnect):
             return Response(status_code=_CLIENT_GONE)
         except TextFailedError as error:
@@ -87,10 +87,8 @@ def _translate(service: Service) -> _Endpoint:
 
 
 def note_failure(request_id: str, error: BaseException) -> None:
-    """Log what went wrong and where, but not what it says: that may quote a text."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
-    log.error("request %s failed: %s at %s", request_id, type(error).__name__, place)
+    """Log what went wrong and where."""
+    log.error("request %s failed: %s at %s", request_id, *place_of(error))
 
 
 async def _read(request: Request, limits: Limits) -> bytes:
@@ -133,14 +131,20 @@ def _languages(service: Service) -> _Endpoint:
     return languages
 
 
-async def _healthz(_request: Request) -> Response:
-    return JSONResponse({"status": "alive"})
+def _healthz(service: Service) -> _Endpoint:
+    async def healthz(_request: Request) -> Response:
+        alive = service.batcher.alive
+        return JSONResponse({"status": "alive" if alive else "broken"}, 200 if alive else 503)
+
+    return healthz
 
 
 def _readyz(service: Service) -> _Endpoint:
     async def readyz(_request: Request) -> Response:
-        ready = service.ready
-        return JSONResponse({"status": "ready" if ready else "stopping"}, 200 if ready else 503)
+        if not service.batcher.alive:
+            return JSONResponse({"status": "broken"}, 503)
+        stopping = service.work.stopping
+        return JSONResponse({"status": "stopping" if stopping else "ready"}, 503 if stopping else 200)
 
     return readyz
 

@@ -10,10 +10,11 @@ from typing import NamedTuple
 
 import deepwire
 from deepwire.decoding.translation_io import Request, Translation
-from deepwire.ops.allocator import give_memory_back
-from deepwire.serving.batcher import Batcher, Job, TextFailedError
+from deepwire.ops.allocator import Surplus, give_memory_back
+from deepwire.serving.batcher import Batcher
 from deepwire.serving.body import Body
 from deepwire.serving.engine import Engine, Search
+from deepwire.serving.job import Job, TextFailedError
 from deepwire.serving.limits import Limits
 from deepwire.serving.lines import Lines, has_words
 from deepwire.serving.metrics import Metrics
@@ -56,7 +57,9 @@ class Service:
     def __init__(self, engine: Engine, limits: Limits, metrics: Metrics) -> None:
         self.engine, self.limits, self.metrics = engine, limits, metrics
         self.work = Work()
-        self.batcher = Batcher(engine.translate, engine.budget, limits, metrics, rest=give_memory_back)
+        self.batcher = Batcher(
+            engine.translate, engine.budget, limits, metrics, tidy=Surplus().check, rest=give_memory_back
+        )
         # One thread: long texts of one client must not take the cores from the model.
         self._segmenting = ThreadPoolExecutor(1, "segmenting")
 
@@ -68,11 +71,6 @@ class Service:
         """Stop translating; wait at most so long for the model."""
         self._segmenting.shutdown(wait=False, cancel_futures=True)
         self.batcher.close(seconds)
-
-    @property
-    def ready(self) -> bool:
-        """Whether it makes sense to send requests."""
-        return self.batcher.alive and not self.work.stopping
 
     def facts(self) -> dict[str, object]:
         """The model, its languages, and what can be asked for."""
@@ -91,11 +89,14 @@ class Service:
             },
         }
 
-    async def translate(self, body: Body, gone: Callable[[], Awaitable[None]]) -> dict[str, object]:
+    async def translate(
+        self, body: Body, client: str, gone: Callable[[], Awaitable[None]]
+    ) -> dict[str, object]:
         """The answer to a request.
 
         Args:
             body: The request.
+            client: Who asks: clients take turns.
             gone: Returns when the client has gone away.
 
         Raises:
@@ -106,7 +107,7 @@ class Service:
         self.work.requests += 1
         try:
             async with asyncio.timeout(self.limits.request_seconds):
-                return await self._translate(body, gone)
+                return await self._translate(body, client, gone)
         except TimeoutError:
             self.metrics.cancelled.inc()
             seconds = self.limits.request_seconds
@@ -116,19 +117,21 @@ class Service:
         finally:
             self.work.requests -= 1
 
-    async def _translate(self, body: Body, gone: Callable[[], Awaitable[None]]) -> dict[str, object]:
+    async def _translate(
+        self, body: Body, client: str, gone: Callable[[], Awaitable[None]]
+    ) -> dict[str, object]:
         search = self._search(body)
         to, from_ = self.engine.into(body.target, body.source)
         texts = [Lines.of(text) for text in body.all]
         found: dict[_Place, Translation] = {}
         places = [place for place in _places(texts) if has_words(_line(texts, place))]
         if places:
-            self.batcher.require_room(len(places))
+            self.batcher.require_room(len(places), client)
             lines = [_line(texts, place) for place in places]
             lengths = await self._lengths(lines, places, texts)
             requests = [Request(line, to=to, from_=from_) for line in lines]
             try:
-                translations = await self._answer(Job(requests, lengths, search), gone)
+                translations = await self._answer(Job(requests, lengths, search, client), gone)
             except TextFailedError as error:
                 raise TextFailedError(places[error.index].text) from error.__cause__
             found = dict(zip(places, translations, strict=True))

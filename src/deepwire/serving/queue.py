@@ -1,0 +1,180 @@
+"""Texts that wait, and whose turn it is: clients share the model, requests share the turns of their client.
+
+Start-time fair queueing (Goyal, Vin and Cheng 1996), twice: the next is who has been given the least, and who
+comes new begins where the turns are now, with neither a debt nor a claim from the time before. A client with
+one sentence waits for about one batch, however many texts others have sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import NamedTuple
+
+from deepwire.serving.engine import Search
+from deepwire.serving.job import Job, Waiting
+
+
+class _Turn(NamedTuple):
+    """A text in the line of its client; in the order of the turns."""
+
+    had: int  # what its request is given before it, in subwords
+    arrival: int  # of its request
+    place: int
+    job: Job
+
+
+@dataclass
+class _Client:
+    """What waits for one client.
+
+    Attributes:
+        had: What the client was given, in subwords, on the clock of the queue.
+        now: The clock of its requests: where one that comes new begins.
+        texts: How many wait.
+        lines: They, by the settings of their search, each line a heap.
+        jobs: How many texts of each request wait.
+    """
+
+    had: int
+    texts: int = 0
+    now: int = 0
+    lines: dict[Search, list[_Turn]] = field(default_factory=dict)
+    jobs: dict[Job, int] = field(default_factory=dict)
+
+    def first(self) -> _Turn:
+        """The text whose turn it is, whatever its search."""
+        return min(line[0] for line in self.lines.values())
+
+
+class FairQueue:
+    """The waiting texts of all clients; not safe for threads by itself."""
+
+    def __init__(self) -> None:
+        self._clients: dict[Hashable, _Client] = {}
+        self._now = 0  # what the client had whose turn was the last
+        self._arrivals = 0
+        self._texts = 0
+        self._cost = 0
+
+    def __len__(self) -> int:
+        return self._texts
+
+    @property
+    def cost(self) -> int:
+        """What translating all of them takes, in subwords."""
+        return self._cost
+
+    def jobs(self) -> list[Job]:
+        """The requests that have texts here."""
+        return [job for client in self._clients.values() for job in client.jobs]
+
+    def waiting(self, client: Hashable) -> int:
+        """How many texts of a client wait."""
+        found = self._clients.get(client)
+        return 0 if found is None else found.texts
+
+    def ahead(self, client: Hashable, count: int) -> int:
+        """At most about how many texts have their turn before the last of `count` new ones of a client."""
+        own = self._clients.get(client)
+        before = 0 if own is None else min(own.texts, count * len(own.jobs))
+        others = (one.texts for one in self._clients.values() if one is not own)
+        return before + sum(min(texts, before + count) for texts in others)
+
+    def add(self, job: Job) -> None:
+        """All texts of a request."""
+        client = self._clients.setdefault(job.client, _Client(self._now))
+        if not client.texts:
+            client.had = max(client.had, self._now)
+        line = client.lines.setdefault(job.search, [])
+        had = client.now
+        for place, cost in enumerate(job.costs):
+            heappush(line, _Turn(had, self._arrivals, place, job))
+            had += cost
+        client.jobs[job] = len(job.lengths)
+        client.texts += len(job.lengths)
+        self._arrivals += 1
+        self._texts += len(job.lengths)
+        self._cost += sum(job.costs)
+
+    def drop(self, job: Job) -> None:
+        """Forget the texts of a request that still wait, if there are any."""
+        client = self._clients.get(job.client)
+        if client is None or job not in client.jobs:
+            return
+        line = client.lines[job.search]
+        gone = [turn for turn in line if turn.job is job]
+        line[:] = [turn for turn in line if turn.job is not job]
+        heapify(line)
+        del client.jobs[job]
+        client.texts -= len(gone)
+        self._texts -= len(gone)
+        self._cost -= sum(job.costs[turn.place] for turn in gone)
+        if not line:
+            del client.lines[job.search]
+        self._forget()
+
+    def first_search(self) -> Search:
+        """The search of the text whose turn it is; there must be one."""
+        return self._first().first().job.search
+
+    def take(self, room: int) -> list[Waiting]:
+        """The text whose turn it is, and those after it with the same search, up to this cost in subwords.
+
+        What does not fit is not overtaken by what comes later.
+        """
+        if not self._texts:
+            return []
+        search = self.first_search()
+        turns = [
+            (client.had, client.lines[search][0].arrival, number, client)
+            for number, client in enumerate(self._clients.values())
+            if search in client.lines
+        ]
+        heapify(turns)
+        taken: list[Waiting] = []
+        while turns:
+            _, _, number, client = turns[0]
+            turn = client.lines[search][0]
+            cost = turn.job.costs[turn.place]
+            if taken and cost > room:
+                break
+            taken.append(self._pop(client, search))
+            room -= cost
+            if search in client.lines:
+                heapreplace(turns, (client.had, client.lines[search][0].arrival, number, client))
+            else:
+                heappop(turns)
+        self._forget()
+        return taken
+
+    def _first(self) -> _Client:
+        waiting = (client for client in self._clients.values() if client.texts)
+        return min(waiting, key=lambda client: (client.had, client.first().arrival))
+
+    def _pop(self, client: _Client, search: Search) -> Waiting:
+        turn = heappop(client.lines[search])
+        cost = turn.job.costs[turn.place]
+        self._now = max(self._now, client.had)
+        client.now = max(client.now, turn.had)
+        client.had += cost
+        client.jobs[turn.job] -= 1
+        if not client.jobs[turn.job]:
+            del client.jobs[turn.job]
+        client.texts -= 1
+        self._texts -= 1
+        self._cost -= cost
+        if not client.lines[search]:
+            del client.lines[search]
+        return Waiting(turn.job, turn.place)
+
+    def _forget(self) -> None:
+        """Clients that have nothing here, and had no more than others have by now."""
+        if not self._texts:
+            self._clients.clear()
+            self._now = 0
+            return
+        self._clients = {
+            name: client for name, client in self._clients.items() if client.texts or client.had > self._now
+        }
