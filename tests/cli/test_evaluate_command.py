@@ -293,6 +293,43 @@ def test_a_run_alone_is_scored_on_the_test_set_of_its_run_file(folder, models, c
     assert models[0][1].lines[2] == "Zeile 2"
 
 
+@pytest.mark.parametrize(
+    ("test", "names", "references"),
+    [
+        ({"prefix": "test"}, ("test.en.0", "test.en.1.gz", "test.en.2"), 3),
+        ({"prefix": "test"}, ("test.en.1", "test.en.2"), 2),
+        ({"prefix": "test"}, ("test.en", "test.en.0"), 1),
+        ({"prefix": "test", "more_references": ["b.txt"]}, ("test.en", "b.txt"), 2),
+        ({"source_file": "test.de", "target_file": "a", "more_references": ["b", "c"]}, ("a", "b", "c"), 3),
+    ],
+)
+@pytest.mark.parametrize("direction", [[], ["--direction", "de-en"]])
+def test_the_test_set_of_a_run_may_have_several_references(
+    folder, models, capsys, test, names, references, direction
+):
+    """What --reference takes several times can be said in the run file too."""
+    _write_run(folder / "runs/x", test)
+    Path("test.de").write_text("".join(f"Zeile {number}\n" for number in range(30)), encoding="utf-8")
+    texts = [RAW, BAD, [line.replace("cat", "dog") for line in RAW]][: len(names)]
+    for name, lines in zip(names, texts, strict=True):
+        text = "".join(f"{line}\n" for line in lines).encode()
+        Path(name).write_bytes(gzip.compress(text) if name.endswith(".gz") else text)
+    assert main(["evaluate", "--model", "runs/x", "--json", *direction]) == 0
+    found = json.loads(capsys.readouterr().out)
+    (score,) = found["systems"][0]["scores"]
+    assert f"nrefs:{references}|" in score["signature"]
+    assert len(found["references"]) == references
+    assert score["score"] == pytest.approx(BLEU().corpus_score(GOOD, texts[:references]).score)
+
+
+def test_a_shorter_reference_of_a_run_is_named(folder, models, capsys):
+    _write_run(folder / "runs/x", {"prefix": "test"})
+    for name, lines in (("test.de", RAW), ("test.en.0", RAW), ("test.en.1", RAW[1:])):
+        Path(name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    assert main(["evaluate", "--model", "runs/x"]) == 3
+    assert "test.en.1" in capsys.readouterr().err
+
+
 def test_a_run_without_a_test_set_says_so(folder, models, capsys):
     _write_run(folder / "runs/x", None)
     assert main(["evaluate", "--model", "runs/x"]) == 2

@@ -45,6 +45,8 @@ def test_several_corpora_keep_order_and_weights() -> None:
         ({"prefix": "a", "weight": 0}, "greater than 0"),
         ({"prefix": "a", "weight": float("nan")}, "finite|greater than"),
         ({"prefx": "a"}, "not permitted"),
+        ({"tsv": "a", "more_references": ["b"]}, "need a prefix, or source_file"),
+        ({"source_file": "-", "target_file": "a", "more_references": ["b"]}, "once for each"),
     ],
 )
 def test_impossible_corpora_are_refused(corpus: dict[str, object], said: str) -> None:
@@ -60,6 +62,14 @@ def test_impossible_corpora_are_refused(corpus: dict[str, object], said: str) ->
         ({"train": {"jsonl": "a"}, "source": "de", "target": "de"}, "same text"),
         ({"train": "a", "valid": {"prefix": "b", "weight": 2}}, "weights are for train"),
         ({"train": "a", "source": "d/e"}, "pattern"),
+        (
+            {"train": {"prefix": "a", "more_references": ["b"]}},
+            "for test with .*, not in train",
+        ),
+        (
+            {"train": "a", "valid": {"prefix": "a", "more_references": ["b"]}},
+            "for test with source and target, not in valid",
+        ),
         ({"train": "a", "on_bad_utf8": "ignore"}, "'error', 'skip' or 'replace'"),
         ({"train": "a", "filters": {"max_ratio": 0.5}}, "greater than or equal to 1"),
         ({"train": "a", "filters": {"min_characters": 9, "max_characters": 8}}, "above"),

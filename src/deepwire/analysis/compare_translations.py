@@ -101,7 +101,8 @@ def score_all(
     metrics = LanguageMetrics(METRICS)
     chosen = metrics.of(language or language_of(pairs.reference))
     paired = test if len(translations) > 1 else None
-    return compare([one.text for one in translations], [pairs.reference], chosen, paired), metrics.notes
+    texts = [one.text for one in translations]
+    return compare(texts, pairs.reference.references, chosen, paired), metrics.notes
 
 
 def score_table(report: Report) -> Table:
@@ -161,7 +162,7 @@ def example_table(translations: Sequence[Translation], pairs: Pairs, count: int)
     metric: Metric = make_metric("chrf")
     scores = np.stack(
         [
-            metric.sentence_values(metric.statistics(one.text.lines, pairs.reference.lines))
+            metric.sentence_values(metric.statistics(one.text.lines, pairs.reference.answers))
             for one in translations
         ]
     )
@@ -170,7 +171,7 @@ def example_table(translations: Sequence[Translation], pairs: Pairs, count: int)
     rows: list[tuple[int, str, float | None, str]] = []
     for place in order:
         rows.append((place + 1, "source", None, pairs.source.lines[place]))
-        rows.append((place + 1, "reference", None, pairs.reference.lines[place]))
+        rows += [(place + 1, "reference", None, lines[place]) for lines in pairs.reference.answers]
         for number, one in enumerate(translations):
             rows.append((place + 1, one.text.name, float(scores[number, place]), one.text.lines[place]))
     return Table(

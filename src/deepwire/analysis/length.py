@@ -12,6 +12,7 @@ from deepwire.analysis.scored import WARM_UP, Scorer
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.base import Metric
 from deepwire.evaluation.significance import Interval, interval, resampled_scores
+from deepwire.evaluation.texts import Text
 
 SAMPLES = 1000
 
@@ -103,7 +104,7 @@ def length_scores(
 
     Rounds go over models and buckets in turn, so that a busy moment of the machine does not hit one alone.
     """
-    sources, references = scorers[0].pairs.source.lines, scorers[0].pairs.reference.lines
+    sources, reference = scorers[0].pairs.source.lines, scorers[0].pairs.reference
     seconds = [[float("inf")] * len(buckets) for _ in scorers]
     outputs: list[list[list[str]]] = [[[] for _ in buckets] for _ in scorers]
     for scorer in scorers:
@@ -115,7 +116,7 @@ def length_scores(
                 seconds[one][place] = min(seconds[one][place], done.seconds)
                 outputs[one][place] = done.lines
             tell(f"{scorer.name}: round {number + 1} of {rounds}")
-    answers = [[references[row] for row in bucket.rows] for bucket in buckets]
+    answers = [reference.only(bucket.rows) for bucket in buckets]
     return [
         [_score(scorer.metric, *each) for each in zip(buckets, lines, answers, took, strict=True)]
         for scorer, lines, took in zip(scorers, outputs, seconds, strict=True)
@@ -123,9 +124,9 @@ def length_scores(
 
 
 def _score(
-    metric: Metric, bucket: Bucket, lines: Sequence[str], references: Sequence[str], seconds: float
+    metric: Metric, bucket: Bucket, lines: Sequence[str], reference: Text, seconds: float
 ) -> LengthScore:
-    statistics = metric.statistics(lines, references)
+    statistics = metric.statistics(lines, reference.answers)
     words = sum(lengths_in_words(lines))
     return LengthScore(
         bucket,
@@ -133,5 +134,5 @@ def _score(
         range=interval(resampled_scores(metric, (statistics,), samples=SAMPLES)[0]),
         sentences_per_second=len(lines) / seconds,
         words_per_second=words / seconds,
-        output_ratio=words / max(1, sum(lengths_in_words(references))),
+        output_ratio=words / max(1, sum(lengths_in_words(reference.lines))),
     )

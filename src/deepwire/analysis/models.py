@@ -87,7 +87,7 @@ class Pairs:
     """Sentences and their translations, for a model to read.
 
     Attributes:
-        source, reference: Raw text, line by line.
+        source, reference: Raw text, line by line; of several references the first is what models read.
     """
 
     source: Text
@@ -96,7 +96,8 @@ class Pairs:
     @property
     def description(self) -> str:
         """For the provenance of a finding."""
-        return f"{self.source.name} and {self.reference.name}, {len(self.source.lines):,} pairs"
+        names = " and ".join(text.name for text in (self.source, *self.reference.references))
+        return f"{names}, {len(self.source.lines):,} pairs"
 
 
 def read_pairs(
@@ -134,7 +135,7 @@ def read_pairs(
             f"{texts[0].name} has {lines[0]} lines, {texts[1].name} {lines[1]}",
             "line n of one must be the translation of line n of the other",
         )
-    first, second = (Text(text.name, text.lines[:limit]) for text in texts)
+    first, second = (text.only(range(lines[0] if limit is None else min(limit, lines[0]))) for text in texts)
     return Pairs(first, second)
 
 

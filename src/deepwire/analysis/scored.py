@@ -33,8 +33,9 @@ class Translated:
 def digest_of(pairs: Pairs) -> str:
     """Sixteen characters that differ for texts that differ."""
     digest = hashlib.blake2b(digest_size=8)
-    for line in (*pairs.source.lines, *pairs.reference.lines):
-        digest.update(line.encode() + b"\n")
+    for text in (pairs.source, *pairs.reference.references):
+        for line in text.lines:
+            digest.update(line.encode() + b"\n")
     return digest.hexdigest()
 
 
@@ -103,7 +104,7 @@ class Scorer:
             "batch tokens": str(config.batch_tokens),
             "device": str(self.loaded.device),
             "precision": self.loaded.precision,
-            "BLEU": self.metric.signature(1),
+            "BLEU": self.metric.signature(len(self.pairs.reference.answers)),
             "text digest": digest_of(self.pairs),
         }
 
@@ -118,7 +119,7 @@ class Scorer:
 
     def score(self, lines: Sequence[str]) -> float:
         """BLEU of a translation of the whole text."""
-        return self.metric.score(lines, self.pairs.reference.lines).value
+        return self.metric.score(lines, self.pairs.reference.answers).value
 
     def translate(
         self, model: TranslationModel, lines: Sequence[str] | None = None, groups: str | None = None

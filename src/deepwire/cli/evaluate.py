@@ -253,7 +253,7 @@ def _with_translations(
     if text is None:
         texts = None if way is None else texts_of_run(models[0], "test").read(way)
         text, answer = texts or from_model.test_set(models[0])
-        references = references or [answer]
+        references = references or list(answer.references)
     check_line_counts([(each.name, each.lines) for each in (text, *files, *references)])
     return [*files, *(from_model.translate(name, text, search, _warn) for name in models)], references
 

@@ -48,6 +48,9 @@ class CorpusConfig(Section):
         default=None,
         description="the same for the target side (TSV default 2; JSONL default: the target language)",
     )
+    more_references: list[Path] = Field(
+        default=[], description="test only: further references beside that of a prefix or target_file"
+    )
     weight: float = Field(
         default=1.0,
         gt=0,
@@ -87,6 +90,10 @@ class CorpusConfig(Section):
             raise ValueError("source_file and target_file cannot both be stdin (-); use tsv: - for pairs")
         if self.prefix == STDIN:
             raise ValueError("a prefix cannot be stdin (-); use tsv: - or jsonl: -")
+        if self.more_references and self.prefix is None and self.source_file is None:
+            raise ValueError("more_references need a prefix, or source_file and target_file")
+        if self.more_references and STDIN in (self.source_file, self.target_file, *self.more_references):
+            raise ValueError("stdin (-) is read once, and the source of several references once for each")
         self._check_columns()
         self._check_languages()
         return self
@@ -225,6 +232,9 @@ class DataConfig(Section):
         for role, corpora in self.corpora().items():
             if role != "train" and any(corpus.weight != 1 for corpus in corpora):
                 raise ValueError(f"{role} cannot have a weight: weights are for train")
+            if any(corpus.more_references for corpus in corpora) and (role != "test" or self.directions):
+                why = "with directions" if role == "test" else f"in {role}"
+                raise ValueError(f"more_references are for test with source and target, not {why}")
         if self.languages is None:
             self._check_two_languages()
         else:

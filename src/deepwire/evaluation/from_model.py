@@ -14,6 +14,7 @@ from deepwire.data.config import CorpusConfig, DataConfig
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.text.corpus import read_pairs
 from deepwire.data.text.output import open_output
+from deepwire.data.references import by_reference
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.evaluation.texts import Text
 
@@ -156,6 +157,14 @@ def read_test_set(corpus: CorpusConfig, data: DataConfig) -> tuple[Text, Text]:
     Raises:
         DataError: It is missing, or a line cannot be used.
     """
+    (source, reference), *more = (_pairs_of(one, data) for one in by_reference(corpus, data))
+    return (
+        Text(f"{corpus.label} ({data.source})", source.lines),
+        Text(reference.name, reference.lines, tuple(another for _, another in more)),
+    )
+
+
+def _pairs_of(corpus: CorpusConfig, data: DataConfig) -> tuple[Text, Text]:
     name = corpus.label
     pairs = list(read_pairs(corpus, data))
     for pair in pairs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +14,33 @@ _FAULTS = {"nul": "contains a NUL character", "too_long": "is too long", "bad_ut
 
 @dataclass(frozen=True)
 class Text:
-    """A text to be scored or to score against: its name in tables and messages, and its lines."""
+    """A text to be scored or to score against.
+
+    Attributes:
+        name: In tables and messages.
+        lines: One sentence each.
+        more: Further references of the same sentences; only a reference has some.
+    """
 
     name: str
     lines: list[str]
+    more: tuple[Text, ...] = ()
+
+    @property
+    def references(self) -> tuple[Text, ...]:
+        """This one and the further ones."""
+        return (Text(self.name, self.lines), *self.more)
+
+    @property
+    def answers(self) -> list[list[str]]:
+        """The lines of each reference, as metrics take them."""
+        return [text.lines for text in self.references]
+
+    def only(self, rows: Iterable[int]) -> Text:
+        """Some of the lines, of each reference."""
+        chosen = list(rows)
+        more = tuple(text.only(chosen) for text in self.more)
+        return Text(self.name, [self.lines[row] for row in chosen], more)
 
 
 def read_text(path: Path) -> Text:

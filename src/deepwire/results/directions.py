@@ -158,7 +158,7 @@ class SideBySide:
             self.conductor.test_set(self._run(name, direction), direction).reference
             for name in (pair.system, pair.baseline)
         )
-        if first.lines != second.lines:
+        if first.answers != second.answers:
             raise DataError(
                 f"{direction}: {pair.system} and {pair.baseline} were scored on different test sets",
                 "give all systems of the plan one data.test",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deepwire.evaluation.base import Floats, Metric
+from deepwire.evaluation.base import Floats, Metric, References
 from deepwire.evaluation.significance import Comparison, holm, paired_bootstrap
 from deepwire.results.measuring import RunResult
 
@@ -70,10 +70,10 @@ class Outputs:
     def of(
         cls,
         metric: Metric,
-        references: Sequence[str],
+        references: References,
         translations: Mapping[tuple[str, int], Sequence[str]],
     ) -> Outputs:
-        """Of translations by system and seed, and a reference, line by line.
+        """Of translations by system and seed, and one or several references, line by line.
 
         Raises:
             DataError: They differ in length.

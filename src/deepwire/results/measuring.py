@@ -158,7 +158,7 @@ def measure_run(
         system=run.system,
         seed=run.seed,
         bleu=scorer.score(lines),
-        chrf=metric_of("chrf", run, direction).score(lines, scorer.pairs.reference.lines).value,
+        chrf=metric_of("chrf", run, direction).score(lines, scorer.pairs.reference.answers).value,
         parameters=parameter_count(scorer.loaded.models[0].folder),
         updates=int(_number(trained[-1], "update")),
         target_tokens=int(_number(trained[-1], "target_tokens")),

@@ -112,7 +112,7 @@ def _texts(conductor: Conductor, direction: str, results: Sequence[RunResult]) -
     def outputs(pairs: Pairs, lines_of: Callable[[RunPlan, RunResult], Sequence[str] | None]) -> Outputs:
         found = {(run.system, run.seed): lines_of(run, result) for run, result in done}
         there = {key: lines for key, lines in found.items() if lines is not None}
-        return Outputs.of(metric, pairs.reference.lines, there)
+        return Outputs.of(metric, pairs.reference.answers, there)
 
     found = {own.description: outputs(own, lambda run, _: conductor.lines(run, direction))}
     for name, pairs in conductor.more.pairs(direction).items():

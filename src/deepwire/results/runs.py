@@ -254,7 +254,7 @@ class _Maker:
 
 
 def _content(texts: tuple[Text, Text]) -> tuple[tuple[str, ...], ...]:
-    return tuple(tuple(text.lines) for text in texts)
+    return tuple(tuple(lines) for text in texts for lines in text.answers)
 
 
 def _shorter(system: str, whole: RunPlan, search: SearchPlan) -> Iterator[str]:

@@ -49,6 +49,18 @@ def test_several_corpora_are_one_text_and_each_knows_its_languages() -> None:
         texts.read(EN_CS)
 
 
+def test_further_references_are_those_of_their_own_direction(folder: Path) -> None:
+    for number in (0, 1, 2):
+        Path(f"c.en.{number}").write_text(f"dog {number}\n")
+    Path("c.de").write_text("hund\n")
+    run = run_file(folder, {"source": "de", "target": "en", "train": "a", "test": "c"})
+    source, reference = texts_of_run(run, "test").read(DE_EN)
+    assert source.lines == ["hund"]
+    assert reference.answers == [["dog 0"], ["dog 1"], ["dog 2"]]
+    source, reference = texts_of_run(run, "test").read(EN_DE)
+    assert (source.lines, reference.answers) == (["dog 0"], [["hund"]])
+
+
 def test_lines_of_a_language_come_from_every_direction_that_has_it() -> None:
     texts = texts_at("a", "train")
     assert list(texts.lines("de", [EN_DE, DE_FR, EN_CS])) == ["hund a", "hund a"]

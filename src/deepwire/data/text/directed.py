@@ -8,6 +8,7 @@ from pathlib import Path
 from deepwire.data.config import CorpusConfig, DataConfig, Role, serves
 from deepwire.data.languages import Direction
 from deepwire.data.text.files import text_exists
+from deepwire.data.references import by_reference
 
 PAIR = "{pair}"
 """Stands in a prefix for the two languages, as `de-en` or `en-de`."""
@@ -19,13 +20,14 @@ _OPUS100_VERSION = "v1.0"
 def directed(data: DataConfig, role: Role) -> list[CorpusConfig]:
     """The corpora of a role, each of two languages that `source` and `target` of it name.
 
-    A run with `source` and `target` gets its corpora as they are, none where the role has none. In a run with
+    A run with `source` and `target` gets its corpora as they are, none where the role has none; of test text
+    with several references one for each. In a run with
     directions a corpus comes once for each direction that it serves, in their order, with its sides turned
     where it was written the other way round.
     """
     corpora, languages = data.corpora().get(role, []), data.languages
     if languages is None:
-        return corpora
+        return corpora if role != "test" else [one for each in corpora for one in by_reference(each, data)]
     return [
         turned
         for corpus in corpora

@@ -212,7 +212,7 @@ class Table:
             DataError: The texts differ in their number of lines.
         """
         metrics = self.settings.metrics(about.direction.target)
-        texts = [*hypotheses, *baseline, reference]
+        texts = [*hypotheses, *baseline, *reference.references]
         check_line_counts([(text.name, text.lines) for text in texts])
         self.warnings += text_warnings(texts, metrics)
         ours, theirs = (
@@ -224,8 +224,8 @@ class Table:
         row = Row(
             about,
             len(reference.lines),
-            _scores(metrics, ours),
-            _scores(metrics, theirs),
+            _scores(metrics, ours, reference),
+            _scores(metrics, theirs, reference),
             paired_comparison(metrics, theirs, ours, paired) if paired else (),
         )
         self.rows.append(row)
@@ -272,13 +272,13 @@ class Table:
 
 def _statistics(metric: Metric, outputs: Sequence[Text], reference: Text) -> Floats:
     """Of the N sentences in each of S outputs, ``[S, N, K]``."""
-    return np.stack([metric.statistics(output.lines, reference.lines) for output in outputs])
+    return np.stack([metric.statistics(output.lines, reference.answers) for output in outputs])
 
 
-def _scores(metrics: Sequence[Metric], statistics: Sequence[Floats]) -> tuple[Score, ...]:
+def _scores(metrics: Sequence[Metric], statistics: Sequence[Floats], reference: Text) -> tuple[Score, ...]:
     """Of all outputs as one text, by each metric; none where there are no outputs."""
     pairs = zip(metrics, statistics, strict=False)
-    return tuple(metric.score_of(counts.sum(axis=0), 1) for metric, counts in pairs)
+    return tuple(metric.score_of(counts.sum(axis=0), len(reference.answers)) for metric, counts in pairs)
 
 
 def _largest_first(row: Row) -> tuple[int, str]:
