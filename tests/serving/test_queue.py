@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import random
 
-from deepwire.decoding.translation_io import Request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deepwire.decoding.translation_io import Request
 from deepwire.serving.engine import Search
 from deepwire.serving.job import Job
 from deepwire.serving.queue import FairQueue

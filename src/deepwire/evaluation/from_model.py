@@ -14,7 +14,7 @@ from deepwire.data.config import CorpusConfig, DataConfig
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.text.corpus import read_pairs
 from deepwire.data.text.output import open_output
-from deepwire.data.references import by_reference
+from deepwire.data.text.references import by_reference
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.evaluation.texts import Text
 

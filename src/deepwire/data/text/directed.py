@@ -8,7 +8,7 @@ from pathlib import Path
 from deepwire.data.config import CorpusConfig, DataConfig, Role, serves
 from deepwire.data.languages import Direction
 from deepwire.data.text.files import text_exists
-from deepwire.data.references import by_reference
+from deepwire.data.text.references import by_reference
 
 PAIR = "{pair}"
 """Stands in a prefix for the two languages, as `de-en` or `en-de`."""

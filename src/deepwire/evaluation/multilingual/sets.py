@@ -12,7 +12,7 @@ from deepwire.data.languages import Direction
 from deepwire.data.text.corpus import corpus_files, read_pairs
 from deepwire.data.text.directed import directed
 from deepwire.data.text.pairs import Pair
-from deepwire.data.references import by_reference
+from deepwire.data.text.references import by_reference
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.from_model import data_section
 from deepwire.evaluation.multilingual.direction import parse_direction

@@ -6,7 +6,7 @@ from itertools import count, takewhile
 from pathlib import Path
 
 from deepwire.data.config import CorpusConfig, DataConfig
-from deepwire.data.files import find_text, text_exists
+from deepwire.data.text.files import find_text, text_exists
 
 
 def by_reference(corpus: CorpusConfig, data: DataConfig) -> list[CorpusConfig]:
