@@ -237,7 +237,8 @@ def test_everybody_gets_the_own_answers(model, held, serving):
         for turn in range(20):
             texts = [f"{seed} {draw.random()}"[: draw.randint(1, 20)] for _ in range(draw.randint(1, 6))]
             poisoned = draw.random() < 0.1
-            asked = job(*texts, *["!"] * poisoned, search=draw.choice([GREEDY, BEAM]))
+            asked = job(*texts, *["!"] * poisoned, search=draw.choice([GREEDY, BEAM]), client=str(seed % 5))
+            batcher.require_room(len(texts), str(seed))
             batcher.submit(asked)
             begun.append(turn)
             try:

@@ -93,14 +93,16 @@ class Batcher:
         """
         if self._broken:
             raise _broken()
-        wait = (self._queue.ahead(client, count) + self._in_work) * self._seconds_per_text
-        seconds = min(_MOST_SECONDS, max(1, math.ceil(wait)))
-        if self.texts + count > self._limits.queue or wait > _PATIENCE * self._limits.request_seconds:
-            said = f"{self.texts} texts are waiting"
-        elif self._queue.waiting(client) + count > self._limits.client_queue:
-            said = f"{self._queue.waiting(client)} texts of this client are waiting"
+        with self._changed:
+            all_, own, ahead = self.texts, self._queue.waiting(client), self._queue.ahead(client, count)
+            wait = (ahead + self._in_work) * self._seconds_per_text
+        if all_ + count > self._limits.queue or wait > _PATIENCE * self._limits.request_seconds:
+            said = f"{all_} texts are waiting"
+        elif own + count > self._limits.client_queue:
+            said = f"{own} texts of this client are waiting"
         else:
             return
+        seconds = min(_MOST_SECONDS, max(1, math.ceil(wait)))
         headers = {"Retry-After": str(seconds)}
         raise Refusal("queue_full", f"{said}: try again in {seconds} s", headers=headers)
 
