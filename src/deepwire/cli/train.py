@@ -59,6 +59,7 @@ def train(
     deepwire train run.yaml --dry-run; torchrun --nproc-per-node 4 -m deepwire train run.yaml
     """
     from deepwire.distributed.launch import join_process_group
+    from deepwire.ops.process import configure_process
     from deepwire.runfile import load_run_file
 
     @cache
@@ -72,6 +73,7 @@ def train(
         return processes_wanted(config.training, config.model.d_model, lambda: _parameters(config))
 
     with join_process_group(wanted) as processes:
+        configure_process()
         loaded = _read_by_main(read, processes)
         if dry_run:
             _try_out(loaded, processes)

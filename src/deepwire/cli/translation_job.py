@@ -128,15 +128,13 @@ def run(job: TranslationJob, *, threads: int | None, quiet: bool) -> None:
     Raises:
         UsageError: The answers cannot be written there.
     """
-    from deepwire.cli.line_by_line import use_threads
     from deepwire.cli.parts import translate_in_parts
     from deepwire.data.text.output import check_output
     from deepwire.distributed.launch import join_process_group
-    from deepwire.ops.allocator import keep_memory
+    from deepwire.ops.process import configure_process
 
     check_output(job.output, job.text.files)
-    use_threads(threads)
-    keep_memory()
+    configure_process(threads=threads, flush_denormals=False)
     with join_process_group() as processes:
         if processes.count > 1:
             translate_in_parts(job, processes, quiet=quiet)
