@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from deepwire.errors import UsageError
-
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from deepwire.checkpoint.run_directory import RunDirectory
+    from deepwire.api.run import Run
     from deepwire.data.config import DataConfig
-    from deepwire.data.vocabulary import Vocabularies
     from deepwire.distributed.process_group import ProcessGroup
-    from deepwire.model.translator import TranslationModel
-    from deepwire.runfile import LoadedRunFile, RunFile
-    from deepwire.training.config import TextMetric
-    from deepwire.training.run.run_training import Outcome
-    from deepwire.training.run.spec import TrainingSpec, TranslateTexts
-    from deepwire.training.run.stop_reason import StopReason
-
-_USUAL_VOCABULARY = 32_000
+    from deepwire.runfile import LoadedRunFile
 
 RunFileName = Annotated[str, typer.Argument(metavar="RUN.yaml", help="Run file, or the name of a recipe.")]
 Overrides = Annotated[
@@ -58,6 +47,7 @@ def train(
     Examples: deepwire train run.yaml; deepwire train run.yaml training.max_updates=40k model.d_model=512;
     deepwire train run.yaml --dry-run; torchrun --nproc-per-node 4 -m deepwire train run.yaml
     """
+    from deepwire.api.specification import processes_of
     from deepwire.distributed.launch import join_process_group
     from deepwire.ops.process import configure_process
     from deepwire.runfile import load_run_file
@@ -66,32 +56,15 @@ def train(
     def read() -> LoadedRunFile:
         return load_run_file(run_file, overrides or ())
 
-    def wanted() -> int:
-        from deepwire.training.process_count import processes_wanted
-
-        config = read().config
-        return processes_wanted(config.training, config.model.d_model, lambda: _parameters(config))
-
-    with join_process_group(wanted) as processes:
+    with join_process_group(lambda: processes_of(read().config)) as processes:
         configure_process()
         loaded = _read_by_main(read, processes)
         if dry_run:
-            _try_out(loaded, processes)
+            _dry_run(loaded, processes)
             return
-        stop_reason = _train(run_file, loaded, processes, fresh=fresh, quiet=quiet)
-    if stop_reason is not None and stop_reason.exit_code:
-        raise typer.Exit(stop_reason.exit_code)
-
-
-def _parameters(config: RunFile) -> int:
-    """About how many the model has; before preparation nobody knows the size of every vocabulary."""
-    from deepwire.cli.inspect import configured_size
-    from deepwire.model.cost import empty_model
-
-    size = configured_size(config.data) or _USUAL_VOCABULARY
-    languages = 0 if config.data.languages is None else len(config.data.languages.names)
-    model = empty_model(config.model, size, size, languages)
-    return sum(parameter.numel() for parameter in model.parameters())
+        run = _train(run_file, loaded, processes, fresh=fresh, quiet=quiet)
+    if run.stop_reason is not None and run.stop_reason.exit_code:
+        raise typer.Exit(run.stop_reason.exit_code)
 
 
 def _read_by_main(read: Callable[[], LoadedRunFile], processes: ProcessGroup) -> LoadedRunFile:
@@ -103,153 +76,41 @@ def _read_by_main(read: Callable[[], LoadedRunFile], processes: ProcessGroup) ->
     return LoadedRunFile.from_json(cast("dict[str, object]", told)) if own is None else own
 
 
-def _train(
-    run_file: str, loaded: LoadedRunFile, processes: ProcessGroup, *, fresh: bool, quiet: bool
-) -> StopReason | None:
-    """Train in this process; None if there was nothing to do."""
-    from deepwire.checkpoint.run_directory import RunDirectory
-    from deepwire.runfile import completed
-    from deepwire.training.run.run_training import finished, run_training
+def _train(run_file: str, loaded: LoadedRunFile, processes: ProcessGroup, *, fresh: bool, quiet: bool) -> Run:
+    """Train, and say what to do next."""
+    from deepwire.api.training import train
 
-    run = RunDirectory(loaded.run_directory)
-    done = None
-    if processes.main and not fresh:
-        done = finished(run, loaded.config.training, loaded.resolved, completed)
-    quiet = quiet or not processes.main
-    if processes.broadcast_value(done) is not None:
-        if processes.main:
-            print(done)
-            print(f"to train longer, raise the limit; to begin anew: deepwire train {run_file} --fresh")
-        return None
-    _look_ahead(loaded, processes, begins=fresh or not run.checkpoints())
-    spec = processes.run_on_main_first(lambda: _training_spec(loaded, run, quiet))
-    outcome = run_training(spec, processes=processes, fresh=fresh, quiet=quiet)
-    if not quiet:
-        _summarise(loaded, outcome, processes)
-    return outcome.stop_reason
+    run = train(loaded, fresh=fresh, quiet=quiet, handle_signals=True, processes=processes)
+    if not processes.main:
+        return run
+    if run.nothing_to_do is not None:
+        print(run.nothing_to_do)
+        print(f"to train longer, raise the limit; to begin anew: deepwire train {run_file} --fresh")
+    elif not quiet:
+        _summarise(loaded, run, processes)
+    return run
 
 
-def _try_out(loaded: LoadedRunFile, processes: ProcessGroup) -> None:
+def _dry_run(loaded: LoadedRunFile, processes: ProcessGroup) -> None:
     """Make a few updates outside of any run directory and print what they tell."""
-    from deepwire.checkpoint.run_directory import RunDirectory
-    from deepwire.training.dry_run import dry_run
+    from deepwire.api.training import dry_run
 
-    run = RunDirectory(loaded.run_directory)
-    _look_ahead(loaded, processes, begins=True)
-    spec = processes.run_on_main_first(lambda: _training_spec(loaded, run, not processes.main))
-    found = dry_run(spec, processes=processes)
+    report = dry_run(loaded, processes=processes)
     if processes.main:
-        print("\n".join(found.lines()))
+        print("\n".join(report.lines()))
 
 
-def _look_ahead(loaded: LoadedRunFile, processes: ProcessGroup, *, begins: bool) -> None:
-    """Find out now what would end the run after the preparation of the text, which may take hours.
-
-    Raises:
-        UsageError: The device is not there, or the languages that are to have parameters of their own.
-        ModelError: There is no such model to begin with.
-    """
-    from deepwire.checkpoint.locate import resolve
-    from deepwire.checkpoint.store import read_metadata
-    from deepwire.training.device import choose_device
-
-    if loaded.config.model.languages.used and loaded.config.data.languages is None:
-        where = next(at for key, at in loaded.origins.items() if key.startswith("model.languages"))
-        raise UsageError(
-            f"{where}: model.languages: this is a run of one source and one target language",
-            "name several in data.directions, or leave model.languages out",
-        )
-    config = loaded.config.training
-    choose_device(config.device, processes)
-    if begins and config.start_from is not None:
-        model = config.start_from.model  # the other processes need not see it
-        processes.run_on_main_first(lambda: read_metadata(resolve(model)) if processes.main else None)
-
-
-def _training_spec(loaded: LoadedRunFile, run: RunDirectory, quiet: bool) -> TrainingSpec:
-    from deepwire.data.prepare.prepared import prepare
-    from deepwire.model.build import build_model
-    from deepwire.runfile import completed
-    from deepwire.training.run.spec import TrainingSpec
-
-    config = loaded.config
-    prepared = prepare(config.data, seed=config.seed, progress=None if quiet else _Steps().show)
-    words, languages = prepared.vocabularies, prepared.languages
-    tags = 0 if languages is None else languages.tags
-    named = {"source": config.data.source, "target": config.data.target}
-    return TrainingSpec(
-        run=run,
-        config=config.training,
-        seed=config.seed,
-        resolved=dict(loaded.resolved),
-        build=lambda: build_model(
-            config.model,
-            words.source.size + tags,
-            words.target.size + tags,
-            languages=0 if languages is None else len(languages.names),
-        ),
-        prepared=prepared,
-        source_bos=config.data.source_bos,
-        sampling=config.data.vocabulary.sampling,
-        metadata={
-            **(named if languages is None else languages.to_metadata()),
-            **({"training_pairs": {one.name: one.pairs for one in prepared.mix}} if languages else {}),
-            "source_bos": config.data.source_bos,
-            "decoding": config.decoding.model_dump(mode="json"),
-        },
-        translate=_translate(loaded),
-        score=_score,
-        user_config=loaded.text,
-        complete=completed,
-    )
-
-
-class _Steps:
-    """One line on stderr for each step of preparation."""
-
-    def __init__(self) -> None:
-        self._shown = ""
-
-    def show(self, what: str, _done: int, _total: int | None) -> None:
-        if what != self._shown:
-            print(what, file=sys.stderr, flush=True)
-            self._shown = what
-
-
-def _translate(loaded: LoadedRunFile) -> TranslateTexts:
-    """Translation of the validation set with the decoding settings of the run, but the beam of validation."""
-    from deepwire.decoding.translator import Translator
-
-    settings = {"beam": loaded.config.training.validation.beam, "n_best": 1, "sampling": None}
-    decoding = loaded.config.decoding.model_copy(update=settings)
-
-    def translate(
-        model: TranslationModel, vocabularies: Vocabularies, texts: Sequence[str], /, *, to: str = ""
-    ) -> list[str]:
-        translator = Translator(
-            [model],
-            vocabularies,
-            decoding,
-            device=next(model.parameters()).device,
-            source_bos=loaded.config.data.source_bos,
-            languages=loaded.config.data.languages,
-        )
-        return translator.translate(texts, to=to)
-
-    return translate
-
-
-def _score(
-    metric: TextMetric, translations: Sequence[str], references: Sequence[str], /, *, language: str = ""
-) -> float:
-    from deepwire.evaluation.metrics import corpus_score
-
-    if not language:
-        return corpus_score(metric, translations, references).value
-    from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
-
-    (own,) = LanguageMetrics((metric,)).of(language)
-    return corpus_score(own, translations, references).value
+def _summarise(loaded: LoadedRunFile, run: Run, processes: ProcessGroup) -> None:
+    best, stop_reason = run.best, run.stop_reason
+    if best is not None:
+        scores = ", ".join(f"{name} {score:.4g}" for name, score in best.scores.items())
+        print(f"best checkpoint: {best.path}{f' ({scores})' if scores else ''}")
+    if stop_reason is None or stop_reason.finished:
+        print(f"next: deepwire translate {loaded.run_directory} {_first_text(loaded.config.data)}")
+    else:
+        print(f"stopped by {stop_reason.reason} and saved; the same command goes on from here")
+        if processes.after_stop:
+            print(processes.after_stop)
 
 
 def _first_text(data: DataConfig) -> str:
@@ -258,16 +119,3 @@ def _first_text(data: DataConfig) -> str:
         return f"-i TEXT.{data.source}"
     source, target = data.languages.directions[0]
     return f"--to {target} -i TEXT.{source}"
-
-
-def _summarise(loaded: LoadedRunFile, outcome: Outcome, processes: ProcessGroup) -> None:
-    run = loaded.run_directory
-    if outcome.best is not None:
-        scores = ", ".join(f"{name} {score:.4g}" for name, score in outcome.best.scores.items())
-        print(f"best checkpoint: {outcome.best.path}{f' ({scores})' if scores else ''}")
-    if outcome.stop_reason.finished:
-        print(f"next: deepwire translate {run} {_first_text(loaded.config.data)}")
-    else:
-        print(f"stopped by {outcome.stop_reason.reason} and saved; the same command goes on from here")
-        if processes.after_stop:
-            print(processes.after_stop)

@@ -96,7 +96,7 @@ def own_random_numbers(device: torch.device) -> Iterator[None]:
 
 
 def seed_random_numbers(seed: int, device: torch.device) -> None:
-    """Seed the random numbers of the CPU and of `device`, and of no other GPU (`torch.manual_seed`: of all)."""
+    """Seed the random numbers of the CPU and of `device`; `torch.manual_seed` seeds all GPUs."""
     import torch
 
     torch.default_generator.manual_seed(seed)

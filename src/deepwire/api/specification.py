@@ -1,0 +1,137 @@
+"""From checked settings to what training is made of: the text prepared, the model described."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deepwire.api.settings import configured_size
+from deepwire.checkpoint.locate import resolve
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.store import read_metadata
+from deepwire.data.prepare.prepared import Prepared
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.decoding.translator import Translator
+from deepwire.distributed.process_group import ProcessGroup
+from deepwire.errors import UsageError
+from deepwire.evaluation.metrics import corpus_score
+from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.translator import TranslationModel
+from deepwire.runfile import LoadedRunFile, RunFile, completed
+from deepwire.training.config import TextMetric
+from deepwire.training.device import choose_device
+from deepwire.training.run.spec import TrainingSpec, TranslateTexts
+
+_USUAL_VOCABULARY = 32_000
+
+
+def processes_of(config: RunFile) -> int:
+    """How many processes are to train on the cores of this machine, where torchrun started none."""
+    from deepwire.training.process_count import processes_wanted
+
+    return processes_wanted(config.training, config.model.d_model, lambda: _parameters(config))
+
+
+def _parameters(config: RunFile) -> int:
+    """About how many the model has; before preparation nobody knows the size of every vocabulary."""
+    from deepwire.model.cost import empty_model
+
+    size = configured_size(config.data) or _USUAL_VOCABULARY
+    languages = 0 if config.data.languages is None else len(config.data.languages.names)
+    model = empty_model(config.model, size, size, languages)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def require_startable(loaded: LoadedRunFile, processes: ProcessGroup, *, begins: bool) -> None:
+    """Find out now what would end the run after the preparation of the text, which may take hours.
+
+    Args:
+        loaded: The settings.
+        processes: Those that train together, each of which calls this.
+        begins: Whether the run begins, and does not continue.
+
+    Raises:
+        UsageError: The device is not there, or the languages that are to have parameters of their own.
+        ModelError: There is no such model to begin with.
+    """
+    if loaded.config.model.languages.used and loaded.config.data.languages is None:
+        where = next(at for key, at in loaded.origins.items() if key.startswith("model.languages"))
+        raise UsageError(
+            f"{where}: model.languages: this is a run of one source and one target language",
+            "name several in data.directions, or leave model.languages out",
+        )
+    config = loaded.config.training
+    choose_device(config.device, processes)
+    if begins and config.start_from is not None:
+        model = config.start_from.model  # the other processes need not see it
+        processes.run_on_main_first(lambda: read_metadata(resolve(model)) if processes.main else None)
+
+
+def training_spec(loaded: LoadedRunFile, prepared: Prepared) -> TrainingSpec:
+    """Everything that training needs, of the settings and the text that was prepared as they say."""
+    config = loaded.config
+    return TrainingSpec(
+        run=RunDirectory(loaded.run_directory),
+        config=config.training,
+        seed=config.seed,
+        resolved=dict(loaded.resolved),
+        build=lambda: untrained_model(config.model, prepared),
+        prepared=prepared,
+        source_bos=config.data.source_bos,
+        sampling=config.data.vocabulary.sampling,
+        metadata=model_metadata(config, prepared),
+        translate=_translation(loaded),
+        score=_score,
+        user_config=loaded.text,
+        complete=completed,
+    )
+
+
+def untrained_model(config: ModelConfig, prepared: Prepared) -> TranslationModel:
+    """A model for the vocabularies and languages of a prepared text; draws torch's random numbers."""
+    source, target, languages = prepared.model_sizes
+    return build_model(config, source, target, languages=languages)
+
+
+def model_metadata(config: RunFile, prepared: Prepared) -> dict[str, object]:
+    """What is stored with a model: languages, and how it translates unless told otherwise."""
+    languages = prepared.languages
+    named = {"source": config.data.source, "target": config.data.target}
+    pairs = {direction.name: direction.pairs for direction in prepared.mix}
+    return {
+        **(named if languages is None else languages.to_metadata()),
+        **({"training_pairs": pairs} if languages else {}),
+        "source_bos": config.data.source_bos,
+        "decoding": config.decoding.model_dump(mode="json"),
+    }
+
+
+def _translation(loaded: LoadedRunFile) -> TranslateTexts:
+    """Translation of the validation set with the decoding settings of the run, but the beam of validation."""
+    settings = {"beam": loaded.config.training.validation.beam, "n_best": 1, "sampling": None}
+    decoding = loaded.config.decoding.model_copy(update=settings)
+
+    def translate(
+        model: TranslationModel, vocabularies: Vocabularies, texts: Sequence[str], /, *, to: str = ""
+    ) -> list[str]:
+        translator = Translator(
+            [model],
+            vocabularies,
+            decoding,
+            device=next(model.parameters()).device,
+            source_bos=loaded.config.data.source_bos,
+            languages=loaded.config.data.languages,
+        )
+        return translator.translate(texts, to=to)
+
+    return translate
+
+
+def _score(
+    metric: TextMetric, translations: Sequence[str], references: Sequence[str], /, *, language: str = ""
+) -> float:
+    if not language:
+        return corpus_score(metric, translations, references).value
+    (of_language,) = LanguageMetrics((metric,)).of(language)
+    return corpus_score(of_language, translations, references).value
