@@ -155,7 +155,7 @@ def _scored(
         elif isinstance(system, str | PathLike) and not Path(system).is_file():
             models[name] = fspath(system)
         else:
-            texts[name] = _text(system, name)
+            texts[name] = Text(name, _text(system, name).lines)
     references = [] if reference is None else [_text(*each) for each in _named_references(reference)]
     if models:
         text, answer = _source(models, source, settings)
