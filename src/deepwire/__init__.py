@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from deepwire.api.training import training_session as training_session
     from deepwire.ops.allocator import keep_memory as keep_memory
     from deepwire.ops.process import configure_process as configure_process
+    from deepwire.training.loop import UpdateResult as UpdateResult
+    from deepwire.training.run.stop_reason import StopReason as StopReason
     from deepwire.training.session import Callback as Callback
     from deepwire.training.session import TrainingSession as TrainingSession
+    from deepwire.training.validation import Validation as Validation
 
 __version__ = "0.1.0"
 
@@ -34,8 +37,11 @@ _PLACES = {
     "Callback": "training.session",
     "Model": "api.model",
     "Run": "api.run",
+    "StopReason": "training.run.stop_reason",
     "TrainingParts": "api.parts",
     "TrainingSession": "training.session",
+    "UpdateResult": "training.loop",
+    "Validation": "training.validation",
     "build": "api.build",
     "compare": "api.evaluate",
     "configure_process": "ops.process",
@@ -52,8 +58,11 @@ __all__ = [
     "Callback",
     "Model",
     "Run",
+    "StopReason",
     "TrainingParts",
     "TrainingSession",
+    "UpdateResult",
+    "Validation",
     "__version__",
     "build",
     "compare",

@@ -54,12 +54,15 @@ class TrainingParts:
     device: torch.device
     settings: RunFile
 
-    def batches(self, *, epochs: int | None = None, batch_tokens: int | None = None) -> Iterator[DeviceBatch]:
+    def batches(
+        self, *, epochs: int | None = None, batch_tokens: int | None = None, seed: int | None = None
+    ) -> Iterator[DeviceBatch]:
         """The training text as tensors, in random order, sentences of similar length together.
 
         Args:
             epochs: How often to go through the text; None = without end.
             batch_tokens: Most padded tokens of a batch; default: ``training.batch_tokens``.
+            seed: Every number gives another order; default: ``seed``.
 
         Returns:
             Batches on the device with `source` ``[B, S]``, `target_input` and `target_output` ``[B, T]``,
@@ -73,8 +76,12 @@ class TrainingParts:
             sampling=self.settings.data.vocabulary.sampling,
             languages=self.prepared.languages,
         )
-        words = self.prepared.vocabularies
-        stream = UpdateStream(self.prepared.train, settings, seed=self.settings.seed, vocabularies=words)
+        stream = UpdateStream(
+            self.prepared.train,
+            settings,
+            seed=self.settings.seed if seed is None else seed,
+            vocabularies=self.prepared.vocabularies,
+        )
         for update, _ in stream.updates(StreamPosition()):
             if epochs is not None and update.epoch >= epochs:
                 return
