@@ -176,6 +176,12 @@ def test_a_session_that_is_left_early_is_saved_and_goes_on_as_if_nothing_happene
     assert weights(deepwire.Run(session.run))[20] == weights(trained)[20]
 
 
+def test_processes_that_are_not_there_are_mentioned(data: dict[str, object], tmp_path: Path) -> None:
+    several = {"training": {"processes": 3, "max_updates": 1}}
+    deepwire.train(SETTINGS, data=data, run=str(tmp_path / "run"), quiet=True, **several)
+    assert "training.processes is 3, but 1 trains here" in (tmp_path / "run" / "log.txt").read_text()
+
+
 def test_an_error_in_a_callback_comes_out_and_leaves_the_run_free(
     data: dict[str, object], tmp_path: Path
 ) -> None:

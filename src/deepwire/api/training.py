@@ -35,8 +35,8 @@ def train(
 ) -> Run:
     """Train a model; text is prepared first where needed, and an interrupted run is continued.
 
-    It is this process that trains, together with others only where torchrun started them; of the settings,
-    ``training.processes`` is for the command. While it trains, the process has the threads, float32 products,
+    It is this process that trains, together with others only where torchrun started them; the command makes
+    others itself (``training.processes``). While it trains, the process has the threads, float32 products,
     current GPU and random numbers that training needs; all are given back afterwards. Everything else that
     the command sets for speed is in `deepwire.configure_process`.
 

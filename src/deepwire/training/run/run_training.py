@@ -318,6 +318,11 @@ def _introduce(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
     together = f"{processes.count} processes on {device.type}" if processes.count > 1 else f"on {device}"
     precision = trainer.precision_policy.precision
     say(f"run {spec.run.path} {together}, {precision}, {torch.get_num_threads()} threads")
+    if (wanted := spec.config.processes or 1) > processes.count:
+        say(
+            f"training.processes is {wanted}, but {processes.count} trains here: 'deepwire train' makes several "
+            "on a CPU of a Linux machine, without training.compile and training.sharding"
+        )
     if idle := idle_gpus(device, processes):
         command = f"torchrun --nproc-per-node {idle + processes.local_count} -m deepwire"
         say(f"{idle} more GPUs stay idle; all of them train with: {command} {shlex.join(sys.argv[1:])}")
