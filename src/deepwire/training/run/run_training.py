@@ -320,7 +320,7 @@ def _introduce(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
     say(f"run {spec.run.path} {together}, {precision}, {torch.get_num_threads()} threads")
     if (wanted := spec.config.processes or 1) > processes.count:
         say(
-            f"training.processes is {wanted}, but {processes.count} trains here: 'deepwire train' makes several "
+            f"training.processes is {wanted}, but {processes.count} trains here: 'deepwire train' makes more "
             "on a CPU of a Linux machine, without training.compile and training.sharding"
         )
     if idle := idle_gpus(device, processes):
