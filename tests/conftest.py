@@ -14,6 +14,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from deepwire.ops.process import allow_float32_choice
+
 # No example may fail because the machine is busy, and each run tries the same ones; others are tried with
 # pytest --hypothesis-profile=default.
 hypothesis.settings.register_profile(
@@ -54,6 +56,7 @@ def _exact_arithmetic() -> None:
     if torch is not None:
         torch.set_float32_matmul_precision("highest")
         torch.set_flush_denormal(False)
+    allow_float32_choice(False)
 
 
 @pytest.fixture(scope="session")

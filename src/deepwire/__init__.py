@@ -1,73 +1,92 @@
 """deepwire: train, study and serve deep Transformer translation models.
 
-From Python: ``deepwire.load("runs/demo").translate(["..."])`` gives translations,
-``deepwire.build(config, vocabulary_size)`` an untrained model. Importing this package imports no torch;
-using one of the two does.
+From Python: ``deepwire.train("run.yaml")`` trains, ``deepwire.load("runs/run").translate(["..."])``
+translates; docs/python.md shows the rest. Importing this package imports no torch; using its functions does.
 """
 
 from __future__ import annotations
 
-from os import PathLike
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from deepwire.decoding.translator import load as load
-    from deepwire.model.config import ModelConfig
-    from deepwire.model.encoder_decoder import TranslationModel
+    from deepwire.api.build import build as build
+    from deepwire.api.evaluate import compare as compare
+    from deepwire.api.evaluate import evaluate as evaluate
+    from deepwire.api.model import Model as Model
+    from deepwire.api.model import load as load
+    from deepwire.api.parts import TrainingParts as TrainingParts
+    from deepwire.api.parts import training_parts as training_parts
+    from deepwire.api.prepare import prepare as prepare
+    from deepwire.api.run import Run as Run
+    from deepwire.api.training import dry_run as dry_run
+    from deepwire.api.training import train as train
+    from deepwire.api.training import training_session as training_session
     from deepwire.ops.allocator import keep_memory as keep_memory
+    from deepwire.ops.process import configure_process as configure_process
+    from deepwire.training.loop import UpdateResult as UpdateResult
+    from deepwire.training.run.stop_reason import StopReason as StopReason
+    from deepwire.training.session import Callback as Callback
+    from deepwire.training.session import TrainingSession as TrainingSession
+    from deepwire.training.validation import Validation as Validation
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "build", "keep_memory", "load"]
 
-
-def build(
-    config: ModelConfig | Mapping[str, object] | str | PathLike[str],
-    vocabulary_size: int | tuple[int, int],
-    *,
-    languages: int = 0,
-) -> TranslationModel:
-    """An untrained model, initialised as its configuration says.
-
-    Args:
-        config: The model section: an object, a mapping with the keys of a run file's ``model``, or the name
-            of a recipe or run file whose model section to take.
-        vocabulary_size: Entries of the vocabulary, or of the source and the target vocabulary, tags of
-            languages included.
-        languages: How many languages there are, for models with parameters of each; default: those that the
-            run file lists.
-
-    Raises:
-        UsageError: If the mapping, run file or recipe is wrong, a vocabulary has no room for the special
-            entries, or the number of languages is needed and not known.
-    """
-    from deepwire.config.reader import from_mapping
-    from deepwire.errors import UsageError
-    from deepwire.model.build import build_model
-    from deepwire.model.config import ModelConfig
-    from deepwire.runfile import load_run_file
-
-    if isinstance(config, str | PathLike):
-        run = load_run_file(str(config)).config
-        config, listed = run.model, run.data.languages
-        languages = languages or (0 if listed is None else len(listed.names))
-    elif not isinstance(config, ModelConfig):
-        config = from_mapping(ModelConfig, config, "model")
-    source, target = (vocabulary_size,) * 2 if isinstance(vocabulary_size, int) else vocabulary_size
-    if min(source, target) < 4:
-        raise UsageError(f"vocabulary_size: {min(source, target)} leave no room for the four special entries")
-    return build_model(config, source, target, languages=languages)
+# Name to the module that defines it; imported when the name is first asked for.
+_PLACES = {
+    "Callback": "training.session",
+    "Model": "api.model",
+    "Run": "api.run",
+    "StopReason": "training.run.stop_reason",
+    "TrainingParts": "api.parts",
+    "TrainingSession": "training.session",
+    "UpdateResult": "training.loop",
+    "Validation": "training.validation",
+    "build": "api.build",
+    "compare": "api.evaluate",
+    "configure_process": "ops.process",
+    "dry_run": "api.training",
+    "evaluate": "api.evaluate",
+    "keep_memory": "ops.allocator",
+    "load": "api.model",
+    "prepare": "api.prepare",
+    "train": "api.training",
+    "training_parts": "api.parts",
+    "training_session": "api.training",
+}
+__all__ = [
+    "Callback",
+    "Model",
+    "Run",
+    "StopReason",
+    "TrainingParts",
+    "TrainingSession",
+    "UpdateResult",
+    "Validation",
+    "__version__",
+    "build",
+    "compare",
+    "configure_process",
+    "dry_run",
+    "evaluate",
+    "keep_memory",
+    "load",
+    "prepare",
+    "train",
+    "training_parts",
+    "training_session",
+]
 
 
 def __getattr__(name: str) -> object:
-    """Import ``load`` and ``keep_memory`` when they are first asked for."""
-    if name == "load":
-        from deepwire.decoding.translator import load
+    """Import what ``import deepwire`` offers when it is first asked for."""
+    if name not in _PLACES:
+        raise AttributeError(f"module 'deepwire' has no attribute {name!r}")
+    found: object = getattr(import_module(f"deepwire.{_PLACES[name]}"), name)
+    globals()[name] = found
+    return found
 
-        return load
-    if name == "keep_memory":
-        from deepwire.ops.allocator import keep_memory
 
-        return keep_memory
-    raise AttributeError(f"module 'deepwire' has no attribute {name!r}")
+def __dir__() -> list[str]:
+    """Also what was not imported yet."""
+    return sorted({*globals(), *_PLACES})

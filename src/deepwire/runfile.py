@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -89,7 +90,7 @@ class LoadedRunFile:
     path: Path
     """The file that was read."""
     name: str
-    """Name of the run: the stem of the file."""
+    """Name of the run: the stem of the file; empty where there is none."""
     resolved: dict[str, PlainValue]
     """All settings, defaults included, as plain values for JSON or YAML."""
     origins: dict[str, str]
@@ -115,22 +116,40 @@ class LoadedRunFile:
 
     @property
     def run_directory(self) -> Path:
-        """Where the run lives: ``run``, or ``runs/<name>`` in the working directory."""
+        """Where the run lives: ``run``, or ``runs/<name>`` in the working directory.
+
+        Raises:
+            UsageError: The settings came from no file, and name no run directory.
+        """
+        if self.config.run is None and not self.name:
+            raise UsageError("settings: name the run directory", 'such as run="runs/mine"')
         return self.config.run or Path("runs") / self.name
 
 
-def load_run_file(name_or_path: str | Path, overrides: Sequence[str] = ()) -> LoadedRunFile:
-    """Read the run file or recipe, apply ``key.sub=value`` overrides, and check everything.
+def load_run_file(
+    run: str | PathLike[str] | Mapping[str, object],
+    overrides: Sequence[str] = (),
+    arguments: Mapping[str, object] | None = None,
+) -> LoadedRunFile:
+    """Read the run file or recipe, apply overrides, and check everything.
+
+    Args:
+        run: A path, the name of a recipe, or a mapping with what a run file holds.
+        overrides: ``key.sub=value``.
+        arguments: Overrides as plain values, by section: ``{"training": {"max_updates": 100}}``.
 
     Raises:
         UsageError: If anything is wrong; one line per mistake, each beginning with file and line.
     """
-    name = str(name_or_path)
-    settings = read_settings(RunFile, name, overrides, locate=locate, own_keys=frozenset({"recipe"}))
+    name = run if isinstance(run, Mapping) else str(run)
+    settings = read_settings(
+        RunFile, name, overrides, locate=locate, own_keys=frozenset({"recipe"}), arguments=arguments
+    )
     config = _with_absolute_paths(settings)
     resolved: dict[str, PlainValue] = config.model_dump(mode="json")
     path = settings.document.path
-    return LoadedRunFile(config, path, path.stem, resolved, settings.origins(), settings.text)
+    stem = "" if isinstance(run, Mapping) else path.stem
+    return LoadedRunFile(config, path, stem, resolved, settings.origins(), settings.text)
 
 
 def completed(record: Mapping[str, object]) -> Mapping[str, object]:

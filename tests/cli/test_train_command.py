@@ -58,7 +58,7 @@ def test_the_run_file_is_read_once(toy: Path, monkeypatch: pytest.MonkeyPatch) -
         (toy / "toy.yaml").write_text("data: gone")
         return found
 
-    monkeypatch.setattr(ProcessGroup, "main_first", overwritten)
+    monkeypatch.setattr(ProcessGroup, "run_on_main_first", overwritten)
     monkeypatch.setattr(
         process_count, "processes_wanted", lambda *_: (toy / "toy.yaml").write_text("gone") and 1
     )

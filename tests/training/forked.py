@@ -17,6 +17,7 @@ from tempfile import TemporaryFile
 import torch
 
 # What the forked processes need is imported once, here.
+import deepwire.api.training
 import deepwire.cli.evaluate
 import deepwire.cli.score
 import deepwire.cli.train

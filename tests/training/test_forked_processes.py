@@ -13,7 +13,7 @@ import torch
 from job_of_processes import UPDATES, Launcher, Patch, Running, nothing
 from toy_run import after_step, wait_for
 
-import deepwire.cli.train
+import deepwire.api.training
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError
 from deepwire.training import process_count, trainer
@@ -104,14 +104,14 @@ def test_a_process_that_is_killed_ends_the_command(launcher: Launcher) -> None:
 @pytest.mark.parametrize("rank", [0, 1])
 def test_an_error_of_either_process_is_shown_once_with_its_exit_code(launcher: Launcher, rank: int) -> None:
     def fail_in(_process: int) -> None:
-        before = deepwire.cli.train._look_ahead
+        before = deepwire.api.training.require_startable
 
         def look_ahead(loaded: object, processes: ProcessGroup, **options: bool) -> None:
             before(loaded, processes, **options)  # type: ignore[arg-type]
             if processes.rank == rank:
                 raise DataError("the text is not there")
 
-        deepwire.cli.train._look_ahead = look_ahead  # type: ignore[assignment]
+        deepwire.api.training.require_startable = look_ahead  # type: ignore[assignment]
 
     job = launcher.begin(f"wrong{rank}", 1, TWO, patch=fail_in)
     assert job.wait() == [3], launcher.text()

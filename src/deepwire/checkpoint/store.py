@@ -24,6 +24,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.meta_init import meta_init
+from deepwire.ops.process import own_random_numbers
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
@@ -282,4 +283,5 @@ def _fitting_model(
         shapes,
         {name: tuple(value.shape) for name, value in outline.named_parameters()},
     )
-    return build_model(config, *sizes, languages=languages)
+    with own_random_numbers(torch.device("cpu")):  # what is drawn is overwritten
+        return build_model(config, *sizes, languages=languages)

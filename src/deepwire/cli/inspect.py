@@ -16,7 +16,6 @@ from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
     from deepwire.config.tree import PlainValue
-    from deepwire.data.config import DataConfig
     from deepwire.data.languages import Languages
     from deepwire.model.config import ModelConfig
     from deepwire.model.encoder_decoder import TranslationModel
@@ -118,6 +117,7 @@ def _from_run_file(
     name: str, overrides: list[str], vocabulary_size: int | None, languages: int | None
 ) -> Subject:
     from deepwire import recipes
+    from deepwire.api.settings import configured_size
     from deepwire.runfile import load_run_file
 
     config = load_run_file(name, overrides).config
@@ -139,12 +139,6 @@ def _from_run_file(
     if listed is not None and listed.tags:
         size, told = size + listed.tags, f"{told} and {listed.tags} tags"
     return Subject(name, kind, config.model, size, size, told, number, listed)
-
-
-def configured_size(data: DataConfig) -> int | None:
-    """The size that preparation will make the vocabulary, where the run file says it."""
-    size = getattr(data.vocabulary, "size", None)
-    return size if isinstance(size, int) else None
 
 
 def _from_model(name: str) -> Subject:

@@ -23,6 +23,7 @@ import typer
 from deepwire import __version__, command_line
 from deepwire.cli.waiting import share_the_processor
 from deepwire.errors import DeepwireError
+from deepwire.ops.process import allow_float32_choice
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run ``deepwire`` with these arguments and return the exit code; errors are printed, not raised."""
     _open_what_is_closed()
     _use_utf8()
+    allow_float32_choice()
     arguments, debug = _without_debug(arguments)
     command_line.remember(arguments)
     try:

@@ -85,9 +85,10 @@ def serve(
     import signal
     import sys
 
-    from deepwire.cli.line_by_line import given, use_threads, warn
+    from deepwire.cli.line_by_line import given, warn
     from deepwire.cli.main import INTERRUPTED
-    from deepwire.ops.allocator import keep_memory, share_memory
+    from deepwire.ops.allocator import share_memory
+    from deepwire.ops.process import configure_process
     from deepwire.serving.access import bind, is_loopback, read_hosts, read_token, require_safe, url
     from deepwire.serving.guard import Guard
     from deepwire.serving.metrics import Metrics
@@ -99,9 +100,8 @@ def serve(
     hosts = read_hosts(host_name or [], host)
     with bind(host, port) as bound:
         require_safe(bound, token=token is not None, insecure=insecure)
-        use_threads(threads)
         share_memory()
-        keep_memory()
+        configure_process(threads=threads, flush_denormals=False)
         settings = given(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
         engine = open_models(models, device, precision, settings=settings, warn=warn)
         _log_to_stderr(quiet)

@@ -135,14 +135,12 @@ def run(job: TranslationJob, *, threads: int | None, quiet: bool) -> None:
         UsageError: The translations cannot be written there. With several processes also: the text comes from
             stdin, goes to stdout or is a stream, or parts of another job are there.
     """
-    from deepwire.cli.line_by_line import use_threads
     from deepwire.data.text.output import check_output
     from deepwire.distributed.launch import join_process_group
-    from deepwire.ops.allocator import keep_memory
+    from deepwire.ops.process import configure_process
 
     check_output(job.output, job.text.files)
-    use_threads(threads)
-    keep_memory()
+    configure_process(threads=threads, flush_denormals=False)
     with join_process_group() as processes:
         if processes.count > 1:
             _translate_in_processes(job, processes, quiet=quiet)

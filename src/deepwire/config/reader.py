@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -32,7 +32,10 @@ from deepwire.errors import UsageError
 SectionType = TypeVar("SectionType", bound=Section)
 
 MAX_BYTES = 4 * 1024 * 1024
-COMMAND_LINE = "command line"
+COMMAND_LINE, ARGUMENT = "command line", "argument"
+"""What messages call settings that were given to a command, and to a function."""
+MAPPING = "settings"
+"""What messages call a mapping that stands for a file."""
 
 
 @dataclass(frozen=True)
@@ -80,32 +83,43 @@ class Settings(Generic[SectionType]):
 
 def read_settings(
     section: type[SectionType],
-    name: str,
+    name: str | Mapping[str, object],
     overrides: Sequence[str] = (),
     *,
     locate: Locate,
     own_keys: frozenset[str] = frozenset(),
+    arguments: Mapping[str, object] | None = None,
 ) -> Settings[SectionType]:
     """Read a run file with what it extends, apply overrides, and check it against ``section``.
 
     Args:
         section: The class of the whole file.
-        name: Path or recipe, as ``locate`` understands it.
+        name: Path or recipe, as ``locate`` understands it; or a mapping with what a file would hold.
         overrides: ``key.sub=value``; later ones win. The value is YAML.
         locate: Finds the file behind a name.
         own_keys: Top-level keys that a file does not take over from what it extends.
+        arguments: Overrides as plain values, by section.
 
     Raises:
         UsageError: If a file cannot be read or anything in it is wrong; the message has one line per mistake.
     """
     problems = Problems()
-    document = locate(name, None)
-    text = _text(document)
-    tree = _extended(section, document, _parsed(document, text, problems), locate, own_keys, problems, ())
+    if isinstance(name, str):
+        document = locate(name, None)
+        text = _text(document)
+        written = _parsed(document, text, problems)
+    else:
+        document = Document(Path.cwd() / MAPPING, MAPPING, Path.cwd())
+        text = json_of(name, indent=2)
+        written = _tree_of(name, MAPPING, problems)
+    tree = _extended(section, document, written, locate, own_keys, problems, ())
     # Put together first: which of them comes first must not decide whether a size survives a new type.
     changes = MappingNode({}, Origin(COMMAND_LINE, None, Path.cwd()))
     for override in overrides:
         changes = _overridden(changes, override, section, problems)
+    if arguments:
+        given = merge(changes, _arguments(arguments, problems), section)
+        changes = given if isinstance(given, MappingNode) else changes
     merged = merge(tree, changes, section)
     whole = replace(merged, origin=tree.origin) if isinstance(merged, MappingNode) else tree
     problems.raise_if_any()
@@ -127,7 +141,9 @@ def _refuse_idle(built: Section, tree: MappingNode, file: MappingNode, document:
         except UsageError:
             alone = {}  # it needs the command line to be a run file at all
     for name, one in found.items():
-        if one.origin.file == COMMAND_LINE or (one.origin.file == document.label and name in alone):
+        if one.origin.file in (COMMAND_LINE, ARGUMENT) or (
+            one.origin.file == document.label and name in alone
+        ):
             problems.add(one.origin, one.text)
     problems.raise_if_any("leave it out, or change what makes it idle")
 
@@ -160,10 +176,8 @@ def from_mapping(section: type[SectionType], values: object, name: str, *, idle:
     Raises:
         UsageError: With one line for each value that is wrong.
     """
-    problems, origin = Problems(), Origin(name, None, Path.cwd())
-    tree = parse_yaml(json.dumps(values, default=str), origin, problems)
-    if not isinstance(tree, MappingNode):
-        raise UsageError(f"{name}: must be a mapping, not {type(values).__name__}")
+    problems = Problems()
+    tree = _tree_of(values, name, problems)
     try:
         built = section.model_validate(values)
     except ValidationError as error:
@@ -174,6 +188,33 @@ def from_mapping(section: type[SectionType], values: object, name: str, *, idle:
         problems.add(one.origin, one.text)
     problems.raise_if_any()
     return built
+
+
+def json_of(values: object, *, indent: int | None = None) -> str:
+    """Values given in Python as JSON, and so as YAML: sections as mappings, paths and the like as text."""
+    return json.dumps(values, default=_plain_value, ensure_ascii=False, indent=indent)
+
+
+def _plain_value(value: object) -> object:
+    return value.model_dump(mode="json") if isinstance(value, Section) else str(value)
+
+
+def _tree_of(values: object, label: str, problems: Problems) -> MappingNode:
+    """The tree of plain values; ``label`` is what errors call them."""
+    if not isinstance(values, Mapping):
+        raise UsageError(f"{label}: must be a mapping, not {type(values).__name__}")
+    try:
+        tree = parse_yaml(json_of(dict(values)), Origin(label, None, Path.cwd()), problems)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError(f"{label}: not plain values: {error}") from None
+    return tree if isinstance(tree, MappingNode) else MappingNode({}, Origin(label, None, Path.cwd()))
+
+
+def _arguments(arguments: Mapping[str, object], problems: Problems) -> MappingNode:
+    tree = _tree_of(arguments, ARGUMENT, problems)
+    if tree.entries.pop("extends", None) is not None:
+        problems.add(tree.origin, "extends: cannot be set here; write it into the settings")
+    return tree
 
 
 def read_document(document: Document, problems: Problems) -> MappingNode:

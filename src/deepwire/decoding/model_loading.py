@@ -17,7 +17,8 @@ from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.packed_linear import Packing, has_kernels, pack_linears
-from deepwire.ops.precision import autocast_dtype, set_fp32_matmul
+from deepwire.ops.precision import autocast_dtype
+from deepwire.ops.process import choose_float32_products
 
 # Number format of the model, and of its packed weights.
 PRECISIONS: Mapping[str, tuple[torch.dtype, Packing]] = {
@@ -47,7 +48,8 @@ def load_models(
 ) -> LoadedModels:
     """Load models that are to act as one.
 
-    In float32 this also lets the process take the faster of the CPU's true float32 products.
+    In float32 this also takes the faster of the CPU's true float32 products, for the whole process, where
+    `deepwire.configure_process` has allowed it.
 
     Args:
         names: MODEL names: run directories, `RUN@avg5`, model directories.
@@ -66,7 +68,7 @@ def load_models(
     precision = fastest_precision(chosen_device) if precision == "auto" else precision
     kind, packing = number_formats(chosen_device, precision)
     if kind is torch.float32:
-        set_fp32_matmul("auto")
+        choose_float32_products()
     models = tuple(load_model(resolve(str(name)), chosen_device, kind) for name in names)
     for model in models:
         pack_weights(model.model, packing)

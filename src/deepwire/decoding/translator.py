@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
+from os import PathLike, fspath
 from threading import Event
 from typing import Generic
 
@@ -168,6 +168,41 @@ class Translator(Generic[StateT]):
         size = self.config.window if window is None else window
         return self._windows(enumerate(requests, first), size, to or "", from_ or "")
 
+    def sample(
+        self,
+        lines: Iterable[str],
+        count: int = 1,
+        *,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        seed: int = 1,
+        to: str | None = None,
+        from_: str | None = None,
+    ) -> list[list[str]]:
+        """Translations of each line drawn at random from the model, the most probable first.
+
+        A drawn translation depends on the seed and the number of its line alone; torch's own random numbers
+        are not used.
+
+        Args:
+            lines: Raw text.
+            count: How many translations of each line; some may be equal.
+            temperature: Divides the log-probabilities; below 1 = more careful.
+            top_k: Draw from the k most probable subwords only; 0 = all of them.
+            top_p: Draw from the fewest subwords that together reach this probability.
+            seed: Another number draws other translations.
+            to, from_: As in `translate`.
+
+        Raises:
+            UsageError: A setting is impossible, or as in `translate`.
+        """
+        sampling = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+        other = copy(self)
+        other.config = with_settings(self.config, {"n_best": count, "sampling": sampling})
+        translations = other.translations(lines, to=to, from_=from_)
+        return [[candidate.text for candidate in each.candidates] for each in translations]
+
     def score(
         self, pairs: Iterable[tuple[str, str]], *, window: int | None = None, to: str | None = None
     ) -> Iterator[PairScore]:
@@ -309,7 +344,7 @@ def _with_groups(
 
 
 def load(
-    models: str | Path | Sequence[str | Path],
+    models: str | PathLike[str] | Sequence[str | PathLike[str]],
     device: str | None = "auto",
     precision: str = "auto",
     *,
@@ -336,7 +371,7 @@ def load(
         ModelError: A model or the shortlist is missing or damaged, or the vocabularies differ.
         UsageError: A setting is impossible, or there is no shortlist or no such device.
     """
-    names = [models] if isinstance(models, str | Path) else list(models)
+    names = model_names(models)
     loaded = load_models(names, device, precision, settings or {})
     first = loaded.models[0]
     members: list[EnsembleMember[DecoderState]] = [stored.model for stored in loaded.models]
@@ -360,6 +395,11 @@ def _direction(metadata: Mapping[str, object]) -> tuple[str, str] | None:
     """The languages of a model with one direction; None where it does not say them."""
     source, target = metadata.get("source"), metadata.get("target")
     return (source, target) if isinstance(source, str) and isinstance(target, str) else None
+
+
+def model_names(models: str | PathLike[str] | Sequence[str | PathLike[str]]) -> list[str]:
+    """The MODEL names that `load` is given."""
+    return [fspath(name) for name in ([models] if isinstance(models, str | PathLike) else models)]
 
 
 def _require_several(lines: object) -> None:

@@ -14,14 +14,14 @@ from deepwire.data.batches.batching import StreamPosition
 from deepwire.data.vocabulary import PAD
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.training.config import TrainingConfig
-from deepwire.training.device import choose_device, peak_memory
+from deepwire.training.device import peak_memory
 from deepwire.training.device_batches import DeviceBatch, DeviceUpdate
 from deepwire.training.gradient import make_gradient
 from deepwire.training.logging.progress import human_time, short
 from deepwire.training.logging.recorder import SilentRecorder
 from deepwire.training.run.record import RunRecord
 from deepwire.training.run.resume_point import ResumePoint
-from deepwire.training.run.run_training import make_trainer, set_up_process
+from deepwire.training.run.run_training import make_trainer, training_process
 from deepwire.training.run.signals import Signals
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import TrainingState
@@ -106,8 +106,11 @@ def dry_run(spec: TrainingSpec, *, processes: ProcessGroup | None = None) -> Dry
         ResourceError: If memory does not suffice.
     """
     processes = processes or ProcessGroup()
-    device = choose_device(spec.config.device, processes)
-    set_up_process(spec.config, processes)
+    with training_process(spec.config, processes) as device:
+        return _dry_run(spec, processes, device)
+
+
+def _dry_run(spec: TrainingSpec, processes: ProcessGroup, device: torch.device) -> DryRun:
     settled = RunRecord.settle(spec, device, processes.count, continued=False) if processes.main else None
     shared = processes.broadcast_value(settled.to_json() if settled is not None else None)
     resume_point = ResumePoint(RunRecord.from_json(shared), TrainingState(StreamPosition()), None)
@@ -137,7 +140,7 @@ def _measured(trainer: Trainer, updates: Iterator[DeviceUpdate]) -> Iterator[_Me
         started = time.perf_counter()
         update = next(updates)
         sums = make_gradient(trainer, update)
-        step = trainer.optimizer.step(trainer.schedule(update.number), sums[0])
+        step = trainer.step(update, sums[0])
         if trainer.average is not None:
             trainer.average.follow(update.number)
         loss = float(sums[0]) / update.target_tokens  # waits for the device

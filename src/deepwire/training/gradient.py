@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from deepwire.errors import ResourceError
+from deepwire.ops.process import seed_random_numbers
 from deepwire.training.device_batches import DeviceBatch, DeviceUpdate
 from deepwire.training.trainer import Trainer
 
@@ -51,7 +52,7 @@ def _own_gradient(
     trainer: Trainer, update: DeviceUpdate, pieces: Sequence[DeviceBatch]
 ) -> list[Tensor] | None:
     """Forward and backward passes over the share of this process; None if memory ran out."""
-    torch.manual_seed(trainer.seed_of(update.number))
+    seed_random_numbers(trainer.seed_of(update.number), trainer.device)
     trainer.optimizer.zero_grad()
     r_drop = trainer.spec.config.r_drop
     totals = [trainer.zero() for _ in range(3 if r_drop else 2)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from deepwire.data.batches.batching import UpdateStream
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.errors import DivergedError
+from deepwire.errors import DivergedError, UsageError
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device import memory_in_use
@@ -32,9 +33,13 @@ from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import TrainingState
 from deepwire.training.run.stop_reason import StopReason
 from deepwire.training.schedule import Schedule
-from deepwire.training.validation import Validator
+from deepwire.training.validation import Validation, Validator
 
 BAD_IN_A_ROW = 10
+
+
+def _ignore(_validation: Validation) -> None:
+    """Nobody wants to hear of it."""
 
 
 @dataclass
@@ -58,6 +63,8 @@ class Trainer:
         state: How far the run has come.
         recorder: Files and screen.
         signals: What the user asks for while it runs.
+        validated: Called after each validation with what it found.
+        stop_reason: Why training ends; None while it goes on.
     """
 
     spec: TrainingSpec
@@ -76,11 +83,14 @@ class Trainer:
     state: TrainingState
     recorder: Recorder
     signals: Signals
+    validated: Callable[[Validation], None] = _ignore
+    stop_reason: StopReason | None = None
     _meter: Meter = field(init=False)
     _unread: list[DeviceUpdate] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self._memory = 0
+        self._rate_made = self.rate_of(max(1, self.state.update))
         self._meter = Meter(self.device, divergence=self.spec.config.r_drop > 0)
         if self.state.interval:
             self._meter.load_state(self.state.interval)
@@ -105,9 +115,42 @@ class Trainer:
         text = f"{self.spec.seed} update {update}{process}".encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=7).digest(), "little")
 
+    @property
+    def learning_rate(self) -> float:
+        """Of the next update: that of the schedule, or what was set instead."""
+        return self.rate_of(self.state.update + 1)
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        """Set the rate of all updates from the next one on, until it is set again or follows the schedule.
+
+        It is part of the training state: a run that is continued, also by the command, goes on with it.
+
+        Raises:
+            UsageError: It is negative or not finite.
+        """
+        if not (math.isfinite(rate) and rate >= 0):
+            raise UsageError(f"a learning rate must be a number of 0 or more, not {rate!r}")
+        if self.state.learning_rate is None:
+            self.recorder.say(f"u {self.state.update} the program sets the learning rate from here on")
+        self.state.learning_rate = float(rate)
+
+    def follow_schedule(self) -> None:
+        """Take the learning rate of the schedule again."""
+        self.state.learning_rate = None
+
+    def rate_of(self, update: int) -> float:
+        """The learning rate of an update from here on."""
+        return self.schedule(update) if self.state.learning_rate is None else self.state.learning_rate
+
     def zero(self) -> Tensor:
         """A sum to start from, on the device."""
         return torch.zeros((), dtype=torch.float32, device=self.device)
+
+    def step(self, update: DeviceUpdate, loss: Tensor) -> StepResult:
+        """Take the step of an update whose gradient is set; ``loss`` is only looked at."""
+        self._rate_made = self.rate_of(update.number)
+        return self.optimizer.step(self._rate_made, loss)
 
     def count(self, update: DeviceUpdate, sums: Sequence[Tensor], step: StepResult) -> None:
         """Take note of an update that was made: what `make_gradient` gave, and the outcome of its step."""
@@ -123,8 +166,8 @@ class Trainer:
         state.scores = {}
         self.recorder.depth_weights(update.number, self.model)
 
-    def after_update(self) -> StopReason | None:
-        """Log, validate and save what is due after the update just made; say whether the run ends here.
+    def after_update(self) -> None:
+        """Log, validate and save what is due after the update just made; see whether the run ends here.
 
         Called once before the first update too: a continued run may have a validation to make up for.
 
@@ -151,8 +194,10 @@ class Trainer:
             stop_reason = self._patience_exhausted()
         self._save_if_due(validated, stop_reason)
         if self.signals.stop is not None:
-            return StopReason(self.signals.stop.name, finished=False, exit_code=self.signals.exit_code)
-        return stop_reason
+            stop_reason = StopReason(self.signals.stop.name, finished=False, exit_code=self.signals.exit_code)
+        elif stop_reason is None and self.signals.asked_to_stop:
+            stop_reason = StopReason("the program", finished=False)
+        self.stop_reason = stop_reason
 
     def _limit(self) -> StopReason | None:
         reason = limit_reached(self.spec.config, self.state)
@@ -203,11 +248,12 @@ class Trainer:
         if stopping is not None:
             state.patience.see(stopping, found.scores)
         self.recorder.valid(state, found, time.perf_counter() - started)
+        self.validated(found)
         return True
 
     def _save_if_due(self, validated: bool, stop_reason: StopReason | None) -> None:
         config, state = self.spec.config, self.state
-        asked = self.signals.save or self.signals.stop is not None
+        asked = self.signals.save or self.signals.stops
         self.signals.save = False
         changed = state.update > self._saved_at
         periodic = state.update % (config.checkpoint.every or config.validation.every) == 0
@@ -245,6 +291,6 @@ class Trainer:
             share=share,
             seconds=self._seconds(),
             seconds_left=left,
-            learning_rate=self.schedule(max(1, self.state.update)),
+            learning_rate=self._rate_made,
             memory=self._memory,
         )

@@ -99,6 +99,13 @@ class Prepared:
     replaced: str = ""
     """What was wrong with an earlier folder of the same text, in whose place this one was made."""
 
+    @property
+    def model_sizes(self) -> tuple[int, int, int]:
+        """Entries of source and target vocabulary, tags included, and languages (0: one direction)."""
+        tags = 0 if self.languages is None else self.languages.tags
+        languages = 0 if self.languages is None else len(self.languages.names)
+        return self.vocabularies.source.size + tags, self.vocabularies.target.size + tags, languages
+
     def place(self, pair: int) -> str:
         """Where a training pair (from 0) stands in the text, such as `train:17`."""
         if self.train.lines is None:

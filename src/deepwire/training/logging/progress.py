@@ -1,4 +1,4 @@
-"""What a person sees of a run: a bar on a terminal, plain lines in a pipe, the same lines in log.txt."""
+"""What a person sees of a run: a bar on a terminal or in a notebook, plain lines in a pipe and in log.txt."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import IO, TextIO, cast
@@ -78,7 +79,7 @@ class _Screen:
 
 
 class Display:
-    """Shows lines and the bar on stderr, and appends the lines with the time to ``log.txt``.
+    """Shows lines and the bar on stderr or in a notebook, and appends the lines with the time to ``log.txt``.
 
     When the terminal is gone, ``log.txt`` says so and goes on.
 
@@ -102,7 +103,7 @@ class Display:
             TimeElapsedColumn(),
             TextColumn("left {task.fields[left]}"),
             console=self._console,
-            disable=quiet or not self._console.is_terminal,
+            disable=quiet or not _can_show_a_bar(self._console),
         )
         self._task = self._bar.add_task("training", total=1.0, left="?")
 
@@ -113,6 +114,7 @@ class Display:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._bar.refresh()  # in a notebook, stopping does not show where it stopped
         self._bar.stop()
         # On a full disk this fails like the write before it, and says nothing new.
         with suppress(OSError), self._file:
@@ -160,6 +162,11 @@ class Display:
         parts += [f"{name} {score:.2f}" for name, score in scores.items() if name not in known]
         where = f"valid {direction}" if direction else "valid"
         self.say(f"u {update} {where} {' '.join(parts)}{f' ({note})' if note else ''}")
+
+
+def _can_show_a_bar(console: Console) -> bool:
+    """A notebook needs a package for what changes; without it, it gets the lines alone."""
+    return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
 
 
 def short(number: float) -> str:

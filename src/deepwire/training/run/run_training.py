@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -21,7 +21,7 @@ from deepwire.data.batches.order import EpochOrder
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DeepwireError, ModelError, ResourceError, UsageError
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.ops.allocator import keep_memory
+from deepwire.ops.process import given_back, own_random_numbers, seed_random_numbers
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import choose_device, idle_gpus
 from deepwire.training.direction_validation import DirectionsValidator, directions_in
@@ -29,7 +29,6 @@ from deepwire.training.ema import MovingAverage
 from deepwire.training.freezing import freeze
 from deepwire.training.logging.progress import short
 from deepwire.training.logging.recorder import Recorder, SilentRecorder
-from deepwire.training.loop import train
 from deepwire.training.optimizer import Optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.run.checkpoints import load_moments, newest_state
@@ -41,6 +40,7 @@ from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import TrainingState
 from deepwire.training.run.stop_reason import StopReason
 from deepwire.training.schedule import build_schedule
+from deepwire.training.session import Callback, TrainingSession
 from deepwire.training.trainer import Trainer
 from deepwire.training.validation import Validator
 from deepwire.training.warm_start.pretrained import start_pretrained
@@ -90,15 +90,54 @@ def finished(
 
 
 def run_training(
-    spec: TrainingSpec, *, processes: ProcessGroup | None = None, fresh: bool = False, quiet: bool = False
+    spec: TrainingSpec,
+    *,
+    processes: ProcessGroup | None = None,
+    fresh: bool = False,
+    quiet: bool = False,
+    handle_signals: bool = True,
+    callbacks: Sequence[Callback] = (),
 ) -> Outcome:
-    """Train a job in its run directory; a run that is there already is continued.
+    """Train in the run directory of the specification; a run that is there already is continued.
+
+    Arguments and errors as in `open_session`, but signals are handled unless asked otherwise.
+    """
+    with open_session(
+        spec,
+        processes=processes,
+        fresh=fresh,
+        quiet=quiet,
+        handle_signals=handle_signals,
+        callbacks=callbacks,
+    ) as session:
+        for _ in session:
+            pass
+    assert session.stop_reason is not None, "a session that was left without an error has ended"
+    return Outcome(session.stop_reason, session.trainer.recorder.best())
+
+
+@contextmanager
+def open_session(
+    spec: TrainingSpec,
+    *,
+    processes: ProcessGroup | None = None,
+    fresh: bool = False,
+    quiet: bool = False,
+    handle_signals: bool = False,
+    callbacks: Sequence[Callback] = (),
+) -> Iterator[TrainingSession]:
+    """Open the run directory and make everything ready to train; leaving the block saves and closes it.
+
+    What training needs for the whole process holds within the block: threads, float32 products, the current
+    GPU, the state of random numbers. It is given back afterwards.
 
     Args:
-        job: What to train.
+        spec: What to train.
         processes: Those that train together, each of which calls this; default: this one alone.
         fresh: Move a run that is there aside, to ``RUN.1``, and begin anew.
         quiet: Show nothing; ``log.txt`` is written all the same.
+        handle_signals: Within the block, SIGTERM and SIGINT ask to save and stop, SIGUSR1 to save.
+        callbacks: Called during training.
 
     Raises:
         UsageError: If another run trains there, or the settings or text are not those of the run.
@@ -108,9 +147,8 @@ def run_training(
     """
     processes = processes or ProcessGroup()
     with ExitStack() as stack:
-        signals = stack.enter_context(Signals())
-        device = choose_device(spec.config.device, processes)
-        set_up_process(spec.config, processes)
+        signals = stack.enter_context(Signals(listen=handle_signals))
+        device = stack.enter_context(training_process(spec.config, processes))
         resume_point, recorder = None, cast("Recorder", SilentRecorder())
         if processes.main:
             opened = open_run(spec, device, processes, fresh=fresh, quiet=quiet)
@@ -121,19 +159,26 @@ def run_training(
         trainer = make_trainer(spec, resume_point, recorder, device, processes, signals)
         recorder.begin()
         _introduce(trainer, resume_point.checkpoint)
-        with _memory_errors(spec), _begun_anew(fresh):
-            stop_reason = train(trainer)
-        recorder.end(trainer.state, stop_reason)
-        return Outcome(stop_reason, recorder.best())
+        stack.enter_context(_memory_errors(spec))
+        stack.enter_context(_begun_anew(fresh))
+        session = stack.enter_context(closing(TrainingSession(trainer, callbacks)))
+        yield session
+        session.finish()
 
 
-def set_up_process(config: TrainingConfig, processes: ProcessGroup) -> None:
-    """Set what holds for the whole process, before the first computation starts threads that inherit it."""
-    keep_memory()
-    # CPUs are slow with numbers next to zero, and the moments of rare words decay into them.
-    torch.set_flush_denormal(True)
-    # Setting the number, even to what it is, also keeps MKL from choosing one of its own from call to call.
-    torch.set_num_threads(processes.threads(config.threads))
+@contextmanager
+def training_process(config: TrainingConfig, processes: ProcessGroup) -> Iterator[torch.device]:
+    """The device to train on; within the block the process is set up for it.
+
+    Raises:
+        UsageError: If the device is not there.
+    """
+    with given_back():
+        device = choose_device(config.device, processes)
+        # Setting the number, even to what it is, also keeps MKL from choosing one of its own call by call.
+        torch.set_num_threads(processes.threads(config.threads))
+        with own_random_numbers(device):
+            yield device
 
 
 def make_trainer(
@@ -152,7 +197,7 @@ def make_trainer(
     """
     config, record, state = spec.config, resume_point.record, resume_point.state
     record.precision_policy.apply()
-    torch.manual_seed(spec.seed)
+    seed_random_numbers(spec.seed, device)
     model = spec.build()
     for stack in (model.encoder, model.decoder):
         stack.recomputes = config.activation_checkpointing
@@ -276,6 +321,11 @@ def _introduce(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
     together = f"{processes.count} processes on {device.type}" if processes.count > 1 else f"on {device}"
     precision = trainer.precision_policy.precision
     say(f"run {spec.run.path} {together}, {precision}, {torch.get_num_threads()} threads")
+    if (wanted := spec.config.processes or 1) > processes.count:
+        say(
+            f"training.processes is {wanted}, but {processes.count} trains here: 'deepwire train' makes more "
+            "on a CPU of a Linux machine, without training.compile and training.sharding"
+        )
     if idle := idle_gpus(device, processes):
         every = again(processes=idle + processes.local_count)
         say(f"{idle} more GPUs stay idle{f'; all of them train with: {every}' if every else ''}")

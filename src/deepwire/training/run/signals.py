@@ -1,4 +1,4 @@
-"""Signals as wishes that the loop grants between two updates."""
+"""Signals, and what a program asks for, as wishes that the loop grants between two updates."""
 
 from __future__ import annotations
 
@@ -21,21 +21,26 @@ class Signals:
     SIGHUP, SIGUSR2, SIGALRM and SIGXCPU are like SIGTERM unless they are ignored or handled already. A signal
     that reaches one process is a wish; by `settle` it becomes a decision of all.
 
+    Args:
+        listen: Whether to handle signals at all; where not, only `ask_to_stop` ends a run.
+
     Attributes:
         stop: The signal that ends the run; None while there was none.
         save: Whether a checkpoint was asked for.
+        asked_to_stop: Whether the program has asked for the end of the run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, listen: bool = True) -> None:
+        self.listen = listen
         self.stop: signal.Signals | None = None
-        self.save = False
+        self.save = self.asked_to_stop = self._asks_to_stop = False
         self._wanted: signal.Signals | None = None
         self._saves_wanted = self._saves_settled = 0
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Signals:
         # Python allows handlers in the main thread only; elsewhere the program around us has its own.
-        if threading.current_thread() is threading.main_thread():
+        if self.listen and threading.current_thread() is threading.main_thread():
             fatal = [number for number in _WHERE_FATAL if signal.getsignal(number) is signal.SIG_DFL]
             for number in (*_ALWAYS, signal.SIGUSR1, *fatal):
                 self._before[number] = signal.signal(number, self._receive)
@@ -56,18 +61,29 @@ class Signals:
         else:
             self._wanted = signal.Signals(number)
 
+    def ask_to_stop(self) -> None:
+        """Ask, from the program, for a checkpoint and the end of the run."""
+        self._asks_to_stop = True
+
     @property
     def stop_wanted(self) -> bool:
         """Whether this process has been asked to stop."""
-        return self._wanted is not None
+        return self._wanted is not None or self._asks_to_stop
+
+    @property
+    def stops(self) -> bool:
+        """Whether all processes are to save and stop."""
+        return self.stop is not None or self.asked_to_stop
 
     def settle(self, processes: ProcessGroup) -> None:
         """Make what any process was asked for the decision of all."""
         saves = self._saves_wanted
         wishes = [self._wanted == number for number in _STOPPING]
-        *stops, save = processes.all_reduce_numbers([*wishes, saves > self._saves_settled])
+        own = [*wishes, saves > self._saves_settled, self._asks_to_stop]
+        *stops, save, asked = processes.all_reduce_numbers(own)
         self._saves_settled = saves
         self.save = self.save or save > 0
+        self.asked_to_stop = self.asked_to_stop or asked > 0
         if self.stop is None:
             self.stop = next((number for number, count in zip(_STOPPING, stops, strict=True) if count), None)
 

@@ -44,6 +44,7 @@ class TrainingState:
         validation_due: Whether the validation of this update was interrupted and has to be made up.
         scores: Validation scores of this update; empty where there was no validation.
         interval: Sums of the interval since the last line of the log.
+        learning_rate: What a program has set in place of the schedule; None: nothing.
     """
 
     position: StreamPosition
@@ -60,10 +61,14 @@ class TrainingState:
     validation_due: bool = False
     scores: dict[str, float] = field(default_factory=dict)
     interval: list[float] = field(default_factory=list)
+    learning_rate: float | None = None
 
     def to_json(self) -> dict[str, object]:
         """Plain values for ``state.json``; floats come back to the last bit."""
-        return dataclasses.asdict(self)
+        values = dataclasses.asdict(self)
+        if self.learning_rate is None:
+            del values["learning_rate"]  # versions that do not know it can go on from here
+        return values
 
     def pass_epoch(self, epoch: int, pairs: int, size: int) -> None:
         """Take note of ``pairs`` more sentence pairs, read in ``epoch`` (from 0) of ``size`` pairs."""

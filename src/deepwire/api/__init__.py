@@ -1,0 +1,1 @@
+"""What `import deepwire` offers: each module holds some of its functions, imported when they are used."""

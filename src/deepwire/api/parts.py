@@ -1,0 +1,163 @@
+"""The loose parts of a training, for a loop of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from deepwire.api.settings import RunSettings, load_settings
+from deepwire.api.specification import model_metadata, untrained_model
+from deepwire.checkpoint.store import save_model
+from deepwire.data.batches.batching import (
+    BatchSettings,
+    StreamPosition,
+    UpdateStream,
+    validation_batches,
+)
+from deepwire.data.prepare import prepared as preparation
+from deepwire.data.prepare.prepared import Prepared
+from deepwire.distributed.process_group import ProcessGroup
+from deepwire.errors import UsageError
+from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.ops.process import given_back, own_random_numbers, seed_random_numbers
+from deepwire.runfile import RunFile
+from deepwire.training.device import choose_device
+from deepwire.training.device_batches import DeviceBatch, to_device
+from deepwire.training.optimizer import Optimizer
+from deepwire.training.parallel_strategy import ParallelStrategy
+from deepwire.training.schedule import Schedule, build_schedule
+
+
+@dataclass(frozen=True)
+class TrainingParts:
+    """What a training is made of, ready for a loop of one's own.
+
+    Attributes:
+        prepared: The text, as `deepwire.prepare` gives it.
+        model: The untrained model, in training mode on `device`.
+        optimizer: Adam with clipping, as the settings say: ``optimizer.step(rate, loss)``. Any optimizer of
+            torch over ``model.parameters()`` will do as well.
+        schedule: The learning rate of an update, which are counted from 1.
+        device: Where the model is.
+        settings: The whole run file.
+    """
+
+    prepared: Prepared
+    model: TranslationModel
+    optimizer: Optimizer
+    schedule: Schedule
+    device: torch.device
+    settings: RunFile
+
+    def batches(
+        self, *, epochs: int | None = None, batch_tokens: int | None = None, seed: int | None = None
+    ) -> Iterator[DeviceBatch]:
+        """The training text as tensors, in random order, sentences of similar length together.
+
+        Args:
+            epochs: How often to go through the text; None = without end.
+            batch_tokens: Most padded tokens of a batch; default: ``training.batch_tokens``.
+            seed: Every number gives another order; default: ``seed``.
+
+        Returns:
+            Batches on the device with `source` ``[B, S]``, `target_input` and `target_output` ``[B, T]``,
+            int64, padded with 0, and `languages` ``[B]`` or None.
+        """
+        tokens = batch_tokens or self.settings.training.batch_tokens
+        settings = BatchSettings(
+            batch_tokens=tokens,
+            micro_batch_tokens=tokens,
+            source_bos=self.settings.data.source_bos,
+            sampling=self.settings.data.vocabulary.sampling,
+            languages=self.prepared.languages,
+        )
+        stream = UpdateStream(
+            self.prepared.train,
+            settings,
+            seed=self.settings.seed if seed is None else seed,
+            vocabularies=self.prepared.vocabularies,
+        )
+        for update, _ in stream.updates(StreamPosition()):
+            if epochs is not None and update.epoch >= epochs:
+                return
+            for batch in update.batches:
+                yield to_device(batch, self.device)
+
+    def validation_batches(self, *, batch_tokens: int | None = None) -> Iterator[DeviceBatch]:
+        """The validation text once, as tensors, sorted by length.
+
+        Raises:
+            UsageError: There is none.
+        """
+        if self.prepared.valid is None:
+            raise UsageError("there is no validation text", "set data.valid")
+        batches = validation_batches(
+            self.prepared.valid,
+            batch_tokens or self.settings.training.validation.max_tokens,
+            source_bos=self.settings.data.source_bos,
+            languages=self.prepared.languages,
+        )
+        for batch in batches:
+            yield to_device(batch, self.device)
+
+    def loss(self, batch: DeviceBatch) -> Tensor:
+        """Smoothed cross-entropy per target token of a batch, nats: a scalar to call ``backward()`` on."""
+        config = self.settings.training
+        sums = self.model.loss(
+            batch.source,
+            batch.target_input,
+            batch.target_output,
+            config.label_smoothing,
+            config.label_smoothing_form,
+            config.r_drop,
+            languages=batch.languages,
+        )
+        return sums.smoothed / sums.tokens
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write the model as a model directory, which `deepwire.load` and all commands read.
+
+        Raises:
+            ResourceError: It cannot be written; what was there before is intact.
+        """
+        metadata = model_metadata(self.settings, self.prepared)
+        save_model(Path(folder), self.model, self.prepared.vocabularies, metadata)
+
+
+def training_parts(run: RunSettings, /, **settings: object) -> TrainingParts:
+    """Prepare the text of a run and make its model, optimizer and schedule; no run directory is made.
+
+    The parameters are those that `deepwire.train` begins with. What else training does (micro-batches,
+    bfloat16, validation, checkpoints, freezing, averaging, starting from another model) is up to the caller.
+
+    Args:
+        run: Run file, recipe, or a mapping with what a run file holds.
+        settings: Sections that override those of `run`.
+
+    Raises:
+        UsageError, DataError, ResourceError: As in `deepwire.prepare`, or the device is not there.
+    """
+    config = load_settings(run, settings).config
+    with given_back():
+        device = choose_device(config.training.device, ProcessGroup())
+    prepared = preparation.prepare(config.data, seed=config.seed)
+    with own_random_numbers(device):
+        seed_random_numbers(config.seed, device)
+        model = untrained_model(config.model, prepared).to(device).train()
+    strategy = ParallelStrategy(model, ProcessGroup())
+    training = config.training
+    return TrainingParts(
+        prepared=prepared,
+        model=model,
+        optimizer=Optimizer(model.named_parameters(), training.optimizer, training.clip_norm, strategy),
+        schedule=build_schedule(
+            training.schedule, d_model=config.model.d_model, max_updates=training.max_updates
+        ),
+        device=device,
+        settings=config,
+    )

@@ -1,0 +1,162 @@
+"""From checked settings to what training is made of: the text prepared, the model described."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deepwire.api.settings import configured_size
+from deepwire.checkpoint.locate import resolve
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.store import read_metadata
+from deepwire.data.config import DataConfig
+from deepwire.data.prepare.prepared import Prepared
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.decoding.translator import Translator
+from deepwire.distributed.process_group import ProcessGroup
+from deepwire.errors import UsageError
+from deepwire.evaluation.from_model import named_target
+from deepwire.evaluation.validation_scores import ValidationScores
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.runfile import LoadedRunFile, RunFile, completed
+from deepwire.training.device import choose_device
+from deepwire.training.direction_validation import directions_in
+from deepwire.training.run.spec import TrainingSpec, TranslateTexts
+
+_USUAL_VOCABULARY = 32_000
+# Lines of the validation text that tell how a language is written.
+_LOOKED_AT = 200
+
+
+def processes_of(config: RunFile) -> int:
+    """How many processes are to train on the cores of this machine, where torchrun started none."""
+    from deepwire.training.process_count import processes_wanted
+
+    return processes_wanted(config.training, config.model.d_model, lambda: _parameters(config))
+
+
+def _parameters(config: RunFile) -> int:
+    """About how many the model has; before preparation nobody knows the size of every vocabulary."""
+    from deepwire.model.cost import meta_model
+
+    size = configured_size(config.data) or _USUAL_VOCABULARY
+    languages = 0 if config.data.languages is None else len(config.data.languages.names)
+    model = meta_model(config.model, size, size, languages)
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def require_startable(loaded: LoadedRunFile, processes: ProcessGroup, *, begins: bool) -> None:
+    """Find out now what would end the run after the preparation of the text, which may take hours.
+
+    Args:
+        loaded: The settings.
+        processes: Those that train together, each of which calls this.
+        begins: Whether the run begins, and does not continue.
+
+    Raises:
+        UsageError: The device is not there, or the languages that are to have parameters of their own.
+        ModelError: There is no such model to begin with.
+    """
+    if loaded.config.model.languages.used and loaded.config.data.languages is None:
+        where = next(at for key, at in loaded.origins.items() if key.startswith("model.languages"))
+        raise UsageError(
+            f"{where}: model.languages: this is a run of one source and one target language",
+            "name several in data.directions, or leave model.languages out",
+        )
+    _scores(loaded.config)
+    config = loaded.config.training
+    choose_device(config.device, processes)
+    if begins and config.start_from is not None:
+        model = config.start_from.model  # the other processes need not see it
+        processes.run_on_main_first(lambda: read_metadata(resolve(model)) if processes.main else None)
+
+
+def training_spec(loaded: LoadedRunFile, prepared: Prepared) -> TrainingSpec:
+    """Everything that training needs, of the settings and the text that was prepared as they say."""
+    config = loaded.config
+    scores = _scores(config)
+    return TrainingSpec(
+        run=RunDirectory(loaded.run_directory),
+        config=config.training,
+        seed=config.seed,
+        resolved=dict(loaded.resolved),
+        build=lambda: untrained_model(config.model, prepared),
+        prepared=prepared,
+        source_bos=config.data.source_bos,
+        sampling=config.data.vocabulary.sampling,
+        metadata=model_metadata(config, prepared),
+        translate=_translation(loaded),
+        score=scores,
+        signatures=() if scores is None else scores.signatures,
+        notes=() if scores is None else tuple(scores.notes(_references(prepared, config.data))),
+        user_config=loaded.text,
+        complete=completed,
+    )
+
+
+def untrained_model(config: ModelConfig, prepared: Prepared) -> TranslationModel:
+    """A model for the vocabularies and languages of a prepared text; draws torch's random numbers."""
+    source, target, languages = prepared.model_sizes
+    return build_model(config, source, target, languages=languages)
+
+
+def model_metadata(config: RunFile, prepared: Prepared) -> dict[str, object]:
+    """What is stored with a model: languages, and how it translates unless told otherwise."""
+    languages = prepared.languages
+    named = {"source": config.data.source, "target": config.data.target}
+    pairs = {direction.name: direction.pairs for direction in prepared.mix}
+    return {
+        **(named if languages is None else languages.to_metadata()),
+        **({"training_pairs": pairs} if languages else {}),
+        "source_bos": config.data.source_bos,
+        "decoding": config.decoding.model_dump(mode="json"),
+    }
+
+
+def _translation(loaded: LoadedRunFile) -> TranslateTexts:
+    """Translation of the validation set with the decoding settings of the run, but the beam of validation."""
+    settings = {"beam": loaded.config.training.validation.beam, "n_best": 1, "sampling": None}
+    decoding = loaded.config.decoding.model_copy(update=settings)
+
+    def translate(
+        model: TranslationModel, vocabularies: Vocabularies, texts: Sequence[str], /, *, to: str = ""
+    ) -> list[str]:
+        translator = Translator(
+            [model],
+            vocabularies,
+            decoding,
+            device=next(model.parameters()).device,
+            source_bos=loaded.config.data.source_bos,
+            languages=loaded.config.data.languages,
+        )
+        return translator.translate(texts, to=to)
+
+    return translate
+
+
+def _scores(config: RunFile) -> ValidationScores | None:
+    """What scores translations of the validation set; None where nothing does.
+
+    Raises:
+        UsageError: A tokenizer cannot be used here.
+    """
+    data, validation = config.data, config.training.validation
+    if not validation.text_metrics or data.valid is None:
+        return None
+    one = named_target({"target": data.target})
+    targets = [one] if data.languages is None else [way.target for way in data.languages.directions]
+    return ValidationScores(validation.text_metrics, validation.tokenize, list(dict.fromkeys(targets)))
+
+
+def _references(prepared: Prepared, data: DataConfig) -> dict[str, list[str]]:
+    """The beginning of the validation text in each target language; one that nobody named is empty."""
+    store = prepared.valid
+    if store is None:
+        return {}
+    if prepared.languages is None:
+        places = {named_target({"target": data.target}): list(range(min(len(store), _LOOKED_AT)))}
+    else:
+        parts = directions_in(store, prepared.languages).values()
+        places = {part.direction.target: part.lines[:_LOOKED_AT].tolist() for part in parts}
+    return {name: [store.target_text(line) for line in lines] for name, lines in places.items()}

@@ -1,0 +1,33 @@
+"""A model that was trained on a toy corpus from Python, once for all tests here."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import deepwire
+
+# Makes `reversed_words` importable from the tests of this folder.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from reversed_words import SETTINGS, write_corpus
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("toy")
+    write_corpus(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def data(corpus: Path) -> dict[str, object]:
+    """Where the text is, to be given as ``data=``."""
+    return {name: str(corpus / name) for name in ("train", "valid", "test", "prepared")}
+
+
+@pytest.fixture(scope="session")
+def trained(corpus: Path, data: dict[str, object]) -> deepwire.Run:
+    return deepwire.train(SETTINGS, data=data, run=str(corpus / "run"), quiet=True)

@@ -1,0 +1,138 @@
+"""A loaded model and evaluations from Python."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from reversed_words import SETTINGS
+
+import deepwire
+from deepwire.cli.main import main
+from deepwire.errors import DataError, ModelError, UsageError
+
+SOURCE = ["a b c", "d e", "", "f f g"]
+
+
+def test_importing_deepwire_and_naming_its_parts_imports_no_torch() -> None:
+    code = "import sys, deepwire; dir(deepwire); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env=dict(os.environ)).returncode == 0
+
+
+def test_every_public_name_is_there() -> None:
+    for name in deepwire.__all__:
+        assert getattr(deepwire, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = deepwire.nothing
+
+
+def test_samples_are_drawn_by_seed_and_not_by_torch(trained: deepwire.Run) -> None:
+    model = deepwire.load(trained.path, "cpu", "fp32")
+    first = model.sample(SOURCE, 4, temperature=2.0, seed=7)
+    torch.manual_seed(99)
+    assert model.sample(SOURCE, 4, temperature=2.0, seed=7) == first
+    assert model.sample(SOURCE, 4, temperature=2.0, seed=8) != first
+    assert [len(each) for each in first] == [4, 4, 1, 4]
+    assert len(set(first[0])) > 1
+    assert model.translate(SOURCE) == deepwire.load(trained.path, "cpu", "fp32").translate(SOURCE)
+    with pytest.raises(UsageError, match="temperature"):
+        model.sample(SOURCE, temperature=0)
+
+
+def test_a_model_is_analysed_by_name(trained: deepwire.Run) -> None:
+    model = deepwire.load(trained)
+    finding = model.analyze("weights")
+    assert finding.analysis == "weights"
+    assert "alpha" in finding.model_dump_json()
+    assert [one.analysis for one in model.analyses()] == ["weights"]
+    with pytest.raises(UsageError, match="no analysis 'depht'"):
+        model.analyze("depht")
+    with pytest.raises(UsageError, match="unexpected keyword argument 'layr'"):
+        model.analyze("weights", layr=1)
+    with pytest.raises(UsageError, match="has no gates"):
+        model.analyze("gates")
+    with pytest.raises(UsageError, match="an ensemble"):
+        deepwire.load([trained, trained]).analyze("weights")
+
+
+def test_an_evaluation_is_that_of_the_command(
+    trained: deepwire.Run, corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        main(["evaluate", "--model", str(trained.path), "--metric", "chrf", "--metric", "bleu", "--json"])
+        == 0
+    )
+    told = json.loads(capsys.readouterr().out)["systems"][0]["scores"]
+    scores = deepwire.evaluate(trained, metrics=["chrf", "bleu"])
+    assert [round(score.value, 9) for score in scores.values()] == [round(one["score"], 9) for one in told]
+    assert scores["bleu"].signature.startswith("nrefs:1")
+    model = deepwire.load(trained, device="cpu")
+    source, reference = corpus / "test.src", corpus / "test.trg"
+    own = model.translate(source.read_text().splitlines())
+    for system in (model, own):
+        assert deepwire.evaluate(system, reference, source=source, metrics="bleu")["bleu"] == scores["bleu"]
+    assert deepwire.evaluate(reference, reference)["bleu"].value == pytest.approx(100)
+    several = deepwire.evaluate(own, (reference, own), metrics="chrf")
+    assert several["chrf"].value == pytest.approx(100)
+
+
+def test_a_comparison_tests_the_difference(trained: deepwire.Run, corpus: Path) -> None:
+    reference = corpus / "test.trg"
+    report = deepwire.compare({"trained": trained, "perfect": reference}, samples=50, metrics=["chrf"])
+    assert [system.name for system in report.systems] == ["trained", "perfect"]
+    (comparison,) = report.systems[1].comparisons
+    assert comparison.p_value < 0.1
+    with pytest.raises(UsageError, match="two or more systems"):
+        deepwire.compare([reference], reference)
+    with pytest.raises(UsageError, match="there is no system 2"):
+        deepwire.compare([reference, reference], reference, baseline=2)
+
+
+def test_what_cannot_be_evaluated_is_refused(trained: deepwire.Run, corpus: Path) -> None:
+    with pytest.raises(UsageError, match="there is no reference"):
+        deepwire.evaluate(["a"])
+    with pytest.raises(UsageError, match="there is no source"):
+        deepwire.evaluate(deepwire.load(trained))
+    with pytest.raises(ModelError, match="no such model"):
+        deepwire.evaluate("nowhere", ["a"], source=["b"])
+    with pytest.raises(DataError, match="lines"):
+        deepwire.evaluate(["a"], ["a", "b"])
+    with pytest.raises(UsageError, match="unknown metric 'blue'"):
+        deepwire.evaluate(["a"], ["a"], metrics="blue")
+
+
+def test_parts_for_a_loop_of_ones_own(data: dict[str, object], tmp_path: Path) -> None:
+    parts = deepwire.training_parts(SETTINGS, data=data, training={"batch_tokens": 100})
+    batches = list(parts.batches(epochs=2))
+    pairs = sum(len(batch.source) for batch in batches)
+    assert pairs == 2 * len(parts.prepared.train)
+    assert max(batch.target_output.numel() for batch in batches) <= 100
+    assert sum(len(batch.source) for batch in parts.validation_batches()) == 10
+    before = parts.loss(batches[0]).item()
+    for number, batch in enumerate(batches, 1):
+        parts.optimizer.zero_grad()
+        loss = parts.loss(batch)
+        loss.backward()
+        parts.optimizer.step(parts.schedule(number), loss.detach())
+    assert parts.loss(batches[0]).item() < before - 0.1
+    parts.save(tmp_path / "mine")
+    assert len(deepwire.load(tmp_path / "mine").translate(SOURCE)) == 4
+
+
+def test_parts_begin_as_training_does(data: dict[str, object], tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    parts = deepwire.training_parts(SETTINGS, data=data)
+    with deepwire.training_session(SETTINGS, data=data, run=str(tmp_path / "run"), quiet=True) as session:
+        for mine, theirs in zip(parts.model.parameters(), session.model.parameters(), strict=True):
+            assert torch.equal(mine, theirs)
+
+
+def test_a_model_is_built_for_a_prepared_text(data: dict[str, object]) -> None:
+    prepared = deepwire.prepare(SETTINGS, data=data)
+    model = deepwire.build(SETTINGS["model"], prepared)  # type: ignore[arg-type]
+    assert model.source_vocabulary == prepared.vocabularies.source.size

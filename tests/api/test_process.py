@@ -1,0 +1,129 @@
+"""What a program finds after a call: torch's settings, signal handlers and random numbers as before."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from reversed_words import SETTINGS
+
+import deepwire
+from deepwire.ops import precision, process
+
+
+@pytest.fixture(autouse=True)
+def _settings_of_a_program(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Other values than torch's own, on a machine where every choice would be another."""
+    monkeypatch.setattr(precision, "_medium_is_true_and_faster", lambda: True)
+    threads, products = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    process.allow_float32_choice(False)
+    torch.set_num_threads(3)
+    torch.set_float32_matmul_precision("high")
+    yield
+    torch.set_num_threads(threads)
+    torch.set_float32_matmul_precision(products)
+
+
+def state() -> dict[str, object]:
+    """All that may not change. Without flushing, the smallest number is not zero."""
+    handlers = {number: signal.getsignal(number) for number in signal.valid_signals() if number < 32}
+    return {
+        "threads": torch.get_num_threads(),
+        "products": torch.get_float32_matmul_precision(),
+        "random numbers": torch.get_rng_state().tolist(),
+        "handlers": handlers,
+        "denormals": torch.tensor([1e-323], dtype=torch.float64).mul(1).item(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "default type": torch.get_default_dtype(),
+        "gradients": torch.is_grad_enabled(),
+        "autocast": torch.is_autocast_enabled("cpu"),
+    }
+
+
+@contextmanager
+def unchanged() -> Iterator[None]:
+    before = state()
+    yield
+    assert state() == before
+
+
+@pytest.mark.parametrize("number_format", ["fp32", "bf16"])
+def test_training_gives_everything_back(number_format: str, data: dict[str, object], tmp_path: Path) -> None:
+    changes = {"training": {"precision": number_format, "threads": 2, "max_updates": 2}}
+    with unchanged():
+        deepwire.train(SETTINGS, data=data, run=str(tmp_path / "run"), quiet=True, **changes)
+    with unchanged():
+        deepwire.dry_run(SETTINGS, data=data, run=str(tmp_path / "dry"), **changes)
+
+
+def test_training_has_its_own_settings_within(data: dict[str, object], tmp_path: Path) -> None:
+    changes = {"training": {"precision": "auto", "threads": 2}}
+    settings = {"data": data, "run": str(tmp_path / "run"), "quiet": True, **changes}
+    with unchanged(), deepwire.training_session(SETTINGS, **settings) as session:
+        before = state()
+        assert (before["threads"], before["products"]) == (2, "medium")
+        next(iter(session))
+
+
+def test_an_error_gives_everything_back_too(data: dict[str, object], tmp_path: Path) -> None:
+    class Wrong(deepwire.Callback):
+        def after_update(self, session: object, update: object) -> None:
+            raise ZeroDivisionError
+
+    with unchanged(), pytest.raises(ZeroDivisionError):
+        deepwire.train(SETTINGS, data=data, run=str(tmp_path / "run"), quiet=True, callbacks=[Wrong()])
+
+
+def test_handlers_are_set_where_asked_for_and_given_back(data: dict[str, object], tmp_path: Path) -> None:
+    settings = {"data": data, "run": str(tmp_path / "run"), "quiet": True}
+    with unchanged(), deepwire.training_session(SETTINGS, handle_signals=True, **settings) as session:
+        for update in session:
+            if update.number == 3:
+                signal.raise_signal(signal.SIGTERM)
+    assert session.stop_reason is not None
+    assert (session.stop_reason.reason, session.stop_reason.exit_code) == ("SIGTERM", 143)
+    assert session.update == 3
+
+
+def test_an_interrupt_is_that_of_python_unless_asked_otherwise(
+    data: dict[str, object], tmp_path: Path
+) -> None:
+    class Interrupt(deepwire.Callback):
+        def after_update(self, session: object, update: object) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    with unchanged(), pytest.raises(KeyboardInterrupt):
+        deepwire.train(SETTINGS, data=data, run=str(tmp_path / "run"), quiet=True, callbacks=[Interrupt()])
+
+
+@pytest.mark.parametrize("number_format", ["fp32", "auto"])
+def test_loading_and_translating_change_nothing(trained: deepwire.Run, number_format: str) -> None:
+    with unchanged():
+        model = deepwire.load(trained, "cpu", number_format)
+    with unchanged():
+        lines = model.translate(["a b c", "d e"])
+        assert len(list(model.score([("a b", "b a")]))) == 1
+        assert len(model.sample(["a b"], 3)[0]) == 3
+    with unchanged():
+        deepwire.evaluate(model, list(lines), source=["a b c", "d e"], metrics="chrf")
+
+
+def test_configuring_the_process_is_what_changes_it(
+    trained: deepwire.Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[bool] = []
+    monkeypatch.setattr("deepwire.ops.allocator.keep_memory", lambda: kept.append(True))
+    try:
+        deepwire.configure_process(threads=2)
+        assert kept == [True]
+        assert (state()["threads"], state()["denormals"]) == (2, 0.0)
+        assert state()["products"] == "high"  # nothing was loaded yet
+        deepwire.load(trained, "cpu", "fp32")
+        assert state()["products"] == "medium"
+    finally:
+        torch.set_flush_denormal(False)
+        process.allow_float32_choice(False)
