@@ -201,7 +201,7 @@ def test_mistakes_are_told_as_in_a_run_file(data: dict[str, object]) -> None:
         deepwire.train(SETTINGS, data=data, training={"batch_token": 3})
     with pytest.raises(UsageError, match=r"argument: trainig: unknown key \(did you mean training\?\)"):
         deepwire.train(SETTINGS, data=data, trainig={"batch_tokens": 3})
-    with pytest.raises(UsageError, match="settings: model: must be a mapping"):
+    with pytest.raises(UsageError, match="settings: model: must be a section"):
         deepwire.prepare({**SETTINGS, "model": 3}, data=data)
     with pytest.raises(UsageError, match="settings: name the run directory"):
         deepwire.train(SETTINGS, data=data, quiet=True)

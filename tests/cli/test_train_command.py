@@ -105,7 +105,7 @@ def test_what_was_begun_anew_goes_on_without_fresh(
         os.kill(os.getpid(), signal.SIGINT)
         return 0.0
 
-    monkeypatch.setattr("deepwire.cli.train._score", interrupted)
+    monkeypatch.setattr("deepwire.evaluation.validation_scores.ValidationScores.__call__", interrupted)
     asked = ["train", "toy.yaml", "training.validation.bleu_every=10", "run=my run"]
     assert main([*asked, "--fresh"]) == 130
     assert f"go on from here: deepwire {' '.join(asked[:3])} 'run=my run'\n" in capsys.readouterr().out
@@ -117,7 +117,7 @@ def test_what_fails_after_it_was_begun_anew_goes_on_without_fresh(
     def full(*_: object) -> None:
         raise ResourceError("no space", "free some space and run the same command again")
 
-    monkeypatch.setattr("deepwire.training.run.run_training.train", full)
+    monkeypatch.setattr("deepwire.training.session.train", full)
     for options, hint in (
         (["--fresh"], "the same command without --fresh again"),
         ([], "the same command again"),
