@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -30,7 +31,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Sublayer
 from deepwire.model.cross_attention import CrossAttention
-from deepwire.model.feed_forward import FeedForward
+from deepwire.model.layers import FeedForward
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 
 DIM, PAD = 32, 1
@@ -137,11 +138,11 @@ class OneSublayer(nn.Module):
         connection = {"type": "sdu", "residual": residual, "final_norm": False}
         config = ModelConfig.model_validate({**SMALL, "decoder": {"layers": 1, "connection": connection}})
         context = config.contexts()["decoder"]
-        self.connection = config.decoder.connection.build(context, (KINDS[name],))
+        self.connection = config.decoder.connection.build(replace(context, sublayers=(KINDS[name],)))
         mixer, cross, feed_forward = (
             SelfAttentionConfig().build(context),
             CrossAttention(context),
-            FeedForward(context),
+            context.feed_forward_network(),
         )
         self.sublayer = {"self_attn": mixer, "cross_attn": cross, "ffn": feed_forward}[name]
         self.memory, self.mask = memory, mask

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import pytest
@@ -25,10 +26,10 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection, Sublayer
 from deepwire.model.cross_attention import CrossAttention
+from deepwire.model.embedding import SinusoidalConfig
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.model.feed_forward import FeedForward
+from deepwire.model.layers import NoNorm
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
-from deepwire.model.positions import SinusoidalConfig
 from deepwire.ops.cross_entropy import linear_cross_entropy
 
 Order = Literal["v1", "v2"]
@@ -42,10 +43,11 @@ class Sublayers(nn.Module):
     def __init__(self, order: Order, kind: Sublayer, sublayer: nn.Module, config: ModelConfig) -> None:
         super().__init__()
         self.sublayer = sublayer
-        self.connection: Connection = config.decoder.connection.build(config.contexts()["decoder"], (kind,))
+        context = replace(config.contexts()["decoder"], sublayers=(kind,))
+        self.connection: Connection = config.decoder.connection.build(context)
         if order == "v1":
             # Here the norm of a sum ends a sub-layer; there it begins the next one.
-            self.connection.norms[0] = nn.Identity()  # type: ignore[union-attr, operator]
+            self.connection.norms[0] = NoNorm()  # type: ignore[union-attr, operator]
         else:
             self.connection.final_norm = None
 
@@ -164,7 +166,7 @@ def test_feed_forward(name: str, order: Order, activation: str) -> None:
     """The feed-forward sub-layer; a GLU halves the inner width."""
     golden = case(name)
     config = settings(order, activation=activation)
-    module = Sublayers(order, "feed_forward", FeedForward(config.contexts()["decoder"]), config)
+    module = Sublayers(order, "feed_forward", config.contexts()["decoder"].feed_forward_network(), config)
     parts = {"net.0.weight": "input.weight", "net.0.bias": "input.bias", "net.2.weight": "output.weight"}
     places = check_sublayer(golden, module, order, parts)
     check_gradients(module, golden.grads, places, GRADIENT_TOLERANCE)

@@ -13,8 +13,8 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.languages import LanguageEmbedding, LanguageTransform
+from deepwire.model.layers import GroupedLayerNorm, LanguageNorm
 from deepwire.model.mixers.head_linear import HeadNorm
-from deepwire.model.norm import GroupedLayerNorm, LanguageNorm
 
 SIZE, TOLERANCE = 23, 2e-5
 LANGUAGES = 3

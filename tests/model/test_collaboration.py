@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from pydantic import ValidationError
@@ -122,4 +124,6 @@ def test_what_does_not_fit_is_refused(encoder, decoder, message):
 def test_a_decoder_needs_a_cross_attention_to_gate():
     config = ModelConfig.model_validate({"d_model": 16, "heads": 4, "encoder": ENCODER, "decoder": DECODER})
     with pytest.raises(ValueError, match="gates the cross-attention"):
-        config.decoder.connection.build(config.contexts()["decoder"], ("mixer", "feed_forward"))
+        config.decoder.connection.check(
+            replace(config.contexts()["decoder"], sublayers=("mixer", "feed_forward"))
+        )

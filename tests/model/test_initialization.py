@@ -11,13 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from torch import Tensor, nn
+from torch.nn import functional
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.connections.connection import DepthState
+from deepwire.model.connections.residual import PreNorm, PreNormConfig
+from deepwire.model.context import StackContext
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.model.initializations.apply import initialize
-from deepwire.model.initializations.depth_scaled import DepthScaledConfig
-from deepwire.model.linear import Linear
+from deepwire.model.initialization import DepthScaledConfig, initialize
+from deepwire.model.layer_ownership import layers_of_parameters
+from deepwire.model.layers import Linear
+from deepwire.ops.dropout import Dropout
 
 D, F, V = 32, 96, 700
 SHAPE: Mapping[str, object] = {
@@ -184,6 +189,60 @@ def test_what_layers_share_has_the_depth_of_the_first() -> None:
     )
     for name in ("encoder.connection.gates.0", "decoder.connection.gates.0", "decoder.connection.gates.1"):
         assert_uniform(model.get_parameter(f"{name}.linear.weight"), math.sqrt(6 / (2 * D + 3 * D)))
+
+
+class GatedConfig(PreNormConfig):
+    """Settings of a connection that says nothing about its layers."""
+
+    def build(self, context: StackContext) -> Gated:
+        """The connection of a whole stack."""
+        return Gated(self, context)
+
+
+class Gated(PreNorm):
+    """x <- x + g F(LN(x)); gates of each call, one that all share, and maps whose modules are not called."""
+
+    def __init__(self, config: GatedConfig, context: StackContext) -> None:
+        super().__init__(config, context)
+        self.gates = nn.ModuleDict({f"call {index}": nn.Linear(D, D) for index in range(len(self.calls))})
+        self.bare = nn.ModuleList(nn.Linear(D, D) for _ in range(context.layers))
+        self.shared = nn.Linear(D, D)
+        self.dropout = Dropout(0.5)
+
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
+        """Gate the output."""
+        bare = self.bare[self.calls[index].layer]
+        assert isinstance(bare, nn.Linear)
+        gate = self.gates[f"call {index}"](read) + self.shared(read)
+        return (state[0] + self.dropout(gate + functional.linear(read, bare.weight)).sigmoid() * output,)
+
+
+def test_the_layers_of_a_connection_need_not_be_said() -> None:
+    """A connection that says nothing about its layers is scaled by depth all the same, what is shared is not;
+    finding out draws no random number and leaves the mode as it was."""
+    config = ModelConfig.model_validate({**SHAPE, "initialization": "depth_scaled"})
+    encoder = config.encoder.model_copy(update={"connection": GatedConfig()})
+    torch.manual_seed(3)
+    model = build_model(config.model_copy(update={"encoder": encoder}), V, V)
+    bound = math.sqrt(6 / (2 * D))
+    connection = model.encoder.connection
+    assert isinstance(connection, Gated)
+    for index, call in enumerate(connection.calls):
+        scale = (call.layer + 1) ** -0.5
+        assert_uniform(connection.get_parameter(f"gates.call {index}.weight"), scale * bound)
+        assert_uniform(connection.get_parameter(f"bare.{call.layer}.weight"), scale * bound)
+    assert_uniform(connection.shared.weight, bound)
+    by_layer = dict(model.encoder.parameters_by_layer())
+    assert any(connection.bare[2].weight is parameter for parameter in by_layer["3"])
+    assert any(connection.shared.weight is parameter for parameter in by_layer["rest"])
+    assert sum(len(parameters) for parameters in by_layer.values()) == len(list(model.encoder.parameters()))
+    before = torch.get_rng_state()
+    assert layers_of_parameters(connection, D)
+    assert torch.equal(before, torch.get_rng_state())
+    assert connection.dropout.training
+    assert model.encoder.connection.training
 
 
 def test_a_new_module_takes_part_by_its_role() -> None:

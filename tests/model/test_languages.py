@@ -21,9 +21,9 @@ from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.model.languages import LanguageTransform, TargetLanguages
+from deepwire.model.languages import LanguageTransform
+from deepwire.model.layers import GroupedLayerNorm, LanguageNorm
 from deepwire.model.mixers.head_linear import HeadNorm
-from deepwire.model.norm import GroupedLayerNorm, LanguageNorm
 from deepwire.ops.packed_linear import pack_linears
 
 ALL = {"norm": True, "transform": "released", "embedding": "both", "output_bias": True}
@@ -115,13 +115,11 @@ def test_norms_begin_as_a_plain_norm() -> None:
 
 def test_layer_norm_by_language() -> None:
     """Equation: LN without gain and bias, times the gain and plus the bias of the row's language."""
-    languages = TargetLanguages(3)
-    norm = LanguageNorm(5, 1e-6, languages)
+    norm = LanguageNorm(5, 1e-6, 3)
     torch.nn.init.normal_(norm.weight)
     torch.nn.init.normal_(norm.bias)
     x = torch.randn(2, 4, 5)
-    with languages.of(torch.tensor([2, 0])):
-        found = norm(x)
+    found = norm(x, torch.tensor([2, 0]))
     for row, language in enumerate((2, 0)):
         expected = functional.layer_norm(x[row], (5,), norm.weight[language], norm.bias[language], 1e-6)
         assert torch.allclose(found[row], expected, atol=1e-6)
@@ -130,12 +128,10 @@ def test_layer_norm_by_language() -> None:
 @pytest.mark.parametrize("initial", ["released", "identity"])
 def test_how_the_transform_begins(initial: str) -> None:
     """As the identity nothing changes; as released it is Glorot's uniform of `[L, d * d]`."""
-    languages = TargetLanguages(6)
     torch.manual_seed(1)
-    transform = LanguageTransform(languages, 64, "identity" if initial == "identity" else "released")
+    transform = LanguageTransform(6, 64, "identity" if initial == "identity" else "released")
     x = torch.randn(2, 7, 64)
-    with languages.of(torch.tensor([5, 3])):
-        (found,) = transform((x,))
+    (found,) = transform((x,), torch.tensor([5, 3]))
     if initial == "identity":
         assert torch.equal(found, x)
         return
@@ -147,14 +143,12 @@ def test_how_the_transform_begins(initial: str) -> None:
 
 def test_the_compiled_transform_is_the_other_one() -> None:
     """Products by language and products by sentence: the same values and gradients."""
-    languages = TargetLanguages(4)
-    transform = LanguageTransform(languages, 8, "released")
+    transform = LanguageTransform(4, 8, "released")
     x = torch.randn(5, 3, 8)
 
-    def gradient(run: Callable[[tuple[Tensor, ...]], tuple[Tensor, ...]]) -> tuple[Tensor, Tensor]:
+    def gradient(run: Callable[..., tuple[Tensor, ...]]) -> tuple[Tensor, Tensor]:
         transform.zero_grad()
-        with languages.of(torch.tensor([2, 0, 2, 3, 0])):
-            (found,) = run((x,))
+        (found,) = run((x,), torch.tensor([2, 0, 2, 3, 0]))
         (found**2).sum().backward()
         assert transform.weight.grad is not None
         return found.detach(), transform.weight.grad.clone()
@@ -168,9 +162,7 @@ def test_language_embeddings_join_before_the_scale() -> None:
     built = model(languages={"embedding": "both"})
     assert built.source_embedding.language is built.target_embedding.language
     embedding, tokens = built.target_embedding, torch.tensor([[5, 7], [6, 6]])
-    assert built._targets is not None
-    with built._targets.of(torch.tensor([1, 2])):
-        found = embedding(tokens)
+    found = embedding(tokens, torch.tensor([1, 2]))
     assert embedding.language is not None
     table = embedding.table.weight[tokens] + embedding.language.table[[1, 2]][:, None]
     positions = embedding.positions(0, 2, table)
@@ -326,22 +318,20 @@ def test_settings_that_do_not_fit() -> None:
         ModelConfig.model_validate({"languages": {"output_bias": True}, "bias": {"output": False}})
 
 
-def test_a_step_that_fails_leaves_nothing_behind() -> None:
-    """After an error within a pass the next one is as ever, and the norms alone still refuse."""
+def test_a_pass_that_fails_leaves_nothing_behind() -> None:
+    """After an error within a pass the next one is as ever; norms without languages say what is missing."""
     built = model()
     source, target_input, _ = batch()
     expected = built.log_probs(source, target_input, languages=SPOKEN)
     with pytest.raises(IndexError):
         built.log_probs(source, target_input, languages=torch.tensor([0, 1, 7]))
-    assert built._targets is not None
-    assert built._targets.rows is None
     assert torch.equal(built.log_probs(source, target_input, languages=SPOKEN), expected)
-    with pytest.raises(RuntimeError, match="was called by itself"):
+    with pytest.raises(ValueError, match="the languages of the rows were not given"):
         built.decoder.connection.norms[0](torch.zeros(1, 1, 16))  # type: ignore[index]
 
 
 def test_two_models_in_turn_and_copies_do_not_disturb_each_other() -> None:
-    """Steps of two models alternate; a copy, and one that was pickled, has languages of its own."""
+    """Steps of two models alternate; a copy, and one that was pickled, does as the model does."""
     first, second = model(), model("depth_lstm")
     source, target_input, _ = batch()
     other = SPOKEN.flip(0)
@@ -352,10 +342,6 @@ def test_two_models_in_turn_and_copies_do_not_disturb_each_other() -> None:
         _, states[1] = second.step(target_input[:, position], states[1])
         assert torch.allclose(found, whole[:, position], atol=2e-5)
     for twin in (copy.deepcopy(first), pickle.loads(pickle.dumps(first))):
-        assert twin._targets is not first._targets
-        norms = [module for module in twin.modules() if isinstance(module, LanguageNorm)]
-        assert norms
-        assert all(norm._languages is twin._targets for norm in norms)
         assert torch.equal(twin.log_probs(source, target_input, languages=SPOKEN), whole)
 
 

@@ -29,7 +29,7 @@ RELEASED = {"type": "pre_norm", "residual": "normalised", "mixer_norm": False}
 def mixer(side: Side, wanted: Mapping[str, object], *, width: int = 16, dim: int = 16) -> MHPLSTM:
     """A mixer in double precision, with parameters far from where they begin."""
     model = ModelConfig.model_validate({"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0})
-    context = replace(model.contexts()[side], mixer_input=width, dim=dim)
+    context = replace(model.contexts()[side], mixer_width=width, dim=dim)
     built = MHPLSTMConfig.model_validate(wanted).build(context)
     assert isinstance(built, MHPLSTM)
     for parameter in built.parameters():

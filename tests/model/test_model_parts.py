@@ -12,9 +12,9 @@ from torch import Tensor
 from deepwire.model.aggregations.dlcl import DLCL
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.embedding import LearnedConfig, LearnedPositions
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.mixers.self_attention import RelativeKeys
-from deepwire.model.positions import LearnedConfig, LearnedPositions
 
 SIZE = 19
 

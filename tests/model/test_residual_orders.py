@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from pydantic import ValidationError
@@ -91,7 +93,9 @@ def test_a_mixer_without_norm_reads_and_keeps_the_raw_stream(residual: str) -> N
             },
         }
     )
-    connection = config.decoder.connection.build(config.contexts()["decoder"], ("mixer", "cross"))
+    connection = config.decoder.connection.build(
+        replace(config.contexts()["decoder"], sublayers=("mixer", "cross"))
+    )
     x, output = torch.randn(2, 3, 16) * 5 + 1, torch.randn(2, 3, 16)
     state = connection.start(x)
     read = connection.read(state, 0)

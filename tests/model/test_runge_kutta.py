@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import factorial
 
 import pytest
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection, Sublayer
+from deepwire.model.layers import NoNorm
 
 SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
 ENCODER: tuple[Sublayer, ...] = ("mixer", "feed_forward")
@@ -35,7 +37,7 @@ def config_of(connection: object, decoder: object = "pre_norm", **model: object)
 
 def connection_of(options: Options, kinds: tuple[Sublayer, ...] = ENCODER) -> Connection:
     config = config_of({"type": "runge_kutta", **options})
-    return config.encoder.connection.build(config.contexts()["encoder"], kinds)
+    return config.encoder.connection.build(replace(config.contexts()["encoder"], sublayers=kinds))
 
 
 def run(connection: Connection, x: Tensor, sublayers: Callable[[Sublayer, int], nn.Module]) -> Tensor:
@@ -64,7 +66,7 @@ class Scale(nn.Module):
 def test_the_exponential_to_the_order_of_the_method(size: float, order: int) -> None:
     """One layer without norms, F(x) = h x, gives the Taylor series of exp(h) up to the order."""
     connection = connection_of({"order": order, "combination": "fixed"}, ("feed_forward",))
-    connection.norms = nn.ModuleList(nn.Identity() for _ in connection.norms)
+    connection.norms = nn.ModuleList(NoNorm() for _ in connection.norms)
     x = torch.ones(1, 1, 16, dtype=torch.float64)
     found = run(connection, x, lambda kind, layer: Scale(size))
     series = sum(size**power / factorial(power) for power in range(order + 1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from pydantic import ValidationError
@@ -23,7 +25,7 @@ def config_of(connection: object, layers: int = 2, **model: object) -> ModelConf
 
 def connection_of(settings: dict[str, object]) -> Connection:
     config = config_of({"type": "sdu", **settings})
-    connection = config.encoder.connection.build(config.contexts()["encoder"], ("mixer", "feed_forward"))
+    connection = config.encoder.connection.build(config.contexts()["encoder"])
     torch.manual_seed(0)
     for parameter in connection.parameters():
         nn.init.normal_(parameter)
@@ -113,7 +115,9 @@ def test_model_properties(settings: dict[str, object]) -> None:
 def test_dropout_of_output_and_unit() -> None:
     """Both are dropped, each on its own."""
     config = config_of("sdu", dropout=0.5)
-    connection = config.encoder.connection.build(config.contexts()["encoder"], ("feed_forward",)).train()
+    connection = config.encoder.connection.build(
+        replace(config.contexts()["encoder"], sublayers=("feed_forward",))
+    ).train()
     with torch.no_grad():
         connection.units[0].weight.zero_()
         connection.units[0].bias.copy_(torch.cat((torch.full((16,), 40.0), torch.full((16,), 50.0))))

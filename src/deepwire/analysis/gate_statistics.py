@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from deepwire.analysis.models import Batch
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.model.gate_probe import GateProbe, Place
+from deepwire.model.introspection import GateProbe, Place
 
 CLOSED, OPEN = 0.1, 0.9
 

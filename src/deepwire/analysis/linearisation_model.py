@@ -30,47 +30,37 @@ class OneLayerLinear(Connection):
     side by side, `[B, T, 2 d]`.
     """
 
-    norm_style = "none"  # only looked at while a stack is built
-
     def __init__(self, inner: Connection, layer: int, cell: Cell) -> None:
-        super().__init__()
-        self.inner, self.cell = inner, cell
-        self.place, self.replaced = _place(inner, layer)
-        calls = inner.calls
+        place, replaced = _place(inner, layer)
         linear = Call("feed_forward", layer, closes=True)
-        self.calls = (*calls[: self.place], linear, *calls[self.place + self.replaced :])
+        super().__init__((*inner.calls[:place], linear, *inner.calls[place + replaced :]))
+        self.inner, self.cell, self.place, self.replaced = inner, cell, place, replaced
 
-    def result_width(self, dim: int) -> int:
+    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """As before."""
-        return self.inner.result_width(dim)
+        return self.inner.start(x, padding, languages)
 
-    def memory_width(self, dim: int) -> int:
-        """As before."""
-        return self.inner.memory_width(dim)
-
-    def start(self, x: Tensor, padding: Tensor | None = None) -> DepthState:
-        """As before."""
-        return self.inner.start(x, padding)
-
-    def read(self, state: DepthState, index: int) -> Tensor:
+    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
         """As before, but for the linear layer: see the class."""
         if index == self.place:
             return torch.cat(state, -1) if self.cell == "map" else state[0]
-        return self.inner.read(state, self._before(index))
+        return self.inner.read(state, self._before(index), languages)
 
-    def write(self, state: DepthState, index: int, read: Tensor, output: Tensor) -> DepthState:
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
         """As before, but for the linear layer: its output is the layer's."""
         if index != self.place:
-            return self.inner.write(state, self._before(index), read, output)
+            return self.inner.write(state, self._before(index), read, output, languages)
         return output.chunk(len(state), -1) if self.cell == "map" else (output, *state[1:])
 
     def result(self, state: DepthState) -> Tensor:
         """As before."""
         return self.inner.result(state)
 
-    def normalise(self, x: Tensor) -> Tensor:
+    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
         """As before."""
-        return self.inner.normalise(x)
+        return self.inner.normalise(x, languages)
 
     def _before(self, index: int) -> int:
         """The number that a call had in the connection as it was."""
@@ -84,30 +74,30 @@ class LayerTap(Connection):
         before, after: By layer (from 0), the tensors that pass between layers, `[B, T, d]` each.
     """
 
-    norm_style = "none"
-
     def __init__(self, inner: Connection, layers: Sequence[int]) -> None:
-        super().__init__()
-        self.inner, self.calls = inner, inner.calls
+        super().__init__(inner.calls)
+        self.inner = inner
         places = {layer: _place(inner, layer) for layer in layers}
         self._first = {place: layer for layer, (place, _) in places.items()}
         self._last = {place + count - 1: layer for layer, (place, count) in places.items()}
         self.before: dict[int, DepthState] = {}
         self.after: dict[int, DepthState] = {}
 
-    def start(self, x: Tensor, padding: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """As before."""
-        return self.inner.start(x, padding)
+        return self.inner.start(x, padding, languages)
 
-    def read(self, state: DepthState, index: int) -> Tensor:
+    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
         """As before."""
         if index in self._first:
             self.before[self._first[index]] = state
-        return self.inner.read(state, index)
+        return self.inner.read(state, index, languages)
 
-    def write(self, state: DepthState, index: int, read: Tensor, output: Tensor) -> DepthState:
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
         """As before."""
-        state = self.inner.write(state, index, read, output)
+        state = self.inner.write(state, index, read, output, languages)
         if index in self._last:
             self.after[self._last[index]] = state
         return state
@@ -116,9 +106,9 @@ class LayerTap(Connection):
         """As before."""
         return self.inner.result(state)
 
-    def normalise(self, x: Tensor) -> Tensor:
+    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
         """As before."""
-        return self.inner.normalise(x)
+        return self.inner.normalise(x, languages)
 
 
 def linearised(

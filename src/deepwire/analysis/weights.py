@@ -18,8 +18,8 @@ from deepwire.checkpoint.store import load_model, read_weights
 from deepwire.data.languages import Languages
 from deepwire.decoding.model_loading import languages_of
 from deepwire.errors import UsageError
-from deepwire.model.depth_weights import TARGET_LANGUAGE, DepthWeights
 from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.introspection import TARGET_LANGUAGE, DepthWeights
 
 # Wang et al. 2019: weights below either are masked out "for a clearer contrast".
 SMALLEST = 0.1

@@ -19,7 +19,7 @@ from deepwire.model.connections.residual import PostNorm, PostNormConfig, PreNor
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.embedding import Embedding
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.model.feed_forward import FeedForward
+from deepwire.model.layers import FeedForward
 from deepwire.model.mixers.self_attention import SelfAttention
 from deepwire.model.stack import Stack
 

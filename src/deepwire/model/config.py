@@ -10,23 +10,20 @@ from pydantic import Field, model_validator
 
 from deepwire.config.base import Section, WithoutEffect
 from deepwire.config.quantities import WIDEST, Count
-from deepwire.model.activations import ActivationName
 from deepwire.model.aggregations import AggregationConfig
 from deepwire.model.aggregations.last import LastConfig
 from deepwire.model.connections import ConnectionConfig
-from deepwire.model.connections.connection import Sublayer
 from deepwire.model.connections.residual import PreNormConfig
-from deepwire.model.context import DropoutConfig, Side, StackContext
-from deepwire.model.embedding import EmbeddingConfig
+from deepwire.model.context import DropoutConfig, SharedModules, Side, SocketSection, StackContext, Sublayer
+from deepwire.model.embedding import EmbeddingConfig, PositionsConfig, SinusoidalConfig
 from deepwire.model.fusions import FusionConfig
 from deepwire.model.fusions.groups import GroupsConfig
 from deepwire.model.fusions.top import TopConfig
-from deepwire.model.initializations import InitializationConfig
-from deepwire.model.initializations.lipschitz import LipschitzConfig
-from deepwire.model.languages import LanguagesConfig, TargetLanguages
+from deepwire.model.initialization import InitializationConfig, LipschitzConfig
+from deepwire.model.languages import LanguagesConfig
+from deepwire.model.layers import ActivationName
 from deepwire.model.mixers import MixerConfig
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
-from deepwire.model.positions import PositionsConfig, SinusoidalConfig
 
 _SIDES: tuple[Side, Side] = ("encoder", "decoder")
 
@@ -76,25 +73,62 @@ class StackConfig(Section):
     )
 
     def sublayers(self, side: Side) -> tuple[Sublayer, ...]:
-        """What each layer consists of on this side, as its connection is told."""
-        kinds: list[Sublayer] = ["mixer"]
-        if side == "decoder" and not self.mixer.absorbs_cross_attention:
-            inner = self.inner_feed_forward and self.connection.has_feed_forward
-            kinds += ["inner_feed_forward", "cross"] if inner else ["cross"]
-        if self.feed_forward and self.connection.has_feed_forward:
-            kinds.append("feed_forward")
-        return tuple(kinds)
-
-    def without_effect_beside(self, other: StackConfig, side: Side) -> WithoutEffect:
-        """Settings of the sockets that change nothing on this side, or with such another stack."""
-        sockets = {
-            "mixer": self.mixer.without_effect_in(side),
-            "connection": self.connection.without_effect_around(self.sublayers(side), other.connection),
-            "fusion": self.fusion.without_effect_in(side),
+        """What each layer consists of on this side."""
+        replaced = self.mixer.replaces | self.connection.replaces
+        if side == "encoder" or "cross" in replaced:
+            replaced |= {"inner_feed_forward", "cross"}
+        kinds: dict[Sublayer, bool] = {
+            "mixer": True,
+            "inner_feed_forward": self.inner_feed_forward,
+            "cross": True,
+            "feed_forward": self.feed_forward,
         }
-        for socket, idle in sockets.items():
-            for key, reason in idle:
-                yield f"{socket}.{key}", reason
+        return tuple(kind for kind, wanted in kinds.items() if wanted and kind not in replaced)
+
+    def sockets(self) -> Mapping[str, SocketSection]:
+        """The four choices by the name of their socket."""
+        return {
+            "mixer": self.mixer,
+            "connection": self.connection,
+            "aggregation": self.aggregation,
+            "fusion": self.fusion,
+        }
+
+    def has_norm(self, context: StackContext) -> bool:
+        """Whether any part of such a stack has norms."""
+        return any(socket.has_norm(context) for socket in self.sockets().values())
+
+    def fusion_context(self, context: StackContext) -> StackContext:
+        """What the fusion of this stack is told: the width of what the connection gives it."""
+        return replace(context, dim=self.connection.result_width(context))
+
+    def check(self, context: StackContext) -> None:
+        """Refuse what does not fit this stack, with a `ValueError`; nothing is built."""
+        side = context.side
+        for name, socket in self.sockets().items():
+            if side not in socket.sides:
+                raise ValueError(f"{side}.{name}: {socket.type} does not work in the {side}")
+        self.connection.check(context)
+        calls = self.connection.calls(context)
+        if self.inner_feed_forward and not any(call.kind == "inner_feed_forward" for call in calls):
+            lacks = "needs a cross-attention after it"
+            unfit = f"does not work with connection {self.connection.type}"
+            raise ValueError(f"{side}.inner_feed_forward {unfit if 'cross' in context.sublayers else lacks}")
+        self.aggregation.check(context)
+        self.fusion.check(self.fusion_context(context))
+        for width in dict.fromkeys(call.width or context.dim for call in calls if call.kind == "mixer"):
+            if width != context.dim and not self.mixer.reads_any_width:
+                raise ValueError(
+                    f"{side}.mixer: {self.mixer.type} reads vectors of width {context.dim} only, not "
+                    f"{width} as this connection gives it"
+                )
+            self.mixer.check(replace(context, mixer_width=width))
+
+    def without_effect_in(self, context: StackContext) -> WithoutEffect:
+        """Settings of the sockets that change nothing in such a stack."""
+        for name, socket in self.sockets().items():
+            for key, reason in socket.without_effect_in(context):
+                yield f"{name}.{key}", reason
 
 
 class ModelConfig(Section):
@@ -146,29 +180,39 @@ class ModelConfig(Section):
                     f"languages.fusion: {self.languages.fusion}: {side}.fusion is {fusion.type}, and only "
                     "groups have weights of each language"
                 )
-        self._check_sockets()
+        self._check_stacks()
         return self
 
-    def _check_sockets(self) -> None:
-        """Build every socket once, without memory, so that what does not fit is refused with the file."""
-        from deepwire.model.build import build_stacks
-        from deepwire.model.meta_init import meta_init
-
-        def parameters(languages: TargetLanguages | None) -> int:
-            stacks = build_stacks(self, self.contexts(languages))
-            return sum(parameter.numel() for stack in stacks for parameter in stack.parameters())
-
-        with meta_init():
-            plain = parameters(None)
-            if self.languages.norm and parameters(TargetLanguages(2)) == plain:
-                raise ValueError("languages.norm: neither encoder nor decoder has a norm with these settings")
+    def _check_stacks(self) -> None:
+        """What fits neither its stack nor the other one is refused with the file; nothing is built."""
+        contexts = self.contexts()
+        for side in _SIDES:
+            self.stack(side).check(contexts[side])
+        encoder, decoder = self.encoder, self.decoder
+        calls = decoder.connection.calls(contexts["decoder"])
+        reading = "mixer" if "cross" in decoder.mixer.replaces else "cross"
+        readers = len({call.layer for call in calls if call.kind == reading})
+        if encoder.fusion.per_decoder_layer and readers < decoder.layers:
+            raise ValueError(
+                f"encoder.fusion {encoder.fusion.type} has a result for each decoder layer, but with "
+                f"decoder.connection {decoder.connection.type} only {readers} of {decoder.layers} "
+                "decoder layers read the encoder"
+            )
+        width = decoder.connection.result_width(contexts["decoder"])
+        if width != contexts["decoder"].dim and self.embeddings.tie in ("all", "output"):
+            raise ValueError(
+                f"embeddings.tie: with decoder.connection {decoder.connection.type} the output projection "
+                f"reads width {width}, so it cannot be the embedding of width {contexts['decoder'].dim}; "
+                "tie inputs or none"
+            )
+        if self.languages.norm and not any(self.stack(side).has_norm(contexts[side]) for side in _SIDES):
+            raise ValueError("languages.norm: neither encoder nor decoder has a norm with these settings")
 
     def without_effect(self) -> WithoutEffect:
         """What no part of the model asks for."""
-        stacks = {side: self.stack(side) for side in _SIDES}
+        stacks, contexts = {side: self.stack(side) for side in _SIDES}, self.contexts()
         for side, stack in stacks.items():
-            other = stacks["decoder" if side == "encoder" else "encoder"]
-            for key, reason in stack.without_effect_beside(other, side):
+            for key, reason in stack.without_effect_in(contexts[side]):
                 yield f"{side}.{key}", reason
         if not any(
             stack.mixer.has_feed_forward or {"feed_forward", "inner_feed_forward"} & {*stack.sublayers(side)}
@@ -201,30 +245,40 @@ class ModelConfig(Section):
         own = self.stack(side).size
         return own.d_model or self.d_model, own.heads or self.heads, own.feed_forward or self.feed_forward
 
-    def contexts(self, languages: TargetLanguages | None = None) -> dict[Side, StackContext]:
+    def contexts(self, languages: int = 0) -> dict[Side, StackContext]:
         """What the sockets of both stacks are told; the two share one pool of shared modules.
 
-        `languages` are those that have parameters of their own, in a model of several.
+        `languages` is the number of those that have parameters of their own, in a model of several.
         """
-        depth = {side: self.stack(side).layers for side in _SIDES}
-        sizes = {side: self.size(side) for side in _SIDES}
-        encoder, decoder = (
-            StackContext(
-                side=side,
-                dim=sizes[side][0],
-                memory_width=sizes["encoder"][0],
-                layers=depth[side],
-                other_layers=depth["decoder" if side == "encoder" else "encoder"],
-                heads=sizes[side][1],
-                feed_forward=sizes[side][2],
-                activation=self.activation,
-                dropout=self.dropout,
-                norm_eps=self.norm_eps,
-                attention_bias=self.bias.attention,
-                feed_forward_bias=self.bias.feed_forward,
-                languages=languages if self.languages.norm else None,
-                fusion_languages=languages if self.languages.fusion in (side, "both") else None,
-            )
-            for side in _SIDES
+        shared = SharedModules()
+        encoder, decoder = (self._context(side, languages, shared) for side in _SIDES)
+        memory_width = self.encoder.connection.result_width(encoder)
+        return {
+            "encoder": replace(encoder, memory_width=memory_width),
+            "decoder": replace(decoder, memory_width=memory_width),
+        }
+
+    def _context(self, side: Side, languages: int, shared: SharedModules) -> StackContext:
+        stack, other = self.stack(side), self.stack("decoder" if side == "encoder" else "encoder")
+        dim, heads, feed_forward = self.size(side)
+        return StackContext(
+            side=side,
+            dim=dim,
+            memory_width=self.size("encoder")[0],
+            layers=stack.layers,
+            other_layers=other.layers,
+            sublayers=stack.sublayers(side),
+            heads=heads,
+            feed_forward=feed_forward,
+            activation=self.activation,
+            dropout=self.dropout,
+            norm_eps=self.norm_eps,
+            attention_bias=self.bias.attention,
+            feed_forward_bias=self.bias.feed_forward,
+            norm_style=stack.connection.norm_style,
+            mixer_width=dim,
+            other_connection=other.connection,
+            shared=shared,
+            languages=languages if self.languages.norm else 0,
+            fusion_languages=languages if self.languages.fusion in (side, "both") else 0,
         )
-        return {"encoder": encoder, "decoder": replace(decoder, shared=encoder.shared)}

@@ -1,20 +1,21 @@
-"""What a socket is told about the stack that it is built for."""
+"""What a socket is told about the stack that it is built for, and what the settings of every socket say."""
 
 from __future__ import annotations
 
+from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeVar, cast
+from typing import ClassVar, Literal, TypeVar, cast
 
 from pydantic import Field, model_validator
 from torch import nn
 
-from deepwire.config.base import Section
-from deepwire.model.languages import TargetLanguages
-from deepwire.model.norm import layer_norm
+from deepwire.config.base import Section, WithoutEffect
+from deepwire.model.layers import FeedForward, FeedForwardBias, layer_norm
 
 Side = Literal["encoder", "decoder"]
 NormStyle = Literal["input", "output", "none"]
+Sublayer = Literal["mixer", "inner_feed_forward", "cross", "feed_forward"]
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -46,42 +47,48 @@ class SharedModules:
     """Modules that both stacks own together; the first to ask makes them."""
 
     def __init__(self) -> None:
-        self._made: dict[tuple[str, int], tuple[nn.Module, Mapping[str, object]]] = {}
+        self._settings: dict[str, Mapping[str, object]] = {}
+        self._made: dict[tuple[str, int], nn.Module] = {}
 
-    def get(self, option: str, number: int, settings: Mapping[str, object], make: Callable[[], M]) -> M:
-        """Module `number` of those that an option shares, made now if nobody has asked for it before.
+    def agree(self, option: str, settings: Mapping[str, object]) -> None:
+        """Note the settings of what an option shares; both stacks call it in `check`.
 
         Raises:
-            ValueError: It was made with other settings.
+            ValueError: The other stack has other settings.
         """
-        if (option, number) not in self._made:
-            self._made[option, number] = make(), settings
-        module, first = self._made[option, number]
+        first = self._settings.setdefault(option, settings)
         differing = [name for name, value in settings.items() if value != first[name]]
         if differing:
             raise ValueError(f"{option} needs the same {' and '.join(differing)} in encoder and decoder")
-        return cast("M", module)  # an option shares one kind of module
+
+    def get(self, option: str, number: int, make: Callable[[], M]) -> M:
+        """Module `number` of those that an option shares, made now if nobody has asked for it before."""
+        if (option, number) not in self._made:
+            self._made[option, number] = make()
+        return cast("M", self._made[option, number])  # an option shares one kind of module
 
 
 @dataclass(frozen=True)
 class StackContext:
-    """The stack's measures, handed to every socket's `build`.
+    """The stack's measures, handed to every socket.
 
     Attributes:
         side: Encoder or decoder.
         dim: Width d of the stream.
-        memory_width: Width of the encoder's stream, which a decoder reads.
+        memory_width: Width of the encoder's results, which a decoder reads.
         layers: Layers of this stack; `other_layers` those of the other one.
+        sublayers: The sub-layers of each of its layers, in order.
         heads: Attention heads.
         feed_forward: Inner width of feed-forward sub-layers.
         activation: Name of the activation in feed-forward sub-layers.
         dropout: Probabilities by place.
         norm_eps: Epsilon inside the square root of every layer norm.
         attention_bias, feed_forward_bias: Which linear maps have a bias (`model.bias`).
-        shared: Modules that both stacks may own together.
         norm_style: Where the connection of this stack normalises; known to aggregations and fusions.
-        mixer_input: Width of what the mixer reads; `dim` without it.
-        languages: Whose norms are each target language's own; None: norms are the same for all.
+        mixer_width: Width of what the mixer reads.
+        other_connection: The settings of the other stack's connection.
+        shared: Modules that both stacks may own together.
+        languages: How many target languages have norms of their own; 0: norms are the same for all.
         fusion_languages: Likewise of the weights of groups in a fusion.
     """
 
@@ -90,18 +97,25 @@ class StackContext:
     memory_width: int
     layers: int
     other_layers: int
+    sublayers: tuple[Sublayer, ...]
     heads: int
     feed_forward: int
     activation: str
     dropout: DropoutConfig
     norm_eps: float
     attention_bias: bool
-    feed_forward_bias: Literal["both", "first", "none"]
+    feed_forward_bias: FeedForwardBias
+    norm_style: NormStyle
+    mixer_width: int
+    other_connection: SocketSection
     shared: SharedModules = field(default_factory=SharedModules)
-    norm_style: NormStyle = "input"
-    mixer_input: int | None = None
-    languages: TargetLanguages | None = None
-    fusion_languages: TargetLanguages | None = None
+    languages: int = 0
+    fusion_languages: int = 0
+
+    @property
+    def other_side(self) -> Side:
+        """The side of the other stack."""
+        return "decoder" if self.side == "encoder" else "encoder"
 
     @property
     def causal(self) -> bool:
@@ -109,5 +123,41 @@ class StackContext:
         return self.side == "decoder"
 
     def norm(self, width: int | None = None) -> nn.Module:
-        """A layer norm of vectors of the stream, or of another width."""
+        """A layer norm of vectors of the stream, or of another width.
+
+        It is called with them and the target languages of the rows.
+        """
         return layer_norm(width or self.dim, self.norm_eps, self.languages)
+
+    def feed_forward_network(self, bias: FeedForwardBias | None = None) -> FeedForward:
+        """A feed-forward network as the model's settings say; `bias` in the place of the model's."""
+        return FeedForward(
+            self.dim,
+            self.feed_forward,
+            activation=self.activation,
+            bias=bias or self.feed_forward_bias,
+            dropout=self.dropout.activation,
+        )
+
+
+class SocketSection(Section, ABC):
+    """Base of the settings of a mixer, connection, aggregation or fusion.
+
+    Each of the four adds `build`, which makes the module. Nothing is built when a run file is read: what does
+    not fit is refused by `check`.
+    """
+
+    type: str
+    # The stacks it works in.
+    sides: ClassVar[frozenset[Side]] = frozenset({"encoder", "decoder"})
+
+    def check(self, context: StackContext) -> None:
+        """Refuse settings that do not fit such a stack, with a `ValueError` that says why."""
+
+    def without_effect_in(self, context: StackContext) -> WithoutEffect:
+        """Settings that change nothing in such a stack."""
+        return iter(())
+
+    def has_norm(self, context: StackContext) -> bool:
+        """Whether it has norms in such a stack, which may be each target language's own."""
+        return True

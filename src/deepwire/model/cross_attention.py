@@ -7,8 +7,8 @@ from typing import NamedTuple
 from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
-from deepwire.model.gate_probe import GateProbe, Place
-from deepwire.model.linear import Linear
+from deepwire.model.introspection import GateProbe, Place
+from deepwire.model.layers import Linear
 from deepwire.ops.attention import attention, finite_bias
 
 
@@ -37,8 +37,11 @@ class CrossAttention(nn.Module):
         self.key_value = Linear(context.memory_width, 2 * dim, bias=bias, role="cross_attention", parts=2)
         self.output = Linear(dim, dim, bias=bias, role="attention_output")
 
-    def project(self, encoded: Tensor, bias: Tensor) -> Memory:
-        """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`, -inf at padding."""
+    def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
+        """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`, -inf at padding.
+
+        `languages` `[N]` or `[1]` are the target languages of the sentences, for norms of `context.norm`.
+        """
         both = self.key_value(encoded).unflatten(-1, (2, self.heads, -1))
         key, value = both.permute(2, 0, 3, 1, 4).contiguous().unbind()
         return Memory(key, value, finite_bias(bias, key.dtype))

@@ -1,8 +1,13 @@
-"""Tokens to vectors: embedding, scale, position, norm and dropout of one side."""
+"""Tokens to vectors: embedding, scale, position, norm and dropout of one side.
+
+What is added so that a position is known are sinusoids, a learned table, or nothing.
+"""
 
 from __future__ import annotations
 
-from typing import Literal
+import math
+from abc import ABC, abstractmethod
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -11,7 +16,7 @@ from torch.nn import functional
 
 from deepwire.config.base import Section
 from deepwire.model.languages import LanguageEmbedding
-from deepwire.model.positions import Positions
+from deepwire.model.named import by_name
 from deepwire.ops.dropout import Dropout
 
 
@@ -28,6 +33,115 @@ class EmbeddingConfig(Section):
     start: Literal["bos", "eos"] = Field(
         "bos", description="whose vector the decoder reads first; the end symbol's in fairseq"
     )
+
+
+class Positions(nn.Module, ABC):
+    """Vectors of positions, added to the embedding."""
+
+    @abstractmethod
+    def forward(self, first: int, length: int, like: Tensor) -> Tensor | None:
+        """Vectors `[length, d]` of positions first, first + 1, ... (from 0), or None; type as `like`."""
+
+
+class SinusoidalConfig(Section):
+    """Fixed sinusoids (Vaswani et al. 2017, section 3.5)."""
+
+    has_rows: ClassVar[bool] = False
+
+    type: Literal["sinusoidal"] = "sinusoidal"
+    layout: Literal["interleaved", "halves"] = Field(
+        "interleaved",
+        description="sine and cosine in turn (the paper, Neutron), or all sines before all cosines with "
+        "frequencies over half - 1 (tensor2tensor, fairseq)",
+    )
+    first: int = Field(0, ge=0, description="number of the first position; 2 in fairseq")
+
+    def build(self, dim: int, max_length: int) -> Positions:
+        """The vectors of one stack."""
+        return Sinusoids(self, dim)
+
+
+class LearnedConfig(Section):
+    """A learned table."""
+
+    has_rows: ClassVar[bool] = True
+
+    type: Literal["learned"] = "learned"
+    first: int = Field(0, ge=0, description="row of the first position; 2 in fairseq")
+
+    def build(self, dim: int, max_length: int) -> Positions:
+        """The table of one stack."""
+        return LearnedPositions(dim, max_length, self.first)
+
+
+class NoPositionsConfig(Section):
+    """No positions: for mixers that know the order by themselves."""
+
+    has_rows: ClassVar[bool] = False
+
+    type: Literal["none"] = "none"
+
+    def build(self, dim: int, max_length: int) -> Positions:
+        """Nothing."""
+        return NoPositions()
+
+
+class Sinusoids(Positions):
+    """sin and cos of position times frequency; the table grows with the longest sequence seen."""
+
+    def __init__(self, config: SinusoidalConfig, dim: int) -> None:
+        super().__init__()
+        self.layout, self.first, self.dim = config.layout, config.first, dim
+        self._table = torch.empty(0, dim)
+
+    def forward(self, first: int, length: int, like: Tensor) -> Tensor | None:
+        """Rows of the table, see the base class."""
+        # Read once: another thread that translates with the same model may store a shorter one.
+        table = self._table
+        if table.size(0) < first + length or table.device != like.device:
+            rows = max(256, 2 ** math.ceil(math.log2(first + length)))
+            table = self._table = self._make(rows).to(like.device)
+        return table[first : first + length].to(like.dtype)
+
+    def _make(self, rows: int) -> Tensor:
+        position = torch.arange(self.first, self.first + rows, dtype=torch.float64, device="cpu").unsqueeze(1)
+        half = self.dim // 2
+        span = half if self.layout == "interleaved" else half - 1
+        exponent = torch.arange(half, dtype=torch.float64, device="cpu") / max(span, 1)
+        angle = position * torch.exp(-math.log(10000.0) * exponent)
+        parts = (angle.sin(), angle.cos())
+        if self.layout == "interleaved":
+            return torch.stack(parts, -1).flatten(1).float()
+        return torch.cat(parts, 1).float()
+
+
+class LearnedPositions(Positions):
+    """One learned vector for each position."""
+
+    def __init__(self, dim: int, max_length: int, first: int) -> None:
+        super().__init__()
+        self.first = first
+        self.table = nn.Parameter(torch.empty(max_length + first, dim))
+
+    def forward(self, first: int, length: int, like: Tensor) -> Tensor | None:
+        """Rows of the table; positions beyond it use the last row, so that no text is refused."""
+        last = self.table.size(0) - 1
+        rows = torch.arange(self.first + first, self.first + first + length, device=self.table.device)
+        return self.table[rows.clamp(max=last)]
+
+
+class NoPositions(Positions):
+    """Nothing is added."""
+
+    def forward(self, first: int, length: int, like: Tensor) -> Tensor | None:
+        """None."""
+        return None
+
+
+PositionsConfig = Annotated[
+    Annotated[SinusoidalConfig | LearnedConfig | NoPositionsConfig, Field(discriminator="type")],
+    by_name,
+]
 
 
 class TokenEmbedding(nn.Module):
@@ -66,25 +180,30 @@ class Embedding(nn.Module):
         self.read_as, self.language = read_as, language
         self.dropout = Dropout(dropout)
 
-    def forward(self, tokens: Tensor) -> Tensor:
-        """Embed `[B, T]`, whose first tokens are at position 0, to `[B, T, d]`."""
-        return self.placed(tokens, self.vectors(0, tokens.size(1)))
+    def forward(self, tokens: Tensor, languages: Tensor | None = None) -> Tensor:
+        """Embed `[B, T]`, whose first tokens are at position 0, to `[B, T, d]`.
+
+        Args:
+            tokens: The ids.
+            languages: Target language of each row, `[B]` or `[1]`, where anything here depends on it.
+        """
+        return self.placed(tokens, self.vectors(0, tokens.size(1)), languages)
 
     def vectors(self, first: int, length: int) -> Tensor | None:
         """What is added for the positions from `first` on, `[length, d]`, or None."""
         vectors: Tensor | None = self.positions(first, length, self.table.weight)
         return vectors
 
-    def placed(self, tokens: Tensor, vectors: Tensor | None) -> Tensor:
+    def placed(self, tokens: Tensor, vectors: Tensor | None, languages: Tensor | None = None) -> Tensor:
         """Embed `[B, T]` at the positions with these vectors, to `[B, T, d]`."""
         if self.read_as is not None:
             tokens = tokens.masked_fill(tokens == self.read_as[0], self.read_as[1])
         x = self.table(tokens)
         if self.language is not None:
-            x = x + self.language()
+            x = x + self.language(languages)
         if self.scale != 1:
             x = x * self.scale
         if vectors is not None:
             x = x + vectors
-        embedded: Tensor = self.dropout(x if self.norm is None else self.norm(x))
+        embedded: Tensor = self.dropout(x if self.norm is None else self.norm(x, languages))
         return embedded

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-
 from torch import Tensor, nn
 
 from deepwire.errors import UsageError
@@ -12,7 +10,7 @@ from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import Embedding
 from deepwire.model.head import LossSums, OutputHead
 from deepwire.model.kv_cache import CacheIndex
-from deepwire.model.languages import LanguageTransform, TargetLanguages, common
+from deepwire.model.languages import LanguageTransform, one_if_equal
 from deepwire.model.stack import Stack
 from deepwire.ops.cross_entropy import SmoothingForm
 
@@ -33,6 +31,7 @@ class TranslationModel(nn.Module):
         config: What it was built from.
         source_vocabulary, target_vocabulary: Sizes V_s and V.
         pad_id: Id of padding.
+        languages: How many target languages have parameters of their own; 0 where all share all.
     """
 
     def __init__(
@@ -43,19 +42,14 @@ class TranslationModel(nn.Module):
         target: Embedding,
         decoder: Stack,
         head: OutputHead,
-        targets: TargetLanguages | None = None,
+        languages: int = 0,
         transform: LanguageTransform | None = None,
     ) -> None:
         super().__init__()
         self.config = config
         self.source_embedding, self.target_embedding = source, target
         self.encoder, self.decoder, self.head = encoder, decoder, head
-        self._targets, self.transform = targets, transform
-
-    @property
-    def languages(self) -> int:
-        """How many target languages have parameters of their own; 0 where all share all."""
-        return 0 if self._targets is None else self._targets.count
+        self.languages, self.transform = languages, transform
 
     @property
     def source_vocabulary(self) -> int:
@@ -74,22 +68,14 @@ class TranslationModel(nn.Module):
 
     def encode(self, source: Tensor, *, languages: Tensor | None = None) -> tuple[tuple[Tensor, ...], Tensor]:
         """Encode `[N, S]` to the encoder's results, each `[N, S, d]`, and the padding bias `[N, 1, 1, S]`."""
-        with self._into(languages, source):
-            return self._encode(source)
+        return self._encode(source, self._checked(languages, source))
 
-    def _encode(self, source: Tensor) -> tuple[tuple[Tensor, ...], Tensor]:
-        embedded = self.source_embedding(source)
+    def _encode(self, source: Tensor, languages: Tensor | None) -> tuple[tuple[Tensor, ...], Tensor]:
+        embedded = self.source_embedding(source, languages)
         padding = (source == self.pad_id)[:, None, None]
         bias = embedded.new_zeros(padding.shape).masked_fill_(padding, float("-inf"))
-        results, _ = self.encoder(embedded, padding=bias)
-        return results if self.transform is None else self.transform(results), bias
-
-    def _into(self, languages: Tensor | None, rows: Tensor) -> AbstractContextManager[None]:
-        """Set the target languages of a pass over so many rows, where anything depends on them."""
-        languages = self._checked(languages, rows)
-        if self._targets is None or languages is None:
-            return nullcontext()
-        return self._targets.of(languages)
+        results, _ = self.encoder(embedded, padding=bias, languages=languages)
+        return results if self.transform is None else self.transform(results, languages), bias
 
     def _checked(self, languages: Tensor | None, rows: Tensor) -> Tensor | None:
         """The target languages of so many rows; None where nothing depends on them.
@@ -97,7 +83,7 @@ class TranslationModel(nn.Module):
         Raises:
             UsageError: They are missing, or are not one for each row.
         """
-        if self._targets is None and not self.head.selects_by_language:
+        if not self.languages and not self.head.selects_by_language:
             return None
         if languages is None:
             raise UsageError(
@@ -115,11 +101,12 @@ class TranslationModel(nn.Module):
         self, source: Tensor, target_input: Tensor, *, languages: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """Decoder results, each `[B, T, d]`, of target prefixes `[B, T]` given sources `[B, S]`."""
-        with self._into(languages, source):
-            memory = self.decoder.project_memory(*self._encode(source))
-            results: tuple[Tensor, ...]
-            results, _ = self.decoder(self.target_embedding(target_input), memory=memory)
-            return results
+        languages = self._checked(languages, source)
+        memory = self.decoder.project_memory(*self._encode(source, languages), languages)
+        embedded = self.target_embedding(target_input, languages)
+        results: tuple[Tensor, ...]
+        results, _ = self.decoder(embedded, memory=memory, languages=languages)
+        return results
 
     def loss(
         self,
@@ -177,10 +164,9 @@ class TranslationModel(nn.Module):
         """
         languages = self._checked(languages, source)
         if languages is not None:
-            languages = common(languages)
-        with self._into(languages, source):
-            results, bias = self._encode(source)
-            memory = self.decoder.project_memory(results, bias)
+            languages = one_if_equal(languages)
+        results, bias = self._encode(source, languages)
+        memory = self.decoder.project_memory(results, bias, languages)
         sentences = source.size(0)
         # The encoder's results may have another width than the decoder's stream, of which mixers keep states.
         like = results[0].new_empty(sentences, 1, self.config.size("decoder")[0])
@@ -205,11 +191,13 @@ class TranslationModel(nn.Module):
             state: With room for another step.
         """
         state = state.begun()
-        with self._into(state.languages, tokens):
-            embedded = self.target_embedding.placed(tokens.unsqueeze(1), vectors)
-            results, states = self.decoder(
-                embedded, memory=state.memory, states=state.states, cache_index=state.cache_index
-            )
+        results, states = self.decoder(
+            self.target_embedding.placed(tokens.unsqueeze(1), vectors, state.languages),
+            memory=state.memory,
+            states=state.states,
+            cache_index=state.cache_index,
+            languages=state.languages,
+        )
         log_probs = self.head.log_probs([result[:, 0] for result in results], state.languages)
         return log_probs, state.advanced(states)
 
@@ -245,7 +233,7 @@ class TranslationModel(nn.Module):
             self.target_embedding,
             decoder,
             head,
-            self._targets,
+            self.languages,
             self.transform,
         )
         return model.train(self.training)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import cast
 
 import torch
@@ -12,12 +13,11 @@ from torch.utils.checkpoint import checkpoint
 from deepwire.model.aggregations.aggregation import Aggregation
 from deepwire.model.connections.connection import Call, Connection, DepthState
 from deepwire.model.cross_attention import CrossAttention, Memory
-from deepwire.model.depth_weights import DepthWeights
-from deepwire.model.feed_forward import FeedForward
 from deepwire.model.fusions.fusion import Fusion
-from deepwire.model.gate_probe import GateProbe, Place
+from deepwire.model.introspection import DepthWeights, GateProbe, Place
 from deepwire.model.kv_cache import CacheIndex
-from deepwire.model.languages import TargetLanguages
+from deepwire.model.layer_ownership import layers_of_parameters
+from deepwire.model.layers import FeedForward
 from deepwire.model.mixers.mixer import State, TokenMixer
 
 
@@ -32,20 +32,20 @@ class Stack(nn.Module):
         fusion: Turns layer outputs into the results of the stack.
         calls: The calls of the connection up to the highest layer that the fusion keeps.
         depth: The number of layers that are called.
+        dim: Width of the stream.
         recomputes: Whether training keeps only what enters each layer, and goes through the layer once more
             in the backward pass (activation checkpointing; Chen et al. 2016, section 4).
-        languages: Whose norms are each target language's own; set again for that second pass.
     """
 
     def __init__(
         self,
+        dim: int,
         connection: Connection,
         aggregation: Aggregation,
         fusion: Fusion,
         mixers: Sequence[TokenMixer],
         crosses: Sequence[CrossAttention] = (),
         feed_forwards: Sequence[FeedForward] = (),
-        languages: TargetLanguages | None = None,
         inner_feed_forwards: Sequence[FeedForward] = (),
     ) -> None:
         super().__init__()
@@ -57,7 +57,8 @@ class Stack(nn.Module):
         self.calls = _needed(connection.calls, max(fusion.keeps))
         self.depth = max((call.layer + 1 for call in self.calls), default=0)
         self.recomputes = False
-        self.languages = languages
+        self.dim = dim
+        self._of_connection: dict[str, int] | None = None
         ends = [index + 1 for index, call in enumerate(self.calls) if call.closes]
         self._layers = [range(first, stop) for first, stop in zip([0, *ends], ends, strict=False)]
 
@@ -82,26 +83,29 @@ class Stack(nn.Module):
         """
         others = self.feed_forwards if feed_forwards is None else feed_forwards
         return Stack(
+            self.dim,
             connection or self.connection,
             self.aggregation,
             fusion or self.fusion,
             cast("Sequence[TokenMixer]", self.mixers),
             cast("Sequence[CrossAttention]", self.crosses),
             cast("Sequence[FeedForward]", others),
-            self.languages,
             cast("Sequence[FeedForward]", self.inner_feed_forwards),
         )
 
-    def project_memory(self, encoded: Sequence[Tensor], bias: Tensor) -> tuple[Memory, ...]:
+    def project_memory(
+        self, encoded: Sequence[Tensor], bias: Tensor, languages: Tensor | None = None
+    ) -> tuple[Memory, ...]:
         """Make the memory of the encoder's results for every layer that is needed, once per sentence.
 
         Args:
             encoded: One result `[N, S, d]` for all layers, or one for each layer.
             bias: `[N, 1, 1, S]`, 0 at words and -inf at padding.
+            languages: The target languages of the sentences, `[N]` or `[1]`.
         """
         single = len(encoded) == 1
         return tuple(
-            reader.project(encoded[0 if single else layer], bias)
+            reader.project(encoded[0 if single else layer], bias, languages)
             for layer, reader in enumerate(self._readers()[: self.depth])
         )
 
@@ -119,6 +123,7 @@ class Stack(nn.Module):
         memory: Sequence[Memory] = (),
         states: Sequence[State] = (),
         cache_index: CacheIndex | None = None,
+        languages: Tensor | None = None,
     ) -> tuple[tuple[Tensor, ...], tuple[State, ...]]:
         """Run the layers over whole sequences `[B, T, d]`, or with `cache_index` one position `[rows, 1, d]`.
 
@@ -128,45 +133,32 @@ class Stack(nn.Module):
             memory: Of the encoder, one for each layer.
             states: Of the mixers at this position.
             cache_index: The position of the decoder, and which cache slots its rows attend to.
+            languages: The target languages of the rows, `[B]` or `[1]`, where any part depends on them.
 
         Returns:
             The results of the stack, each `[B, T, d]`, and the new mixer states (none for whole sequences).
         """
         connection, fusion = self.connection, self.fusion
-        history, x = self.aggregation.start(x)
-        depth = connection.start(x, padding)
+        history, x = self.aggregation.start(x, languages)
+        depth = connection.start(x, padding, languages)
         kept = [connection.result(depth)] if 0 in fusion.keeps else []
         old = iter(states)
         new: list[State] = []  # written so that torch.compile can follow
         recomputes = self.recomputes and self.training and torch.is_grad_enabled()
-        rows = None if self.languages is None else self.languages.rows
         for layer in self._layers:
             if recomputes:
                 depth = checkpoint(
-                    self._recompute_layer, rows, layer, depth, padding, memory, use_reentrant=False
+                    self._run_layer, layer, depth, padding, memory, languages, use_reentrant=False
                 )
             else:
-                depth = self._run_layer(layer, depth, padding, memory, cache_index, old, new)
+                depth = self._run_layer(layer, depth, padding, memory, languages, cache_index, old, new)
             closing = self.calls[layer[-1]].layer
-            history, x = self.aggregation.close(history, depth[0], closing)
+            history, x = self.aggregation.close(history, depth[0], closing, languages)
             depth = (x, *depth[1:])
             if closing + 1 in fusion.keeps:
                 kept.append(connection.result(depth))
-        return fusion(kept, connection.normalise), tuple(new)
-
-    def _recompute_layer(
-        self,
-        rows: Tensor | None,
-        calls: range,
-        depth: DepthState,
-        padding: Tensor | None,
-        memory: Sequence[Memory],
-    ) -> DepthState:
-        """`_run_layer`, also long after the pass: with the target languages `rows` that it had."""
-        if self.languages is None or rows is None:
-            return self._run_layer(calls, depth, padding, memory)
-        with self.languages.of(rows):
-            return self._run_layer(calls, depth, padding, memory)
+        normalise = partial(connection.normalise, languages=languages)
+        return fusion(kept, normalise, languages), tuple(new)
 
     def _run_layer(
         self,
@@ -174,6 +166,7 @@ class Stack(nn.Module):
         depth: DepthState,
         padding: Tensor | None,
         memory: Sequence[Memory],
+        languages: Tensor | None,
         cache_index: CacheIndex | None = None,
         states: Iterator[State] | None = None,
         new: list[State] | None = None,
@@ -181,7 +174,7 @@ class Stack(nn.Module):
         """Make the calls of one layer; with `cache_index` for one position, whose next states go to `new`."""
         for index in calls:
             call = self.calls[index]
-            read = self.connection.read(depth, index)
+            read = self.connection.read(depth, index, languages)
             if call.kind == "cross":
                 output = self.crosses[call.layer](read, memory[call.layer])
             elif call.kind == "feed_forward":
@@ -189,13 +182,15 @@ class Stack(nn.Module):
             elif call.kind == "inner_feed_forward":
                 output = self.inner_feed_forwards[call.layer](read)
             elif cache_index is None or states is None or new is None:
-                output = self._mixer(call.layer).parallel(read, padding, self._memory_of(call.layer, memory))
+                memory_of = self._memory_of(call.layer, memory)
+                output = self._mixer(call.layer).parallel(read, padding, memory_of, languages)
             else:
+                memory_of = self._memory_of(call.layer, memory)
                 output, state = self._mixer(call.layer).step(
-                    read, next(states), cache_index, self._memory_of(call.layer, memory)
+                    read, next(states), cache_index, memory_of, languages
                 )
                 new.append(state)
-            depth = self.connection.write(depth, index, read, output)
+            depth = self.connection.write(depth, index, read, output, languages)
         return depth
 
     def sublayers(self) -> tuple[nn.ModuleList, ...]:
@@ -228,29 +223,28 @@ class Stack(nn.Module):
         own = (self.connection.gate_probes(), self.fusion.gate_probes(), *crosses)
         return tuple(probe for probes in own for probe in probes)
 
-    def modules_by_layer(self) -> list[list[nn.Module]]:
-        """Of each layer, lowest first, its sub-layers and what the connection has for it alone."""
-        return [
-            [
-                *(part[layer] for part in self.sublayers() if layer < len(part)),
-                *self.connection.modules_of(layer),
-            ]
-            for layer in range(max(call.layer for call in self.connection.calls) + 1)
-        ]
+    def parameter_layers(self) -> Mapping[str, int]:
+        """The layer, from 1, of every parameter that belongs to one layer alone, by its name in the stack."""
+        if self._of_connection is None:
+            self._of_connection = layers_of_parameters(self.connection, self.dim)
+        layers = {f"connection.{name}": layer + 1 for name, layer in self._of_connection.items()}
+        for kind in ("mixers", "crosses", "feed_forwards", "inner_feed_forwards"):
+            for name, _ in self.get_submodule(kind).named_parameters():
+                layers[f"{kind}.{name}"] = int(name.split(".")[0]) + 1
+        return layers
 
     def parameters_by_layer(self) -> list[tuple[str, list[nn.Parameter]]]:
         """Every parameter of the stack once: those of each layer under its number from 1, others as `rest`.
 
         What several layers have in common, such as the gates of a depth-wise LSTM, is in the rest.
         """
-        by_layer: list[tuple[str, list[nn.Parameter]]] = []
-        seen: set[int] = set()
-        for layer, modules in enumerate(self.modules_by_layer(), 1):
-            own = {id(parameter): parameter for module in modules for parameter in module.parameters()}
-            by_layer.append((str(layer), [parameter for key, parameter in own.items() if key not in seen]))
-            seen |= own.keys()
-        rest = [parameter for parameter in self.parameters() if id(parameter) not in seen]
-        return [*by_layer, ("rest", rest)]
+        layers = self.parameter_layers()
+        count = max(call.layer for call in self.connection.calls) + 1
+        by_layer: dict[str, list[nn.Parameter]] = {str(layer): [] for layer in range(1, count + 1)}
+        by_layer["rest"] = []
+        for name, parameter in self.named_parameters():
+            by_layer[str(layers.get(name, "rest"))].append(parameter)
+        return list(by_layer.items())
 
     def _mixer(self, layer: int) -> TokenMixer:
         return cast("TokenMixer", self.mixers[layer])  # a ModuleList forgets the type

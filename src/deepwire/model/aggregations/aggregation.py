@@ -6,22 +6,26 @@ from abc import ABC, abstractmethod
 
 from torch import Tensor, nn
 
-from deepwire.config.base import Section
-from deepwire.model.context import StackContext
-from deepwire.model.depth_weights import DepthWeights
+from deepwire.model.context import SocketSection, StackContext
+from deepwire.model.introspection import DepthWeights
 
 History = tuple[Tensor, ...]
 
 
 class Aggregation(nn.Module, ABC):
-    """Acts where a layer is complete: keeps its output and says what the next layer reads."""
+    """Acts where a layer is complete: keeps its output and says what the next layer reads.
+
+    Both methods get the target languages of the rows, `[B]` or `[1]`, to hand on to norms (`context.norm`).
+    """
 
     @abstractmethod
-    def start(self, x: Tensor) -> tuple[History, Tensor]:
+    def start(self, x: Tensor, languages: Tensor | None = None) -> tuple[History, Tensor]:
         """The history of the embedding `[B, T, d]`, and what layer 1 reads."""
 
     @abstractmethod
-    def close(self, history: History, output: Tensor, layer: int) -> tuple[History, Tensor]:
+    def close(
+        self, history: History, output: Tensor, layer: int, languages: Tensor | None = None
+    ) -> tuple[History, Tensor]:
         """The history with the output of layer `layer` (from 0), and what the next layer reads."""
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
@@ -29,10 +33,8 @@ class Aggregation(nn.Module, ABC):
         return ()
 
 
-class AggregationSection(Section, ABC):
+class AggregationSection(SocketSection):
     """Base of an aggregation's settings."""
-
-    type: str
 
     @abstractmethod
     def build(self, context: StackContext) -> Aggregation:

@@ -39,6 +39,10 @@ class DenseConfig(AggregationSection):
         if self.norm == "none":
             yield "embedding_norm", "nothing is normalised with norm: none"
 
+    def has_norm(self, context: StackContext) -> bool:
+        """Unless left out."""
+        return self.norm != "none"
+
     def build(self, context: StackContext) -> Aggregation:
         """The combination of a whole stack."""
         return DLCLConfig(

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from deepwire.config.base import WithoutEffect
 from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
 from deepwire.model.context import StackContext
-from deepwire.model.depth_weights import DepthWeights
+from deepwire.model.introspection import DepthWeights
+from deepwire.model.layers import NoNorm
 from deepwire.ops.dropout import Dropout
 
 HistoryNorm = Literal["auto", "before", "after", "none"]
@@ -66,12 +67,24 @@ class DLCLConfig(AggregationSection):
             raise ValueError(f"weights must be scalar, vector or a number of at least 1, not {self.weights}")
         return self
 
+    def check(self, context: StackContext) -> None:
+        """Weights that divide the features."""
+        if context.dim % self._count(context):
+            raise ValueError(f"{self.weights} weights do not divide the width {context.dim}")
+
+    def has_norm(self, context: StackContext) -> bool:
+        """Unless left out."""
+        return self.norm != "none"
+
     def build(self, context: StackContext) -> Aggregation:
         """The combination of a whole stack."""
-        count = {"scalar": 1, "vector": context.dim}.get(str(self.weights), self.weights)
-        if not isinstance(count, int) or context.dim % count:
-            raise ValueError(f"{self.weights} weights do not divide the width {context.dim}")
-        return DLCL(self, context, count)
+        return DLCL(self, context, self._count(context))
+
+    def _count(self, context: StackContext) -> int:
+        """Weights of a pair of layers."""
+        if isinstance(self.weights, int):
+            return self.weights
+        return 1 if self.weights == "scalar" else context.dim
 
 
 class DLCL(Aggregation):
@@ -107,21 +120,23 @@ class DLCL(Aggregation):
         no_norm = self.norm == "none"
         skips = 0 if config.embedding_norm != "none" else 1
         self.norms = nn.ModuleList(
-            nn.Identity() if no_norm or entry < skips else context.norm() for entry in range(outputs)
+            NoNorm() if no_norm or entry < skips else context.norm() for entry in range(outputs)
         )
         self.dropout = Dropout(config.dropout)
 
-    def start(self, x: Tensor) -> tuple[History, Tensor]:
+    def start(self, x: Tensor, languages: Tensor | None = None) -> tuple[History, Tensor]:
         """Store the embedding; layer 1 reads its weighted (and normalised) form."""
         stores = self.norm == "before" or self.embedding_norm == "twice"
-        history = (self.norms[0](x) if stores else x,)
-        return history, self._combine(history)
+        history = (self.norms[0](x, languages) if stores else x,)
+        return history, self._combine(history, languages)
 
-    def close(self, history: History, output: Tensor, layer: int) -> tuple[History, Tensor]:
+    def close(
+        self, history: History, output: Tensor, layer: int, languages: Tensor | None = None
+    ) -> tuple[History, Tensor]:
         """Store the output of a layer; the next one reads the combination."""
-        stored = self.norms[layer + 1](output) if self.norm == "before" else output
+        stored = self.norms[layer + 1](output, languages) if self.norm == "before" else output
         history = (*history, stored)
-        return history, self._combine(history)
+        return history, self._combine(history, languages)
 
     def weights(self) -> Tensor:
         """The weights that are used, `[L + 1, L + 1, n]`; zero above the diagonal and outside the window."""
@@ -151,7 +166,7 @@ class DLCL(Aggregation):
             ),
         )
 
-    def _combine(self, history: History) -> Tensor:
+    def _combine(self, history: History, languages: Tensor | None) -> Tensor:
         row = len(history) - 1
         first = max(0, row + 1 - self.window)
         weights = self.mix[row, first : row + 1]
@@ -166,6 +181,6 @@ class DLCL(Aggregation):
         for weight, stored in zip(weights[1:], history[first + 1 :], strict=True):
             combined = torch.addcmul(combined, weight, stored)
         if self.norm == "after":
-            combined = self.norms[row](combined)
+            combined = self.norms[row](combined, languages)
         read: Tensor = self.dropout(combined)
         return read

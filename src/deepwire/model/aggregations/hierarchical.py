@@ -17,9 +17,8 @@ from torch.nn import functional
 from deepwire.config.quantities import WIDEST, Count
 from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
 from deepwire.model.context import StackContext
-from deepwire.model.depth_weights import DepthWeights
-from deepwire.model.languages import TargetLanguages
-from deepwire.model.norm import layer_norm
+from deepwire.model.introspection import DepthWeights
+from deepwire.model.layers import layer_norm
 from deepwire.ops.dropout import Dropout
 
 CombinerActivation = Literal["sigmoid", "relu", "gelu"]
@@ -53,13 +52,16 @@ class HierarchicalConfig(AggregationSection):
     bias: CombinerBias = Field("first", description="which of the two linear maps have a bias")
     dropout: float = Field(0.0, ge=0, lt=1, description="after the activation and after the second map")
 
-    def build(self, context: StackContext) -> Aggregation:
-        """The aggregation of a whole stack; `ValueError` where a block is larger than the stack."""
+    def check(self, context: StackContext) -> None:
+        """No block that is larger than the stack."""
         if self.block > context.layers:
             raise ValueError(
                 f"hierarchical aggregation: a block of {self.block} layers does not fit into a stack of "
                 f"{context.layers}"
             )
+
+    def build(self, context: StackContext) -> Aggregation:
+        """The aggregation of a whole stack."""
         return Hierarchical(self, context)
 
 
@@ -72,7 +74,7 @@ class Combiner(nn.Module):
         hidden: Rows of W_1.
         activation, bias, dropout: As in `HierarchicalConfig`.
         eps: Of the layer norm.
-        languages: Whose norms are each target language's own; None: one for all.
+        languages: How many target languages have norms of their own; 0: one for all.
     """
 
     def __init__(
@@ -85,7 +87,7 @@ class Combiner(nn.Module):
         bias: CombinerBias = "first",
         dropout: float = 0.0,
         eps: float = 1e-6,
-        languages: TargetLanguages | None = None,
+        languages: int = 0,
     ) -> None:
         super().__init__()
         self.input = nn.Linear(inputs * dim, hidden, bias=bias != "none")
@@ -94,13 +96,13 @@ class Combiner(nn.Module):
         self.activation = _ACTIVATIONS[activation]
         self.dropout = Dropout(dropout)
 
-    def forward(self, vectors: Sequence[Tensor]) -> Tensor:
+    def forward(self, vectors: Sequence[Tensor], languages: Tensor | None = None) -> Tensor:
         """Merge k tensors `[..., d]` into one of the same shape."""
         hidden = self.dropout(self.activation(self.input(torch.cat(tuple(vectors), -1))))
         total = self.dropout(self.output(hidden))
         for vector in vectors:
             total = total + vector
-        merged: Tensor = self.norm(total)
+        merged: Tensor = self.norm(total, languages)
         return merged
 
     def input_norms(self) -> Tensor:
@@ -137,17 +139,19 @@ class Hierarchical(Aggregation):
             )
         self.combiners = nn.ModuleList(combiners)
 
-    def start(self, x: Tensor) -> tuple[History, Tensor]:
+    def start(self, x: Tensor, languages: Tensor | None = None) -> tuple[History, Tensor]:
         """Layer 1 reads the embedding, which is never merged."""
         return (), x
 
-    def close(self, history: History, output: Tensor, layer: int) -> tuple[History, Tensor]:
+    def close(
+        self, history: History, output: Tensor, layer: int, languages: Tensor | None = None
+    ) -> tuple[History, Tensor]:
         """Keep the output; at the end of a block the next layer reads all that was kept, merged."""
         history = (*history, output)
         if (layer + 1) % self.block and layer + 1 < self.layers:
             return history, output
         # A ModuleList forgets the type.
-        merged = cast("Combiner", self.combiners[layer // self.block])(history)
+        merged = cast("Combiner", self.combiners[layer // self.block])(history, languages)
         return (merged,) if self.block_input else (), merged
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:

@@ -15,6 +15,10 @@ class LastConfig(AggregationSection):
 
     type: Literal["last"] = "last"
 
+    def has_norm(self, context: StackContext) -> bool:
+        """None."""
+        return False
+
     def build(self, context: StackContext) -> Aggregation:
         """Nothing to learn."""
         return Last()
@@ -23,10 +27,12 @@ class LastConfig(AggregationSection):
 class Last(Aggregation):
     """x_{l+1} = y_l."""
 
-    def start(self, x: Tensor) -> tuple[History, Tensor]:
+    def start(self, x: Tensor, languages: Tensor | None = None) -> tuple[History, Tensor]:
         """Layer 1 reads the embedding."""
         return (), x
 
-    def close(self, history: History, output: Tensor, layer: int) -> tuple[History, Tensor]:
+    def close(
+        self, history: History, output: Tensor, layer: int, languages: Tensor | None = None
+    ) -> tuple[History, Tensor]:
         """The next layer reads this output."""
         return (), output

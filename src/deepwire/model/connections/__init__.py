@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from deepwire.model.connections.collaboration import CollaborationConfig
-from deepwire.model.connections.depth_lstm import DepthLSTMConfig, DepthRNNConfig
+from deepwire.model.connections.depth_lstm_settings import DepthLSTMConfig, DepthRNNConfig
 from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
 from deepwire.model.connections.rezero import ReZeroConfig
 from deepwire.model.connections.rnmt import RNMTConfig

@@ -8,23 +8,18 @@ gate decides between the two.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 
-from deepwire.model.connections.connection import (
-    Connection,
-    ConnectionSection,
-    DepthState,
-    Sublayer,
-    plain_calls,
-)
+from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.fusions.blocks import block_size
-from deepwire.model.gate_probe import GateProbe, Place
+from deepwire.model.introspection import GateProbe, Place
 from deepwire.ops.dropout import Dropout
 
 
@@ -33,15 +28,32 @@ class CollaborationConfig(ConnectionSection):
 
     type: Literal["collaboration"] = "collaboration"
 
-    def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
-        """The connection of a whole stack."""
+    def check(self, context: StackContext) -> None:
+        """Blocks of equal size, a cross-attention to gate, and another stack that collaborates."""
         if context.side == "encoder":
-            return EncoderCollaboration(context, kinds)
-        if "cross" not in kinds:
+            block_size(context)
+        elif "cross" not in context.sublayers:
             raise ValueError(
                 "connection: collaboration gates the cross-attention, and the mixer leaves the decoder none"
             )
-        return DecoderCollaboration(PreNormConfig(), context, kinds)
+        other = context.other_connection
+        if not isinstance(other, CollaborationConfig):
+            types = {context.side: self.type, context.other_side: other.type}
+            wanted = context.dim if context.side == "encoder" else 2 * context.memory_width
+            raise ValueError(
+                f"encoder.connection {types['encoder']} gives vectors of width {context.memory_width}, "
+                f"and decoder.connection {types['decoder']} reads width {wanted}"
+            )
+
+    def result_width(self, context: StackContext) -> int:
+        """Of an encoder: stream and summary."""
+        return (2 if context.side == "encoder" else 1) * context.dim
+
+    def build(self, context: StackContext) -> Connection:
+        """The connection of a whole stack."""
+        if context.side == "encoder":
+            return EncoderCollaboration(self, context)
+        return PreNorm(PreNormConfig(), context)  # whose cross-attention reads block and summary
 
     def cross_attention(self, context: StackContext) -> CrossAttention:
         """Attention to block and summary."""
@@ -107,48 +119,44 @@ class EncoderCollaboration(Connection):
     The state is (stream, h, LN_k(h_k), padding), the result stream and h side by side, `[B, S, 2 d]`.
     """
 
-    norm_style = "input"
-
-    def __init__(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
-        super().__init__()
-        self.calls = plain_calls(context.layers, kinds)
+    def __init__(self, config: CollaborationConfig, context: StackContext) -> None:
+        super().__init__(config.calls(context))
         self.block = block_size(context)
         layers = range(context.layers)
         self.norms = nn.ModuleList(context.norm() for _ in self.calls)
         self.summary = DepthGRU(context.dim)
         self.summary_norms = nn.ModuleList(context.norm() for _ in layers[:: self.block])
         self.context_norms = nn.ModuleList(context.norm() for _ in layers)
-        self.contexts = nn.ModuleList(CrossAttention(context) for _ in layers)
+        own = replace(context, memory_width=context.dim)  # they read the summary
+        self.contexts = nn.ModuleList(CrossAttention(own) for _ in layers)
         self.gates = nn.ModuleList(Gate(context.dim) for _ in layers)
         self.dropout = Dropout(context.dropout.sublayer)
 
-    def result_width(self, dim: int) -> int:
-        """Stream and summary."""
-        return 2 * dim
-
-    def start(self, x: Tensor, padding: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Stream and summary begin with the embedding."""
         if padding is None:
             padding = x.new_zeros(x.size(0), 1, 1, x.size(1))
-        return (x, x, self.summary_norms[0](x), padding)
+        return (x, x, self.summary_norms[0](x, languages), padding)
 
-    def read(self, state: DepthState, index: int) -> Tensor:
+    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
         """The normalised stream."""
-        read: Tensor = self.norms[index](state[0])
+        read: Tensor = self.norms[index](state[0], languages)
         return read
 
-    def write(self, state: DepthState, index: int, read: Tensor, output: Tensor) -> DepthState:
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
         """Add the output, the mixer's after its gate; a block that is complete moves the summary on."""
         x, hidden, context, padding = state
         call = self.calls[index]
         if call.kind == "mixer":
-            output = self._gated(call.layer, read, output, context, padding)
+            output = self._gated(call.layer, read, output, context, padding, languages)
         x = x + self.dropout(output)
         if call.closes and (call.layer + 1) % self.block == 0:
             hidden = self.summary(x, hidden)
             following = (call.layer + 1) // self.block
             if following < len(self.summary_norms):
-                context = self.summary_norms[following](hidden)
+                context = self.summary_norms[following](hidden, languages)
         return (x, hidden, context, padding)
 
     def result(self, state: DepthState) -> Tensor:
@@ -164,24 +172,19 @@ class EncoderCollaboration(Connection):
             for layer, gate in enumerate(self.gates)
         )
 
-    def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
-        """Norms, attention to the summary and gate of the layer."""
-        norms = (self.norms[index] for index in self.calls_of(layer))
-        return (*norms, self.context_norms[layer], self.contexts[layer], self.gates[layer])
-
-    def _gated(self, layer: int, read: Tensor, output: Tensor, context: Tensor, padding: Tensor) -> Tensor:
+    def _gated(
+        self,
+        layer: int,
+        read: Tensor,
+        output: Tensor,
+        context: Tensor,
+        padding: Tensor,
+        languages: Tensor | None,
+    ) -> Tensor:
         attention = cast("CrossAttention", self.contexts[layer])  # a ModuleList forgets the type
-        memory = attention.project(self.context_norms[layer](context), padding)
+        memory = attention.project(self.context_norms[layer](context, languages), padding)
         gated: Tensor = self.gates[layer](output, attention(read, memory))
         return gated
-
-
-class DecoderCollaboration(PreNorm):
-    """Pre-norm; its cross-attention reads block and summary side by side."""
-
-    def memory_width(self, dim: int) -> int:
-        """Stream and summary of the encoder."""
-        return 2 * dim
 
 
 class GatedCrossAttention(CrossAttention):
@@ -191,17 +194,18 @@ class GatedCrossAttention(CrossAttention):
     """
 
     def __init__(self, context: StackContext) -> None:
+        context = replace(context, memory_width=context.memory_width // 2)
         super().__init__(context)
         self.summary = CrossAttention(context)
         self.block_norm, self.summary_norm = (context.norm(context.memory_width) for _ in range(2))
         self.gate = Gate(context.dim)
 
-    def project(self, encoded: Tensor, bias: Tensor) -> Memory:
+    def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
         """Make the memory of block output and summary side by side, `[N, S, 2 d]`; bias `[N, 1, 1, S]`."""
         block, summary = encoded.chunk(2, -1)
         both = (
-            super().project(self.block_norm(block), bias),
-            self.summary.project(self.summary_norm(summary), bias),
+            super().project(self.block_norm(block, languages), bias),
+            self.summary.project(self.summary_norm(summary, languages), bias),
         )
         key, value = (torch.cat([getattr(each, name) for each in both], 1) for name in ("key", "value"))
         return Memory(key, value, both[0].bias)

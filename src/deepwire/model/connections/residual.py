@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from deepwire.model.connections.connection import (
-    Call,
-    Connection,
-    ConnectionSection,
-    DepthState,
-    Sublayer,
-    plain_calls,
-)
-from deepwire.model.context import StackContext
+from deepwire.model.connections.connection import Call, Connection, ConnectionSection, DepthState
+from deepwire.model.context import NormStyle, StackContext
+from deepwire.model.layers import NoNorm
 from deepwire.ops.dropout import Dropout
 
 Residual = Literal["input", "normalised"]
@@ -36,15 +30,19 @@ class NormFirstSection(ConnectionSection):
     )
     final_norm: bool = Field(True, description="one more norm after the stack")
 
+    def has_norm(self, context: StackContext) -> bool:
+        """At the end, or in front of some sub-layer."""
+        return self.final_norm or self.mixer_norm or any(kind != "mixer" for kind in context.sublayers)
+
 
 class PreNormConfig(NormFirstSection):
     """Layer norm before each sub-layer, and one after the stack."""
 
     type: Literal["pre_norm"] = "pre_norm"
 
-    def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
+    def build(self, context: StackContext) -> Connection:
         """The connection of a whole stack."""
-        return PreNorm(self, context, kinds)
+        return PreNorm(self, context)
 
 
 class PreNorm(Connection):
@@ -54,29 +52,27 @@ class PreNorm(Connection):
     with one more norm, on the embedding. A mixer without norm reads x and is added to x.
     """
 
-    norm_style = "input"
-
-    def __init__(self, config: NormFirstSection, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
-        super().__init__()
-        self.calls = plain_calls(context.layers, kinds)
+    def __init__(self, config: NormFirstSection, context: StackContext) -> None:
+        super().__init__(config.calls(context))
         self.from_normalised = config.residual == "normalised"
         self.norms = nn.ModuleList(
-            context.norm() if config.mixer_norm or call.kind != "mixer" else nn.Identity()
-            for call in self.calls
+            context.norm() if config.mixer_norm or call.kind != "mixer" else NoNorm() for call in self.calls
         )
         self.final_norm = context.norm() if config.final_norm else None
         self.dropout = Dropout(context.dropout.sublayer)
 
-    def start(self, x: Tensor, padding: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Begin with the embedding."""
         return (x,)
 
-    def read(self, state: DepthState, index: int) -> Tensor:
+    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
         """The normalised stream."""
-        read: Tensor = self.norms[index](state[0])
+        read: Tensor = self.norms[index](state[0], languages)
         return read
 
-    def write(self, state: DepthState, index: int, read: Tensor, output: Tensor) -> DepthState:
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
         """Add the output to the stream, or to its normalised form."""
         return (self.residual(state, read) + self.dropout(output),)
 
@@ -84,17 +80,15 @@ class PreNorm(Connection):
         """What the output of a sub-layer that read `read` is added to, `[B, T, d]`."""
         return read if self.from_normalised else state[0]
 
-    def normalise(self, x: Tensor) -> Tensor:
+    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
         """The final norm, where there is one."""
-        return x if self.final_norm is None else self.final_norm(x)
-
-    def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
-        """The norms of the layer."""
-        return tuple(self.norms[index] for index in self.calls_of(layer))
+        return x if self.final_norm is None else self.final_norm(x, languages)
 
 
 class PostNormConfig(ConnectionSection):
     """Layer norm after each residual addition."""
+
+    norm_style: ClassVar[NormStyle] = "output"
 
     type: Literal["post_norm"] = "post_norm"
     embedding_norm: bool = Field(
@@ -117,39 +111,34 @@ class PostNormConfig(ConnectionSection):
             )
         return self
 
-    def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
+    def build(self, context: StackContext) -> Connection:
         """The connection of a whole stack."""
-        return PostNorm(self, context, kinds)
+        return PostNorm(self, context)
 
 
 class PostNorm(Connection):
     """x <- LN(x + drop(F(x))) (Vaswani et al. 2017, section 3.1; Wang et al. 2019, equation 3)."""
 
-    norm_style = "output"
-
-    def __init__(self, config: PostNormConfig, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
-        super().__init__()
-        self.calls = plain_calls(context.layers, kinds)
+    def __init__(self, config: PostNormConfig, context: StackContext) -> None:
+        super().__init__(config.calls(context))
 
         def has_norm(call: Call) -> bool:
             return config.mixer_norm or not call.closes or call.layer == context.layers - 1
 
-        self.norms = nn.ModuleList(context.norm() if has_norm(call) else nn.Identity() for call in self.calls)
+        self.norms = nn.ModuleList(context.norm() if has_norm(call) else NoNorm() for call in self.calls)
         self.embedding_norm = context.norm() if config.embedding_norm else None
         self.dropout = Dropout(context.dropout.sublayer)
 
-    def start(self, x: Tensor, padding: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Begin with the embedding, normalised where asked for."""
-        return (x if self.embedding_norm is None else self.embedding_norm(x),)
+        return (x if self.embedding_norm is None else self.embedding_norm(x, languages),)
 
-    def read(self, state: DepthState, index: int) -> Tensor:
+    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
         """The stream as it is."""
         return state[0]
 
-    def write(self, state: DepthState, index: int, read: Tensor, output: Tensor) -> DepthState:
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
         """Add the output to the stream and normalise the sum."""
-        return (self.norms[index](state[0] + self.dropout(output)),)
-
-    def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
-        """The norms of the layer."""
-        return tuple(self.norms[index] for index in self.calls_of(layer))
+        return (self.norms[index](state[0] + self.dropout(output), languages),)

@@ -2,57 +2,52 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.model.connections.connection import (
-    Connection,
-    ConnectionSection,
-    DepthState,
-    Sublayer,
-    plain_calls,
-)
-from deepwire.model.context import StackContext
-from deepwire.model.depth_weights import DepthWeights, layer_names, single
+from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState
+from deepwire.model.context import NormStyle, StackContext
+from deepwire.model.introspection import DepthWeights, layer_names, single
 from deepwire.ops.dropout import Dropout
 
 
 class ReZeroConfig(ConnectionSection):
     """Residual connections scaled by learned numbers, without norms."""
 
+    norm_style: ClassVar[NormStyle] = "none"
+
     type: Literal["rezero"] = "rezero"
     share: Literal["layer", "none"] = Field("layer", description="one number per layer, or per sub-layer")
     initial: float = Field(0.0, description="the number before training")
 
-    def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
+    def build(self, context: StackContext) -> Connection:
         """The connection of a whole stack."""
-        return ReZero(self, context, kinds)
+        return ReZero(self, context)
 
 
 class ReZero(Connection):
     """x <- x + alpha_l drop(F(x)) (Bachlechner et al. 2020, equation 1), alpha_l shared within layer l."""
 
-    norm_style = "none"
-
-    def __init__(self, config: ReZeroConfig, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
-        super().__init__()
-        self.calls = plain_calls(context.layers, kinds)
-        self.shared_by = len(kinds) if config.share == "layer" else 1
+    def __init__(self, config: ReZeroConfig, context: StackContext) -> None:
+        super().__init__(config.calls(context))
+        self.shared_by = len(context.sublayers) if config.share == "layer" else 1
         self.alpha = nn.Parameter(torch.full((len(self.calls) // self.shared_by,), config.initial))
         self.dropout = Dropout(context.dropout.sublayer)
 
-    def start(self, x: Tensor, padding: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Begin with the embedding."""
         return (x,)
 
-    def read(self, state: DepthState, index: int) -> Tensor:
+    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
         """The stream as it is."""
         return state[0]
 
-    def write(self, state: DepthState, index: int, read: Tensor, output: Tensor) -> DepthState:
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
         """Add the scaled output to the stream."""
         return (state[0] + self.alpha[index // self.shared_by] * self.dropout(output),)
 

@@ -12,10 +12,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from deepwire.model.connections.connection import Call, Connection, ConnectionSection, DepthState, Sublayer
+from deepwire.model.connections.connection import Call, Connection, ConnectionSection, DepthState
 from deepwire.model.context import StackContext
-from deepwire.model.depth_weights import DepthWeights, single
-from deepwire.model.gate_probe import GateProbe, Place
+from deepwire.model.introspection import DepthWeights, GateProbe, Place, single
 from deepwire.ops.dropout import Dropout
 
 Order = Literal[2, 3, 4]
@@ -91,9 +90,19 @@ class RungeKuttaConfig(ConnectionSection):
         """The method's coefficients."""
         return RELEASED_THIRD_ORDER if self.third_order == "released" else METHODS[self.order]
 
-    def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
+    def calls(self, context: StackContext) -> tuple[Call, ...]:
+        """Every layer once for each stage."""
+        kinds = context.sublayers
+        return tuple(
+            Call(kind, layer, kind == kinds[-1] and stage == self.order - 1)
+            for layer in range(context.layers)
+            for stage in range(self.order)
+            for kind in kinds
+        )
+
+    def build(self, context: StackContext) -> Connection:
         """The connection of a whole stack."""
-        return RungeKutta(self, context, kinds)
+        return RungeKutta(self, context)
 
 
 class RungeKutta(Connection):
@@ -107,19 +116,11 @@ class RungeKutta(Connection):
     so far comes after the stream.
     """
 
-    norm_style = "input"
-
-    def __init__(self, config: RungeKuttaConfig, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
-        super().__init__()
-        self.method, self.order, self.kinds = config.method(), config.order, len(kinds)
+    def __init__(self, config: RungeKuttaConfig, context: StackContext) -> None:
+        super().__init__(config.calls(context))
+        self.method, self.order, self.kinds = config.method(), config.order, len(context.sublayers)
         self.increments = config.function == "increment"
-        self.calls = tuple(
-            Call(kind, layer, kind == kinds[-1] and stage == self.order - 1)
-            for layer in range(context.layers)
-            for stage in range(self.order)
-            for kind in kinds
-        )
-        self.norms = nn.ModuleList(context.norm() for _ in range(context.layers * len(kinds)))
+        self.norms = nn.ModuleList(context.norm() for _ in range(context.layers * self.kinds))
         self.final_norm = context.norm() if config.final_norm else None
         self.dropout = Dropout(context.dropout.sublayer)
         combination = config.chosen_combination()
@@ -132,17 +133,19 @@ class RungeKutta(Connection):
                 weights = weights.unsqueeze(1).repeat(1, context.dim)
             self.weights = nn.Parameter(weights)
 
-    def start(self, x: Tensor, padding: Tensor | None = None) -> DepthState:
+    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Begin with the embedding."""
         return (x,)
 
-    def read(self, state: DepthState, index: int) -> Tensor:
+    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
         """The normalised stream of this stage."""
         norm = self.calls[index].layer * self.kinds + index % self.kinds
-        read: Tensor = self.norms[norm](state[0])
+        read: Tensor = self.norms[norm](state[0], languages)
         return read
 
-    def write(self, state: DepthState, index: int, read: Tensor, output: Tensor) -> DepthState:
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
         """Add the output to the stage; begin the next stage, or combine them all, when it is complete."""
         output = self.dropout(output)
         stream = state[0] + output
@@ -170,9 +173,9 @@ class RungeKutta(Connection):
             base = base + weight * stage
         return base
 
-    def normalise(self, x: Tensor) -> Tensor:
+    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
         """The final norm, where there is one."""
-        return x if self.final_norm is None else self.final_norm(x)
+        return x if self.final_norm is None else self.final_norm(x, languages)
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """The weights of the stages, where they do not depend on the text; all layers have the same."""
@@ -196,10 +199,6 @@ class RungeKutta(Connection):
         places = tuple(Place(layer, str(layer + 1)) for layer in layers)
         meaning = {"first stage": "the step is k1 alone; 0: k2 alone"}
         return (GateProbe("Runge-Kutta gate", self.gate, places, read, meaning),)
-
-    def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
-        """The norms of the layer."""
-        return tuple(self.norms[layer * self.kinds : (layer + 1) * self.kinds])
 
 
 def _plus(base: Tensor, weights: tuple[float, ...], stages: tuple[Tensor, ...]) -> Tensor:

@@ -13,10 +13,10 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from deepwire.model.connections.connection import Connection, DepthState, Sublayer
+from deepwire.model.connections.connection import Connection, DepthState
 from deepwire.model.connections.residual import NormFirstSection, PreNorm, Residual
 from deepwire.model.context import StackContext
-from deepwire.model.gate_probe import GateProbe, Place
+from deepwire.model.introspection import GateProbe, Place
 
 Form = Literal["add", "highway", "gated"]
 
@@ -44,14 +44,17 @@ class SDUConfig(NormFirstSection):
             raise ValueError(f"form: {self.form} needs gate: sigmoid, as 1 - gate is a weight there")
         return self
 
-    def build(self, context: StackContext, kinds: tuple[Sublayer, ...]) -> Connection:
-        """The connection of a whole stack."""
+    def check(self, context: StackContext) -> None:
+        """No more layers with units than there are."""
         if self.layers is not None and self.layers > context.layers:
             raise ValueError(
                 f"{context.side}.connection.layers: {self.layers} layers with units, but the "
                 f"{context.side} has {context.layers}"
             )
-        return SDU(self, context, kinds)
+
+    def build(self, context: StackContext) -> Connection:
+        """The connection of a whole stack."""
+        return SDU(self, context)
 
 
 class SDU(PreNorm):
@@ -65,8 +68,8 @@ class SDU(PreNorm):
             second half W_1 u + b_1. Above the layers with units there is nothing in it.
     """
 
-    def __init__(self, config: SDUConfig, context: StackContext, kinds: tuple[Sublayer, ...]) -> None:
-        super().__init__(config, context, kinds)
+    def __init__(self, config: SDUConfig, context: StackContext) -> None:
+        super().__init__(config, context)
         self.form: Form = config.form
         self.squash = torch.sigmoid if config.gate == "sigmoid" else torch.tanh
         self.layers = config.layers or context.layers
@@ -75,7 +78,9 @@ class SDU(PreNorm):
             for call in self.calls
         )
 
-    def write(self, state: DepthState, index: int, read: Tensor, output: Tensor) -> DepthState:
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
         """Add the output, the unit and the residual."""
         residual, output = self.residual(state, read), self.dropout(output)
         if self.calls[index].layer >= self.layers:
@@ -105,7 +110,3 @@ class SDU(PreNorm):
             for index, call in enumerate(self.calls)
             if call.layer < self.layers
         )
-
-    def modules_of(self, layer: int) -> tuple[nn.Module, ...]:
-        """The norms and units of the layer."""
-        return (*super().modules_of(layer), *(self.units[index] for index in self.calls_of(layer)))

@@ -22,6 +22,14 @@ class BlocksConfig(FusionSection):
     sides: ClassVar[frozenset[Side]] = frozenset({"encoder"})
     per_decoder_layer: ClassVar[bool] = True
 
+    def check(self, context: StackContext) -> None:
+        """Blocks of equal size."""
+        block_size(context)
+
+    def has_norm(self, context: StackContext) -> bool:
+        """None of its own."""
+        return False
+
     def build(self, context: StackContext) -> Fusion:
         """The fusion of a whole stack; nothing to learn."""
         return Blocks(context)
@@ -35,7 +43,12 @@ class Blocks(Fusion):
         size = block_size(context)
         self.keeps = frozenset(range(size, context.layers + 1, size))
 
-    def forward(self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+    def forward(
+        self,
+        kept: Sequence[Tensor],
+        normalise: Callable[[Tensor], Tensor],
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
         """Results `[B, S, d]`, lowest block first."""
         return tuple(normalise(block) for block in kept)
 

@@ -8,10 +8,8 @@ from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
-from deepwire.config.base import Section, WithoutEffect
-from deepwire.model.context import Side, StackContext
-from deepwire.model.depth_weights import DepthWeights
-from deepwire.model.gate_probe import GateProbe
+from deepwire.model.context import SocketSection, StackContext
+from deepwire.model.introspection import DepthWeights, GateProbe
 
 Probabilities = Literal["arithmetic", "geometric"]
 
@@ -27,12 +25,18 @@ class Fusion(nn.Module, ABC):
     probabilities: Probabilities = "arithmetic"
 
     @abstractmethod
-    def forward(self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+    def forward(
+        self,
+        kept: Sequence[Tensor],
+        normalise: Callable[[Tensor], Tensor],
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
         """The results, each `[B, T, d]`: one, or in an encoder one for each decoder layer.
 
         Args:
             kept: Outputs of the layers in `keeps`, lowest first, each `[B, T, d]`.
             normalise: The connection's final norm.
+            languages: The target languages of the rows, `[B]` or `[1]`, where anything here depends on them.
         """
 
     def log_weights(self, languages: Tensor | None = None) -> Tensor | None:
@@ -69,17 +73,11 @@ class Fusion(nn.Module, ABC):
         raise ValueError("its fusion needs all of them")
 
 
-class FusionSection(Section, ABC):
+class FusionSection(SocketSection):
     """Base of a fusion's settings."""
 
-    type: str
-    sides: ClassVar[frozenset[Side]] = frozenset({"encoder", "decoder"})
     # Whether an encoder with it has a result of its own for every decoder layer.
     per_decoder_layer: ClassVar[bool] = False
-
-    def without_effect_in(self, side: Side) -> WithoutEffect:
-        """Settings that change nothing in this stack."""
-        return iter(())
 
     @abstractmethod
     def build(self, context: StackContext) -> Fusion:

@@ -15,10 +15,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.config.base import WithoutEffect
-from deepwire.model.context import Side, StackContext
-from deepwire.model.depth_weights import TARGET_LANGUAGE, DepthWeights, layer_names, single
+from deepwire.model.context import StackContext
 from deepwire.model.fusions.fusion import Fusion, FusionSection, Probabilities
-from deepwire.model.languages import TargetLanguages
+from deepwire.model.introspection import TARGET_LANGUAGE, DepthWeights, layer_names, single
+from deepwire.model.layers import of_languages
 
 
 class GroupsConfig(FusionSection):
@@ -52,28 +52,34 @@ class GroupsConfig(FusionSection):
         "are one group",
     )
 
-    def without_effect_in(self, side: Side) -> WithoutEffect:
+    def without_effect_in(self, context: StackContext) -> WithoutEffect:
         """Those of a mixture, where there is none."""
-        if side == "encoder" or self.combine == "average":
-            where = "an encoder" if side == "encoder" else "combine: average"
+        if context.side == "encoder" or self.combine == "average":
+            where = "an encoder" if context.side == "encoder" else "combine: average"
             for name in ("probabilities", "temperature"):
                 yield name, f"it is of a decoder's mixture of predictions, and {where} has none"
 
-    def build(self, context: StackContext) -> Fusion:
-        """The fusion of a whole stack."""
+    def check(self, context: StackContext) -> None:
+        """Groups that fit into the stack, and what only one side has."""
         if self.size > context.layers:
             raise ValueError(
                 f"groups of {self.size} layers need at least {self.size} layers, not {context.layers}"
             )
-        if context.side == "encoder":
-            if self.combine == "mixture":
-                raise ValueError("combine: mixture is for the decoder; an encoder's groups are averaged")
-            return AveragedGroups(context, self.size, self.representation or "last", final_norm=self.norm)
-        if not self.norm:
+        if context.side == "encoder" and self.combine == "mixture":
+            raise ValueError("combine: mixture is for the decoder; an encoder's groups are averaged")
+        if context.side == "decoder" and not self.norm:
             raise ValueError("norm: false is for the encoder; no norm follows a decoder's groups")
-        if self.combine == "average":
-            return AveragedGroups(context, self.size, self.representation or "last", final_norm=False)
-        return MixedGroups(context, self)
+
+    def has_norm(self, context: StackContext) -> bool:
+        """An encoder's, unless left out."""
+        return context.side == "encoder" and self.norm
+
+    def build(self, context: StackContext) -> Fusion:
+        """The fusion of a whole stack."""
+        if context.side == "decoder" and self.combine != "average":
+            return MixedGroups(context, self)
+        representation, final_norm = self.representation or "last", self.has_norm(context)
+        return AveragedGroups(context, self.size, representation, final_norm=final_norm)
 
 
 class _Groups(Fusion):
@@ -135,19 +141,23 @@ class AveragedGroups(_Groups):
 
     def __init__(self, context: StackContext, size: int, representation: str, *, final_norm: bool) -> None:
         super().__init__(context, size, representation)
-        self._languages = context.fusion_languages
-        self.gates = _weights(len(self.groups), self._languages)
+        self.gates = _weights(len(self.groups), context.fusion_languages)
         self.norm = context.norm() if final_norm else None
 
-    def forward(self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+    def forward(
+        self,
+        kept: Sequence[Tensor],
+        normalise: Callable[[Tensor], Tensor],
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
         """One result, `[B, T, d]`."""
         groups = [normalise(group) for group in self.represent(kept)]
-        weights = (
-            self.gates if self._languages is None else self._languages.pick(self.gates).t()[..., None, None]
-        )
+        weights: Tensor = self.gates
+        if weights.dim() == 2:
+            weights = of_languages(weights, languages).t()[..., None, None]
         gates = weights[: len(groups)].sigmoid().to(groups[0].dtype)
         average = gated_sum(groups, gates) / len(groups)
-        return (average if self.norm is None else self.norm(average),)
+        return (average if self.norm is None else self.norm(average, languages),)
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """The gates of groups in the average (Eq. 2), besides those of layers."""
@@ -167,7 +177,12 @@ class MixedGroups(_Groups):
         self.temperature = config.temperature or context.dim**0.5
         self.probabilities = config.probabilities
 
-    def forward(self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+    def forward(
+        self,
+        kept: Sequence[Tensor],
+        normalise: Callable[[Tensor], Tensor],
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
         """G results, each `[B, T, d]`."""
         return tuple(normalise(group) for group in self.represent(kept))
 
@@ -177,9 +192,7 @@ class MixedGroups(_Groups):
             return None  # its own probabilities as they are; a whole fusion of one group trains its weight
         weights: Tensor = self.weights
         if weights.dim() == 2:
-            if languages is None:
-                raise RuntimeError("weights of each language without the languages of the rows")
-            weights = weights.index_select(0, languages).squeeze(0).t()
+            weights = of_languages(weights, languages).squeeze(0).t()
         chosen = weights[self.chosen.start : self.chosen.stop]
         # A mixture is of log-probabilities in float32, also where the model's own numbers have fewer bits.
         wide = torch.promote_types(chosen.dtype, torch.float32)
@@ -205,9 +218,9 @@ class MixedGroups(_Groups):
         return restricted
 
 
-def _weights(groups: int, languages: TargetLanguages | None) -> nn.Parameter:
+def _weights(groups: int, languages: int) -> nn.Parameter:
     """A weight for each group, 0 at first; of each target language its own."""
-    return nn.Parameter(torch.zeros(groups if languages is None else (languages.count, groups)))
+    return nn.Parameter(torch.zeros((languages, groups) if languages else groups))
 
 
 def _of_groups(key: str, title: str, values: Tensor) -> DepthWeights:

@@ -17,10 +17,9 @@ from torch.nn import functional
 
 from deepwire.config.quantities import WIDEST, Count
 from deepwire.model.context import StackContext
-from deepwire.model.depth_weights import DepthWeights, layer_names, single
 from deepwire.model.fusions.fusion import Fusion, FusionSection
 from deepwire.model.fusions.groups import gated_sum
-from deepwire.model.gate_probe import GateProbe, Place
+from deepwire.model.introspection import DepthWeights, GateProbe, Place, layer_names, single
 from deepwire.ops.dropout import Dropout
 
 Form = Literal["linear", "feed_forward", "attention"]
@@ -66,9 +65,14 @@ class LayerFusion(Fusion):
         self.keeps = frozenset(range(context.layers + 1))
         self.norm = context.norm()
 
-    def forward(self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+    def forward(
+        self,
+        kept: Sequence[Tensor],
+        normalise: Callable[[Tensor], Tensor],
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
         """One result, `[B, T, d]`."""
-        return (self.norm(self.fuse([normalise(layer) for layer in kept])),)
+        return (self.norm(self.fuse([normalise(layer) for layer in kept]), languages),)
 
     @abstractmethod
     def fuse(self, layers: Sequence[Tensor]) -> Tensor:

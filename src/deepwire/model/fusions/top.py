@@ -17,6 +17,10 @@ class TopConfig(FusionSection):
 
     type: Literal["top"] = "top"
 
+    def has_norm(self, context: StackContext) -> bool:
+        """None of its own."""
+        return False
+
     def build(self, context: StackContext) -> Fusion:
         """Nothing to learn."""
         return Top(context)
@@ -29,7 +33,12 @@ class Top(Fusion):
         super().__init__()
         self.keeps = frozenset({context.layers})
 
-    def forward(self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+    def forward(
+        self,
+        kept: Sequence[Tensor],
+        normalise: Callable[[Tensor], Tensor],
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
         """One result, `[B, T, d]`."""
         return (normalise(kept[-1]),)
 

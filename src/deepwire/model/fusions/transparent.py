@@ -14,8 +14,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.context import Side, StackContext
-from deepwire.model.depth_weights import DepthWeights, layer_names
 from deepwire.model.fusions.fusion import Fusion, FusionSection
+from deepwire.model.introspection import DepthWeights, layer_names
 from deepwire.ops.dropout import Dropout
 
 Initial = Literal["zero", "uniform", "released"]
@@ -35,6 +35,10 @@ class TransparentConfig(FusionSection):
     dropout: float | None = Field(
         None, ge=0, lt=1, description="on W before its softmax; model.dropout.sublayer without it"
     )
+
+    def has_norm(self, context: StackContext) -> bool:
+        """None of its own."""
+        return False
 
     def build(self, context: StackContext) -> Fusion:
         """The mixtures of a whole encoder."""
@@ -58,7 +62,12 @@ class Transparent(Fusion):
             nn.init.uniform_(self.weights, -bound, bound)
         self.dropout = Dropout(dropout)
 
-    def forward(self, kept: Sequence[Tensor], normalise: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+    def forward(
+        self,
+        kept: Sequence[Tensor],
+        normalise: Callable[[Tensor], Tensor],
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
         """One result `[B, T, d]` for each decoder layer, all of them from one matrix product."""
         # Stacked once and mixed together: sums layer by layer would read all of it for every decoder layer.
         layers = torch.stack([normalise(layer) for layer in kept])

@@ -26,9 +26,13 @@ class ATRConfig(RecurrentSection):
     )
     bias: bool = Field(True, description="biases of both products")
 
+    def has_norm(self, context: StackContext) -> bool:
+        """None."""
+        return False
+
     def build(self, context: StackContext) -> TokenMixer:
         """One recurrence of a decoder."""
-        width = context.mixer_input or context.dim
+        width = context.mixer_width
         return RecurrentMixer(ATRCell(width, context.dim, carried=self.carried, bias=self.bias))
 
 
@@ -55,7 +59,12 @@ class ATRCell(Cell):
         )
 
     def forward(
-        self, projected: Tensor, state: State, recurrent: AnyLinearMap, dropout_mask: Tensor | None
+        self,
+        projected: Tensor,
+        state: State,
+        recurrent: AnyLinearMap,
+        dropout_mask: Tensor | None,
+        languages: Tensor | None = None,
     ) -> State:
         """The next (h,)."""
         (output,) = state

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import ClassVar, Literal
 
 import torch
@@ -11,12 +10,10 @@ from torch import Tensor, nn
 
 from deepwire.model.context import Side, StackContext
 from deepwire.model.cross_attention import Memory
-from deepwire.model.feed_forward import FeedForward
 from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.layers import FeedForward, FeedForwardBias
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.ops.dropout import Dropout
-
-Bias = Literal["both", "first", "none"]
 
 
 class AverageAttentionConfig(MixerSection):
@@ -29,7 +26,7 @@ class AverageAttentionConfig(MixerSection):
         description="network on the average: plain (the paper), normalised (a norm before its activation: "
         "Neutron's) or none (what the released code and Neutron do unless told otherwise)",
     )
-    feed_forward_bias: Bias | None = Field(
+    feed_forward_bias: FeedForwardBias | None = Field(
         None,
         description="biases of that network; by default model.bias.feed_forward, and none if normalised",
     )
@@ -45,31 +42,36 @@ class AverageAttentionConfig(MixerSection):
         """Whether there is a network on the average."""
         return self.feed_forward != "none"
 
+    def has_norm(self, context: StackContext) -> bool:
+        """In the network on the average alone."""
+        return self.feed_forward == "normalised"
+
     def build(self, context: StackContext) -> TokenMixer:
         """One average attention of a decoder."""
         if self.feed_forward == "none":
             return AverageAttention(context, None)
-        bias = self.feed_forward_bias
         if self.feed_forward == "plain":
-            return AverageAttention(
-                context, FeedForward(replace(context, feed_forward_bias=bias or context.feed_forward_bias))
-            )
-        return AverageAttention(
-            context, NormalisedFeedForward(replace(context, feed_forward_bias=bias or "none"))
-        )
+            return AverageAttention(context, context.feed_forward_network(self.feed_forward_bias))
+        return AverageAttention(context, NormalisedFeedForward(context, self.feed_forward_bias or "none"))
 
 
 class NormalisedFeedForward(FeedForward):
     """drop(W2 drop(act(LN(W1 x)))), the network that Neutron puts on the average."""
 
-    def __init__(self, context: StackContext) -> None:
-        super().__init__(context)
+    def __init__(self, context: StackContext, bias: FeedForwardBias) -> None:
+        super().__init__(
+            context.dim,
+            context.feed_forward,
+            activation=context.activation,
+            bias=bias,
+            dropout=context.dropout.activation,
+        )
         self.norm = context.norm(context.feed_forward)
         self.output_dropout = Dropout(context.dropout.sublayer)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Map `[B, T, d]` to `[B, T, d]`."""
-        inner = self.dropout(self.activation(self.norm(self.input(x))))
+    def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+        """Map `[B, T, d]` to `[B, T, d]`, with the norm of each row's target language."""
+        inner = self.dropout(self.activation(self.norm(self.input(x), languages)))
         hidden: Tensor = self.output_dropout(self.output(inner))
         return hidden
 
@@ -88,24 +90,36 @@ class AverageAttention(TokenMixer):
         self.feed_forward = feed_forward
         self.gates = nn.Linear(2 * context.dim, 2 * context.dim)
 
-    def parallel(self, x: Tensor, padding: Tensor | None, memory: Memory | None = None) -> Tensor:
+    def parallel(
+        self,
+        x: Tensor,
+        padding: Tensor | None,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> Tensor:
         """Mix `[B, T, d]`; see the base class."""
-        return self.combine(x, running_mean(x))
+        return self.combine(x, running_mean(x), languages)
 
     def init_state(self, rows: int, like: Tensor) -> State:
         """The empty sum."""
         return (empty_sum(rows, self.dim, like),)
 
     def step(
-        self, x: Tensor, state: State, cache_index: CacheIndex, memory: Memory | None = None
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         """Mix `[rows, 1, d]` with the mean of all positions up to it."""
         total = state[0] + x
-        return self.combine(x, (total / (cache_index.current_position + 1)).to(x.dtype)), (total,)
+        average = (total / (cache_index.current_position + 1)).to(x.dtype)
+        return self.combine(x, average, languages), (total,)
 
-    def combine(self, x: Tensor, average: Tensor) -> Tensor:
+    def combine(self, x: Tensor, average: Tensor, languages: Tensor | None = None) -> Tensor:
         """Gate the input and its averages, both `[B, T, d]`; the averages pass the network first."""
-        seen = average if self.feed_forward is None else self.feed_forward(average)
+        seen = average if self.feed_forward is None else self.feed_forward(average, languages)
         gates: Tensor = self.gates(torch.cat((x, seen), -1)).sigmoid()
         own, past = gates.chunk(2, -1)
         return own * x + past * seen

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
-from deepwire.model.languages import TargetLanguages
+from deepwire.model.layers import GroupedLayerNorm, layer_norm
 from deepwire.model.mixers.mixer import State, TokenMixer
 from deepwire.model.mixers.recurrent import (
     CANDIDATE_ACTIVATIONS,
@@ -21,7 +21,6 @@ from deepwire.model.mixers.recurrent import (
     RecurrentMixer,
     RecurrentSection,
 )
-from deepwire.model.norm import GroupedLayerNorm, layer_norm
 
 
 class GRUConfig(RecurrentSection):
@@ -38,7 +37,7 @@ class GRUConfig(RecurrentSection):
         """One unit of a decoder."""
         return RecurrentMixer(
             GRUCell(
-                context.mixer_input or context.dim,
+                context.mixer_width,
                 context.dim,
                 eps=context.norm_eps,
                 activation=self.activation,
@@ -69,7 +68,7 @@ class GRUCell(Cell):
         gate_norm: GateNorm = "joint",
         bias: bool = False,
         dropout: float = 0.0,
-        languages: TargetLanguages | None = None,
+        languages: int = 0,
     ) -> None:
         super().__init__()
         self.width, self.dim, self.biased, self.dropout = width, dim, bias, dropout
@@ -90,13 +89,20 @@ class GRUCell(Cell):
         )
 
     def forward(
-        self, projected: Tensor, state: State, recurrent: AnyLinearMap, dropout_mask: Tensor | None
+        self,
+        projected: Tensor,
+        state: State,
+        recurrent: AnyLinearMap,
+        dropout_mask: Tensor | None,
+        languages: Tensor | None = None,
     ) -> State:
         """The next (h,)."""
         (output,) = state
         past, gates = recurrent.apply(output), 2 * self.dim
-        reset, forget_gate = self.gate_norm(projected[:, :gates] + past[:, :gates]).sigmoid().unbind(1)
-        candidate = self.activation(self.norm(torch.addcmul(projected[:, gates:], reset, past[:, gates:])))
+        normal = self.gate_norm(projected[:, :gates] + past[:, :gates], languages)
+        reset, forget_gate = normal.sigmoid().unbind(1)
+        candidate = torch.addcmul(projected[:, gates:], reset, past[:, gates:])
+        candidate = self.activation(self.norm(candidate, languages))
         if dropout_mask is not None:
             candidate = candidate * dropout_mask
         return (torch.lerp(candidate.to(output.dtype), output, forget_gate.to(output.dtype)),)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepwire.model.languages import TargetLanguages
+from deepwire.model.layers import of_languages
 
 
 class HeadLinear(nn.Module):
@@ -46,7 +46,7 @@ class HeadNorm(nn.Module):
 
     Each vector has its own statistics, as in the equations of Xu et al. 2021, where heads do not see each
     other; with `joint`, all parts of all heads have one mean and one variance, as in the released code.
-    With languages, each target language has its own gains and biases: `[L, heads, parts, dim]`.
+    With L languages, each target language has its own gains and biases: `[L, heads, parts, dim]`.
     """
 
     def __init__(
@@ -57,23 +57,25 @@ class HeadNorm(nn.Module):
         *,
         eps: float,
         joint: bool,
-        languages: TargetLanguages | None = None,
+        languages: int = 0,
     ) -> None:
         super().__init__()
-        self.eps, self.joint, self._languages = eps, joint, languages
+        self.eps, self.joint, self.languages = eps, joint, languages
         self.shape = (heads, parts, dim)
-        table = self.shape if languages is None else (languages.count, *self.shape)
+        table = (languages, *self.shape) if languages else self.shape
         self.weight = nn.Parameter(torch.ones(table))
         self.bias = nn.Parameter(torch.zeros(table))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
         """Normalise `[heads, T, B, parts * dim]`; the result is `[heads, T, B, parts, dim]`."""
         x = x.view(*x.shape[:-1], *self.shape[1:])
         if self.joint:
             together = x.permute(1, 2, 0, 3, 4)
-            if self._languages is not None:
+            if self.languages:
                 normal = functional.layer_norm(together, self.shape, None, None, self.eps)
-                gain, shift = (self._languages.pick(table).to(x.dtype) for table in (self.weight, self.bias))
+                gain, shift = (
+                    of_languages(table, languages).to(x.dtype) for table in (self.weight, self.bias)
+                )
                 together = torch.addcmul(shift, normal, gain)
             else:
                 together = functional.layer_norm(together, self.shape, self.weight, self.bias, self.eps)
@@ -81,14 +83,14 @@ class HeadNorm(nn.Module):
         # A fused kernel has one gain for all rows, so the gains of the heads are applied after it, in the
         # type of the vectors: wider gains would widen all that follows.
         normal = functional.layer_norm(x, self.shape[-1:], None, None, self.eps)
-        gain, shift = (self._by_head(table).to(normal.dtype) for table in (self.weight, self.bias))
+        gain, shift = (self._by_head(table, languages).to(normal.dtype) for table in (self.weight, self.bias))
         return torch.addcmul(shift, normal, gain)
 
-    def _by_head(self, table: Tensor) -> Tensor:
+    def _by_head(self, table: Tensor, languages: Tensor | None) -> Tensor:
         """Gains or biases as `[heads, 1, B or 1, parts, dim]`."""
-        if self._languages is None:
+        if not self.languages:
             return table[:, None, None]
-        return self._languages.pick(table).transpose(0, 1).unsqueeze(1)
+        return of_languages(table, languages).transpose(0, 1).unsqueeze(1)
 
     def extra_repr(self) -> str:
         """Show the measures when printed."""

@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
-from deepwire.model.languages import TargetLanguages
+from deepwire.model.layers import GroupedLayerNorm
 from deepwire.model.mixers.mixer import State, TokenMixer
 from deepwire.model.mixers.recurrent import (
     CANDIDATE_ACTIVATIONS,
@@ -21,7 +21,6 @@ from deepwire.model.mixers.recurrent import (
     RecurrentMixer,
     RecurrentSection,
 )
-from deepwire.model.norm import GroupedLayerNorm
 
 
 class LNLSTMConfig(RecurrentSection):
@@ -43,7 +42,7 @@ class LNLSTMConfig(RecurrentSection):
         """One LSTM of a decoder."""
         return RecurrentMixer(
             LNLSTMCell(
-                context.mixer_input or context.dim,
+                context.mixer_width,
                 context.dim,
                 eps=context.norm_eps,
                 activation=self.activation,
@@ -74,7 +73,7 @@ class LNLSTMCell(Cell):
         gate_norm: GateNorm = "separate",
         bias: bool = False,
         dropout: float = 0.0,
-        languages: TargetLanguages | None = None,
+        languages: int = 0,
     ) -> None:
         super().__init__()
         self.width, self.dim, self.dropout = width, dim, dropout
@@ -88,11 +87,16 @@ class LNLSTMCell(Cell):
         return LinearMap(weight[:, : self.width], self.linear.bias), LinearMap(weight[:, self.width :], None)
 
     def forward(
-        self, projected: Tensor, state: State, recurrent: AnyLinearMap, dropout_mask: Tensor | None
+        self,
+        projected: Tensor,
+        state: State,
+        recurrent: AnyLinearMap,
+        dropout_mask: Tensor | None,
+        languages: Tensor | None = None,
     ) -> State:
         """The next (h, c)."""
         output, cell = state
-        parts = self.norm(recurrent.add_to(projected, output))
+        parts = self.norm(recurrent.add_to(projected, output), languages)
         input_gate, forget_gate, output_gate = parts[:, :3].sigmoid().unbind(1)
         hidden = self.activation(parts[:, 3])
         if dropout_mask is not None:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.model.context import Side, StackContext
+from deepwire.model.context import Side, StackContext, Sublayer
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.average_attention import empty_sum, running_mean
@@ -20,12 +20,25 @@ class MergedAttentionConfig(MixerSection):
 
     type: Literal["merged_attention"] = "merged_attention"
     sides: ClassVar[frozenset[Side]] = frozenset({"decoder"})
-    absorbs_cross_attention: ClassVar[bool] = True
+    replaces: ClassVar[frozenset[Sublayer]] = frozenset({"cross"})
     average_value: Literal["shared", "own"] = Field(
         "shared",
         description="value projection of the average: shared with the attention (the released code), or its "
         "own (five matrices a layer, which the parameter counts of Xu et al. 2024 need)",
     )
+
+    def check(self, context: StackContext) -> None:
+        """One width for all that a shared projection reads."""
+        if self.average_value == "shared" and context.memory_width != context.dim:
+            raise ValueError(
+                "decoder.mixer: merged_attention averages with the value projection that reads the encoder, "
+                f"so both have one width, not {context.dim} and {context.memory_width}; "
+                "set average_value: own"
+            )
+
+    def has_norm(self, context: StackContext) -> bool:
+        """None."""
+        return False
 
     def build(self, context: StackContext) -> TokenMixer:
         """One merged attention of a decoder."""
@@ -48,23 +61,23 @@ class MergedAttention(TokenMixer):
         def linear(width: int = context.dim) -> nn.Linear:
             return nn.Linear(width, context.dim, bias=context.attention_bias)
 
-        if not own_value and context.memory_width != context.dim:
-            raise ValueError(
-                "decoder.mixer: merged_attention averages with the value projection that reads the encoder, "
-                f"so both have one width, not {context.dim} and {context.memory_width}; "
-                "set average_value: own"
-            )
         # Apart, not one product: what Glorot's initialisation makes of a matrix depends on its shape.
         self.query, self.key = linear(), linear(context.memory_width)
         self.value, self.output = linear(context.memory_width), linear()
         self.average_value = linear() if own_value else None
 
-    def project(self, encoded: Tensor, bias: Tensor) -> Memory:
+    def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
         """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`."""
         key, value = self._split(self.key(encoded)), self._split(self.value(encoded))
         return Memory(key.contiguous(), value.contiguous(), finite_bias(bias, key.dtype))
 
-    def parallel(self, x: Tensor, padding: Tensor | None, memory: Memory | None = None) -> Tensor:
+    def parallel(
+        self,
+        x: Tensor,
+        padding: Tensor | None,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> Tensor:
         """Mix `[N * W, T, d]`, attending to the memory of N sentences; W rows of one follow each other."""
         return self._join(x, running_mean(self._values(x)), memory)
 
@@ -73,7 +86,12 @@ class MergedAttention(TokenMixer):
         return (empty_sum(rows, self.dim, like),)
 
     def step(
-        self, x: Tensor, state: State, cache_index: CacheIndex, memory: Memory | None = None
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         """Mix `[rows, 1, d]` with the mean of all positions up to it, attending to the memory."""
         values = self._values(x)

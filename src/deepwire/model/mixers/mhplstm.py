@@ -16,11 +16,10 @@ from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
 from deepwire.config.quantities import WIDEST
-from deepwire.model.activations import ACTIVATIONS, ActivationName
-from deepwire.model.context import DropoutConfig, Side, StackContext
+from deepwire.model.context import DropoutConfig, StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
-from deepwire.model.languages import TargetLanguages
+from deepwire.model.layers import ACTIVATIONS, ActivationName
 from deepwire.model.mixers.head_linear import HeadLinear, HeadNorm
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.ops.dropout import Dropout
@@ -73,6 +72,22 @@ class MHPLSTMConfig(MixerSection):
                 )
         return self
 
+    def check(self, context: StackContext) -> None:
+        """Heads that are wide enough, and that divide the hidden state."""
+        heads = self.heads or context.heads
+        for width in (context.mixer_width, context.dim):
+            if _head_dim(width, heads) == 0:
+                raise ValueError(
+                    f"{context.side}.mixer.heads: width {width} is too small for {heads} heads of an mhplstm"
+                )
+        size = self.hidden_size or context.feed_forward
+        unit = heads * ACTIVATIONS[self.activation][1]
+        if self.hidden == "two_layer" and size % unit:
+            raise ValueError(
+                f"{context.side}.mixer.hidden_size: {heads} heads of an mhplstm with {self.activation} need "
+                f"a multiple of {unit}, not {size}"
+            )
+
     def build(self, context: StackContext) -> TokenMixer:
         """One mixer of the stack; in an encoder it reads in both directions."""
         return MHPLSTM(self, context)
@@ -81,7 +96,7 @@ class MHPLSTMConfig(MixerSection):
 class MHPLSTM(TokenMixer):
     """W_m [o^1 | ... | o^H] + b_m, o^k = HPLSTM^k(i^k), [i^1 | ... | i^H] = W_s x + b_s (Eq. 19 to 21).
 
-    Maps vectors of width `context.mixer_input` (or `dim`) to `context.dim`. In an encoder there are H heads
+    Maps vectors of width `context.mixer_width` to `context.dim`. In an encoder there are H heads
     more, which read each sentence from its last word to its first; padding, on the right, then comes last in
     both directions and is never seen.
     The state while decoding is (sum of i, cell), `[rows, H, dh]` and `[rows, H, do]`, in float32 at least.
@@ -90,35 +105,41 @@ class MHPLSTM(TokenMixer):
     def __init__(self, config: MHPLSTMConfig, context: StackContext) -> None:
         super().__init__()
         heads = config.heads or context.heads
-        inputs, outputs = context.mixer_input or context.dim, context.dim
+        inputs, outputs = context.mixer_width, context.dim
         self.directions = 1 if context.causal else 2
         self.heads = self.directions * heads
-        self.input_dim = _head_dim(inputs, heads, context.side)
-        self.output_dim = _head_dim(outputs, heads, context.side)
+        self.input_dim = _head_dim(inputs, heads)
+        self.output_dim = _head_dim(outputs, heads)
         self.input = nn.Linear(inputs, self.heads * self.input_dim, bias=config.bias)
         self.cells = HeadCells(
             config,
             self.heads,
             self.input_dim,
             self.output_dim,
-            _hidden_dim(config, context, heads),
+            (config.hidden_size or context.feed_forward) // heads,
             eps=context.norm_eps,
             dropout=context.dropout,
             languages=context.languages,
         )
         self.output = nn.Linear(self.heads * self.output_dim, outputs, bias=config.bias)
 
-    def parallel(self, x: Tensor, padding: Tensor | None, memory: Memory | None = None) -> Tensor:
+    def parallel(
+        self,
+        x: Tensor,
+        padding: Tensor | None,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> Tensor:
         """Mix `[B, T, d]`; see the base class."""
         order = _backward_order(x, padding) if self.directions == 2 else None
         split = _turn_second_half(self.input(x), order).view(*x.shape[:2], self.heads, self.input_dim)
         # Heads first makes batched products of the maps, and time next one block of each position.
         by_head = split.permute(2, 1, 0, 3).contiguous()
         past = sum_of_past(by_head.transpose(0, 1)).transpose(0, 1)
-        forget_gate, update = self.cells.gates(by_head, past)
+        forget_gate, update = self.cells.gates(by_head, past, languages)
         initial = self.cells.initial_cell(by_head).unsqueeze(1)
         cell = linear_recurrence(forget_gate.transpose(0, 1), update.transpose(0, 1), initial).transpose(0, 1)
-        mixed = self.cells.gated_output(by_head, cell).permute(2, 1, 0, 3).flatten(2)
+        mixed = self.cells.gated_output(by_head, cell, languages).permute(2, 1, 0, 3).flatten(2)
         joined: Tensor = self.output(_turn_second_half(mixed, order))
         return joined
 
@@ -132,14 +153,19 @@ class MHPLSTM(TokenMixer):
         return (nothing, cell.expand(rows, -1, -1))
 
     def step(
-        self, x: Tensor, state: State, cache_index: CacheIndex, memory: Memory | None = None
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         """Read `[rows, 1, d]`."""
         by_head = self.input(x).view(-1, 1, self.heads, self.input_dim).permute(2, 1, 0, 3)
         sums, cell = (kept.transpose(0, 1).unsqueeze(1) for kept in state)
-        forget_gate, update = self.cells.gates(by_head, sums)
+        forget_gate, update = self.cells.gates(by_head, sums, languages)
         cell = torch.addcmul(update, forget_gate, cell)
-        mixed = self.cells.gated_output(by_head, cell).permute(2, 1, 0, 3).flatten(2)
+        mixed = self.cells.gated_output(by_head, cell, languages).permute(2, 1, 0, 3).flatten(2)
         following = tuple(each.squeeze(1).transpose(0, 1) for each in (sums + by_head, cell))
         return self.output(mixed), following
 
@@ -161,7 +187,7 @@ class HeadCells(nn.Module):
         *,
         eps: float,
         dropout: DropoutConfig,
-        languages: TargetLanguages | None = None,
+        languages: int = 0,
     ) -> None:
         super().__init__()
         self.two_layer = config.hidden == "two_layer"
@@ -190,12 +216,12 @@ class HeadCells(nn.Module):
         """The cell before the first position, `[H, do]`."""
         return like.new_zeros(self.shape) if self.initial is None else self.initial
 
-    def gates(self, inputs: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
+    def gates(self, inputs: Tensor, past: Tensor, languages: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Forget gate f and update r = h * i of inputs i_t and sums s_t of the inputs before them."""
-        context = self.past_norm(past.to(inputs.dtype)).squeeze(-2)
+        context = self.past_norm(past.to(inputs.dtype), languages).squeeze(-2)
         seen = torch.cat((inputs, context.to(inputs.dtype)), -1)  # Eq. 10
         mixed = self.mix(seen).split(self.widths, -1)
-        normal = self.gate_norm(mixed[0])
+        normal = self.gate_norm(mixed[0], languages)
         # Each gate alone, so that its positions lie together in memory. What a cell keeps is multiplied over
         # many positions, and bfloat16 has no number between 0.996 and 1: so in float32 at least.
         input_gate = normal[..., 0, :].sigmoid()  # Eq. 11
@@ -203,38 +229,23 @@ class HeadCells(nn.Module):
             normal[..., 1, :].to(torch.promote_types(normal.dtype, torch.float32)).sigmoid()
         )  # Eq. 12
         if self.two_layer:  # Eq. 14
-            active = self.activation(self.hidden_norm(mixed[1]).squeeze(-2))
+            active = self.activation(self.hidden_norm(mixed[1], languages).squeeze(-2))
             hidden = self.hidden_dropout(self.hidden_output(self.activation_dropout(active)))
         else:  # Eq. 13
             hidden = self.activation_dropout(self.activation(normal[..., 2, :]))
         return forget_gate, hidden * input_gate  # Eq. 15
 
-    def gated_output(self, inputs: Tensor, cell: Tensor) -> Tensor:
+    def gated_output(self, inputs: Tensor, cell: Tensor, languages: Tensor | None = None) -> Tensor:
         """What the output gate lets out of the cells (Eq. 17 and 18)."""
         cell = cell.to(inputs.dtype)
         gate = self.output_gate(torch.cat((inputs, cell), -1))
-        gated: Tensor = cell * self.output_norm(gate).squeeze(-2).sigmoid()
+        gated: Tensor = cell * self.output_norm(gate, languages).squeeze(-2).sigmoid()
         return gated
 
 
-def _head_dim(width: int, heads: int, side: Side) -> int:
+def _head_dim(width: int, heads: int) -> int:
     """Width of one head: width / heads, rounded up, and down to an even number (as released)."""
-    dim = math.ceil(width / heads) // 2 * 2
-    if dim == 0:
-        raise ValueError(f"{side}.mixer.heads: width {width} is too small for {heads} heads of an mhplstm")
-    return dim
-
-
-def _hidden_dim(config: MHPLSTMConfig, context: StackContext, heads: int) -> int:
-    """Width of a two-layer hidden state of one head, before its activation."""
-    size = config.hidden_size or context.feed_forward
-    unit = heads * ACTIVATIONS[config.activation][1]
-    if config.hidden == "two_layer" and size % unit:
-        raise ValueError(
-            f"{context.side}.mixer.hidden_size: {heads} heads of an mhplstm with {config.activation} need a "
-            f"multiple of {unit}, not {size}"
-        )
-    return size // heads
+    return math.ceil(width / heads) // 2 * 2
 
 
 def _backward_order(x: Tensor, padding: Tensor | None) -> Tensor:

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor, nn
 
-from deepwire.config.base import Section, WithoutEffect
-from deepwire.model.context import Side, StackContext
+from deepwire.model.context import SocketSection, StackContext, Sublayer
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 
@@ -24,7 +23,13 @@ class TokenMixer(nn.Module, ABC):
     """
 
     @abstractmethod
-    def parallel(self, x: Tensor, padding: Tensor | None, memory: Memory | None = None) -> Tensor:
+    def parallel(
+        self,
+        x: Tensor,
+        padding: Tensor | None,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> Tensor:
         """Mix a whole sequence: `[B, T, d]` to `[B, T, d]`.
 
         Args:
@@ -32,6 +37,7 @@ class TokenMixer(nn.Module, ABC):
             padding: `[B, 1, 1, T]`, 0 at words and -inf at padding; None for a decoder, whose causal order
                 keeps padding from being seen.
             memory: What `project` made, for a mixer that takes the place of cross-attention too.
+            languages: The target languages of the rows, `[B]` or `[1]`, for the norms of `context.norm`.
         """
 
     @abstractmethod
@@ -40,36 +46,35 @@ class TokenMixer(nn.Module, ABC):
 
     @abstractmethod
     def step(
-        self, x: Tensor, state: State, cache_index: CacheIndex, memory: Memory | None = None
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         """Mix position `cache_index.position`, `[rows, 1, d]`; consumes the state, returns the next."""
 
-    def project(self, encoded: Tensor, bias: Tensor) -> Memory:
+    def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
         """Make the memory of encoder output `[N, S, d]`, as `CrossAttention.project` does.
 
-        Only mixers whose section says `absorbs_cross_attention` have one.
+        Only mixers whose section says that they take the place of cross-attention have one.
         """
         raise NotImplementedError(f"{type(self).__name__} does not look at the encoder")
 
 
-class MixerSection(Section, ABC):
+class MixerSection(SocketSection):
     """Base of a mixer's settings."""
 
-    type: str
-    sides: ClassVar[frozenset[Side]] = frozenset({"encoder", "decoder"})
-    # Whether it attends to the encoder too, so that the layer has no cross-attention of its own.
-    absorbs_cross_attention: ClassVar[bool] = False
-    # Whether it can read vectors wider than the stream (`context.mixer_input`).
+    # Sub-layers whose place it takes: {"cross"} where it attends to the encoder too.
+    replaces: ClassVar[frozenset[Sublayer]] = frozenset()
+    # Whether it can read vectors wider than the stream (`context.mixer_width`).
     reads_any_width: ClassVar[bool] = False
 
     @property
     def has_feed_forward(self) -> bool:
         """Whether a feed-forward network with the model's activation and biases is part of it."""
         return False
-
-    def without_effect_in(self, side: Side) -> WithoutEffect:
-        """Settings that change nothing in this stack."""
-        return iter(())
 
     @abstractmethod
     def build(self, context: StackContext) -> TokenMixer:

@@ -96,7 +96,12 @@ class Cell(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, projected: Tensor, state: State, recurrent: AnyLinearMap, dropout_mask: Tensor | None
+        self,
+        projected: Tensor,
+        state: State,
+        recurrent: AnyLinearMap,
+        dropout_mask: Tensor | None,
+        languages: Tensor | None = None,
     ) -> State:
         """The next state.
 
@@ -105,6 +110,7 @@ class Cell(nn.Module, ABC):
             state: The state before this step.
             recurrent: The map of the previous output.
             dropout_mask: Factors of dropout for the candidate, `[rows, dim]`, or None.
+            languages: See `TokenMixer.parallel`.
         """
 
 
@@ -129,15 +135,21 @@ class RecurrentMixer(TokenMixer):
         )
         self.packed = (input_map, recurrent)
 
-    def parallel(self, x: Tensor, padding: Tensor | None, memory: Memory | None = None) -> Tensor:
+    def parallel(
+        self,
+        x: Tensor,
+        padding: Tensor | None,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> Tensor:
         """Run over `[B, T, d_in]`, giving `[B, T, d]`; padding on the right is seen by nobody before it."""
         # A compiled graph would hold every step, and be made anew for every length: it leaves the loop out.
         run = self._run
         if torch.compiler.is_compiling():
             run = torch.compiler.disable(run)  # type: ignore[no-untyped-call]
-        return run(x)
+        return run(x, languages)
 
-    def _run(self, x: Tensor) -> Tensor:
+    def _run(self, x: Tensor, languages: Tensor | None) -> Tensor:
         input_map, recurrent = self.cell.linear_maps()
         # Time first, so that each step reads a contiguous block.
         projected = input_map.apply(x.transpose(0, 1))
@@ -148,7 +160,8 @@ class RecurrentMixer(TokenMixer):
         state = self.init_state(rows, x)
         outputs = []
         for number, now in enumerate(projected.unbind(0)):
-            state = self.cell(now, state, recurrent, None if dropout_mask is None else dropout_mask[number])
+            mask = None if dropout_mask is None else dropout_mask[number]
+            state = self.cell(now, state, recurrent, mask, languages)
             outputs.append(state[0])
         return torch.stack(outputs, 1).to(x.dtype)
 
@@ -158,11 +171,17 @@ class RecurrentMixer(TokenMixer):
         return tuple(leaf.expand(rows, -1) for leaf in self.initial.to(wide).unbind(0))
 
     def step(
-        self, x: Tensor, state: State, cache_index: CacheIndex, memory: Memory | None = None
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         """One step of the cell on `[rows, 1, d_in]`."""
         input_map, recurrent = self.packed or self.cell.linear_maps()
-        following = self.cell(input_map.apply(x[:, 0]), state, recurrent, self._dropout_mask(x.size(0)))
+        mask = self._dropout_mask(x.size(0))
+        following = self.cell(input_map.apply(x[:, 0]), state, recurrent, mask, languages)
         return following[0].unsqueeze(1).to(x.dtype), following
 
     def _dropout_mask(self, *sizes: int) -> Tensor | None:

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 
 from deepwire.config.base import WithoutEffect
 from deepwire.config.quantities import WIDEST
-from deepwire.model.context import Side, StackContext
+from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex, KeyValueCache
-from deepwire.model.linear import Linear
+from deepwire.model.layers import Linear
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.ops.attention import attention
 
@@ -33,12 +33,16 @@ class SelfAttentionConfig(MixerSection):
         description="rows of a decoder's table: compact k + 2 (past only, Neutron), full 2k + 1 (fairseq)",
     )
 
-    def without_effect_in(self, side: Side) -> WithoutEffect:
+    def without_effect_in(self, context: StackContext) -> WithoutEffect:
         """The form of a table that is not there or has no other form."""
         if self.relative is None:
             yield "relative_table", "there is no table without relative"
-        elif side == "encoder":
+        elif context.side == "encoder":
             yield "relative_table", "an encoder's table always has 2k + 1 rows"
+
+    def has_norm(self, context: StackContext) -> bool:
+        """None."""
+        return False
 
     def build(self, context: StackContext) -> TokenMixer:
         """One self-attention of the stack."""
@@ -89,7 +93,13 @@ class SelfAttention(TokenMixer):
         self.output = Linear(dim, dim, bias=bias, role="attention_output")
         self.relative = relative
 
-    def parallel(self, x: Tensor, padding: Tensor | None, memory: Memory | None = None) -> Tensor:
+    def parallel(
+        self,
+        x: Tensor,
+        padding: Tensor | None,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> Tensor:
         """Attend within `[B, T, d]`; see the base class."""
         query, key, value = self._project(x)
         bias = padding
@@ -106,7 +116,12 @@ class SelfAttention(TokenMixer):
         return KeyValueCache(empty, empty)
 
     def step(
-        self, x: Tensor, state: State, cache_index: CacheIndex, memory: Memory | None = None
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         """Attend from `[rows, 1, d]` to itself and the positions before."""
         keys, values = state

@@ -1,0 +1,197 @@
+"""The settings of depth-wise LSTM and depth-wise RNN, and which of them fit together."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from deepwire.config.base import WithoutEffect
+from deepwire.config.quantities import WIDEST
+from deepwire.model.connections.connection import Connection, ConnectionSection
+from deepwire.model.connections.depth_lstm import DepthLSTM, DepthRNN, Gates, Hidden, HiddenKind
+from deepwire.model.connections.depth_recurrent import Merge
+from deepwire.model.context import StackContext, Sublayer
+
+Scope = Literal["stack", "model"]
+
+
+class DepthRecurrentSection(ConnectionSection):
+    """What the depth-wise LSTM and the depth-wise RNN have in common."""
+
+    replaces: ClassVar[frozenset[Sublayer]] = frozenset({"inner_feed_forward", "feed_forward"})
+
+    hidden: HiddenKind = Field(
+        "glu", description="hidden state: one_layer (2024 Eq. 5), glu (2024 Eq. 6), gelu (2020 Eq. 8)"
+    )
+    hidden_size: int | None = Field(
+        None,
+        ge=2,
+        le=WIDEST,
+        description="width before the activation of a two-layer hidden; feed_forward without it",
+    )
+    merge: Merge = Field(
+        "add",
+        description="decoder: add or concat the two attention outputs, or two units a layer (2024 Fig. 3)",
+    )
+    bias: bool = Field(
+        False,
+        description="biases of the equations; the published parameter counts have none in front of a norm "
+        "and none after the second layer",
+    )
+    final_norm: Literal["auto", "none", "both"] = Field(
+        "auto",
+        description="layer norm of the stack's output; auto: decoder only, as the published counts demand",
+    )
+
+    def without_effect(self) -> WithoutEffect:
+        """The width of a hidden part that has one layer."""
+        if self.hidden == "one_layer":
+            yield "hidden_size", "hidden: one_layer has no width of its own"
+
+    def check(self, context: StackContext) -> None:
+        """A width that a GLU can halve."""
+        self.inner_width(context)
+
+    def without_effect_in(self, context: StackContext) -> WithoutEffect:
+        """How to merge a single output."""
+        if len(context.sublayers) == 1:
+            yield "merge", "it joins the two attentions of a decoder layer, and there is only one here"
+
+    def inner_width(self, context: StackContext) -> int:
+        """Width of a hidden part before its activation; `ValueError` where a GLU cannot halve it."""
+        if self.hidden == "one_layer":
+            return context.dim
+        inner = self.hidden_size or context.feed_forward
+        if self.hidden == "glu" and inner % 2:
+            where = "feed_forward" if self.hidden_size is None else "connection.hidden_size"
+            raise ValueError(f"{context.side}: {where} must be even with GLU, not {inner}")
+        return inner
+
+    def has_final_norm(self, context: StackContext) -> bool:
+        """Whether a layer norm closes such a stack."""
+        return self.final_norm == "both" or (self.final_norm == "auto" and context.side == "decoder")
+
+    def hidden_part(self, context: StackContext, width: int) -> Hidden:
+        """The hidden part of a unit that reads vectors of this width."""
+        return Hidden(
+            self.hidden,
+            width,
+            self.inner_width(context),
+            context.dim,
+            context.norm_eps,
+            bias=self.bias,
+            dropout=context.dropout,
+            languages=context.languages,
+        )
+
+
+class DepthLSTMConfig(DepthRecurrentSection):
+    """Depth-wise LSTM connections."""
+
+    type: Literal["depth_lstm"] = "depth_lstm"
+    share: Literal["none", "gates", "all"] = Field(
+        "gates", description="what the layers of a stack share: nothing, the gates, or gates and hidden"
+    )
+    gate_scope: Scope = Field(
+        "stack", description="shared gates: one set per stack, or one for encoder and decoder (model)"
+    )
+    hidden_scope: Scope = Field("stack", description="the same for a shared hidden part")
+    gate_norm: Literal["separate", "joint"] = Field(
+        "separate",
+        description="statistics of the gates' norm: each its own (Eq. 2-4), or joint (Neutron's cells)",
+    )
+    forget_bias: float = Field(
+        0.0,
+        description="what the forget gates' bias begins with: 0 as published, so that a cell halves at every "
+        "layer at first; 2 keeps 0.88 of it, which very deep stacks need to start quickly",
+    )
+
+    def without_effect_in(self, context: StackContext) -> WithoutEffect:
+        """How to merge a single output, and what this stack alone would share with the other."""
+        yield from super().without_effect_in(context)
+        for scope in ("gate_scope", "hidden_scope"):
+            if getattr(context.other_connection, scope, "stack") != "model":
+                yield scope, f"both stacks share only where both have {scope}: model"
+
+    @model_validator(mode="after")
+    def _scopes_fit(self) -> DepthLSTMConfig:
+        if self.gate_scope == "model" and self.share == "none":
+            raise ValueError("gate_scope: model needs share: gates or all")
+        if self.hidden_scope == "model" and self.share != "all":
+            raise ValueError("hidden_scope: model needs share: all")
+        if self.merge == "concat" and "model" in (self.gate_scope, self.hidden_scope):
+            raise ValueError(
+                "merge: concat makes the decoder's units wider than the encoder's, so they cannot be "
+                "shared over both stacks (scope: stack)"
+            )
+        return self
+
+    def check(self, context: StackContext) -> None:
+        """One width, and the same settings, for what both stacks share."""
+        if "model" in (self.gate_scope, self.hidden_scope) and context.memory_width != context.dim:
+            raise ValueError(
+                "decoder.connection: what both stacks share (scope: model) needs one width, not "
+                f"{context.memory_width} and {context.dim}"
+            )
+        if self.gate_scope == "model":
+            own = self.model_dump(include={"gate_norm", "bias", "forget_bias"})
+            context.shared.agree("gate_scope: model", own)
+        inner = self.inner_width(context)
+        if self.hidden_scope == "model":
+            own = {"hidden": self.hidden, "hidden_size": inner, "bias": self.bias}
+            context.shared.agree("hidden_scope: model", own)
+
+    def build(self, context: StackContext) -> Connection:
+        """The connection of a whole stack."""
+        shared = context.shared
+
+        def make_gates(number: int, width: int) -> Gates:
+            if self.gate_scope == "stack":
+                return self._gates(context, width)
+            return shared.get("gate_scope: model", number, lambda: self._gates(context, width))
+
+        def make_hidden(number: int, width: int) -> Hidden:
+            if self.hidden_scope == "stack":
+                return self.hidden_part(context, width)
+            return shared.get("hidden_scope: model", number, lambda: self.hidden_part(context, width))
+
+        return DepthLSTM(
+            self.calls(context),
+            context,
+            merge=self.merge,
+            final_norm=self.has_final_norm(context),
+            share=self.share,
+            make_gates=make_gates,
+            make_hidden=make_hidden,
+        )
+
+    def _gates(self, context: StackContext, width: int) -> Gates:
+        return Gates(
+            width,
+            context.dim,
+            context.norm_eps,
+            bias=self.bias,
+            joint=self.gate_norm == "joint",
+            forget_bias=self.forget_bias,
+            languages=context.languages,
+        )
+
+
+class DepthRNNConfig(DepthRecurrentSection):
+    """Depth-wise RNN connections."""
+
+    type: Literal["depth_rnn"] = "depth_rnn"
+    merge: Literal["add", "concat"] = Field(
+        "add", description="decoder: add or concat the two attention outputs"
+    )
+
+    def build(self, context: StackContext) -> Connection:
+        """The connection of a whole stack."""
+        return DepthRNN(
+            self.calls(context),
+            context,
+            merge=self.merge,
+            final_norm=self.has_final_norm(context),
+            make_hidden=lambda _, width: self.hidden_part(context, width),
+        )

@@ -1,0 +1,282 @@
+"""Initialisations: how the parameters of a built model begin. All choices, and their table at the end.
+
+Lipschitz: Xu et al. 2020 and Neutron, whose default it is; `glorot` is Neutron's alternative. `xavier` is
+that of fairseq up to 0.6, on which DLCL and the ODE Transformer were trained, `fairseq` that of fairseq 1.0
+and later, on which GTrans was trained. `pytorch` is that of PyTorch's own Transformer layers, which ReZero's
+authors use. Depth-scaled: Zhang et al. 2019 (Improving Deep Transformer with Depth-Scaled Initialization and
+Merged Attention).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Annotated, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from deepwire.config.base import Section
+from deepwire.model.embedding import Embedding, LearnedPositions, TokenEmbedding
+from deepwire.model.languages import LanguageEmbedding
+from deepwire.model.layers import Linear
+from deepwire.model.mixers.self_attention import RelativeKeys
+from deepwire.model.named import by_name
+from deepwire.model.stack import Stack
+
+
+class Initialization(Section, ABC):
+    """The contract: how linear maps, embeddings and tables of positions begin.
+
+    Norms, gates, mixing weights and parameters of other shapes are set by the modules that own them.
+    """
+
+    type: str
+
+    @abstractmethod
+    def linear(self, module: nn.Linear, layer: int) -> None:
+        """Set a linear map `[out, in]` with its bias.
+
+        Args:
+            module: The map; a `Linear` says what it is for.
+            layer: The layer of its stack that it belongs to, from 1; 1 for what several layers share.
+        """
+
+    @abstractmethod
+    def embedding(self, module: TokenEmbedding) -> None:
+        """Set an embedding matrix `[V, d]`, also where it is the output projection; PAD is zeroed later."""
+
+    def projection(self, module: TokenEmbedding) -> None:
+        """Set an output projection `[V, d]` that is a matrix of its own; like an embedding as a rule."""
+        self.embedding(module)
+
+    def positions(self, table: Tensor) -> None:
+        """Set a learned table of positions `[n, d]`: normal with d^-0.5 as a rule."""
+        nn.init.normal_(table, std=table.size(1) ** -0.5)
+
+    def language_embedding(self, table: Tensor) -> None:
+        """Set the vectors of the target languages `[L, d]`: normal with d^-0.5 as a rule."""
+        nn.init.normal_(table, std=table.size(1) ** -0.5)
+
+    def relative_keys(self, table: Tensor) -> None:
+        """Set a table of relative positions `[n, h]`: Glorot's uniform as a rule."""
+        nn.init.xavier_uniform_(table)
+
+
+class LipschitzConfig(Initialization):
+    """Uniform in +-1/sqrt(fan_in), embeddings in +-sqrt(2/(V + d)), biases 0 (Xu et al. 2020; Neutron)."""
+
+    type: Literal["lipschitz"] = "lipschitz"
+
+    def linear(self, module: nn.Linear, layer: int) -> None:
+        """Uniform by the number of inputs."""
+        _uniform(module.weight, module.in_features**-0.5)
+        _zero_bias(module)
+
+    def embedding(self, module: TokenEmbedding) -> None:
+        """Uniform by both measures, which a tied output projection shares."""
+        _uniform(module.weight, (2 / sum(module.weight.shape)) ** 0.5)
+
+    def language_embedding(self, table: Tensor) -> None:
+        """As an embedding."""
+        _uniform(table, (2 / sum(table.shape)) ** 0.5)
+
+    def projection(self, module: TokenEmbedding) -> None:
+        """A linear map like the others."""
+        _uniform(module.weight, module.weight.size(1) ** -0.5)
+
+    def positions(self, table: Tensor) -> None:
+        """Uniform by the width, as every matrix."""
+        _uniform(table, table.size(1) ** -0.5)
+
+    def relative_keys(self, table: Tensor) -> None:
+        """Uniform by the width, as every matrix."""
+        _uniform(table, table.size(1) ** -0.5)
+
+
+class GlorotConfig(Initialization):
+    """Glorot's uniform on the stored shapes, embeddings too; biases 0 (Neutron's alternative)."""
+
+    type: Literal["glorot"] = "glorot"
+
+    def linear(self, module: nn.Linear, layer: int) -> None:
+        """Uniform by inputs and outputs."""
+        nn.init.xavier_uniform_(module.weight)
+        _zero_bias(module)
+
+    def embedding(self, module: TokenEmbedding) -> None:
+        """Uniform by both measures."""
+        nn.init.xavier_uniform_(module.weight)
+
+    def language_embedding(self, table: Tensor) -> None:
+        """Uniform by both measures."""
+        nn.init.xavier_uniform_(table)
+
+    def positions(self, table: Tensor) -> None:
+        """Uniform by both measures."""
+        nn.init.xavier_uniform_(table)
+
+
+class XavierConfig(Initialization):
+    """Glorot's uniform, embeddings normal with d^-0.5, biases 0 (fairseq to 0.6).
+
+    Queries, keys and values are one matrix `[3 d, d]` in both kinds of attention there, so each of them is
+    uniform in +-sqrt(6 / 4d), however it is stored here.
+    """
+
+    type: Literal["xavier"] = "xavier"
+
+    def linear(self, module: nn.Linear, layer: int) -> None:
+        """Uniform by inputs and outputs."""
+        part = _part_of_attention(module)
+        outputs = module.out_features if part is None else 3 * part
+        _uniform(module.weight, _glorot_bound(module.in_features, outputs))
+        _zero_bias(module)
+
+    def embedding(self, module: TokenEmbedding) -> None:
+        """Normal with d^-0.5."""
+        nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
+
+
+class FairseqConfig(Initialization):
+    """Glorot's uniform in attention, PyTorch's defaults elsewhere, embeddings normal (fairseq from 1.0).
+
+    Queries, keys and values are Glorot's uniform with gain 1/sqrt(2) and keep PyTorch's biases, in
+    +-1/sqrt(d); the attention's output is Glorot's uniform with bias 0; feed-forward layers are uniform in
+    +-1/sqrt(fan_in), biases too.
+    """
+
+    type: Literal["fairseq"] = "fairseq"
+
+    def linear(self, module: nn.Linear, layer: int) -> None:
+        """By role."""
+        module.reset_parameters()
+        part = _part_of_attention(module)
+        if part is not None:
+            _uniform(module.weight, _glorot_bound(module.in_features, part) / 2**0.5)
+        elif isinstance(module, Linear) and module.role == "attention_output":
+            nn.init.xavier_uniform_(module.weight)
+            _zero_bias(module)
+
+    def embedding(self, module: TokenEmbedding) -> None:
+        """Normal with d^-0.5."""
+        nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
+
+
+class PyTorchConfig(Initialization):
+    """As `torch.nn.MultiheadAttention` and `torch.nn.Linear` set themselves (the layers of ReZero's authors).
+
+    Queries, keys and values are one matrix `[3 d, d]`, Glorot's uniform; every other weight is uniform in
+    +-1/sqrt(fan_in). Biases of attention are 0, the others uniform like their weights. Embeddings, which
+    those layers do not have, are normal with d^-0.5.
+    """
+
+    type: Literal["pytorch"] = "pytorch"
+
+    def linear(self, module: nn.Linear, layer: int) -> None:
+        """By role."""
+        module.reset_parameters()
+        part = _part_of_attention(module)
+        if part is not None:
+            _uniform(module.weight, _glorot_bound(module.in_features, 3 * part))
+        if isinstance(module, Linear) and module.role != "other":
+            _zero_bias(module)
+
+    def embedding(self, module: TokenEmbedding) -> None:
+        """Normal with d^-0.5."""
+        nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
+
+
+class DepthScaledConfig(Initialization):
+    """DS-Init: weights of layer l uniform in +-gamma alpha / sqrt(l), gamma = sqrt(6 / (fan_in + fan_out)).
+
+    Layers count from 1 in each stack. Biases are 0, embeddings normal with d^-0.5. Queries, keys and values
+    of self-attention are one matrix `[3 d, d]`, those of cross-attention three of `[d, d]`, as in the
+    authors' code.
+    """
+
+    type: Literal["depth_scaled"] = "depth_scaled"
+    alpha: float = Field(1.0, gt=0, le=1, description="factor of all bounds")
+    form: Literal["paper", "released"] = Field(
+        "paper",
+        description="bounds fall with the square root of the depth (paper), or with its fourth root: the "
+        "released code scales the variance",
+    )
+
+    def linear(self, module: nn.Linear, layer: int) -> None:
+        """Uniform by inputs, outputs and depth."""
+        outputs = module.out_features
+        if isinstance(module, Linear) and module.role == "cross_attention":
+            outputs //= module.parts
+        exponent = -0.5 if self.form == "paper" else -0.25
+        _uniform(module.weight, self.alpha * _glorot_bound(module.in_features, outputs) * layer**exponent)
+        _zero_bias(module)
+
+    def embedding(self, module: TokenEmbedding) -> None:
+        """Normal with d^-0.5."""
+        nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
+
+
+InitializationConfig = Annotated[
+    Annotated[
+        LipschitzConfig | GlorotConfig | XavierConfig | FairseqConfig | PyTorchConfig | DepthScaledConfig,
+        Field(discriminator="type"),
+    ],
+    by_name,
+]
+
+
+def initialize(model: nn.Module, config: Initialization) -> None:
+    """Set every linear map, embedding and table of positions of a model; shared ones once."""
+    layers = _layers(model)
+    looked_up = {id(module.table) for module in model.modules() if isinstance(module, Embedding)}
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            config.linear(module, layers.get(id(module.weight), 1))
+        elif isinstance(module, TokenEmbedding):
+            if id(module) in looked_up:
+                config.embedding(module)
+            else:
+                config.projection(module)
+            # Index 0 of a copy would not write through on the meta device, so fill the row in place.
+            module.weight.data[module.pad_id].zero_()
+        elif isinstance(module, RelativeKeys):
+            config.relative_keys(module.table)
+        elif isinstance(module, LearnedPositions):
+            config.positions(module.table)
+        elif isinstance(module, LanguageEmbedding):
+            config.language_embedding(module.table)
+
+
+def _layers(model: nn.Module) -> dict[int, int]:
+    """The layer, from 1, that each parameter belongs to, by identity; others belong to several or to none."""
+    layers: dict[int, int] = {}
+    for stack in model.modules():
+        if isinstance(stack, Stack):
+            own = stack.parameter_layers()
+            for name, parameter in stack.named_parameters():
+                if name in own:
+                    layers[id(parameter)] = min(own[name], layers.get(id(parameter), own[name]))
+    return layers
+
+
+def _part_of_attention(module: nn.Linear) -> int | None:
+    """Outputs of one of the queries, keys and values that a map makes; None where it makes none."""
+    if isinstance(module, Linear) and module.role in ("self_attention", "cross_attention"):
+        return module.out_features // module.parts
+    return None
+
+
+def _uniform(tensor: Tensor, bound: float) -> None:
+    """Draw uniformly from [-bound, bound]."""
+    nn.init.uniform_(tensor, -bound, bound)
+
+
+def _glorot_bound(inputs: int, outputs: int) -> float:
+    """sqrt(6 / (inputs + outputs)) (Glorot and Bengio 2010, equation 16)."""
+    return float((6 / (inputs + outputs)) ** 0.5)
+
+
+def _zero_bias(module: nn.Linear) -> None:
+    """Set the bias to zero, where there is one."""
+    if module.bias is not None:
+        nn.init.zeros_(module.bias)

@@ -1,0 +1,95 @@
+"""What the sockets show of themselves to analyses: how they weigh depths, and where their gates can be seen.
+
+Depth weights hold for every text. Gates depend on it: a probe names a module and how to read gates off one
+call of it. Analyses put forward hooks there; the modules know nothing of being watched, so training and
+decoding are the same with this file and without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+TARGET_LANGUAGE = "target language"
+"""The axis of rows that are languages: named here by their number from 1, as the model knows no names."""
+
+
+@dataclass(frozen=True)
+class DepthWeights:
+    """A matrix of weights that hold for every text: parameters, or what the model makes of them.
+
+    Attributes:
+        key: Short name, one of its kind in a stack: ``dlcl``.
+        title: What they are, in a few words.
+        values: ``[R, C]``, or ``[R, C, n]`` where a pair has n weights; NaN where nothing is connected.
+        rows, columns: Names of both; a column is the depth that something comes from.
+        row_axis, column_axis: What rows and columns are.
+        value: What a number of it is.
+        thinned: Whether plots leave out small weights, as Wang et al. 2019 do in Fig. 5.
+    """
+
+    key: str
+    title: str
+    values: Tensor
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    row_axis: str
+    column_axis: str
+    value: str = "weight"
+    thinned: bool = False
+
+
+def single(
+    key: str, title: str, values: Tensor, columns: Sequence[str], column_axis: str, value: str = "weight"
+) -> DepthWeights:
+    """One row of weights, `[C]` or `[C, n]`."""
+    row = values.detach().unsqueeze(0)
+    return DepthWeights(key, title, row, ("",), tuple(columns), "", column_axis, value)
+
+
+def layer_names(count: int, *, embedding: bool = False) -> tuple[str, ...]:
+    """Names of the layers from 1, the embedding as 0 in front of them."""
+    return tuple(str(layer) for layer in range(0 if embedding else 1, count + 1))
+
+
+ReadGates = Callable[[tuple[Tensor, ...], object], Mapping[str, Tensor]]
+"""The gates by name, each `[B, T, ...]`, from the inputs and the output of one call of a module."""
+
+
+class Place(NamedTuple):
+    """Where in depth a gate stands.
+
+    Attributes:
+        order: Its number from the bottom of the stack; gates of one place work together.
+        name: For people: ``3``, or ``3 cross`` where a layer has several.
+    """
+
+    order: int
+    name: str
+
+
+@dataclass(frozen=True)
+class GateProbe:
+    """A module whose calls show gates.
+
+    Attributes:
+        family: What the gates belong to: ``depth-wise LSTM``.
+        module: It is called once for each place within one pass over the stack.
+        places: In the order of these calls.
+        read: Takes the gates from a call.
+        meaning: What it means that a gate is 1, by the gate's name.
+        keeps: The gate whose product over places says how much of a state is still there; None without one.
+        shares_of: Where the gates of a place are shares that sum to 1, what their names stand for; None where
+            each gate is open or closed by itself.
+    """
+
+    family: str
+    module: nn.Module
+    places: tuple[Place, ...]
+    read: ReadGates
+    meaning: Mapping[str, str]
+    keeps: str | None = None
+    shares_of: str | None = None

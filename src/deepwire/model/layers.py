@@ -1,0 +1,183 @@
+"""Small layers of many parts of the model: activations, linear maps with a role, norms, feed-forward.
+
+A norm may be each target language's own. So every norm is called with the target languages of the rows, and
+those that are the same for all languages do nothing with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deepwire.ops.dropout import Dropout
+
+ActivationName = Literal["relu", "gelu", "glu"]
+# Each with the factor by which it narrows the features. GLU: first half * sigmoid(second half).
+ACTIVATIONS: Mapping[str, tuple[Callable[[Tensor], Tensor], int]] = {
+    "relu": (functional.relu, 1),
+    "gelu": (functional.gelu, 1),
+    "glu": (functional.glu, 2),
+}
+
+Role = Literal["self_attention", "cross_attention", "attention_output", "other"]
+"""What a linear map makes: queries, keys or values of an attention, what leaves an attention, or else."""
+
+FeedForwardBias = Literal["both", "first", "none"]
+"""Which of the two linear maps of a feed-forward network have a bias."""
+
+
+class Linear(nn.Linear):
+    """`nn.Linear` with a role, so that an initialisation can treat it as its authors did.
+
+    Plain `nn.Linear` is initialised like the role `other`; a mixer whose maps have one of the other roles
+    takes part by using this class.
+
+    Attributes:
+        role: What it is for.
+        parts: How many maps of one size lie side by side along the outputs: 3 for queries, keys and values.
+    """
+
+    role: Role
+    parts: int
+
+    def __init__(
+        self, inputs: int, outputs: int, *, bias: bool, role: Role = "other", parts: int = 1
+    ) -> None:
+        super().__init__(inputs, outputs, bias=bias)
+        if outputs % parts:
+            raise ValueError(f"{outputs} outputs are not {parts} equal parts")
+        self.role, self.parts = role, parts
+
+
+class FeedForward(nn.Module):
+    """W2 drop(act(W1 x + b1)) + b2 (Vaswani et al. 2017, equation 2), without residual and norm.
+
+    With GLU, W1 maps to the stated inner width and W2 reads half of it.
+    """
+
+    def __init__(
+        self, dim: int, inner: int, *, activation: str, bias: FeedForwardBias, dropout: float
+    ) -> None:
+        super().__init__()
+        self.activation, narrows = ACTIVATIONS[activation]
+        self.input = nn.Linear(dim, inner, bias=bias != "none")
+        self.output = nn.Linear(inner // narrows, dim, bias=bias == "both")
+        self.dropout = Dropout(dropout)
+
+    def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+        """Map `[B, T, d]` to `[B, T, d]`, the same for all target languages."""
+        hidden: Tensor = self.output(self.dropout(self.activation(self.input(x))))
+        return hidden
+
+
+def layer_norm(dim: int, eps: float, languages: int = 0) -> nn.Module:
+    """A layer norm of the last axis; with L languages, rows `[B, ..., d]` have gain and bias of their own."""
+    return LanguageNorm(dim, eps, languages) if languages else LayerNorm(dim, eps=eps)
+
+
+class LayerNorm(nn.LayerNorm):
+    """`nn.LayerNorm`, the same for all target languages."""
+
+    def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+        """Normalise `[..., d]`."""
+        return super().forward(x)
+
+
+class NoNorm(nn.Identity):
+    """Stands where there is no norm."""
+
+    def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+        """`x` as it is."""
+        return x
+
+
+class LanguageNorm(nn.Module):
+    """Layer norm with gain and bias of the target language of each row (LALN).
+
+    Zhang et al. 2020 (Improving Massively Multilingual Neural Machine Translation and Zero-Shot Translation).
+    `weight` and `bias` are `[L, d]` and begin at 1 and 0.
+    """
+
+    def __init__(self, dim: int, eps: float, languages: int) -> None:
+        super().__init__()
+        self.dim, self.eps = dim, eps
+        self.weight = nn.Parameter(torch.ones(languages, dim))
+        self.bias = nn.Parameter(torch.zeros(languages, dim))
+
+    def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+        """Normalise `[B, ..., d]` whose rows have these target languages, `[B]` or `[1]`."""
+        return norm_by_language(x, (self.dim,), self.weight, self.bias, self.eps, languages)
+
+    def extra_repr(self) -> str:
+        """Show the measures when printed."""
+        return f"languages={self.weight.size(0)}, dim={self.dim}"
+
+
+def of_languages(table: Tensor, languages: Tensor | None) -> Tensor:
+    """The entry of each row, `[B or 1, ...]`, of a table `[L, ...]` of the target languages.
+
+    Raises:
+        ValueError: The languages of the rows were not passed on.
+    """
+    if languages is None:
+        raise ValueError("parameters of each target language, and the languages of the rows were not given")
+    return table.index_select(0, languages)
+
+
+def norm_by_language(
+    x: Tensor,
+    over: tuple[int, ...],
+    weight: Tensor,
+    bias: Tensor,
+    eps: float,
+    languages: Tensor | None,
+) -> Tensor:
+    """Normalise `[B, ..., *shape]` over its last axes, with gain and bias of each row's language.
+
+    `weight` and `bias` are `[L, *shape]`; `over` are the sizes of the last axes, all of `shape` or fewer.
+    """
+    gain, shift = of_languages(weight, languages), of_languages(bias, languages)
+    if gain.size(0) == 1 and gain.shape[1:] == over:
+        return functional.layer_norm(x, over, gain[0], shift[0], eps)
+    # A fused kernel has one gain for all rows, so those of the languages are applied after it.
+    normal = functional.layer_norm(x, over, None, None, eps)
+    shape = (gain.size(0), *(1,) * (normal.dim() - gain.dim()), *gain.shape[1:])
+    gain, shift = (each.to(normal.dtype).view(shape) for each in (gain, shift))
+    return torch.addcmul(shift, normal, gain)
+
+
+class GroupedLayerNorm(nn.Module):
+    """Layer norm of `groups` vectors of width `dim` that lie next to each other on the last axis.
+
+    Each group has its own gain and bias. `joint` takes one mean and one variance over all groups together, as
+    Neutron's recurrent cells do; otherwise each group has its own statistics, as the papers' equations say.
+    With L languages, each target language has its own gains and biases: `[L, groups, dim]`.
+    """
+
+    def __init__(self, groups: int, dim: int, *, eps: float, joint: bool = False, languages: int = 0) -> None:
+        super().__init__()
+        self.groups, self.dim, self.eps, self.joint, self.languages = groups, dim, eps, joint, languages
+        shape = (languages, groups, dim) if languages else (groups, dim)
+        self.weight = nn.Parameter(torch.ones(shape))
+        self.bias = nn.Parameter(torch.zeros(shape))
+
+    def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+        """Normalise `[..., groups * dim]`; the result is `[..., groups, dim]`."""
+        x = x.view(*x.shape[:-1], self.groups, self.dim)
+        if self.languages:
+            over = (self.groups, self.dim) if self.joint else (self.dim,)
+            return norm_by_language(x, over, self.weight, self.bias, self.eps, languages)
+        if self.joint:
+            return functional.layer_norm(x, (self.groups, self.dim), self.weight, self.bias, self.eps)
+        # A fused kernel has one gain for all rows, so the gains of the groups are applied after it.
+        return torch.addcmul(
+            self.bias, functional.layer_norm(x, (self.dim,), None, None, self.eps), self.weight
+        )
+
+    def extra_repr(self) -> str:
+        """Show the measures when printed."""
+        return f"groups={self.groups}, dim={self.dim}, joint={self.joint}"
