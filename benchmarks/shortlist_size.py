@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=1000)
     options = parser.parse_args()
     pairs = list(zip(lines(options.source), lines(options.target), strict=True))
-    words = Vocabularies.learn_shortlist(
+    words = Vocabularies.learn(
         BpeConfig(size=options.vocabulary_size, joint=True),
         [Pair(number, *pair, 0) for number, pair in enumerate(pairs, 1)],
     )

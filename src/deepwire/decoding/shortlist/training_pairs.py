@@ -19,7 +19,7 @@ _PAIRS_PER_READ = 20_000
 _LENGTHS_PER_READ = 1 << 20
 
 
-class PairBlock(NamedTuple):
+class AlignmentBlock(NamedTuple):
     """Some sentence pairs of about the same lengths: their tokens in ascending order, after PAD."""
 
     source: NDArray[np.int64]
@@ -61,7 +61,7 @@ class TrainingPairs:
     def __len__(self) -> int:
         return len(self.lines)
 
-    def blocks(self) -> Iterator[PairBlock]:
+    def blocks(self) -> Iterator[AlignmentBlock]:
         """All pairs once, in an order that is always the same."""
         for first in range(0, len(self.lines), _PAIRS_PER_READ):
             lines = self.lines[first : first + _PAIRS_PER_READ]
@@ -71,7 +71,7 @@ class TrainingPairs:
             while start < len(order):
                 stop = self._stop(source.lengths[order], target.lengths[order], start)
                 rows = order[start:stop]
-                yield PairBlock(_padded(source, rows), _padded(target, rows))
+                yield AlignmentBlock(_padded(source, rows), _padded(target, rows))
                 start = stop
 
     def _stop(self, sources: Integers, targets: Integers, start: int) -> int:
