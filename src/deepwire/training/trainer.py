@@ -25,6 +25,7 @@ from deepwire.training.logging.meter import Meter
 from deepwire.training.logging.progress import Standing
 from deepwire.training.logging.recorder import Recorder
 from deepwire.training.optimizer import Optimizer, StepResult
+from deepwire.training.pace import Crowding, Pace
 from deepwire.training.parallel_strategy import LossFunction, ParallelStrategy
 from deepwire.training.precision_policy import PrecisionPolicy
 from deepwire.training.run.limits import limit_reached, progress
@@ -97,7 +98,8 @@ class Trainer:
         self._saved_at = self._last_good = self.state.update
         self._started = time.perf_counter()
         self._seconds_before = self.state.seconds
-        self._share_before = progress(self.spec.config, self.state)
+        self._pace = Pace()
+        self._crowding = Crowding(torch.get_num_threads() if self.device.type == "cpu" else 1)
 
     @property
     def smoothing(self) -> tuple[float, SmoothingForm]:
@@ -164,6 +166,7 @@ class Trainer:
         state.target_tokens += update.target_tokens
         state.steps = self.optimizer.steps
         state.scores = {}
+        self._pace.passed(progress(self.spec.config, state))
         self.recorder.depth_weights(update.number, self.model)
 
     def after_update(self) -> None:
@@ -186,6 +189,8 @@ class Trainer:
             self._memory = int(self.processes.all_reduce_numbers([memory])[0])
             self.recorder.train(state, self._meter.averages(), self._standing())
             self._meter.reset()
+            if note := self._crowding.noticed():
+                self.recorder.say(f"note: {note}")
         self.recorder.move(self._standing())
         if fresh and self.validator is not None and (stop_reason or self.validator.due(state.update)):
             state.validation_due = True
@@ -283,14 +288,12 @@ class Trainer:
 
     def _standing(self) -> Standing:
         share = progress(self.spec.config, self.state)
-        done = share - self._share_before
-        left = (1 - share) / done * (time.perf_counter() - self._started) if done > 0 else None
         return Standing(
             update=self.state.update,
             epoch=self.state.epochs,
             share=share,
             seconds=self._seconds(),
-            seconds_left=left,
+            seconds_left=self._pace.seconds_left(share),
             learning_rate=self._rate_made,
             memory=self._memory,
         )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-from deepwire.checkpoint.files import read_json
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.training.micro_batch import usual_micro_batch
 from deepwire.training.precision_policy import PrecisionPolicy
-from deepwire.training.run.same_settings import require_same_digests
+from deepwire.training.run.same_settings import read_own, require_same_digests, without
 from deepwire.training.run.spec import TrainingSpec
 
 
@@ -45,14 +45,21 @@ class RunRecord:
         if not continued:
             precision_policy = PrecisionPolicy.choose(spec.config.precision, device)
             return cls(precision_policy, wanted or _micro_batch(spec, precision_policy), digests, processes)
-        stored = read_json(spec.run.environment)
-        before = stored.get("digests")
-        require_same_digests(spec.run.path, before if isinstance(before, dict) else {}, digests)
-        precision_policy = PrecisionPolicy.from_json(stored.get("numerics"))
+        path = spec.run.environment
+        stored = read_own(path)
+        before, kept = stored.get("digests"), stored.get("micro_batch_tokens")
+        if not isinstance(before, dict):
+            raise _damaged(path, f"digests are {before!r}")
+        if kept is not None and not (isinstance(kept, int) and kept > 0):
+            raise _damaged(path, f"micro_batch_tokens is {kept!r}")
+        require_same_digests(spec.run.path, before, digests)
+        try:
+            precision_policy = PrecisionPolicy.from_json(stored.get("numerics"))
+        except ModelError as error:
+            raise _damaged(path, error.message) from error
         if not precision_policy.serves(spec.config.precision, device):
             precision_policy = PrecisionPolicy.choose(spec.config.precision, device)
-        kept = stored.get("micro_batch_tokens")
-        tokens = kept if isinstance(kept, int) else wanted or _micro_batch(spec, precision_policy)
+        tokens = kept or wanted or _micro_batch(spec, precision_policy)
         return cls(precision_policy, tokens, digests, processes)
 
     @classmethod
@@ -103,13 +110,17 @@ class RunRecord:
         }
 
 
+def _damaged(path: Path, reason: str) -> ModelError:
+    return ModelError(f"{path}: is damaged: {reason}", without(path))
+
+
 def processes_before(spec: TrainingSpec) -> int:
     """How many processes trained the run before.
 
     Raises:
         ModelError: If ``env.json`` is damaged.
     """
-    count = read_json(spec.run.environment).get("processes")
+    count = read_own(spec.run.environment).get("processes")
     return count if isinstance(count, int) else 1
 
 

@@ -105,8 +105,11 @@ def open_run(
                 display.say(f"changed: {change}")
         record = RunRecord.settle(spec, device, processes.count, continued=checkpoint is not None)
         _write_settings(spec, record, device)
-        state = _state(spec, checkpoint)
+        state, said = _state(spec, checkpoint)
         metrics = stack.enter_context(MetricsLog(spec.run.metrics))
+        if checkpoint is not None:
+            for line in said or _changed_metrics(state, metrics):
+                display.say(f"warning: {line}")
         events = stack.enter_context(_events(spec, state))
         records = stack.enter_context(DepthRecords(spec.run, spec.config.record))
         recorder = RunRecorder(spec, display, metrics, events, records, attempt)
@@ -164,13 +167,24 @@ def _write_settings(spec: TrainingSpec, record: RunRecord, device: torch.device)
     run.done.unlink(missing_ok=True)
 
 
-def _state(spec: TrainingSpec, checkpoint: Checkpoint | None) -> TrainingState:
-    """The state to go on from; what was logged after it is forgotten."""
+def _state(spec: TrainingSpec, checkpoint: Checkpoint | None) -> tuple[TrainingState, list[str]]:
+    """The state to go on from, and what of the records up to it is damaged; later ones are forgotten."""
+    run = spec.run
     state = TrainingState(StreamPosition()) if checkpoint is None else load_state(checkpoint.path)
-    cut_after(spec.run.metrics, state.update, drop_validation=state.validation_due)
-    for path in (spec.run.bad_batch, spec.run.gradients, spec.run.depth_weights):
-        cut_after(path, state.update)
-    return state
+    said = []
+    if not run.metrics.exists():
+        said.append(f"{run.metrics.name} is missing: the records up to update {state.update} are lost")
+    said.append(cut_after(run.metrics, state.update, drop_validation=state.validation_due))
+    said += [cut_after(path, state.update) for path in (run.bad_batch, run.gradients, run.depth_weights)]
+    return state, [line for line in said if line]
+
+
+def _changed_metrics(state: TrainingState, metrics: MetricsLog) -> list[str]:
+    """A warning where the records up to a checkpoint are not those that were there when it was saved."""
+    if state.metrics in ("", metrics.digest):
+        return []
+    saved = f"since update {state.update} was saved"
+    return [f"{metrics.path.name} was changed {saved}: records may be wrong or missing"]
 
 
 @contextmanager
