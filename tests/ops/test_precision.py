@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import platform
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -42,8 +44,31 @@ def test_what_is_asked_for_is_given() -> None:
 def test_auto_takes_bfloat16_only_where_it_is_clearly_faster(
     monkeypatch: pytest.MonkeyPatch, wide: float, narrow: float, expected: torch.dtype
 ) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "arm64")
     monkeypatch.setattr(precision, "_race", lambda first, second: (wide, narrow))
     assert pick(CPU, "auto") == expected
+
+
+@pytest.mark.parametrize(("units", "expected"), [(True, torch.bfloat16), (False, torch.float32)])
+def test_where_the_cpu_tells_its_units_nothing_is_timed(
+    monkeypatch: pytest.MonkeyPatch, units: bool, expected: torch.dtype
+) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(precision, "has_bfloat16_units", lambda: units)
+    monkeypatch.delattr(precision, "_race")
+    assert pick(CPU, "auto") == expected
+
+
+def test_a_race_does_not_count_the_time_of_other_programs() -> None:
+    """A product that is kept waiting is not slower than one that takes longer by itself."""
+    left = torch.rand(200, 200)
+
+    def waits() -> torch.Tensor:
+        time.sleep(0.003)
+        return left
+
+    first, second = precision._race(waits, lambda: left @ left @ left)
+    assert first < second
 
 
 @pytest.mark.parametrize(

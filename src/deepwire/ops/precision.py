@@ -1,7 +1,8 @@
-"""Choose the number format of matrix products by timing small ones on this machine."""
+"""Choose the number format of matrix products by what this machine has, or by timing small ones on it."""
 
 from __future__ import annotations
 
+import platform
 import time
 from collections.abc import Callable
 from functools import cache
@@ -13,6 +14,8 @@ from torch import Tensor
 Precision = Literal["auto", "fp32", "bf16"]
 MatmulPrecision = Literal["auto", "highest", "medium"]
 
+# Names of the machines whose CPUs torch asks for their units.
+_TELLING = frozenset({"x86_64", "AMD64"})
 # Like a layer's product, with few rows: about a millisecond, so that the best of several is undisturbed even
 # on a busy machine, and slow formats do not cost much to find out.
 _ROWS, _INNER, _COLUMNS = 256, 512, 512
@@ -26,8 +29,8 @@ _FLOAT32_ERROR = 1e-5
 def pick(device: torch.device, wanted: Precision) -> torch.dtype:
     """Return the type for autocast products on `device`: float32 (no autocast) or bfloat16.
 
-    "auto" takes bfloat16 where it is clearly faster: GPUs that have it, and CPUs with units for it, decided
-    by timing a product of each (well under 0.1 s, once per process).
+    "auto" takes bfloat16 where it is clearly faster: on GPUs that have it and on CPUs with units for it. A CPU
+    of x86 says whether it has them; on others a product of each is timed (under 0.1 s, once per process).
     """
     if wanted == "fp32":
         return torch.float32
@@ -41,7 +44,7 @@ def pick(device: torch.device, wanted: Precision) -> torch.dtype:
 
 
 def has_bfloat16_units() -> bool:
-    """Whether this CPU says that it multiplies bfloat16 (AVX-512); `pick` times it, which starts threads."""
+    """Whether this CPU says that it multiplies bfloat16 (AVX-512)."""
     # torch tells nobody else, and may stop telling.
     units: bool = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
     return units
@@ -63,6 +66,10 @@ def set_fp32_matmul(wanted: MatmulPrecision) -> MatmulPrecision:
 
 @cache
 def _cpu_bfloat16_pays() -> bool:
+    if platform.machine() in _TELLING:
+        # No timing: what other programs do meanwhile must not make another run of this one.
+        usable: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+        return usable and has_bfloat16_units()
     left, right = _operands()
     small_left, small_right = left.bfloat16(), right.bfloat16()
     wide, narrow = _race(lambda: torch.mm(left, right), lambda: torch.mm(small_left, small_right))
@@ -95,16 +102,23 @@ def _operands() -> tuple[Tensor, Tensor]:
 
 
 def _race(first: Callable[[], Tensor], second: Callable[[], Tensor]) -> tuple[float, float]:
-    """Return the shortest times of the two, run in turn so that a busy machine slows both alike.
+    """Return the shortest times of the two on the processor, of one thread, run in turn.
 
-    Stops early when the second is hopeless: without its units a bfloat16 product takes many times as long.
+    Time in which other programs have the core does not count, and what they do to caches slows both alike, so
+    that a busy machine decides like an idle one. Stops early when the second is hopeless: without its units a
+    bfloat16 product takes many times as long.
     """
     best = [float("inf"), float("inf")]
-    for _ in range(_REPEATS):
-        for index, product in enumerate((first, second)):
-            begun = time.perf_counter()
-            product()
-            best[index] = min(best[index], time.perf_counter() - begun)
-        if best[1] > 8 * best[0]:
-            break
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for _ in range(_REPEATS):
+            for index, product in enumerate((first, second)):
+                begun = time.thread_time()
+                product()
+                best[index] = min(best[index], time.thread_time() - begun)
+            if best[1] > 8 * best[0]:
+                break
+    finally:
+        torch.set_num_threads(threads)
     return best[0], best[1]

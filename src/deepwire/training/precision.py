@@ -30,7 +30,7 @@ class Numerics:
 
     @classmethod
     def choose(cls, setting: Literal["auto", "fp32", "bf16"], device: torch.device) -> Numerics:
-        """What the user asked for; for ``auto``, what the device computes faster (timed on CPUs).
+        """What the user asked for; for ``auto``, what the device computes faster.
 
         A format that was asked for involves no timing, so it is the same in every process.
         """

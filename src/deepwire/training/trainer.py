@@ -25,6 +25,7 @@ from deepwire.training.layout import Layout, LossFunction
 from deepwire.training.limits import limit_reached, progress
 from deepwire.training.meter import Meter
 from deepwire.training.optimizer import Optimizer, StepResult
+from deepwire.training.pace import Crowding, Pace
 from deepwire.training.precision import Numerics
 from deepwire.training.processes import Processes
 from deepwire.training.progress import Standing
@@ -87,7 +88,8 @@ class Trainer:
         self._saved_at = self._last_good = self.state.update
         self._started = time.perf_counter()
         self._seconds_before = self.state.seconds
-        self._share_before = progress(self.job.config, self.state)
+        self._pace = Pace()
+        self._crowding = Crowding(torch.get_num_threads() if self.device.type == "cpu" else 1)
 
     @property
     def smoothing(self) -> tuple[float, SmoothingForm]:
@@ -121,6 +123,7 @@ class Trainer:
         state.target_tokens += update.target_tokens
         state.steps = self.optimizer.steps
         state.scores = {}
+        self._pace.passed(progress(self.job.config, state))
         self.recorder.depth_weights(update.number, self.model)
 
     def between_updates(self) -> Ending | None:
@@ -143,6 +146,8 @@ class Trainer:
             self._memory = int(self.processes.total([memory])[0])
             self.recorder.train(state, self._meter.averages(), self._standing())
             self._meter.reset()
+            if note := self._crowding.noticed():
+                self.recorder.say(f"note: {note}")
         self.recorder.move(self._standing())
         if fresh and self.validator is not None and (ending or self.validator.due(state.update)):
             state.validation_due = True
@@ -235,14 +240,12 @@ class Trainer:
 
     def _standing(self) -> Standing:
         share = progress(self.job.config, self.state)
-        done = share - self._share_before
-        left = (1 - share) / done * (time.perf_counter() - self._started) if done > 0 else None
         return Standing(
             update=self.state.update,
             epoch=self.state.epochs,
             share=share,
             seconds=self._seconds(),
-            seconds_left=left,
+            seconds_left=self._pace.seconds_left(share),
             learning_rate=self.schedule(max(1, self.state.update)),
             memory=self._memory,
         )
