@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import tempfile
 import time
 from pathlib import Path
 
@@ -86,11 +87,15 @@ def test_a_signal_to_the_command_saves_and_stops_both_and_the_run_goes_on(launch
     assert launcher.outcome("signal") == launcher.outcome("forked")
 
 
-def test_killed_the_command_leaves_no_process_and_goes_on_exactly(launcher: Launcher) -> None:
-    job, child = begun(launcher, "killed")
+def test_killed_the_command_leaves_no_process_and_no_file(launcher: Launcher, tmp_path: Path) -> None:
+    def keep_files_here(_process: int) -> None:
+        tempfile.tempdir = str(tmp_path)
+
+    job, child = begun(launcher, "killed", keep_files_here)
     job.signal(signal.SIGKILL)
     assert job.wait() == [-signal.SIGKILL]
     assert gone(child)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_process_that_is_killed_ends_the_command(launcher: Launcher) -> None:

@@ -29,7 +29,7 @@ _FLOAT32_ERROR = 1e-5
 def pick(device: torch.device, wanted: Precision) -> torch.dtype:
     """Return the type for autocast products on `device`: float32 (no autocast) or bfloat16.
 
-    "auto" takes bfloat16 where it is clearly faster: on GPUs that have it and on CPUs with units for it. A CPU
+    "auto" takes bfloat16 where it is clearly faster: on GPUs that have it and CPUs with units for it. A CPU
     of x86 says whether it has them; on others a product of each is timed (under 0.1 s, once per process).
     """
     if wanted == "fp32":

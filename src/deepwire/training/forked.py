@@ -11,12 +11,10 @@ import ctypes
 import os
 import signal
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import NoReturn
 
 import torch
@@ -112,25 +110,27 @@ def forked(count: int) -> Iterator[ForkedProcesses]:
     """
     rank, children, code = 0, list[int](), 1
     sums = SharedSums(count)
+    # A file without a name, which the others inherit: after `kill -9` nothing is left to tidy up. It stays
+    # open, because the store looks at it once more when it is destroyed, whenever that is.
+    meeting = os.memfd_create("deepwire-store")
     sys.stdout.flush()
     sys.stderr.flush()
-    with tempfile.TemporaryDirectory(prefix="deepwire-") as folder:
-        try:
-            for other in range(1, count):
-                child = _fork()
-                if not child:
-                    rank, children = other, []
-                    break
-                children.append(child)
-            with together(_connect(Path(folder) / "store", rank, count, sums)) as processes:
-                yield processes
-            code = 0
-        finally:
-            # Files, buffers and what runs at exit are the first's to tidy up.
-            if rank:
-                os._exit(code)
-            sums.close()
-            _end(children, kill=code != 0)
+    try:
+        for other in range(1, count):
+            child = _fork()
+            if not child:
+                rank, children = other, []
+                break
+            children.append(child)
+        with together(_connect(f"/proc/self/fd/{meeting}", rank, count, sums)) as processes:
+            yield processes
+        code = 0
+    finally:
+        # Files, buffers and what runs at exit are the first's to tidy up.
+        if rank:
+            os._exit(code)
+        sums.close()
+        _end(children, kill=code != 0)
 
 
 def _fork() -> int:
@@ -157,7 +157,7 @@ def _end(children: Sequence[int], *, kill: bool) -> None:
                 time.sleep(0.01)
 
 
-def _connect(store: Path, rank: int, count: int, sums: SharedSums) -> ForkedProcesses:
+def _connect(store: str, rank: int, count: int, sums: SharedSums) -> ForkedProcesses:
     # Other interfaces may be slow to find, or not there at all without a network.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
-    return ForkedProcesses(FileStore(str(store), count), rank, count, sums)
+    return ForkedProcesses(FileStore(store, count), rank, count, sums)
