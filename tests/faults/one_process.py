@@ -82,4 +82,5 @@ def outcome(run: RunDirectory) -> tuple[list[dict[str, object]], list[str]]:
 def same_as_straight(trainer: Trainer, name: str) -> bool:
     run = trainer.run_directory(name)
     leftovers = [path for path in run.path.rglob("*") if ".tmp" in path.name or ".old" in path.name]
+    assert "warning: metrics" not in run.log.read_text()
     return outcome(run) == outcome(trainer.run_directory("straight")) and leftovers == []

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from one_process import UPDATES, Trainer, same_as_straight
 from permissions import obey_permissions
+from toy_run import digests
 
 from deepwire.checkpoint.manifest import write_manifest
 
@@ -69,6 +70,95 @@ def test_where_all_are_damaged_nothing_is_lost(trainer: Trainer, half: Path) -> 
     assert "every checkpoint is damaged" in trainer.text()
     assert "hint: start over with --fresh" in trainer.text()
     assert sorted(path.name for path in run.checkpoints_folder.iterdir()) == before
+
+
+OWN_FILES: dict[str, tuple[str, Callable[[str], str | None]]] = {
+    "truncated decisions": ("env.json", lambda text: text[:40]),
+    "no decisions": ("env.json", lambda _: None),
+    "other decisions": ("env.json", lambda _: "{}"),
+    "odd digests": ("env.json", lambda text: text.replace('"digests"', '"digestz"')),
+    "odd numbers": ("env.json", lambda text: text.replace('"fp32"', '"fp31"')),
+    "odd size": ("env.json", lambda text: text.replace('"micro_batch_tokens": ', '"micro_batch_tokens": -')),
+    "truncated settings": ("config.resolved.json", lambda text: text[:40]),
+    "no settings": ("config.resolved.json", lambda _: None),
+}
+
+
+@pytest.mark.parametrize("kind", OWN_FILES)
+def test_what_a_run_cannot_go_on_without_is_named_with_what_is_left_to_do(
+    trainer: Trainer, half: Path, kind: str
+) -> None:
+    name, damage = OWN_FILES[kind]
+    run = trainer.run_directory(kind.replace(" ", "-"))
+    shutil.copytree(half, run.path)
+    path, checkpoints = run.path / name, sorted(run.checkpoints_folder.iterdir())
+    before = path.read_text()
+    text = damage(before)
+    assert text != before
+    if text is None:
+        path.unlink()
+    else:
+        path.write_text(text)
+    assert trainer.train(run.path.name) == 4, trainer.text()
+    assert f"error: {path}: " in trainer.text()
+    assert f"hint: put back a copy of {name}, or begin another run with these weights" in trainer.text()
+    assert f"training.start_from={run.path}@last" in trainer.text()
+    assert trainer.text().count("error: ") == 1
+    assert sorted(run.checkpoints_folder.iterdir()) == checkpoints
+    path.write_text(before)
+    assert trainer.train(run.path.name, "training.max_updates=21") == 0, trainer.text()
+
+
+def lines_of(name: str, *numbers: int, text: str = "\x00") -> Damage:
+    """Overwrites lines of a file of a run."""
+
+    def damage(run: Path) -> None:
+        lines = (run / name).read_text().split("\n")
+        for number in numbers:
+            lines[number - 1] = text
+        (run / name).write_text("\n".join(lines))
+
+    return damage
+
+
+METRICS: dict[str, tuple[Damage, str]] = {
+    "missing": (
+        lambda run: (run / "metrics.jsonl").unlink(),
+        "metrics.jsonl is missing: the records up to update 20 are lost",
+    ),
+    "damaged": (
+        lines_of("metrics.jsonl", 2, 4),
+        "metrics.jsonl: lines 2, 4 are damaged and left out; 6 records are kept, and the file as it was is "
+        "metrics.jsonl.damaged",
+    ),
+    "a line less": (
+        lines_of("metrics.jsonl", 2, text=""),
+        "metrics.jsonl was changed since update 20 was saved: records may be wrong or missing",
+    ),
+    "another number": (
+        lambda run: (run / "metrics.jsonl").write_text(
+            (run / "metrics.jsonl").read_text().replace('"loss": 3', '"loss": 4', 1)
+        ),
+        "metrics.jsonl was changed since update 20 was saved: records may be wrong or missing",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", METRICS)
+def test_records_that_are_lost_are_missed(trainer: Trainer, half: Path, kind: str) -> None:
+    damage, said = METRICS[kind]
+    run = trainer.run_directory(f"metrics-{kind.replace(' ', '-')}")
+    shutil.copytree(half, run.path)
+    damage(run.path)
+    damaged = run.metrics.read_bytes() if run.metrics.exists() else b""
+    assert trainer.train(run.path.name) == 0, trainer.text()
+    assert f"warning: {said}\n" in trainer.text()
+    assert trainer.text().count("warning: ") == 1
+    assert digests(run, UPDATES) == digests(trainer.run_directory("straight"), UPDATES)
+    if kind == "damaged":
+        assert (run.path / "metrics.jsonl.damaged").read_bytes() == damaged
+    assert trainer.train(run.path.name, "training.max_updates=41") == 0
+    assert "warning: metrics" not in trainer.text()
 
 
 ABSURD: dict[str, object] = {

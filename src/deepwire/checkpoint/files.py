@@ -260,10 +260,16 @@ def _clear(path: Path) -> None:
 
 def set_aside(folder: Path, ending: str) -> Path:
     """Rename ``folder`` to the first free of ``folder.<ending>``, ``folder.<ending>.2``, ...; return that."""
-    number = 1
-    while (
-        moved := folder.with_name(f"{folder.name}.{ending}" + (f".{number}" if number > 1 else ""))
-    ).exists():
-        number += 1
+    moved = free_name(folder, ending)
     folder.replace(moved)
     return moved
+
+
+def free_name(path: Path, ending: str) -> Path:
+    """The first of ``path.<ending>``, ``path.<ending>.2``, ... that nothing has."""
+    number = 1
+    while os.path.lexists(
+        free := path.with_name(f"{path.name}.{ending}" + (f".{number}" if number > 1 else ""))
+    ):
+        number += 1
+    return free

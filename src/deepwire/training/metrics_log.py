@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
+import shutil
 from pathlib import Path
 from types import TracebackType
 
-from deepwire.checkpoint.files import disk_errors, open_own, write_text
+from deepwire.checkpoint.files import disk_errors, free_name, open_own, write_text
 
 Number = float | int | str
 Value = Number | None | dict[str, dict[str, float]] | list["Value"]
@@ -28,6 +30,8 @@ class MetricsLog:
         self.path = path
         with disk_errors(path):
             self._file = open_own(path)
+            self._file.seek(0)
+            self._digest = hashlib.blake2b(self._file.read().encode(), digest_size=16)
 
     def __enter__(self) -> MetricsLog:
         return self
@@ -40,8 +44,15 @@ class MetricsLog:
     def write(self, record: dict[str, Value]) -> None:
         """Append one record; it is visible to readers at once."""
         with disk_errors(self.path):
-            self._file.write(json.dumps(_finite(record)) + "\n")
+            line = json.dumps(_finite(record)) + "\n"
+            self._file.write(line)
             self._file.flush()
+            self._digest.update(line.encode())
+
+    @property
+    def digest(self) -> str:
+        """Stands for all records in the file."""
+        return self._digest.hexdigest()
 
     def sync(self) -> None:
         """Wait until all records have reached the disk: a checkpoint must not be ahead of them."""
@@ -58,30 +69,72 @@ def _finite(value: object) -> object:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> None:
+def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> str:
     """Remove the records of later updates, and a last line that a crash left unfinished.
+
+    Earlier lines that are no records are removed too; the file as it was is kept as ``NAME.damaged`` then.
 
     Args:
         path: ``metrics.jsonl`` or another file of JSON objects with the key ``update``.
         update: The last update to keep.
         drop_validation: Remove the record of a validation at ``update`` too: it will be made again.
+
+    Returns:
+        What was damaged and what is kept, for the user; empty where all was well.
+
+    Raises:
+        UsageError: If the file is a link or a pipe.
+        ResourceError: If it cannot be read or written.
     """
     if not os.path.lexists(path):
-        return
+        return ""
     with disk_errors(path), open_own(path) as file:
         file.seek(0)
         lines = file.read().split("\n")
-    kept = [line for line in lines if _belongs(line, update, drop_validation)]
+    records = [_record(line) for line in lines]
+    kept = [
+        line
+        for line, record in zip(lines, records, strict=True)
+        if record is not None and _belongs(record, update, drop_validation)
+    ]
+    # The last is empty, or what a crash left.
+    damaged = [
+        number
+        for number, (line, record) in enumerate(zip(lines[:-1], records, strict=False), 1)
+        if line and record is None
+    ]
+    said = ""
+    if damaged:
+        copy = free_name(path, "damaged")
+        with disk_errors(copy):
+            shutil.copyfile(path, copy)
+        said = (
+            f"{path.name}: {_few(damaged)} damaged and left out; {len(kept)} records are kept, "
+            f"and the file as it was is {copy.name}"
+        )
     if "\n".join([*kept, ""]) != "\n".join(lines):
         write_text(path, "".join(f"{line}\n" for line in kept))
+    return said
 
 
-def _belongs(line: str, update: int, drop_validation: bool) -> bool:
+def _few(numbers: list[int]) -> str:
+    if len(numbers) == 1:
+        return f"line {numbers[0]} is"
+    more = f" and {len(numbers) - 5} more" if len(numbers) > 5 else ""
+    return f"lines {', '.join(map(str, numbers[:5]))}{more} are"
+
+
+def _record(line: str) -> dict[str, object] | None:
+    """What a line holds; None where it is no record of an update."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError):
-        return False
-    at = record.get("update") if isinstance(record, dict) else None
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("update"), int) else None
+
+
+def _belongs(record: dict[str, object], update: int, drop_validation: bool) -> bool:
+    at = record["update"]
     if not isinstance(at, int):
         return False
     return at < update or (at == update and not (drop_validation and record.get("kind") == "valid"))

@@ -92,8 +92,11 @@ def open_run(
                 display.say(f"changed: {change}")
         record = RunRecord.settle(job, device, processes.count, continued=checkpoint is not None)
         _write_settings(job, record, device)
-        state = _state(job, checkpoint)
+        state, said = _state(job, checkpoint)
         metrics = stack.enter_context(MetricsLog(job.run.metrics))
+        if checkpoint is not None:
+            for line in said or _changed_metrics(state, metrics):
+                display.say(f"warning: {line}")
         events = stack.enter_context(_events(job, state))
         records = stack.enter_context(DepthRecords(job.run, job.config.record))
         yield Beginning(record, state, checkpoint), RunRecorder(job, display, metrics, events, records)
@@ -116,13 +119,24 @@ def _write_settings(job: Job, record: RunRecord, device: torch.device) -> None:
     run.done.unlink(missing_ok=True)
 
 
-def _state(job: Job, checkpoint: Checkpoint | None) -> TrainingState:
-    """The state to go on from; what was logged after it is forgotten."""
+def _state(job: Job, checkpoint: Checkpoint | None) -> tuple[TrainingState, list[str]]:
+    """The state to go on from, and what of the records up to it is damaged; later ones are forgotten."""
+    run = job.run
     state = TrainingState(StreamPosition()) if checkpoint is None else load_state(checkpoint.path)
-    cut_after(job.run.metrics, state.update, drop_validation=state.validation_due)
-    for path in (job.run.bad_batch, job.run.gradients, job.run.depth_weights):
-        cut_after(path, state.update)
-    return state
+    said = []
+    if not run.metrics.exists():
+        said.append(f"{run.metrics.name} is missing: the records up to update {state.update} are lost")
+    said.append(cut_after(run.metrics, state.update, drop_validation=state.validation_due))
+    said += [cut_after(path, state.update) for path in (run.bad_batch, run.gradients, run.depth_weights)]
+    return state, [line for line in said if line]
+
+
+def _changed_metrics(state: TrainingState, metrics: MetricsLog) -> list[str]:
+    """A warning where the records up to a checkpoint are not those that were there when it was saved."""
+    if state.metrics in ("", metrics.digest):
+        return []
+    saved = f"since update {state.update} was saved"
+    return [f"{metrics.path.name} was changed {saved}: records may be wrong or missing"]
 
 
 @contextmanager

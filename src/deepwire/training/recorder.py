@@ -235,6 +235,7 @@ class RunRecorder:
         """Write a checkpoint; say so where the user asked for it."""
         self._metrics.sync()
         self._records.sync()
+        state.metrics = self._metrics.digest
         path = save_checkpoint(self._job, model, snapshot, state)
         if asked:
             self.say(f"u {state.update} saved {path}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from deepwire.checkpoint.files import read_json
-from deepwire.errors import UsageError
+from deepwire.checkpoint.files import UnreadableError, read_json
+from deepwire.errors import ModelError, UsageError
 
 # What may change in the middle of a run: its length, what is watched and kept, and where it computes.
 # The paths of the text may change too, because the text itself is compared by digest.
@@ -82,10 +82,33 @@ def changed_settings(
     Raises:
         ModelError: If the file cannot be read.
     """
-    before, after = flat(complete(read_json(resolved_config))), flat(complete(now))
+    before, after = flat(complete(read_own(resolved_config))), flat(complete(now))
     keys = sorted(key for key in before.keys() | after.keys() if key.split(".")[0] != _NOTE)
     both = {key: (before.get(key), after.get(key)) for key in keys}
     return {key: (old, new) for key, (old, new) in both.items() if old != new}
+
+
+def read_own(path: Path) -> dict[str, object]:
+    """What a file of a run says that is needed to go on.
+
+    Raises:
+        ModelError: If it is missing or damaged; the hint says what is left to do.
+        UnreadableError: If it cannot be read.
+    """
+    try:
+        return read_json(path)
+    except UnreadableError:
+        raise
+    except ModelError as error:
+        raise ModelError(error.message, without(path)) from error
+
+
+def without(path: Path) -> str:
+    """What a user can do where a file of a run is missing or damaged."""
+    return (
+        f"put back a copy of {path.name}, or begin another run with these weights: "
+        f"run=DIR training.start_from={path.parent}@last"
+    )
 
 
 def require_same_digests(run: Path, before: Mapping[str, object], now: Mapping[str, str]) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
-from deepwire.checkpoint.files import read_json
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.training.job import Job
 from deepwire.training.micro_batch import usual_micro_batch
 from deepwire.training.precision import Numerics
-from deepwire.training.resume import require_same_digests
+from deepwire.training.resume import read_own, require_same_digests, without
 
 
 @dataclass(frozen=True)
@@ -43,14 +43,21 @@ class RunRecord:
         if not continued:
             numerics = Numerics.choose(job.config.precision, device)
             return cls(numerics, wanted or _micro_batch(job, numerics), digests, processes)
-        stored = read_json(job.run.environment)
-        before = stored.get("digests")
-        require_same_digests(job.run.path, before if isinstance(before, dict) else {}, digests)
-        numerics = Numerics.from_json(stored.get("numerics"))
+        path = job.run.environment
+        stored = read_own(path)
+        before, kept = stored.get("digests"), stored.get("micro_batch_tokens")
+        if not isinstance(before, dict):
+            raise _damaged(path, f"digests are {before!r}")
+        if kept is not None and not (isinstance(kept, int) and kept > 0):
+            raise _damaged(path, f"micro_batch_tokens is {kept!r}")
+        require_same_digests(job.run.path, before, digests)
+        try:
+            numerics = Numerics.from_json(stored.get("numerics"))
+        except ModelError as error:
+            raise _damaged(path, error.message) from error
         if not numerics.serves(job.config.precision, device):
             numerics = Numerics.choose(job.config.precision, device)
-        kept = stored.get("micro_batch_tokens")
-        tokens = kept if isinstance(kept, int) else wanted or _micro_batch(job, numerics)
+        tokens = kept or wanted or _micro_batch(job, numerics)
         return cls(numerics, tokens, digests, processes)
 
     @classmethod
@@ -101,13 +108,17 @@ class RunRecord:
         }
 
 
+def _damaged(path: Path, reason: str) -> ModelError:
+    return ModelError(f"{path}: is damaged: {reason}", without(path))
+
+
 def processes_before(job: Job) -> int:
     """How many processes trained the run before.
 
     Raises:
         ModelError: If ``env.json`` is damaged.
     """
-    count = read_json(job.run.environment).get("processes")
+    count = read_own(job.run.environment).get("processes")
     return count if isinstance(count, int) else 1
 
 

@@ -44,6 +44,7 @@ class TrainingState:
         validation_due: Whether the validation of this update was interrupted and has to be made up.
         scores: Validation scores of this update; empty where there was no validation.
         interval: Sums of the interval since the last line of the log.
+        metrics: Digest of ``metrics.jsonl`` up to here; empty where it was not recorded.
     """
 
     position: StreamPosition
@@ -60,6 +61,7 @@ class TrainingState:
     validation_due: bool = False
     scores: dict[str, float] = field(default_factory=dict)
     interval: list[float] = field(default_factory=list)
+    metrics: str = ""
 
     def to_json(self) -> dict[str, object]:
         """Plain values for ``state.json``; floats come back to the last bit."""
@@ -104,6 +106,8 @@ class TrainingState:
                 raise ValueError(f"{name} is {value!r}")
         if position["number"] != self.update:
             raise ValueError(f"update {self.update} is not where the text goes on: {position['number']}")
+        if not isinstance(self.metrics, str):
+            raise ValueError(f"metrics is {self.metrics!r}")
         best = [] if self.patience.best is None else [self.patience.best]
         if not all(map(_is_number, [*best, *self.scores.values(), *self.interval])):
             raise ValueError("scores or sums are not numbers")
