@@ -57,10 +57,13 @@ ROWS: Mapping[int, Row] = {
         ("faults/test_exact_continuation.py::test_killed_at_the_end_of_an_epoch",),
     ),
     4: Row(
-        "SIGTERM, SIGINT, SIGUSR1",
-        "finishes the update, saves, exit 143 or 130; USR1 goes on; a second Ctrl-C stops at once",
+        "SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGALRM, SIGXCPU; the terminal goes away",
+        "finishes the update, saves, exit 128 + signal; USR1 goes on; a second Ctrl-C stops at once",
         (
             f"{ONE}::test_a_signal_saves_and_stops",
+            f"{ONE}::test_what_nohup_ignores_stays_ignored",
+            f"{ONE}::test_a_terminal_that_goes_away_costs_no_update",
+            f"{ONE}::test_a_reader_of_the_log_that_goes_away_does_not_stop_the_run",
             f"{ONE}::test_a_wish_to_save_does_not_stop_or_change_the_run",
             f"{ONE}::test_a_second_interrupt_stops_at_once",
             f"{TWO}::test_a_signal_to_one_process_saves_and_stops_all",
@@ -323,6 +326,44 @@ ROWS: Mapping[int, Row] = {
         "models of earlier releases",
         "load, and say what they said then",
         ("checkpoint/test_stored_models.py",),
+    ),
+    36: Row(
+        "checkpoint that may not be read, or that the disk does not give",
+        "exit 4 with the file; nothing is called damaged or moved",
+        (
+            f"{DAMAGE}::test_weights_that_may_not_be_read_are_not_damaged",
+            "checkpoint/test_unreadable.py",
+        ),
+    ),
+    37: Row(
+        "damaged scores or index of checkpoints, best checkpoint gone",
+        "the same best as before; where nobody knows it: exit 4 or a warning, never silently another",
+        ("checkpoint/test_best.py",),
+    ),
+    38: Row(
+        "links and pipes in a run directory",
+        "exit 2 with the name; nothing is written elsewhere, nobody waits",
+        (
+            f"{DAMAGE}::test_a_link_in_a_run_directory_is_not_written_through",
+            "checkpoint/test_files.py::test_links_and_pipes_are_not_written_to",
+            "checkpoint/test_files.py::test_leftovers_that_are_links_lead_nowhere",
+        ),
+    ),
+    39: Row(
+        "state of training that makes no sense, or of a newer version",
+        "as 6; a newer version is named, and nothing is moved",
+        (
+            f"{DAMAGE}::test_a_state_that_makes_no_sense_is_damage_too",
+            f"{DAMAGE}::test_a_state_of_a_newer_version_is_not_moved_aside",
+        ),
+    ),
+    40: Row(
+        "`env.json`, `config.resolved.json` or `metrics.jsonl` missing or damaged",
+        "exit 4 with what is left to do; lost records are said, and the run goes on",
+        (
+            f"{DAMAGE}::test_what_a_run_cannot_go_on_without_is_named_with_what_is_left_to_do",
+            f"{DAMAGE}::test_records_that_are_lost_are_missed",
+        ),
     ),
 }
 
