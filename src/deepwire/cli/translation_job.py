@@ -136,8 +136,8 @@ def run(job: TranslationJob, *, threads: int | None, quiet: bool) -> None:
             stdin, goes to stdout or is a stream, or parts of another job are there.
     """
     from deepwire.cli.line_by_line import use_threads
-    from deepwire.data.text.output import check_output
     from deepwire.distributed.launch import join_process_group
+    from deepwire.io.output import check_output
     from deepwire.ops.allocator import keep_memory
 
     check_output(job.output, job.text.files)

@@ -15,7 +15,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from deepwire.checkpoint.files import read_json
 from deepwire.checkpoint.importers.archive import read_foreign
 from deepwire.checkpoint.importers.base import Numbering
 from deepwire.checkpoint.importers.sentencepiece_numbering import renumbered
@@ -23,6 +22,7 @@ from deepwire.config.tree import PlainValue
 from deepwire.data.subwords.base import Vocabulary
 from deepwire.data.subwords.sentencepiece import UnigramVocabulary
 from deepwire.errors import ModelError
+from deepwire.io.regular_files import read_json
 from deepwire.model.context import Side
 
 CONFIG, PIECES = "config.json", "sentencepiece.bpe.model"

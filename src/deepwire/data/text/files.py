@@ -20,11 +20,11 @@ import numpy as np
 from deepwire.config.near import near_files
 from deepwire.data.config import STDIN, BadUtf8
 from deepwire.errors import DataError
+from deepwire.io.output import COMPRESSED_SUFFIXES
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-COMPRESSED_SUFFIXES = (".gz", ".zst", ".xz")
 CHUNK = 1 << 18
 MAX_LINE_BYTES = 1 << 20
 """Longer lines are not read into memory: they come back as a `BadLine`, fault `too_long`."""

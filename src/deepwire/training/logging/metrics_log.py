@@ -8,7 +8,9 @@ import os
 from pathlib import Path
 from types import TracebackType
 
-from deepwire.checkpoint.files import disk_errors, open_own, write_text
+from deepwire.io.atomic import write_text
+from deepwire.io.disk_errors import disk_errors
+from deepwire.io.regular_files import open_for_appending
 
 Number = float | int | str
 Value = Number | None | dict[str, dict[str, float]] | list["Value"]
@@ -27,7 +29,7 @@ class MetricsLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         with disk_errors(path):
-            self._file = open_own(path)
+            self._file = open_for_appending(path)
 
     def __enter__(self) -> MetricsLog:
         return self
@@ -68,7 +70,7 @@ def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> None
     """
     if not os.path.lexists(path):
         return
-    with disk_errors(path), open_own(path) as file:
+    with disk_errors(path), open_for_appending(path) as file:
         file.seek(0)
         lines = file.read().split("\n")
     kept = [line for line in lines if _belongs(line, update, drop_validation)]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import torch
 
-from deepwire.checkpoint.files import read_json
 from deepwire.errors import DataError, ModelError, UsageError
+from deepwire.io.regular_files import read_json
 from deepwire.training.micro_batch import usual_micro_batch
 from deepwire.training.precision_policy import PrecisionPolicy
 from deepwire.training.run.same_settings import require_same_digests
