@@ -42,7 +42,7 @@ def build(
         UsageError: If the mapping, run file or recipe is wrong, a vocabulary has no room for the special
             entries, or the number of languages is needed and not known.
     """
-    from deepwire.config.reader import from_mapping
+    from deepwire.config.settings_reader import from_mapping
     from deepwire.errors import UsageError
     from deepwire.model.build import build_model
     from deepwire.model.config import ModelConfig

@@ -18,7 +18,7 @@ from torch import Tensor
 from deepwire.checkpoint.importers.archive import read_foreign
 from deepwire.checkpoint.importers.base import Numbering
 from deepwire.checkpoint.importers.sentencepiece_numbering import renumbered
-from deepwire.config.tree import PlainValue
+from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.subwords.base import Vocabulary
 from deepwire.data.subwords.sentencepiece import UnigramVocabulary
 from deepwire.errors import ModelError
