@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import deepwire
-from deepwire.config.other_names import BY_NAME
+from deepwire.config.other_toolkits import BY_NAME
 from deepwire.config.schema import described_keys
 from deepwire.errors import UsageError
 from deepwire.runfile import RunFile, completed, load_run_file

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import Field, ValidationError, model_validator
 
 from deepwire import recipes
-from deepwire.config.base import Section, WithoutEffect
-from deepwire.config.effect import effective
-from deepwire.config.reader import Document, Settings, absolute, read_settings
-from deepwire.config.tree import PlainValue
+from deepwire.config.section import Section, UnusedSettings
+from deepwire.config.settings_reader import Document, Settings, absolute, read_settings
+from deepwire.config.unused_settings import canonical_settings
+from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.config import DataConfig
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import UsageError
@@ -39,7 +39,7 @@ class RunFile(Section):
     decoding: DecodingConfig = Field(default_factory=DecodingConfig, description="how text is translated")
     recipe: RecipeNote | None = Field(default=None, description="what a recipe says about itself")
 
-    def without_effect(self) -> WithoutEffect:
+    def unused_settings(self) -> UnusedSettings:
         """What one section sets for something that another one leaves out."""
         if self.data.valid is None:
             for name in ("bleu", "metrics", "metric", "bleu_every", "beam", "max_sentences", "max_tokens"):
@@ -160,7 +160,7 @@ def completed(record: Mapping[str, object]) -> Mapping[str, object]:
     """
     settings = {key: value for key, value in record.items() if key != "recipe"}
     try:
-        return effective(RunFile.model_validate(settings))
+        return canonical_settings(RunFile.model_validate(settings))
     except ValidationError:
         return record
 
@@ -218,5 +218,5 @@ def _moved(value: Value, path: tuple[str | int, ...], settings: Settings[RunFile
 
 
 def _folder(path: tuple[str | int, ...], settings: Settings[RunFile]) -> Path:
-    origin = settings.written(path)
-    return origin.folder if origin is not None else settings.document.folder
+    location = settings.location_of(path)
+    return location.folder if location is not None else settings.document.folder

@@ -17,11 +17,11 @@ import tempfile
 from pathlib import Path
 
 from deepwire import __version__
-from deepwire.checkpoint.files import write_json
 from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.store import read_config
 from deepwire.cli.main import main
 from deepwire.decoding.translator import load
+from deepwire.io.atomic import write_json
 
 STORED = Path(__file__).resolve().parent / "stored"
 TEXT = Path(__file__).resolve().parents[2] / "examples" / "multi30k"

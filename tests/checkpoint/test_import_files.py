@@ -219,5 +219,5 @@ def test_a_shape_that_no_tensor_can_have_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
     header = b'{"a": {"dtype": "F32", "shape": [0, 9223372036854775808], "data_offsets": [0, 0]}}'
     path.write_bytes(len(header).to_bytes(8, "little") + header)
-    with pytest.raises(ModelError, match="tensor a: odd type, shape or place"):
+    with pytest.raises(ModelError, match=r"tensor a: shape \[0, 9223372036854775808\] is too large"):
         read_foreign(path)

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.checkpoint.lock import locked
 from deepwire.checkpoint.manifest import DamagedError
-from deepwire.checkpoint.run_directory import RunDirectory, move_aside
+from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.errors import ModelError, ResourceError, UsageError
 
 CheckpointMaker = Callable[..., Path]
@@ -128,13 +127,13 @@ def test_a_failed_save_keeps_the_checkpoints_before_it(
 
 
 def test_a_second_trainer_is_refused_by_name(run: RunDirectory) -> None:
-    with locked(run.path):
-        with pytest.raises(UsageError) as caught, locked(run.path):
+    with run.locked():
+        with pytest.raises(UsageError) as caught, run.locked():
             pass
         message = f"{run.path}: run directory is in use by pid {os.getpid()} on host {socket.gethostname()}"
         assert caught.value.message == message
         assert caught.value.exit_code == 2
-    with locked(run.path):
+    with run.locked():
         pass
 
 
@@ -142,18 +141,11 @@ def test_a_lock_dies_with_its_holder(run: RunDirectory) -> None:
     child = os.fork()
     if child == 0:
         try:
-            with locked(run.path):
+            with run.locked():
                 os._exit(0)
         finally:
             os._exit(99)
     os.waitpid(child, 0)
     assert (run.path / "lock").read_text().startswith(f"pid {child} ")
-    with locked(run.path), (run.path / "lock").open() as file, pytest.raises(BlockingIOError):
+    with run.locked(), (run.path / "lock").open() as file, pytest.raises(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def test_moving_aside_never_overwrites(tmp_path: Path) -> None:
-    assert move_aside(tmp_path / "run") is None
-    for number in (1, 2):
-        (tmp_path / "run").mkdir()
-        assert move_aside(tmp_path / "run") == tmp_path / f"run.{number}"

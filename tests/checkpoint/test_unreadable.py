@@ -13,12 +13,12 @@ import torch
 from permissions import permissions_obeyed
 
 from deepwire.checkpoint import manifest
-from deepwire.checkpoint.files import UnreadableError, read_json
 from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.manifest import DamagedError
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
 from deepwire.checkpoint.tensors import read_shapes, read_tensors, write_tensors
+from deepwire.io.regular_files import UnreadableError, read_json
 
 CheckpointMaker = Callable[..., Path]
 FILES = ["model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"]

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from deepwire.config.quantities import Length
+from deepwire.config.counts import Duration
 from deepwire.training.config import (
     CosineConfig,
     EarlyStoppingConfig,
@@ -23,7 +23,7 @@ def test_the_default_is_a_run_of_20k_updates() -> None:
 def test_another_limit_replaces_the_default_number_of_updates() -> None:
     assert TrainingConfig.model_validate({"stop_after": "30e"}).max_updates is None
     both = TrainingConfig.model_validate({"stop_after": "1Gt", "max_updates": "5k"})
-    assert (both.max_updates, both.stop_after) == (5000, Length(10**9, "tokens"))
+    assert (both.max_updates, both.stop_after) == (5000, Duration(10**9, "tokens"))
 
 
 def test_resolved_settings_read_back_as_the_same() -> None:

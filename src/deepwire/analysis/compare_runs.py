@@ -11,12 +11,12 @@ from pathlib import Path
 from deepwire.analysis.finding import ModelSource
 from deepwire.analysis.models import model_source, run_of
 from deepwire.analysis.run_records import read_records
-from deepwire.checkpoint.files import read_json
 from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.manifest import digest
 from deepwire.checkpoint.store import STATE, VOCABULARY, parameter_count, read_config, read_metadata
 from deepwire.errors import ModelError
 from deepwire.evaluation.from_model import RESOLVED_CONFIG
+from deepwire.io.regular_files import read_json
 
 METRICS = "metrics.jsonl"
 

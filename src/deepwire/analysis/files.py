@@ -8,8 +8,9 @@ from pathlib import Path
 from deepwire.analysis.finding import Finding, from_json, to_json
 from deepwire.analysis.html import as_html
 from deepwire.analysis.plots import png, svg
-from deepwire.checkpoint.files import disk_errors, write_text
 from deepwire.errors import DataError
+from deepwire.io.atomic import write_text
+from deepwire.io.disk_errors import disk_errors
 
 
 def save_json(findings: Sequence[Finding], path: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from deepwire.checkpoint.files import disk_errors, read_json, write_json
 from deepwire.errors import ModelError
+from deepwire.io.atomic import write_json
+from deepwire.io.disk_errors import disk_errors
+from deepwire.io.regular_files import read_json
 
 Settings = Mapping[str, str | int | float | bool | None]
 

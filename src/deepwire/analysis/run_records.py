@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from deepwire.checkpoint.files import open_regular
 from deepwire.errors import DataError
+from deepwire.io.regular_files import open_regular
 
 
 def read_records(path: Path) -> list[Mapping[str, object]]:

@@ -9,7 +9,6 @@ import torch
 from pydantic import ValidationError
 
 from deepwire.analysis.models import run_of
-from deepwire.checkpoint.files import read_json
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream
@@ -17,6 +16,7 @@ from deepwire.data.prepare.build import Progress
 from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError, UsageError
+from deepwire.io.regular_files import read_json
 from deepwire.runfile import RunFile
 from deepwire.training.device_batches import DeviceUpdate, feed
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from os import PathLike, fspath
 
-from deepwire.config.reader import from_mapping
+from deepwire.config.settings_reader import from_mapping
 from deepwire.data.prepare.prepared import Prepared
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepwire.analysis.run_records import read_records
-from deepwire.checkpoint.files import read_json
 from deepwire.checkpoint.retention import Checkpoint
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.errors import UsageError
+from deepwire.io.regular_files import read_json
 from deepwire.training.run.stop_reason import StopReason
 
 if TYPE_CHECKING:

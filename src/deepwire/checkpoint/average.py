@@ -9,7 +9,6 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 
-from deepwire.checkpoint.files import json_text, new_folder, require_space
 from deepwire.checkpoint.manifest import check_manifest, fingerprint, write_manifest
 from deepwire.checkpoint.store import (
     CONFIG,
@@ -24,6 +23,8 @@ from deepwire.checkpoint.store import (
 )
 from deepwire.checkpoint.tensors import read_shapes, write_tensors
 from deepwire.errors import ModelError
+from deepwire.io.atomic import json_text, new_folder
+from deepwire.io.disk_errors import require_space
 
 
 def average_models(folders: Sequence[Path], output: Path) -> None:

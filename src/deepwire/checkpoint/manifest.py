@@ -10,8 +10,9 @@ from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
-from deepwire.checkpoint.files import UnreadableError, cannot_read, json_text, open_regular, read_json
 from deepwire.errors import ModelError
+from deepwire.io.atomic import json_text
+from deepwire.io.regular_files import UnreadableError, cannot_read, open_regular, read_json
 
 MANIFEST = "manifest.json"
 _BLOCK = 1 << 20

@@ -16,23 +16,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
-from deepwire.checkpoint.files import (
-    cannot_read,
-    new_folder,
-    read_json,
-    recover,
-    remove_folder,
-    set_aside,
-    write_json,
-)
 from deepwire.checkpoint.manifest import DamagedError, check_file, check_manifest, write_manifest
 from deepwire.checkpoint.retention import Checkpoint, best, ranked, superfluous
 from deepwire.checkpoint.store import CONFIG, OPTIMIZER, STATE, WEIGHTS
-from deepwire.errors import ModelError
+from deepwire.errors import ModelError, UsageError
+from deepwire.io.atomic import move_aside, new_folder, recover, remove_folder, write_json
+from deepwire.io.disk_errors import disk_errors
+from deepwire.io.lock import acquire_lock
+from deepwire.io.regular_files import cannot_read, read_json
 
+LOCK = "lock"
 _NAME = re.compile(r"update-(\d{6,})")
 
 
@@ -60,6 +57,26 @@ class RunDirectory:
         self.done = path / "DONE"
         self.checkpoints_folder = path / "checkpoints"
         self.index = self.checkpoints_folder / "index.json"
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the run directory (made when missing) for this process: one trainer at a time.
+
+        Raises:
+            UsageError: If another process holds it; names its pid and host. Or if the lock is a link.
+            ResourceError: If the folder cannot be made or written.
+        """
+        with disk_errors(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = acquire_lock(self.path / LOCK, self._refuse_second_trainer)
+        with lock:
+            yield
+
+    def _refuse_second_trainer(self, holder: str) -> None:
+        raise UsageError(
+            f"{self.path}: run directory is in use by {holder}",
+            "wait for it, stop it, or train in another directory with run=DIR",
+        )
 
     def checkpoint_path(self, update: int) -> Path:
         """Folder of the checkpoint after ``update`` updates."""
@@ -198,7 +215,7 @@ class RunDirectory:
                 continue
             for found in damaged:
                 report(f"checkpoint {found.folder} is damaged ({found.reason}); using {one.path.name}")
-                set_aside(found.folder, "damaged")
+                move_aside(found.folder, "damaged")
             return one
         if damaged:
             raise ModelError(
@@ -253,14 +270,3 @@ def _entry(path: Path, *keys: str) -> object:
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value
-
-
-def move_aside(path: Path) -> Path | None:
-    """Rename a run directory to the first free of ``path.1``, ``path.2``, ...; None if there is none."""
-    if not path.exists():
-        return None
-    number = 1
-    while (moved := path.with_name(f"{path.name}.{number}")).exists():
-        number += 1
-    path.rename(moved)
-    return moved

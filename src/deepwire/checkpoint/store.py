@@ -14,12 +14,14 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from deepwire.checkpoint.files import cannot_read, json_text, new_folder, read_json, require_space
 from deepwire.checkpoint.manifest import MANIFEST, DamagedError, check_manifest, write_manifest
 from deepwire.checkpoint.tensors import Shape, bytes_of, read_shapes, read_tensors, write_tensors
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DeepwireError, ModelError
+from deepwire.io.atomic import json_text, new_folder
+from deepwire.io.disk_errors import require_space
+from deepwire.io.regular_files import cannot_read, read_json
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel

@@ -2,43 +2,44 @@
 
 from __future__ import annotations
 
-import json
-import math
+import os
+import re
 import stat
 from pathlib import Path
-from typing import TypeGuard
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from deepwire.checkpoint.files import cannot_read, open_regular
 from deepwire.errors import ModelError
+from deepwire.io.regular_files import cannot_read, open_regular
 
 Shape = tuple[int, ...]
 
-_LARGEST_HEADER = 100_000_000
-_ITEM_BYTES = {
-    "F64": 8,
-    "F32": 4,
-    "BF16": 2,
-    "F16": 2,
-    "I64": 8,
-    "I32": 4,
-    "I16": 2,
-    "I8": 1,
-    "U8": 1,
-    "BOOL": 1,
-}
+_LARGEST_SIZE = (1 << 63) - 1
+"""Of a dimension: torch counts with 64 bits and a sign."""
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    """Write named tensors to ``path``. They may lie on any device; none may share memory with another."""
+    """Write named tensors to ``path``. They may lie on any device; none may share memory with another.
+
+    Raises:
+        OSError: If the disk is full or cannot be written.
+    """
     path.touch()  # with the permissions of any new file; the library makes one for its owner alone
     permissions = stat.S_IMODE(path.stat().st_mode)
-    save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, path)
+    try:
+        save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        raise _system_error(error) from error
     path.chmod(permissions)
+
+
+def _system_error(error: SafetensorError) -> OSError:
+    """The system's error behind one of the safetensors library, which has its number only in its text."""
+    number = re.search(r"os error (\d+)", str(error))
+    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else OSError(str(error))
 
 
 def read_shapes(path: Path) -> dict[str, Shape]:
@@ -48,23 +49,17 @@ def read_shapes(path: Path) -> dict[str, Shape]:
         ModelError: If the file is not safetensors, or its header disagrees with its size.
     """
     try:
-        size = path.stat().st_size
-        with open_regular(path) as file:
-            length = int.from_bytes(file.read(8), "little")
-            if size < 8 or length > min(size - 8, _LARGEST_HEADER):
-                raise ModelError(f"{path}: is not a safetensors file: a header of {length} bytes in {size}")
-            header = json.loads(file.read(length))
+        open_regular(path).close()  # the library would wait for a pipe, and gives no error numbers
+        with safe_open(path, framework="pt") as file:
+            shapes = {name: tuple(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 - no mapping
     except OSError as error:
         raise cannot_read(path, error) from error
-    except (ValueError, RecursionError) as error:
-        raise ModelError(f"{path}: is not a safetensors file: {error}") from error
-    if not isinstance(header, dict):
-        raise ModelError(f"{path}: is not a safetensors file: the header is not an object")
-    entries = {name: _entry(path, name, entry) for name, entry in header.items() if name != "__metadata__"}
-    named = sum(held for _, held in entries.values())
-    if named != size - 8 - length:
-        raise ModelError(f"{path}: holds {size - 8 - length} bytes of tensors, but its header names {named}")
-    return {name: shape for name, (shape, _) in entries.items()}
+    except SafetensorError as error:
+        raise _not_safetensors(path, error) from error
+    for name, shape in shapes.items():
+        if max(shape, default=0) > _LARGEST_SIZE:
+            raise ModelError(f"{path}: tensor {name}: shape {list(shape)} is too large")
+    return shapes
 
 
 def read_tensors(path: Path, device: torch.device) -> dict[str, Tensor]:
@@ -79,27 +74,11 @@ def read_tensors(path: Path, device: torch.device) -> dict[str, Tensor]:
     except OSError as error:
         raise cannot_read(path, error) from error
     except SafetensorError as error:
-        raise ModelError(f"{path}: is not a safetensors file: {error}") from error
+        raise _not_safetensors(path, error) from error
 
 
-def _entry(path: Path, name: str, entry: object) -> tuple[Shape, int]:
-    """Shape and bytes of one tensor, as the header gives them."""
-    shape = entry.get("shape") if isinstance(entry, dict) else None
-    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
-    item = _ITEM_BYTES.get(str(entry.get("dtype"))) if isinstance(entry, dict) else None
-    if not _whole_numbers(shape) or not _whole_numbers(offsets) or len(offsets) != 2 or item is None:
-        raise ModelError(f"{path}: tensor {name}: odd type, shape or place in the header")
-    if math.prod(shape) * item != offsets[1] - offsets[0]:
-        raise ModelError(
-            f"{path}: tensor {name}: shape {shape} does not fit its {offsets[1] - offsets[0]} bytes"
-        )
-    return tuple(shape), offsets[1] - offsets[0]
-
-
-def _whole_numbers(value: object) -> TypeGuard[list[int]]:
-    return isinstance(value, list) and all(
-        isinstance(number, int) and 0 <= number < 1 << 63 for number in value
-    )
+def _not_safetensors(path: Path, error: SafetensorError) -> ModelError:
+    return ModelError(f"{path}: is not a safetensors file: {error}")
 
 
 def bytes_of(tensors: dict[str, Tensor]) -> int:

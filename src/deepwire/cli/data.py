@@ -56,7 +56,7 @@ def check(
     from deepwire.data.batches.mixture import share_lines
     from deepwire.data.filtering import checking
     from deepwire.data.filtering.rejects import RejectFile
-    from deepwire.data.text.output import check_output
+    from deepwire.io.output import check_output
 
     forms = {"source_file": source, "target_file": target, "tsv": tsv, "jsonl": jsonl}
     given = {name: path for name, path in forms.items() if path is not None}
@@ -95,8 +95,8 @@ def download(
     from itertools import zip_longest
 
     from deepwire.cli.line_by_line import warn
-    from deepwire.data import download as downloads
     from deepwire.data.text.wording import counted
+    from deepwire.io import download as downloads
 
     digests = sha256 or []
     if digests and len(digests) != len(urls):
@@ -178,7 +178,7 @@ def _two(text: str, option: str) -> list[str]:
 
 def _labels_of(forms: dict[str, Path]) -> list[str]:
     """Language labels from the endings of two files, `train.de.gz` is `de`; else `source` and `target`."""
-    from deepwire.data.text.files import COMPRESSED_SUFFIXES
+    from deepwire.io.output import COMPRESSED_SUFFIXES
 
     labels = []
     for form in ("source_file", "target_file"):

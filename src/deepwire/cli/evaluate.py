@@ -171,7 +171,7 @@ def _check_inputs(
     output: Path | None,
     for_models: Mapping[str, object],
 ) -> None:
-    from deepwire.data.text.output import check_output
+    from deepwire.io.output import check_output
 
     if not systems:
         raise UsageError("nothing to evaluate", "name hypothesis files, or a model with --model")

@@ -208,8 +208,8 @@ def _progress(line: str) -> None:
 def _show(report: DirectionsReport, html: Path | None, as_json: bool) -> None:
     import json
 
-    from deepwire.checkpoint.files import write_text
     from deepwire.evaluation.multilingual import page, record, text
+    from deepwire.io.atomic import write_text
 
     try:
         if html is not None:

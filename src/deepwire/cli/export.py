@@ -59,10 +59,10 @@ def export(
     Examples: deepwire export runs/demo -o demo-ct2 --text test.de --reference test.en;
     deepwire export runs/demo@avg5 -o demo-int8 --quantization int8 --text test.de
     """
-    from deepwire.checkpoint.files import new_folder
     from deepwire.checkpoint.locate import resolve
     from deepwire.checkpoint.store import load_model
     from deepwire.export.parity import EXACT, ROUNDED
+    from deepwire.io.atomic import new_folder
 
     format_ = _format(to)
     kind = quantization or format_.quantizations[0]
@@ -131,7 +131,7 @@ def _record(
     path: Path, format_: Format, model: str, quantization: str, found: Parity | None, allowed: float
 ) -> None:
     from deepwire import __version__
-    from deepwire.checkpoint.files import write_json
+    from deepwire.io.atomic import write_json
 
     compared = None if found is None else found.to_json() | {"allowed_mean_difference": allowed}
     write_json(

@@ -13,7 +13,7 @@ from deepwire.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from deepwire.checkpoint.importers import Architecture, Family, Foreign, VocabularyFiles
-    from deepwire.config.tree import PlainValue
+    from deepwire.config.yaml_tree import PlainValue
     from deepwire.data.languages import Languages
     from deepwire.model.encoder_decoder import TranslationModel
     from deepwire.runfile import RunFile
@@ -164,7 +164,7 @@ def _from_checkpoint(
     """The run file that the checkpoint amounts to, with overrides; and the assumptions in it."""
     import tempfile
 
-    from deepwire.config.reader import Document, read_settings
+    from deepwire.config.settings_reader import Document, read_settings
     from deepwire.runfile import RunFile
 
     told = kind.architecture(foreign)
@@ -195,7 +195,7 @@ def _from_checkpoint(
 
 def _from_run(kind: Family, foreign: Foreign, run: str, overrides: list[str]) -> tuple[RunFile, bool]:
     """The run file, and whether sources begin with BOS; what the checkpoint tells must not contradict it."""
-    from deepwire.config.reader import COMMAND_LINE
+    from deepwire.config.settings_reader import COMMAND_LINE
     from deepwire.runfile import load_run_file
 
     loaded = load_run_file(run, overrides)

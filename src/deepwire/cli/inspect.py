@@ -15,7 +15,7 @@ from deepwire.command_line import again
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepwire.config.tree import PlainValue
+    from deepwire.config.yaml_tree import PlainValue
     from deepwire.data.languages import Languages
     from deepwire.model.config import ModelConfig
     from deepwire.model.encoder_decoder import TranslationModel

@@ -40,8 +40,8 @@ def write_answers(
     Raises:
         DeepwireError: There were more or fewer answers than lines.
     """
-    from deepwire.data.text.output import open_output
     from deepwire.errors import DeepwireError
+    from deepwire.io.output import open_output
 
     progress = _Progress(quiet)
     with open_output(output) as out:

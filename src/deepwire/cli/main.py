@@ -23,6 +23,7 @@ import typer
 from deepwire import __version__, command_line
 from deepwire.cli.waiting import share_the_processor
 from deepwire.errors import DeepwireError
+from deepwire.io.disk_errors import is_disk_full
 from deepwire.ops.process import allow_float32_choice
 
 
@@ -87,7 +88,6 @@ EPILOG = (
     "5 training diverged, 6 out of memory or disk, 130 interrupted, 143 terminated."
 )
 
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 _WRONG_PATH = {
     errno.ENOENT,
     errno.EACCES,
@@ -222,7 +222,7 @@ def _explain(error: Exception) -> tuple[list[str], str, int]:
         return [f"out of memory: {_first_line(error)}"], "try a smaller batch_tokens or micro_batch_tokens", 6
     if isinstance(error, OSError) and error.strerror:
         where = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
-        full = error.errno in _FULL
+        full = is_disk_full(error)
         hint = "free some space and run the same command again" if full else ""
         return [f"{where}{error.strerror}"], hint, 6 if full else 2 if error.errno in _WRONG_PATH else 1
     return [f"unexpected {type(error).__name__}: {_first_line(error)}"], "", 1

@@ -137,7 +137,7 @@ def _limits(changes: Sequence[str]) -> Limits:
     Raises:
         UsageError: There is no such limit, or its value is impossible.
     """
-    from deepwire.config.reader import from_mapping
+    from deepwire.config.settings_reader import from_mapping
     from deepwire.errors import UsageError
     from deepwire.serving.limits import Limits
 

@@ -120,7 +120,7 @@ def _settings(best: int | None, first: int | None, pairs: str | None, seen: bool
         UsageError: A setting is impossible, or is for another kind of shortlist.
     """
     from deepwire.cli.line_by_line import given
-    from deepwire.config.quantities import parse_count
+    from deepwire.config.counts import parse_count
     from deepwire.decoding.shortlist.learning import LearningSettings
     from deepwire.errors import UsageError
 

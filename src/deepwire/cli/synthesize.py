@@ -239,9 +239,9 @@ def _run(work: _Work, threads: int | None, quiet: bool) -> None:
 
 def _synthesize(work: _Work, processes: ProcessGroup, *, quiet: bool) -> None:
     from deepwire.cli.line_by_line import warn
-    from deepwire.data.text.output import check_output
     from deepwire.decoding.synthesis import finished_counts, synthesize
     from deepwire.decoding.translation_io import read_text
+    from deepwire.io.output import check_output
 
     begun = time.monotonic()
     corpus = processes.run_on_main_first(work.corpus)

@@ -135,8 +135,8 @@ def run(job: TranslationJob, *, threads: int | None, quiet: bool) -> None:
         UsageError: The translations cannot be written there. With several processes also: the text comes from
             stdin, goes to stdout or is a stream, or parts of another job are there.
     """
-    from deepwire.data.text.output import check_output
     from deepwire.distributed.launch import join_process_group
+    from deepwire.io.output import check_output
     from deepwire.ops.process import configure_process
 
     check_output(job.output, job.text.files)

@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal, Union, get_args, get_origin
 
-from deepwire.config.base import Section
+from deepwire.config.section import Section
 
 
 def alternatives(annotation: object) -> tuple[object, ...]:
@@ -45,8 +45,8 @@ def child(annotation: object, key: str | int, tag: object = None) -> object | No
     """The annotation of a key or of a list index below ``annotation``; None where nothing is known."""
     if isinstance(key, int):
         return _items(annotation)
-    found = [s for s in sections(annotation) if key in s.model_fields]
-    narrowed = [s for s in found if tag in tags(s)] or found
+    having_key = [s for s in sections(annotation) if key in s.model_fields]
+    narrowed = [s for s in having_key if tag in tags(s)] or having_key
     if narrowed:
         return narrowed[0].model_fields[key].annotation
     for member in alternatives(annotation):

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from deepwire.config.base import Section
-from deepwire.config.quantities import Count
+from deepwire.config.counts import Count
+from deepwire.config.section import Section
 from deepwire.data.languages import Direction, Languages, TagPlace, checked_language, expanded
 from deepwire.data.vocabulary_config import VocabularyConfig
 

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from deepwire.config.base import Section, WithoutEffect
-from deepwire.config.quantities import Count
+from deepwire.config.counts import Count
+from deepwire.config.section import Section, UnusedSettings
 
 SMALLEST = 8
 LARGEST = 2**31 - 1
@@ -84,7 +84,7 @@ class SubwordNmtConfig(Section):
         default=0.0, ge=0, lt=1, description="probability of BPE-dropout during training; 0 is none"
     )
 
-    def without_effect(self) -> WithoutEffect:
+    def unused_settings(self) -> UnusedSettings:
         """A threshold of counts that are not there."""
         if self.vocabulary is None and self.target_vocabulary is None:
             yield "threshold", "there is no vocabulary with counts"

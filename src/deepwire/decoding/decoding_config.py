@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from deepwire.config.base import Section, WithoutEffect
-from deepwire.config.quantities import Count
+from deepwire.config.counts import Count
+from deepwire.config.section import Section, UnusedSettings
 
 LengthPenaltyForm = Literal["gnmt", "average"]
 StopRule = Literal["first", "optimal"]
@@ -115,7 +115,7 @@ class DecodingConfig(Section):
             raise ValueError(f"n_best must be at most beam ({self.beam}), but is {self.n_best}")
         return self
 
-    def without_effect(self) -> WithoutEffect:
+    def unused_settings(self) -> UnusedSettings:
         """A beam beside sampling."""
         if self.sampling is not None:
             for name in ("beam", "stop"):

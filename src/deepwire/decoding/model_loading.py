@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.store import LoadedModel, load_model
-from deepwire.config.reader import from_mapping
+from deepwire.config.settings_reader import from_mapping
 from deepwire.data.languages import Languages
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import ModelError, UsageError
@@ -191,7 +191,9 @@ def with_settings(config: DecodingConfig, settings: Mapping[str, object]) -> Dec
     Raises:
         UsageError: A setting is impossible.
     """
-    return from_mapping(DecodingConfig, {**config.model_dump(), **settings}, "decoding settings", idle=True)
+    return from_mapping(
+        DecodingConfig, {**config.model_dump(), **settings}, "decoding settings", allow_unused=True
+    )
 
 
 def _first_error(error: ValidationError) -> str:

@@ -6,7 +6,6 @@ together are what one process would have written.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import re
 import shutil
@@ -17,10 +16,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TextIO, TypeVar, cast
 
-from deepwire.checkpoint.files import disk_errors, read_json, write_json
-from deepwire.data.text.output import open_output
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DeepwireError, UsageError
+from deepwire.io.atomic import write_json
+from deepwire.io.disk_errors import disk_errors
+from deepwire.io.lock import acquire_lock
+from deepwire.io.output import open_output
+from deepwire.io.regular_files import read_json
 
 Line = TypeVar("Line")
 
@@ -61,16 +63,15 @@ class PartsFolder:
         """
         with disk_errors(self.path):
             self.path.mkdir(exist_ok=True)
-            lock = (self.path / _LOCK).open("a")
+            lock = acquire_lock(self.path / _LOCK, self._refuse_second_job)
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                raise UsageError(
-                    f"{self.path}: another job works there", "wait for it, or write to another --output"
-                ) from error
             self._require_same(job)
             yield
+
+    def _refuse_second_job(self, holder: str) -> None:
+        raise UsageError(
+            f"{self.path}: another job works there: {holder}", "wait for it, or write to another --output"
+        )
 
     def _require_same(self, job: Mapping[str, object]) -> None:
         path = self.path / JOB

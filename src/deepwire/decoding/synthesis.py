@@ -14,13 +14,14 @@ from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from deepwire.checkpoint.files import read_json, write_json
-from deepwire.data.text.output import compression, open_output
 from deepwire.decoding.resumable_parts import JOB, PartsFolder, translate_parts
 from deepwire.decoding.step_models import StateT
 from deepwire.decoding.translator import Translator
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError, UsageError
+from deepwire.io.atomic import write_json
+from deepwire.io.output import compression, open_output
+from deepwire.io.regular_files import read_json
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from deepwire.checkpoint.files import disk_errors
 from deepwire.data.config import CorpusConfig, DataConfig
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.text.corpus import read_pairs
-from deepwire.data.text.output import open_output
 from deepwire.data.text.references import by_reference
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.evaluation.texts import Text
+from deepwire.io.disk_errors import disk_errors
+from deepwire.io.output import open_output
 
 RESOLVED_CONFIG = "config.resolved.json"
 

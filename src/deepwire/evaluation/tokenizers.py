@@ -10,13 +10,13 @@ from pathlib import Path
 from sacrebleu import utils
 from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 
-from deepwire.data.text.files import COMPRESSED_SUFFIXES
 from deepwire.data.text.scripts import script_shares
 from deepwire.errors import UsageError
 from deepwire.evaluation.base import Metric
 from deepwire.evaluation.metrics import METRICS, MetricOptions, make_metric
 from deepwire.evaluation.sacrebleu_metrics import TOKENIZERS, BleuMetric
 from deepwire.evaluation.texts import Text
+from deepwire.io.output import COMPRESSED_SUFFIXES
 
 SPBLEU = {"spbleu": "flores200", "spbleu-101": "flores101"}
 """Names of BLEU over the subwords of the FLORES benchmark, and their tokenizers."""

@@ -8,8 +8,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from deepwire.config.base import Section, WithoutEffect
-from deepwire.config.quantities import WIDEST, Count
+from deepwire.config.counts import MAX_SIZE, Count
+from deepwire.config.section import Section, UnusedSettings
 from deepwire.model.aggregations import AggregationConfig
 from deepwire.model.aggregations.last import LastConfig
 from deepwire.model.connections import ConnectionConfig
@@ -42,11 +42,11 @@ class SizeConfig(Section):
     """Measures of one side where they are not those of the model; what is not given is as in the model."""
 
     d_model: Count | None = Field(
-        None, ge=1, le=WIDEST, description="width of the stream and of the embedding"
+        None, ge=1, le=MAX_SIZE, description="width of the stream and of the embedding"
     )
-    heads: int | None = Field(None, ge=1, le=WIDEST, description="attention heads; they divide d_model")
+    heads: int | None = Field(None, ge=1, le=MAX_SIZE, description="attention heads; they divide d_model")
     feed_forward: Count | None = Field(
-        None, ge=1, le=WIDEST, description="inner width of feed-forward and hidden parts"
+        None, ge=1, le=MAX_SIZE, description="inner width of feed-forward and hidden parts"
     )
 
 
@@ -124,20 +124,20 @@ class StackConfig(Section):
                 )
             self.mixer.check(replace(context, mixer_width=width))
 
-    def without_effect_in(self, context: StackContext) -> WithoutEffect:
+    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
         """Settings of the sockets that change nothing in such a stack."""
         for name, socket in self.sockets().items():
-            for key, reason in socket.without_effect_in(context):
+            for key, reason in socket.unused_settings_in(context):
                 yield f"{name}.{key}", reason
 
 
 class ModelConfig(Section):
     """An encoder-decoder model."""
 
-    d_model: Count = Field(512, ge=1, le=WIDEST, description="width of the stream")
-    heads: int = Field(8, ge=1, le=WIDEST, description="attention heads; they divide d_model")
+    d_model: Count = Field(512, ge=1, le=MAX_SIZE, description="width of the stream")
+    heads: int = Field(8, ge=1, le=MAX_SIZE, description="attention heads; they divide d_model")
     feed_forward: Count = Field(
-        2048, ge=1, le=WIDEST, description="inner width of feed-forward and two-layer hidden parts"
+        2048, ge=1, le=MAX_SIZE, description="inner width of feed-forward and two-layer hidden parts"
     )
     activation: ActivationName = Field("relu", description="in feed-forward sub-layers")
     dropout: DropoutConfig = Field(DropoutConfig(), description="one number, or one for each place")
@@ -147,7 +147,7 @@ class ModelConfig(Section):
     )
     positions: PositionsConfig = SinusoidalConfig()
     max_length: Count = Field(
-        1024, ge=1, le=WIDEST, description="rows of learned position tables; others know no limit"
+        1024, ge=1, le=MAX_SIZE, description="rows of learned position tables; others know no limit"
     )
     embeddings: EmbeddingConfig = EmbeddingConfig()
     encoder: StackConfig = StackConfig()
@@ -208,11 +208,11 @@ class ModelConfig(Section):
         if self.languages.norm and not any(self.stack(side).has_norm(contexts[side]) for side in _SIDES):
             raise ValueError("languages.norm: neither encoder nor decoder has a norm with these settings")
 
-    def without_effect(self) -> WithoutEffect:
+    def unused_settings(self) -> UnusedSettings:
         """What no part of the model asks for."""
         stacks, contexts = {side: self.stack(side) for side in _SIDES}, self.contexts()
         for side, stack in stacks.items():
-            for key, reason in stack.without_effect_in(contexts[side]):
+            for key, reason in stack.unused_settings_in(contexts[side]):
                 yield f"{side}.{key}", reason
         if not any(
             stack.mixer.has_feed_forward or {"feed_forward", "inner_feed_forward"} & {*stack.sublayers(side)}

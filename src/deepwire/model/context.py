@@ -10,7 +10,7 @@ from typing import ClassVar, Literal, TypeVar, cast
 from pydantic import Field, model_validator
 from torch import nn
 
-from deepwire.config.base import Section, WithoutEffect
+from deepwire.config.section import Section, UnusedSettings
 from deepwire.model.layers import FeedForward, FeedForwardBias, layer_norm
 
 Side = Literal["encoder", "decoder"]
@@ -154,7 +154,7 @@ class SocketSection(Section, ABC):
     def check(self, context: StackContext) -> None:
         """Refuse settings that do not fit such a stack, with a `ValueError` that says why."""
 
-    def without_effect_in(self, context: StackContext) -> WithoutEffect:
+    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
         """Settings that change nothing in such a stack."""
         return iter(())
 

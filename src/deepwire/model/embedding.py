@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepwire.config.base import Section
+from deepwire.config.section import Section
 from deepwire.model.languages import LanguageEmbedding
 from deepwire.model.named import by_name
 from deepwire.ops.dropout import Dropout

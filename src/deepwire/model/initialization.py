@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.config.base import Section
+from deepwire.config.section import Section
 from deepwire.model.embedding import Embedding, LearnedPositions, TokenEmbedding
 from deepwire.model.languages import LanguageEmbedding
 from deepwire.model.layers import Linear

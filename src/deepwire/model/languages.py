@@ -13,7 +13,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepwire.config.base import Section
+from deepwire.config.section import Section
 from deepwire.model.layers import of_languages
 
 Transform = Literal["none", "released", "identity"]

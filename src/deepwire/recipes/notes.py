@@ -7,10 +7,10 @@ from pathlib import Path
 from pydantic import Field, model_validator
 
 from deepwire import recipes
-from deepwire.config.base import Section
-from deepwire.config.quantities import Count
-from deepwire.config.reader import Document, check, read_document
-from deepwire.config.tree import MappingNode, Problems
+from deepwire.config.counts import Count
+from deepwire.config.section import Section
+from deepwire.config.settings_reader import Document, check, read_document
+from deepwire.config.yaml_tree import MappingNode, Problems
 
 
 class PublishedSize(Section):

@@ -9,8 +9,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from deepwire.config.base import Section
-from deepwire.config.reader import read_settings
+from deepwire.config.section import Section
+from deepwire.config.settings_reader import read_settings
 from deepwire.evaluation.significance import Comparison
 from deepwire.runfile import locate
 

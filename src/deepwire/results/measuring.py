@@ -16,7 +16,6 @@ from deepwire.analysis.models import Pairs
 from deepwire.analysis.records import Record
 from deepwire.analysis.run_records import read_records
 from deepwire.analysis.scored import WARM_UP, Scorer
-from deepwire.checkpoint.files import disk_errors, read_json, write_text
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import parameter_count
 from deepwire.data.languages import Direction
@@ -25,6 +24,9 @@ from deepwire.evaluation.base import Metric
 from deepwire.evaluation.from_model import SearchSettings, read_test_set
 from deepwire.evaluation.multilingual.sets import texts_of
 from deepwire.evaluation.tokenizers import LanguageMetrics
+from deepwire.io.atomic import write_text
+from deepwire.io.disk_errors import disk_errors
+from deepwire.io.regular_files import read_json
 from deepwire.results.runs import RunPlan
 from deepwire.training.device import describe
 

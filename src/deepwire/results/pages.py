@@ -8,8 +8,9 @@ from pathlib import Path
 from deepwire.analysis.files import save_html, save_json
 from deepwire.analysis.finding import Finding
 from deepwire.analysis.markdown import as_markdown
-from deepwire.checkpoint.files import disk_errors, write_json, write_text
 from deepwire.evaluation.multilingual.record import as_json
+from deepwire.io.atomic import write_json, write_text
+from deepwire.io.disk_errors import disk_errors
 from deepwire.results.conduct import Conductor
 from deepwire.results.report import build
 

@@ -8,8 +8,8 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, Field, StringConstraints, model_validator
 
-from deepwire.config.base import Section
-from deepwire.config.quantities import Count
+from deepwire.config.counts import Count
+from deepwire.config.section import Section
 from deepwire.data.languages import Direction, checked_language
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.-]{0,60}$")]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from deepwire.config.reader import absolute, read_settings
+from deepwire.config.settings_reader import absolute, read_settings
 from deepwire.data.languages import Direction
 from deepwire.errors import UsageError
 from deepwire.evaluation.multilingual.direction import parse_direction

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from deepwire.config.base import Section
+from deepwire.config.section import Section
 
 
 class Limits(Section):

@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from deepwire.config.base import Section, WithoutEffect
-from deepwire.config.quantities import Count, Length
+from deepwire.config.counts import Count, Duration
+from deepwire.config.section import Section, UnusedSettings
 from deepwire.model.named import by_name
 from deepwire.training.ema_config import EmaConfig
 from deepwire.training.patterns import Patterns
@@ -47,7 +47,7 @@ class InverseSqrtConfig(Section):
     warmup: Count = Field(default=2000, ge=0, description="updates of linear warm-up")
     initial: float = Field(default=1e-7, ge=0, description="learning rate of the first update")
 
-    def without_effect(self) -> WithoutEffect:
+    def unused_settings(self) -> UnusedSettings:
         """Where a warm-up begins that there is not."""
         return _of_warmup(self.warmup)
 
@@ -72,7 +72,7 @@ class CosineConfig(Section):
         default=None, ge=1, description="updates until the minimum; default: training.max_updates"
     )
 
-    def without_effect(self) -> WithoutEffect:
+    def unused_settings(self) -> UnusedSettings:
         """Where a warm-up begins that there is not."""
         return _of_warmup(self.warmup)
 
@@ -102,12 +102,12 @@ class ConstantConfig(Section):
     warmup: Count = Field(default=0, ge=0, description="updates of linear warm-up")
     initial: float = Field(default=0.0, ge=0, description="learning rate that the warm-up starts from")
 
-    def without_effect(self) -> WithoutEffect:
+    def unused_settings(self) -> UnusedSettings:
         """Where a warm-up begins that there is not."""
         return _of_warmup(self.warmup)
 
 
-def _of_warmup(updates: int) -> WithoutEffect:
+def _of_warmup(updates: int) -> UnusedSettings:
     if not updates:
         yield "initial", "there is no warm-up with warmup: 0"
 
@@ -158,7 +158,7 @@ class ValidationConfig(Section):
             raise ValueError(f"bleu_every is {self.bleu_every}, not a multiple of every ({self.every})")
         return self
 
-    def without_effect(self) -> WithoutEffect:
+    def unused_settings(self) -> UnusedSettings:
         """How to translate where nothing is translated."""
         if not self.text_metrics:
             for name in ("bleu_every", "beam"):
@@ -223,7 +223,7 @@ class TrainingConfig(Section):
     max_updates: Count | None = Field(
         default=20_000, ge=1, description="updates to train; default 20k, or none where stop_after is given"
     )
-    stop_after: Length | None = Field(
+    stop_after: Duration | None = Field(
         default=None, description="another limit: updates (20ku), epochs (30e) or target tokens (1Gt)"
     )
     batch_tokens: Count = Field(default=4096, ge=1, description="target tokens of one update")
@@ -299,7 +299,7 @@ class TrainingConfig(Section):
     )
     compile: bool = Field(default=False, description="compile the model with torch.compile")
 
-    def without_effect(self) -> WithoutEffect:
+    def unused_settings(self) -> UnusedSettings:
         """A form of smoothing where there is none, and processes where only torchrun makes them."""
         if self.label_smoothing == 0:
             yield "label_smoothing_form", "there is none with label_smoothing: 0"

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import torch
 
-from deepwire.checkpoint.files import human_bytes
 from deepwire.checkpoint.tensors import bytes_of
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.data.vocabulary import PAD
 from deepwire.distributed.process_group import ProcessGroup
+from deepwire.io.disk_errors import human_bytes
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import peak_memory
 from deepwire.training.device_batches import DeviceBatch, DeviceUpdate

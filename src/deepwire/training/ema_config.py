@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from deepwire.config.base import Section
-from deepwire.config.quantities import Count
+from deepwire.config.counts import Count
+from deepwire.config.section import Section
 
 
 class EmaConfig(Section):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from deepwire.checkpoint.importers.archive import Foreign
-from deepwire.config.tree import PlainValue
+from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK
 from deepwire.errors import ModelError
 from deepwire.model.config import ModelConfig

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from deepwire.checkpoint.importers.archive import Foreign
 from deepwire.checkpoint.importers.base import Architecture, number_of_layers
-from deepwire.config.tree import PlainValue
+from deepwire.config.yaml_tree import PlainValue
 from deepwire.errors import ModelError
 from deepwire.model.context import Side
 

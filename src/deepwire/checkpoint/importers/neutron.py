@@ -19,7 +19,7 @@ from deepwire.checkpoint.importers.base import (
     Places,
     number_of_layers,
 )
-from deepwire.config.tree import PlainValue
+from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.text.files import BadLine, display, read_lines
 from deepwire.errors import DataError, ModelError
 from deepwire.model.connections.residual import PostNormConfig

@@ -15,14 +15,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from deepwire.checkpoint.files import read_json
 from deepwire.checkpoint.importers.archive import read_foreign
 from deepwire.checkpoint.importers.base import Numbering
 from deepwire.checkpoint.importers.sentencepiece_numbering import renumbered
-from deepwire.config.tree import PlainValue
+from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.subwords.base import Vocabulary
 from deepwire.data.subwords.sentencepiece import UnigramVocabulary
 from deepwire.errors import ModelError
+from deepwire.io.regular_files import read_json
 from deepwire.model.context import Side
 
 CONFIG, PIECES = "config.json", "sentencepiece.bpe.model"

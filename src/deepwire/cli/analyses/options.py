@@ -73,7 +73,7 @@ class Outputs:
         from deepwire.analysis.files import save_html, save_plots
         from deepwire.analysis.finding import to_json
         from deepwire.analysis.text import as_text
-        from deepwire.checkpoint.files import write_text
+        from deepwire.io.atomic import write_text
 
         text = f"{to_json(findings)}\n" if self.as_json else as_text(findings)
         if self.output is None:

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from deepwire.data.text.output import open_output
 from deepwire.data.text.pairs import Pair
+from deepwire.io.output import open_output
 
 HEADER = ("corpus", "line", "reason", "source", "target")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -26,6 +25,9 @@ from deepwire.data.text.directed import directed, directions_of
 from deepwire.data.text.spool import spooled
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DataError, ModelError, ResourceError
+from deepwire.io.atomic import json_text, sync
+from deepwire.io.disk_errors import is_disk_full
+from deepwire.io.lock import acquire_lock
 
 HEADER, REPORT = "prepared.json", "report.json"
 _FORMAT = 2
@@ -36,7 +38,6 @@ is read."""
 _FILE_DIGESTS = "files.json"
 _MOST_NAMED = 4
 """With more languages than this the folder is named after their number."""
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNREADABLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ELOOP, errno.EMFILE, errno.ENFILE)
 """Says nothing about the content: what cannot be read is not damaged."""
 
@@ -144,7 +145,10 @@ def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) ->
             return found
         data.prepared.mkdir(parents=True, exist_ok=True)
         digests.save()
-        with _only_one(folder, tell):
+        with acquire_lock(
+            folder.with_name(f".{folder.name}.lock"),
+            busy=lambda _: tell("waiting for another process that prepares the same", 0, None),
+        ):
             found, now = _reuse(folder, files, digest)
             if found is not None:
                 return found
@@ -275,22 +279,8 @@ def _build(folder: Path, data: DataConfig, description: dict[str, object], seed:
 
 
 def _write_json(path: Path, value: object) -> None:
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.write(json.dumps(value, ensure_ascii=False, indent=1) + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-@contextmanager
-def _only_one(folder: Path, tell: Progress) -> Iterator[None]:
-    """Wait until no other process works on `folder`; the lock goes with the process, however it ends."""
-    with folder.with_name(f".{folder.name}.lock").open("ab") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            tell("waiting for another process that prepares the same", 0, None)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    path.write_text(json_text(value), encoding="utf-8")
+    sync(path)
 
 
 @contextmanager
@@ -299,7 +289,7 @@ def _write_errors(folder: Path) -> Iterator[None]:
         yield
     except OSError as fault:
         where = fault.filename if isinstance(fault.filename, str) else str(folder)
-        if fault.errno in _FULL:
+        if is_disk_full(fault):
             raise ResourceError(
                 f"{where}: no space left on the disk",
                 "free some, or set data.prepared to a folder elsewhere; nothing half-made was left",

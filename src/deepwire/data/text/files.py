@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from deepwire.config.near import near_files
 from deepwire.data.config import STDIN, BadUtf8
 from deepwire.errors import DataError
+from deepwire.io.output import COMPRESSED_SUFFIXES
+from deepwire.io.similar_names import similar_file_names
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-COMPRESSED_SUFFIXES = (".gz", ".zst", ".xz")
 CHUNK = 1 << 18
 MAX_LINE_BYTES = 1 << 20
 """Longer lines are not read into memory: they come back as a `BadLine`, fault `too_long`."""
@@ -290,7 +290,7 @@ def _near_names(path: Path) -> str:
     if not folder.is_dir():
         return f"the folder {folder} does not exist"
     try:
-        near = near_files(path.name, [entry.name for entry in folder.iterdir() if entry.is_file()])
+        near = similar_file_names(path.name, [entry.name for entry in folder.iterdir() if entry.is_file()])
     except OSError:
         return ""
     if near:

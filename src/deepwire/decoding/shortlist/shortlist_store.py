@@ -15,13 +15,14 @@ from pathlib import Path
 
 import torch
 
-from deepwire.checkpoint.files import json_text, new_folder, read_json
 from deepwire.checkpoint.manifest import DamagedError, check_manifest, write_manifest
 from deepwire.checkpoint.store import WEIGHTS
 from deepwire.checkpoint.tensors import read_tensors, write_tensors
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.shortlist.shortlist_table import ShortlistTable
 from deepwire.errors import ModelError, ResourceError, UsageError
+from deepwire.io.atomic import json_text, new_folder
+from deepwire.io.regular_files import read_json
 
 TABLES, RECORD = "shortlist.safetensors", "shortlist.json"
 SHORTLIST, SEEN = "shortlist", "seen"

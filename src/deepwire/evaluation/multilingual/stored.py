@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deepwire.checkpoint.files import write_json
 from deepwire.data.languages import Direction
-from deepwire.data.text.files import COMPRESSED_SUFFIXES
 from deepwire.errors import DataError, ResourceError, UsageError
 from deepwire.evaluation.from_model import write_lines
 from deepwire.evaluation.texts import read_text
+from deepwire.io.atomic import write_json
+from deepwire.io.output import COMPRESSED_SUFFIXES
 
 HYPOTHESES = ".hyp"
 RECORD = "system.json"

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from deepwire.config.base import WithoutEffect
+from deepwire.config.section import UnusedSettings
 from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection
 from deepwire.model.aggregations.dlcl import DLCLConfig, EmbeddingNorm, HistoryNorm
 from deepwire.model.context import StackContext
@@ -34,7 +34,7 @@ class DenseConfig(AggregationSection):
     window: int | None = Field(None, ge=1, description="only the last so many outputs are combined")
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout of the combination")
 
-    def without_effect(self) -> WithoutEffect:
+    def unused_settings(self) -> UnusedSettings:
         """A norm of the embedding where nothing is normalised."""
         if self.norm == "none":
             yield "embedding_norm", "nothing is normalised with norm: none"

@@ -11,7 +11,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from deepwire.config.base import WithoutEffect
+from deepwire.config.section import UnusedSettings
 from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
 from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights
@@ -50,7 +50,7 @@ class DLCLConfig(AggregationSection):
     )
     dropout: float = Field(0.0, ge=0, lt=1, description="dropout of the combination")
 
-    def without_effect(self) -> WithoutEffect:
+    def unused_settings(self) -> UnusedSettings:
         """What windows, norms and learning are not there for."""
         if self.window is None:
             yield "window_form", "there is no window"

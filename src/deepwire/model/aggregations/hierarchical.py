@@ -14,7 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepwire.config.quantities import WIDEST, Count
+from deepwire.config.counts import MAX_SIZE, Count
 from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
 from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights
@@ -47,7 +47,10 @@ class HierarchicalConfig(AggregationSection):
     )
     activation: CombinerActivation = Field("sigmoid", description="between the two linear maps")
     hidden: Count | None = Field(
-        None, ge=1, le=WIDEST, description="width between the two linear maps; model.feed_forward without it"
+        None,
+        ge=1,
+        le=MAX_SIZE,
+        description="width between the two linear maps; model.feed_forward without it",
     )
     bias: CombinerBias = Field("first", description="which of the two linear maps have a bias")
     dropout: float = Field(0.0, ge=0, lt=1, description="after the activation and after the second map")

@@ -6,8 +6,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from deepwire.config.base import WithoutEffect
-from deepwire.config.quantities import WIDEST
+from deepwire.config.counts import MAX_SIZE
+from deepwire.config.section import UnusedSettings
 from deepwire.model.connections.connection import Connection, ConnectionSection
 from deepwire.model.connections.depth_lstm import DepthLSTM, DepthRNN, Gates, Hidden, HiddenKind
 from deepwire.model.connections.depth_recurrent import Merge
@@ -27,7 +27,7 @@ class DepthRecurrentSection(ConnectionSection):
     hidden_size: int | None = Field(
         None,
         ge=2,
-        le=WIDEST,
+        le=MAX_SIZE,
         description="width before the activation of a two-layer hidden; feed_forward without it",
     )
     merge: Merge = Field(
@@ -44,7 +44,7 @@ class DepthRecurrentSection(ConnectionSection):
         description="layer norm of the stack's output; auto: decoder only, as the published counts demand",
     )
 
-    def without_effect(self) -> WithoutEffect:
+    def unused_settings(self) -> UnusedSettings:
         """The width of a hidden part that has one layer."""
         if self.hidden == "one_layer":
             yield "hidden_size", "hidden: one_layer has no width of its own"
@@ -53,7 +53,7 @@ class DepthRecurrentSection(ConnectionSection):
         """A width that a GLU can halve."""
         self.inner_width(context)
 
-    def without_effect_in(self, context: StackContext) -> WithoutEffect:
+    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
         """How to merge a single output."""
         if len(context.sublayers) == 1:
             yield "merge", "it joins the two attentions of a decoder layer, and there is only one here"
@@ -107,9 +107,9 @@ class DepthLSTMConfig(DepthRecurrentSection):
         "layer at first; 2 keeps 0.88 of it, which very deep stacks need to start quickly",
     )
 
-    def without_effect_in(self, context: StackContext) -> WithoutEffect:
+    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
         """How to merge a single output, and what this stack alone would share with the other."""
-        yield from super().without_effect_in(context)
+        yield from super().unused_settings_in(context)
         for scope in ("gate_scope", "hidden_scope"):
             if getattr(context.other_connection, scope, "stack") != "model":
                 yield scope, f"both stacks share only where both have {scope}: model"

@@ -14,7 +14,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.config.base import WithoutEffect
+from deepwire.config.section import UnusedSettings
 from deepwire.model.context import StackContext
 from deepwire.model.fusions.fusion import Fusion, FusionSection, Probabilities
 from deepwire.model.introspection import TARGET_LANGUAGE, DepthWeights, layer_names, single
@@ -52,7 +52,7 @@ class GroupsConfig(FusionSection):
         "are one group",
     )
 
-    def without_effect_in(self, context: StackContext) -> WithoutEffect:
+    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
         """Those of a mixture, where there is none."""
         if context.side == "encoder" or self.combine == "average":
             where = "an encoder" if context.side == "encoder" else "combine: average"

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn import functional
 
-from deepwire.config.quantities import WIDEST, Count
+from deepwire.config.counts import MAX_SIZE, Count
 from deepwire.model.context import StackContext
 from deepwire.model.fusions.fusion import Fusion, FusionSection
 from deepwire.model.fusions.groups import gated_sum
@@ -37,7 +37,7 @@ class MLRFConfig(FusionSection):
     hidden: Count | None = Field(
         None,
         ge=1,
-        le=WIDEST,
+        le=MAX_SIZE,
         description="inner width of feed_forward (model.feed_forward without it) or attention (d_model)",
     )
     hops: int | None = Field(

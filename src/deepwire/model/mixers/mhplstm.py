@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.autograd.function import FunctionCtx
 
-from deepwire.config.quantities import WIDEST
+from deepwire.config.counts import MAX_SIZE
 from deepwire.model.context import DropoutConfig, StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
@@ -35,7 +35,7 @@ class MHPLSTMConfig(MixerSection):
     heads: int | None = Field(
         None,
         ge=1,
-        le=WIDEST,
+        le=MAX_SIZE,
         description="LSTMs side by side, in each direction; the model's heads without it",
     )
     hidden: Literal["one_layer", "two_layer"] = Field(
@@ -44,7 +44,7 @@ class MHPLSTMConfig(MixerSection):
     hidden_size: int | None = Field(
         None,
         ge=1,
-        le=WIDEST,
+        le=MAX_SIZE,
         description="width of a two-layer hidden state before its activation, all heads of a direction "
         "together; feed_forward without it",
     )

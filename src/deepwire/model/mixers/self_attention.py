@@ -8,8 +8,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.config.base import WithoutEffect
-from deepwire.config.quantities import WIDEST
+from deepwire.config.counts import MAX_SIZE
+from deepwire.config.section import UnusedSettings
 from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex, KeyValueCache
@@ -25,7 +25,7 @@ class SelfAttentionConfig(MixerSection):
     relative: int | None = Field(
         None,
         ge=1,
-        le=WIDEST,
+        le=MAX_SIZE,
         description="clipping distance k of relative positions on the keys; none without it",
     )
     relative_table: Literal["compact", "full"] = Field(
@@ -33,7 +33,7 @@ class SelfAttentionConfig(MixerSection):
         description="rows of a decoder's table: compact k + 2 (past only, Neutron), full 2k + 1 (fairseq)",
     )
 
-    def without_effect_in(self, context: StackContext) -> WithoutEffect:
+    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
         """The form of a table that is not there or has no other form."""
         if self.relative is None:
             yield "relative_table", "there is no table without relative"

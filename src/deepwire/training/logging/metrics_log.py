@@ -10,7 +10,9 @@ import shutil
 from pathlib import Path
 from types import TracebackType
 
-from deepwire.checkpoint.files import disk_errors, free_name, open_own, write_text
+from deepwire.io.atomic import free_name, write_text
+from deepwire.io.disk_errors import disk_errors
+from deepwire.io.regular_files import open_for_appending
 
 Number = float | int | str
 Value = Number | None | dict[str, dict[str, float]] | list["Value"]
@@ -29,7 +31,7 @@ class MetricsLog:
     def __init__(self, path: Path) -> None:
         self.path = path
         with disk_errors(path):
-            self._file = open_own(path)
+            self._file = open_for_appending(path)
             self._file.seek(0)
             self._digest = hashlib.blake2b(self._file.read().encode(), digest_size=16)
 
@@ -88,7 +90,7 @@ def cut_after(path: Path, update: int, *, drop_validation: bool = False) -> str:
     """
     if not os.path.lexists(path):
         return ""
-    with disk_errors(path), open_own(path) as file:
+    with disk_errors(path), open_for_appending(path) as file:
         file.seek(0)
         lines = file.read().split("\n")
     records = [_record(line) for line in lines]

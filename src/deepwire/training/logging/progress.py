@@ -16,8 +16,9 @@ from typing import IO, TextIO, cast
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from deepwire.checkpoint.files import disk_errors, open_own
 from deepwire.errors import DeepwireError
+from deepwire.io.disk_errors import disk_errors
+from deepwire.io.regular_files import open_for_appending
 from deepwire.training.logging.meter import Averages
 
 
@@ -91,7 +92,7 @@ class Display:
     def __init__(self, log: Path, quiet: bool = False) -> None:
         self._path = log
         with disk_errors(log):
-            self._file = open_own(log)
+            self._file = open_for_appending(log)
         self._screen, self._silent = _Screen(sys.stderr), False
         self._console = Console(
             file=cast("IO[str]", self._screen), quiet=quiet, soft_wrap=True, highlight=False

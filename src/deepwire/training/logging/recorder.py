@@ -6,9 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import Protocol
 
-from deepwire.checkpoint.files import disk_errors, open_own, write_json, write_text
 from deepwire.checkpoint.retention import Checkpoint, among_best
 from deepwire.errors import ModelError
+from deepwire.io.atomic import write_json, write_text
+from deepwire.io.disk_errors import disk_errors
+from deepwire.io.regular_files import open_for_appending
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.direction_validation import worth_showing
 from deepwire.training.logging.depth_records import DepthRecords
@@ -211,7 +213,7 @@ class RunRecorder:
         )
         store = prepared.train
         texts = [[store.source_text(pair), store.target_text(pair)] for pair in pairs]
-        with disk_errors(path), open_own(path) as file:
+        with disk_errors(path), open_for_appending(path) as file:
             file.write(json.dumps({"update": update, "lines": lines, "texts": texts}, ensure_ascii=False))
             file.write("\n")
 

@@ -8,12 +8,14 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from deepwire.checkpoint.files import json_text, read_json, require_space
 from deepwire.checkpoint.manifest import DamagedError
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import OPTIMIZER, STATE, write_model_files
 from deepwire.checkpoint.tensors import bytes_of, read_tensors, write_tensors
 from deepwire.errors import ModelError
+from deepwire.io.atomic import json_text
+from deepwire.io.disk_errors import require_space
+from deepwire.io.regular_files import read_json
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.parallel_strategy import Snapshot
 from deepwire.training.run.spec import TrainingSpec

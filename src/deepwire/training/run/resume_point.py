@@ -12,20 +12,14 @@ from pathlib import Path
 
 import torch
 
-from deepwire.checkpoint.files import (
-    disk_errors,
-    read_json,
-    recover,
-    remove_folder,
-    write_json,
-    write_text,
-)
-from deepwire.checkpoint.lock import locked
 from deepwire.checkpoint.retention import Checkpoint
-from deepwire.checkpoint.run_directory import RunDirectory, move_aside
+from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError
+from deepwire.io.atomic import move_aside, recover, remove_folder, write_json, write_text
+from deepwire.io.disk_errors import disk_errors
+from deepwire.io.regular_files import read_json
 from deepwire.training.device import describe
 from deepwire.training.logging.depth_records import DepthRecords
 from deepwire.training.logging.metrics_log import MetricsLog, cut_after
@@ -91,11 +85,11 @@ def open_run(
     """
     aside, before = None, None
     if fresh and spec.run.path.exists():
-        with locked(spec.run.path):
+        with spec.run.locked():
             aside = move_aside(spec.run.path)
     if spec.run.path.is_dir():
         before = frozenset(spec.run.path.iterdir())
-    with locked(spec.run.path), _taken_back(spec.run, before, aside) as attempt, ExitStack() as stack:
+    with spec.run.locked(), _taken_back(spec.run, before, aside) as attempt, ExitStack() as stack:
         display = stack.enter_context(Display(spec.run.log, quiet))
         with disk_errors(spec.run.path):
             recover(spec.run.path)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from deepwire.checkpoint.files import UnreadableError, read_json
 from deepwire.errors import ModelError, UsageError
+from deepwire.io.regular_files import UnreadableError, read_json
 
 # What may change in the middle of a run: its length, what is watched and kept, and where it computes.
 # The paths of the text may change too, because the text itself is compared by digest.

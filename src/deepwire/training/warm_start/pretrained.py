@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from deepwire.checkpoint.importers.pretrained import PretrainedEncoder, read_pretrained
-from deepwire.config.tree import PlainValue
+from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from deepwire.config.base import Section
+from deepwire.config.section import Section
 
 DecoderLayers = Literal["none", "bottom", "spread"]
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
-from deepwire.config.base import Section
+from deepwire.config.section import Section
 from deepwire.training.patterns import Patterns
 
 

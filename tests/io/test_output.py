@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.data.text import output
-from deepwire.data.text.output import check_output, open_output
 from deepwire.errors import UsageError
+from deepwire.io import output
+from deepwire.io.output import check_output, open_output
 
 
 def test_the_file_appears_only_when_complete(tmp_path):

@@ -12,7 +12,7 @@ from pydantic_core import CoreSchema, core_schema
 
 Unit = Literal["updates", "epochs", "tokens"]
 
-WIDEST = 2**24
+MAX_SIZE = 2**24
 """More of anything is a mistake, and numbers of elements would not fit into the integers of a machine."""
 
 _SCALES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
@@ -43,7 +43,7 @@ Count = Annotated[int, BeforeValidator(parse_count)]
 
 
 @dataclass(frozen=True)
-class Length:
+class Duration:
     """How long something lasts: a number of updates, of epochs, or of target tokens.
 
     Written ``20ku`` (or ``20k``) for 20,000 updates, ``30e`` for 30 epochs, ``1Gt`` for a billion target
@@ -54,7 +54,7 @@ class Length:
     unit: Unit = "updates"
 
     @classmethod
-    def parse(cls, value: object) -> Length:
+    def parse(cls, value: object) -> Duration:
         """Read a length; a number without a unit counts updates.
 
         Raises:

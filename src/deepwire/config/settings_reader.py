@@ -11,23 +11,23 @@ from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
-from deepwire.config.base import Section
-from deepwire.config.effect import idle_settings
-from deepwire.config.messages import note_errors, shown
-from deepwire.config.near import near_files
 from deepwire.config.schema import alternatives, child, chosen_by_type, sections
-from deepwire.config.tree import (
+from deepwire.config.section import Section
+from deepwire.config.unused_settings import find_unused_settings
+from deepwire.config.validation_messages import describe_value, note_errors
+from deepwire.config.yaml_tree import (
     MappingNode,
     Node,
-    Origin,
     Problems,
-    Scalar,
+    ScalarNode,
     SequenceNode,
+    SourceLocation,
     node_at,
     parse_yaml,
     plain,
 )
 from deepwire.errors import UsageError
+from deepwire.io.similar_names import similar_file_names
 
 SectionType = TypeVar("SectionType", bound=Section)
 
@@ -61,24 +61,24 @@ class Settings(Generic[SectionType]):
     text: str
     """The file as it was read."""
 
-    def written(self, path: Sequence[str | int]) -> Origin | None:
+    def location_of(self, path: Sequence[str | int]) -> SourceLocation | None:
         """Where the value at ``path`` (or the text that stands for it) was written; None for a default."""
         node = node_at(self.tree, path)
-        return node.origin if isinstance(node, Scalar) else None
+        return node.location if isinstance(node, ScalarNode) else None
 
     def origins(self) -> dict[str, str]:
         """``file:line`` or ``command line`` of every written value, by dotted key."""
-        found: dict[str, str] = {}
+        locations: dict[str, str] = {}
 
         def visit(node: Node, path: str) -> None:
             if isinstance(node, MappingNode):
                 for key, value in node.entries.items():
                     visit(value, f"{path}.{key}" if path else key)
             else:
-                found[path] = str(node.origin)
+                locations[path] = str(node.location)
 
         visit(self.tree, "")
-        return found
+        return locations
 
 
 def read_settings(
@@ -114,38 +114,39 @@ def read_settings(
         written = _tree_of(name, MAPPING, problems)
     tree = _extended(section, document, written, locate, own_keys, problems, ())
     # Put together first: which of them comes first must not decide whether a size survives a new type.
-    changes = MappingNode({}, Origin(COMMAND_LINE, None, Path.cwd()))
+    changes = MappingNode({}, SourceLocation(COMMAND_LINE, None, Path.cwd()))
     for override in overrides:
         changes = _overridden(changes, override, section, problems)
     if arguments:
         given = merge(changes, _arguments(arguments, problems), section)
         changes = given if isinstance(given, MappingNode) else changes
     merged = merge(tree, changes, section)
-    whole = replace(merged, origin=tree.origin) if isinstance(merged, MappingNode) else tree
+    whole = replace(merged, location=tree.location) if isinstance(merged, MappingNode) else tree
     problems.raise_if_any()
     built = check(section, whole)
-    _refuse_idle(built, whole, tree, document)
+    _refuse_unused(built, whole, tree, document)
     return Settings(built, whole, document, text)
 
 
-def _refuse_idle(built: Section, tree: MappingNode, file: MappingNode, document: Document) -> None:
+def _refuse_unused(built: Section, tree: MappingNode, file: MappingNode, document: Document) -> None:
     """Refuse settings without effect, but those that only a later file or the command line makes so.
 
     Args:
         built: What `tree` means: the file `file` with the changes of the command line.
     """
-    problems, found = Problems(), idle_settings(built, tree)
-    if any(one.origin.file == document.label for one in found.values()):
+    problems, unused = Problems(), find_unused_settings(built, tree)
+    if any(setting.location.file == document.label for setting in unused.values()):
         try:
-            alone = idle_settings(check(type(built), file), file)
+            alone = find_unused_settings(check(type(built), file), file)
         except UsageError:
             alone = {}  # it needs the command line to be a run file at all
-    for name, one in found.items():
-        if one.origin.file in (COMMAND_LINE, ARGUMENT) or (
-            one.origin.file == document.label and name in alone
+    for name, setting in unused.items():
+        file_of_setting = setting.location.file
+        if file_of_setting in (COMMAND_LINE, ARGUMENT) or (
+            file_of_setting == document.label and name in alone
         ):
-            problems.add(one.origin, one.text)
-    problems.raise_if_any("leave it out, or change what makes it idle")
+            problems.add(setting.location, setting.text)
+    problems.raise_if_any("leave it out, or change the setting that leaves it without effect")
 
 
 def check(section: type[SectionType], tree: MappingNode) -> SectionType:
@@ -164,14 +165,16 @@ def check(section: type[SectionType], tree: MappingNode) -> SectionType:
     return built
 
 
-def from_mapping(section: type[SectionType], values: object, name: str, *, idle: bool = False) -> SectionType:
+def from_mapping(
+    section: type[SectionType], values: object, name: str, *, allow_unused: bool = False
+) -> SectionType:
     """Build ``section`` from plain values given in Python.
 
     Args:
         section: What they are to be.
         values: A mapping.
         name: What errors call it.
-        idle: Whether some may change nothing.
+        allow_unused: Whether some may have no effect.
 
     Raises:
         UsageError: With one line for each value that is wrong.
@@ -184,8 +187,8 @@ def from_mapping(section: type[SectionType], values: object, name: str, *, idle:
         note_errors(error.errors(include_url=False), tree, section, problems)
         problems.raise_if_any()
         raise
-    for one in () if idle else idle_settings(built, tree).values():
-        problems.add(one.origin, one.text)
+    for unused in () if allow_unused else find_unused_settings(built, tree).values():
+        problems.add(unused.location, unused.text)
     problems.raise_if_any()
     return built
 
@@ -204,16 +207,16 @@ def _tree_of(values: object, label: str, problems: Problems) -> MappingNode:
     if not isinstance(values, Mapping):
         raise UsageError(f"{label}: must be a mapping, not {type(values).__name__}")
     try:
-        tree = parse_yaml(json_of(dict(values)), Origin(label, None, Path.cwd()), problems)
+        tree = parse_yaml(json_of(dict(values)), SourceLocation(label, None, Path.cwd()), problems)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError(f"{label}: not plain values: {error}") from None
-    return tree if isinstance(tree, MappingNode) else MappingNode({}, Origin(label, None, Path.cwd()))
+    return tree if isinstance(tree, MappingNode) else MappingNode({}, SourceLocation(label, None, Path.cwd()))
 
 
 def _arguments(arguments: Mapping[str, object], problems: Problems) -> MappingNode:
     tree = _tree_of(arguments, ARGUMENT, problems)
     if tree.entries.pop("extends", None) is not None:
-        problems.add(tree.origin, "extends: cannot be set here; write it into the settings")
+        problems.add(tree.location, "extends: cannot be set here; write it into the settings")
     return tree
 
 
@@ -227,14 +230,14 @@ def read_document(document: Document, problems: Problems) -> MappingNode:
 
 
 def _parsed(document: Document, text: str, problems: Problems) -> MappingNode:
-    origin = Origin(document.label, 1, document.folder)
-    node = parse_yaml(text, origin, problems)
+    location = SourceLocation(document.label, 1, document.folder)
+    node = parse_yaml(text, location, problems)
     if node is None:
         raise UsageError(
             f"{document.label}: is empty", "write at least data, see 'deepwire recipes show demo'"
         )
     if not isinstance(node, MappingNode):
-        raise UsageError(f"{node.origin}: a run file holds keys (like 'data:'), not {_what(node)}")
+        raise UsageError(f"{node.location}: a run file holds keys (like 'data:'), not {_what(node)}")
     return node
 
 
@@ -246,21 +249,21 @@ def merge(base: Node, later: Node, annotation: object | None, path: tuple[str, .
     """
     if not isinstance(later, MappingNode):
         return later
-    if isinstance(base, Scalar) and isinstance(base.value, str) and chosen_by_type(annotation):
-        base = MappingNode({"type": base}, base.origin)
+    if isinstance(base, ScalarNode) and isinstance(base.value, str) and chosen_by_type(annotation):
+        base = MappingNode({"type": base}, base.location)
     if isinstance(base, SequenceNode) and later.entries and all(key.isdecimal() for key in later.entries):
         return _merge_items(base, later, annotation, path)
     if not isinstance(base, MappingNode):
         return later
     old, new = base.entries.get("type"), later.entries.get("type")
-    if isinstance(old, Scalar) and isinstance(new, Scalar) and old.value != new.value:
+    if isinstance(old, ScalarNode) and isinstance(new, ScalarNode) and old.value != new.value:
         return later
     entries = dict(base.entries)
     tag = getattr(new or old, "value", None)
     for key, value in later.entries.items():
         below = child(annotation, key, tag)
         entries[key] = merge(entries[key], value, below, (*path, key)) if key in entries else value
-    return MappingNode(entries, later.origin)
+    return MappingNode(entries, later.location)
 
 
 def _merge_items(
@@ -271,10 +274,10 @@ def _merge_items(
         index = int(key[:9])
         if index >= len(items):
             raise UsageError(
-                f"{value.origin}: {'.'.join(path)}: no item {key}: it has {len(items)}, counted from 0"
+                f"{value.location}: {'.'.join(path)}: no item {key}: it has {len(items)}, counted from 0"
             )
         items[index] = merge(items[index], value, child(annotation, index), (*path, key))
-    return SequenceNode(items, base.origin)
+    return SequenceNode(items, base.location)
 
 
 def _extended(
@@ -290,36 +293,39 @@ def _extended(
     extends = tree.entries.pop("extends", None)
     if extends is None:
         return tree
-    if not isinstance(extends, Scalar) or not isinstance(extends.value, str) or not extends.value:
-        problems.add(extends.origin, f"extends: must be a recipe or the path of a file, not {shown(extends)}")
+    if not isinstance(extends, ScalarNode) or not isinstance(extends.value, str) or not extends.value:
+        problems.add(
+            extends.location,
+            f"extends: must be a recipe or the path of a file, not {describe_value(extends)}",
+        )
         return tree
     try:
         base = locate(extends.value, document)
     except UsageError as error:
-        raise UsageError(f"{extends.origin}: extends: {error.message}", error.hint) from None
+        raise UsageError(f"{extends.location}: extends: {error.message}", error.hint) from None
     chain = (*parents, document.path)
     if base.path in chain:
-        raise UsageError(f"{extends.origin}: extends: {extends.value} extends itself through this file")
+        raise UsageError(f"{extends.location}: extends: {extends.value} extends itself through this file")
     below = _extended(section, base, read_document(base, problems), locate, own_keys, problems, chain)
     inherited = {key: value for key, value in below.entries.items() if key not in own_keys}
-    merged = merge(MappingNode(inherited, below.origin), tree, section)
+    merged = merge(MappingNode(inherited, below.location), tree, section)
     return merged if isinstance(merged, MappingNode) else tree
 
 
 def _overridden(changes: MappingNode, text: str, section: type[Section], problems: Problems) -> MappingNode:
     """The tree of changes after ``key.sub=value``."""
-    origin = changes.origin
+    location = changes.location
     key, equals, value = text.partition("=")
     parts = key.strip().split(".")
     if not equals or not all(parts):
-        problems.add(origin, f"{text!r} is not key=value, such as model.d_model=256")
+        problems.add(location, f"{text!r} is not key=value, such as model.d_model=256")
         return changes
     if parts == ["extends"]:
-        problems.add(origin, "extends: cannot be set here; write it into a run file")
+        problems.add(location, "extends: cannot be set here; write it into a run file")
         return changes
-    node = parse_yaml(value, origin, problems, tuple(parts)) or Scalar(None, origin)
+    node = parse_yaml(value, location, problems, tuple(parts)) or ScalarNode(None, location)
     for part in reversed(parts):
-        node = MappingNode({part: node}, origin)
+        node = MappingNode({part: node}, location)
     merged = merge(changes, node, section)
     return merged if isinstance(merged, MappingNode) else changes
 
@@ -329,15 +335,15 @@ def _prepared(node: Node, annotation: object | None) -> Node:
     if isinstance(node, MappingNode):
         tag = getattr(node.entries.get("type"), "value", None)
         below = {key: _prepared(value, child(annotation, key, tag)) for key, value in node.entries.items()}
-        return MappingNode(below, node.origin)
+        return MappingNode(below, node.location)
     if isinstance(node, SequenceNode):
         inner = child(annotation, 0)
-        return SequenceNode([_prepared(item, inner) for item in node.items], node.origin)
+        return SequenceNode([_prepared(item, inner) for item in node.items], node.location)
     kinds = alternatives(annotation)
     if node.value is None and sections(annotation) and type(None) not in kinds:
-        return MappingNode({}, node.origin)
+        return MappingNode({}, node.location)
     if isinstance(node.value, bool) and bool not in kinds and (int in kinds or float in kinds):
-        return Scalar(str(node.value), node.origin)  # pydantic would count with a truth value
+        return ScalarNode(str(node.value), node.location)  # pydantic would count with a truth value
     return node
 
 
@@ -364,13 +370,13 @@ def _text(document: Document) -> str:
 
 
 def _near_name(document: Document) -> str:
-    names = [one.name for one in document.path.parent.glob(f"*{document.path.suffix}")]
-    near = near_files(document.path.name, names, 1)
+    names = [path.name for path in document.path.parent.glob(f"*{document.path.suffix}")]
+    near = similar_file_names(document.path.name, names, 1)
     return f"did you mean {Path(document.label).with_name(near[0])}?" if near else ""
 
 
 def _what(node: Node) -> str:
-    return "a list" if isinstance(node, SequenceNode) else f"only {shown(node)}"
+    return "a list" if isinstance(node, SequenceNode) else f"only {describe_value(node)}"
 
 
 def absolute(path: Path, folder: Path) -> Path:

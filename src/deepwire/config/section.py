@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel, ConfigDict
 
-WithoutEffect = Iterator[tuple[str, str]]
-"""Settings that change nothing as things are: the dotted key below a section, and the reason."""
+UnusedSettings = Iterator[tuple[str, str]]
+"""Settings that change nothing beside the other settings: the dotted key below a section, and the reason."""
 
 
 class Section(BaseModel):
@@ -15,7 +15,7 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
-    def without_effect(self) -> WithoutEffect:
+    def unused_settings(self) -> UnusedSettings:
         """Settings that change nothing here, whatever their value, because of what stands beside them.
 
         A run file that sets one of them to something else than its default is refused, so that nobody

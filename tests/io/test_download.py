@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.data import download as downloads
-from deepwire.data.download import download, file_name
 from deepwire.errors import DataError, DeepwireError, ResourceError, UsageError
+from deepwire.io import download as downloads
+from deepwire.io.download import download, file_name
 
 CONTENT = random.Random(1).randbytes(700_000)
 DIGEST = hashlib.sha256(CONTENT).hexdigest()

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BeforeValidator, Field, model_validator
 
-from deepwire.config.base import Section
-from deepwire.config.quantities import Count, Length
-from deepwire.config.reader import Document, Settings, read_settings
-from deepwire.config.tree import Origin, Problems, parse_yaml, plain
+from deepwire.config.counts import Count, Duration
+from deepwire.config.section import Section
+from deepwire.config.settings_reader import Document, Settings, read_settings
+from deepwire.config.yaml_tree import Problems, SourceLocation, parse_yaml, plain
 from deepwire.errors import UsageError
 
 
@@ -65,7 +65,7 @@ class Model(Section):
 class Training(Section):
     learning_rate: float = 1e-3
     max_updates: Count = 10
-    stop: Length | None = None
+    stop: Duration | None = None
 
 
 class Run(Section):
@@ -155,8 +155,8 @@ def test_extends_merges_deeply_and_later_wins(read) -> None:
         root="seed: 5\ntraining: {max_updates: 3}\nnote: {a: 1}\n",
     )
     assert run.section == Run(seed=7, model=Model(d_model=16, heads=4), training=Training(max_updates=3))
-    assert str(run.written(("model", "heads"))) == "run.yaml:2"
-    assert str(run.written(("training", "max_updates"))) == "root.yaml:2"
+    assert str(run.location_of(("model", "heads"))) == "run.yaml:2"
+    assert str(run.location_of(("training", "max_updates"))) == "root.yaml:2"
     assert run.origins()["model.d_model"] == "base.yaml:3"
 
 
@@ -370,7 +370,7 @@ def test_the_tree_holds_what_was_written(value: object) -> None:
 
     text = json.dumps({"top": value}, ensure_ascii=False)
     problems = Problems()
-    node = parse_yaml(text.replace("${", ""), Origin("x", 1, Path()), problems)
+    node = parse_yaml(text.replace("${", ""), SourceLocation("x", 1, Path()), problems)
     assert node is not None
     assert plain(node) == json.loads(text.replace("${", ""))
 
@@ -381,7 +381,7 @@ def test_any_text_is_read_or_refused_in_words(text: str) -> None:
     problems = Problems()
     refused: list[str] = []
     try:
-        parse_yaml(text, Origin("x", 1, Path()), problems)
+        parse_yaml(text, SourceLocation("x", 1, Path()), problems)
     except UsageError as error:
         refused = error.message.split("\n")
     assert all(re.match(r"x:\d+: \S", line) for line in [*refused, *problems.lines])

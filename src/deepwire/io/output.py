@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import gzip
 import io
 import lzma
@@ -15,12 +14,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
-from deepwire.data.config import STDIN
-from deepwire.data.text.files import COMPRESSED_SUFFIXES
 from deepwire.errors import ResourceError, UsageError
+from deepwire.io.disk_errors import is_disk_full
 
+STDOUT = Path("-")
 _ZSTD = ".zst"
-_FULL = {errno.ENOSPC, errno.EDQUOT}
+COMPRESSED_SUFFIXES = (".gz", _ZSTD, ".xz")
 
 
 @contextmanager
@@ -36,7 +35,7 @@ def open_output(path: Path) -> Iterator[TextIO]:
         ResourceError: it cannot be written.
     """
     check_output(path)
-    if path == STDIN:
+    if path == STDOUT:
         yield sys.stdout
         return
     if path.exists() and not path.is_file():
@@ -58,7 +57,7 @@ def check_output(path: Path, read: Iterable[Path] = ()) -> None:
         UsageError: the folder does not exist, `path` is a directory or one of the files that are read, or
             there is no package for zstd.
     """
-    if path == STDIN:
+    if path == STDOUT:
         return
     if path.is_dir():
         raise UsageError(f"{path}: is a directory, not a file to write")
@@ -98,7 +97,7 @@ def _atomic(path: Path) -> Iterator[TextIO]:
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno in _FULL:
+        if isinstance(error, OSError) and is_disk_full(error):
             error.filename = error.filename or str(path)  # a write does not say of which file
         raise
 

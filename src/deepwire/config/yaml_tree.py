@@ -30,7 +30,7 @@ _REFERENCE = re.compile(r"\$\{([^}]*)\}?")
 
 
 @dataclass(frozen=True)
-class Origin:
+class SourceLocation:
     """Where a value was written, and the folder that its relative paths start from; no line: command line."""
 
     file: str
@@ -42,11 +42,11 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Scalar:
+class ScalarNode:
     """A text, number, truth value or nothing."""
 
     value: str | int | float | bool | None
-    origin: Origin
+    location: SourceLocation
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,18 @@ class SequenceNode:
     """A list."""
 
     items: list[Node]
-    origin: Origin
+    location: SourceLocation
 
 
 @dataclass(frozen=True)
 class MappingNode:
-    """A mapping; the origin of an entry is the line of its key."""
+    """A mapping; the location of an entry is the line of its key."""
 
     entries: dict[str, Node]
-    origin: Origin
+    location: SourceLocation
 
 
-Node: TypeAlias = Scalar | SequenceNode | MappingNode
+Node: TypeAlias = ScalarNode | SequenceNode | MappingNode
 
 
 @dataclass
@@ -76,9 +76,9 @@ class Problems:
     more: int = 0
     """Mistakes that nobody needs to hear of as well."""
 
-    def add(self, origin: Origin, text: str) -> None:
-        """Note that ``text`` is wrong at ``origin``."""
-        self.lines.append(f"{origin}: {text}".replace("\n", "\\n"))
+    def add(self, location: SourceLocation, text: str) -> None:
+        """Note that ``text`` is wrong at ``location``."""
+        self.lines.append(f"{location}: {text}".replace("\n", "\\n"))
 
     def raise_if_any(self, hint: str = "") -> None:
         """Raise one UsageError with every line noted, or do nothing."""
@@ -88,21 +88,23 @@ class Problems:
             raise UsageError("\n".join([*self.lines[:_MOST_PROBLEMS], *rest]), hint)
 
 
-def parse_yaml(text: str, origin: Origin, problems: Problems, path: tuple[str, ...] = ()) -> Node | None:
+def parse_yaml(
+    text: str, location: SourceLocation, problems: Problems, path: tuple[str, ...] = ()
+) -> Node | None:
     """Parse one YAML document; None if it holds nothing but blanks and comments.
 
     Duplicate keys and unset environment variables are noted in ``problems``; reading goes on. Lines are
-    counted from 1, or left out where ``origin`` has none. ``path`` is the key that the text is the value of.
+    counted from 1, or left out where ``location`` has none. ``path`` is the key whose value it is.
 
     Raises:
         UsageError: If the text is not YAML, uses tags, anchors or several documents, or is absurdly deep or
             large.
     """
-    return _Builder(text, origin, problems, path).document()
+    return _Builder(text, location, problems, path).document()
 
 
 def plain(node: Node) -> PlainValue:
-    """The value without the origins."""
+    """The value without the locations."""
     if isinstance(node, MappingNode):
         return {key: plain(value) for key, value in node.entries.items()}
     if isinstance(node, SequenceNode):
@@ -114,7 +116,7 @@ def node_at(root: Node, path: Sequence[str | int]) -> Node | None:
     """What was written at ``path``, or the plain text that stands for the section it is in; None: nothing."""
     node = root
     for part in path:
-        if isinstance(node, Scalar):
+        if isinstance(node, ScalarNode):
             break
         if isinstance(node, MappingNode):
             # A list of one may be written without the list; its index is no step down then.
@@ -151,9 +153,11 @@ def _code(character: int | str | bytes) -> int:
 class _Builder:
     """Turns the events of one YAML text into a tree."""
 
-    def __init__(self, text: str, origin: Origin, problems: Problems, path: tuple[str, ...]) -> None:
+    def __init__(
+        self, text: str, location: SourceLocation, problems: Problems, path: tuple[str, ...]
+    ) -> None:
         self._text = text
-        self._origin = origin
+        self._location = location
         self._problems = problems
         self._path = path
         self._values = 0
@@ -179,23 +183,23 @@ class _Builder:
                 f"{self._named(self._at(line))}: character U+{_code(error.character):04X} is not allowed"
             ) from None
         # "key: value" files whose only content is a comment still yield one empty scalar.
-        return None if isinstance(node, Scalar) and node.value is None else node
+        return None if isinstance(node, ScalarNode) and node.value is None else node
 
-    def _at(self, line: int) -> Origin:
-        return self._origin if self._origin.line is None else replace(self._origin, line=line)
+    def _at(self, line: int) -> SourceLocation:
+        return self._location if self._location.line is None else replace(self._location, line=line)
 
-    def _where(self, event: yaml.Event) -> Origin:
-        return self._at(event.start_mark.line + 1) if event.start_mark is not None else self._origin
+    def _where(self, event: yaml.Event) -> SourceLocation:
+        return self._at(event.start_mark.line + 1) if event.start_mark is not None else self._location
 
     def _error(self, event: yaml.Event, text: str, hint: str = "") -> UsageError:
         return UsageError(f"{self._named(self._where(event))}: {text}", hint)
 
-    def _named(self, at: Origin) -> str:
+    def _named(self, at: SourceLocation) -> str:
         return ": ".join([str(at), *([".".join(self._path)] if self._path else [])])
 
     def _syntax(self, error: yaml.MarkedYAMLError) -> UsageError:
         mark = error.problem_mark or error.context_mark
-        at = self._named(self._at(mark.line + 1) if mark is not None else self._origin)
+        at = self._named(self._at(mark.line + 1) if mark is not None else self._location)
         problem = error.problem or "not valid YAML"
         if "'\\t'" in problem:
             return UsageError(f"{at}: a tab is used where YAML needs spaces", "replace the tab by spaces")
@@ -225,27 +229,27 @@ class _Builder:
             return self._items(event, events, path, depth)
         return self._keys(event, events, path, depth)
 
-    def _scalar(self, event: yaml.ScalarEvent, path: tuple[str, ...]) -> Scalar:
-        origin = self._where(event)
+    def _scalar(self, event: yaml.ScalarEvent, path: tuple[str, ...]) -> ScalarNode:
+        location = self._where(event)
 
         def value_of(match: re.Match[str]) -> str:
             name = match[1]
             if not name.startswith("env:") or not match[0].endswith("}"):
                 self._problems.add(
-                    origin, f"{'.'.join(path)}: {match[0]} is not understood; write ${{env:NAME}}"
+                    location, f"{'.'.join(path)}: {match[0]} is not understood; write ${{env:NAME}}"
                 )
                 return ""
             value = os.environ.get(name.removeprefix("env:"))
             if value is None:
                 self._problems.add(
-                    origin, f"{'.'.join(path)}: the environment variable {name[4:]} is not set"
+                    location, f"{'.'.join(path)}: the environment variable {name[4:]} is not set"
                 )
             return value or ""
 
         text = _REFERENCE.sub(value_of, event.value)
         if "\0" in text:
-            self._problems.add(origin, f"{'.'.join(path)}: holds the character U+0000")
-        return Scalar(resolve_scalar(text) if event.style is None else text, origin)
+            self._problems.add(location, f"{'.'.join(path)}: holds the character U+0000")
+        return ScalarNode(resolve_scalar(text) if event.style is None else text, location)
 
     def _items(
         self, start: yaml.Event, events: Iterator[yaml.Event], path: tuple[str, ...], depth: int
@@ -262,12 +266,12 @@ class _Builder:
         while not isinstance(event := next(events), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent) or event.tag is not None or event.anchor is not None:
                 raise self._error(event, "a key must be a plain word")
-            key, origin = event.value, self._where(event)
+            key, location = event.value, self._where(event)
             inner = (*path, key)
-            value = replace(self._node(next(events), events, inner, depth + 1), origin=origin)
+            value = replace(self._node(next(events), events, inner, depth + 1), location=location)
             if key in entries:
-                first = entries[key].origin
+                first = entries[key].location
                 where = f" (first on line {first.line})" if first.line is not None else ""
-                self._problems.add(origin, f"{'.'.join(inner)}: given twice{where}")
+                self._problems.add(location, f"{'.'.join(inner)}: given twice{where}")
             entries[key] = value
         return MappingNode(entries, self._where(start))

@@ -107,6 +107,6 @@ def our_name(path: Sequence[str], known: Container[str]) -> str:
     *parents, word = path
     word = word.lower().replace("-", "_")
     ours = ("data.train",) if _CORPUS.fullmatch(word) else BY_NAME.get(word, ())
-    found = [name for one in ours for name in (one, one.partition(".")[2]) if name in known]
-    beside = [name for name in found if name.rpartition(".")[0] == ".".join(parents)]
-    return " and ".join(beside or found)
+    known_keys = [key for dotted in ours for key in (dotted, dotted.partition(".")[2]) if key in known]
+    beside = [name for name in known_keys if name.rpartition(".")[0] == ".".join(parents)]
+    return " and ".join(beside or known_keys)

@@ -7,40 +7,40 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from deepwire.config.base import Section
-from deepwire.config.messages import shown
-from deepwire.config.tree import MappingNode, Origin, PlainValue, node_at
+from deepwire.config.section import Section
+from deepwire.config.validation_messages import describe_value
+from deepwire.config.yaml_tree import MappingNode, PlainValue, SourceLocation, node_at
 
 _Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
-class Idle:
+class UnusedSetting:
     """A setting that changes nothing: where it was written, and a line that says why."""
 
-    origin: Origin
+    location: SourceLocation
     text: str
 
 
-def idle_settings(section: Section, tree: MappingNode) -> Mapping[str, Idle]:
+def find_unused_settings(section: Section, tree: MappingNode) -> Mapping[str, UnusedSetting]:
     """What ``tree`` sets in vain, by dotted key; ``section`` was built from it."""
-    found: dict[str, Idle] = {}
-    for path, _, reason in _idle(section, ()):
+    unused: dict[str, UnusedSetting] = {}
+    for path, _, reason in _unused(section, ()):
         node = node_at(tree, path)
         if node is not None:
             name = ".".join(str(part) for part in path)
-            value = "" if isinstance(node, MappingNode) else f" {shown(node)}"
-            found[name] = Idle(node.origin, f"{name}:{value} has no effect: {reason}")
-    return found
+            value = "" if isinstance(node, MappingNode) else f" {describe_value(node)}"
+            unused[name] = UnusedSetting(node.location, f"{name}:{value} has no effect: {reason}")
+    return unused
 
 
-def effective(section: Section) -> dict[str, PlainValue]:
+def canonical_settings(section: Section) -> dict[str, PlainValue]:
     """The values of a section for JSON, those that change nothing at their defaults.
 
     So settings that mean the same are the same.
     """
     values = section.model_dump(mode="json")
-    for path, owner, _ in _idle(section, ()):
+    for path, owner, _ in _unused(section, ()):
         name = str(path[-1])
         default = type(owner).model_fields[name].get_default(call_default_factory=True)
         plain = owner.model_copy(update={name: default}).model_dump(mode="json", include={name})
@@ -51,9 +51,9 @@ def effective(section: Section) -> dict[str, PlainValue]:
     return values
 
 
-def _idle(section: Section, above: _Path) -> Iterator[tuple[_Path, Section, str]]:
+def _unused(section: Section, above: _Path) -> Iterator[tuple[_Path, Section, str]]:
     """Settings without effect that are not at their defaults: path, the section they stand in, and reason."""
-    for key, reason in section.without_effect():
+    for key, reason in section.unused_settings():
         *way, name = key.split(".")
         owner: Section = reduce(getattr, way, section)
         default: object = type(owner).model_fields[name].get_default(call_default_factory=True)
@@ -63,4 +63,4 @@ def _idle(section: Section, above: _Path) -> Iterator[tuple[_Path, Section, str]
         value = getattr(section, name)
         for index, item in enumerate(value) if isinstance(value, list | tuple) else ((None, value),):
             if isinstance(item, Section):
-                yield from _idle(item, (*above, name) if index is None else (*above, name, index))
+                yield from _unused(item, (*above, name) if index is None else (*above, name, index))

@@ -9,20 +9,20 @@ from pathlib import PurePath
 _CUTOFF = 0.6
 
 
-def near_files(name: str, there: Iterable[str], count: int = 3) -> list[str]:
+def similar_file_names(name: str, there: Iterable[str], count: int = 3) -> list[str]:
     """File names of the same kind that differ from ``name`` in little, the nearest first.
 
     The endings say the kind, and nothing about how near ``a.de`` is to ``b.de``. Two names are of the same
     kind where one only goes on, as ``.de.gz`` does.
     """
     stem, kind = _parts(name)
-    found: dict[str, list[str]] = {}
-    for one in sorted(there):
-        other, its = _parts(one)
-        if its.startswith(kind) or kind.startswith(its):
-            found.setdefault(other, []).append(one)
-    near = difflib.get_close_matches(stem, list(found), count, _CUTOFF)
-    return [one for other in near for one in found[other]][:count]
+    by_stem: dict[str, list[str]] = {}
+    for candidate in sorted(there):
+        its_stem, its_kind = _parts(candidate)
+        if its_kind.startswith(kind) or kind.startswith(its_kind):
+            by_stem.setdefault(its_stem, []).append(candidate)
+    near = difflib.get_close_matches(stem, list(by_stem), count, _CUTOFF)
+    return [candidate for near_stem in near for candidate in by_stem[near_stem]][:count]
 
 
 def _parts(name: str) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import http.client
 import os
@@ -16,6 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from deepwire.errors import DataError, DeepwireError, ResourceError, UsageError
+from deepwire.io.disk_errors import is_disk_full
 
 TIMEOUT_SECONDS = 30.0
 _CHUNK = 1 << 18
@@ -68,12 +68,12 @@ def download(
     expected = sha256.lower() if sha256 else None
     path, part = folder / name, folder / f".{name}.part"
     if path.exists():
-        found = file_digest(path)
-        if expected not in (None, found):
+        actual = file_digest(path)
+        if expected not in (None, actual):
             raise DataError(
-                f"{path}: exists with SHA-256 {found}, not {expected}", "move it away to download it"
+                f"{path}: exists with SHA-256 {actual}, not {expected}", "move it away to download it"
             )
-        return Download(path, found, fetched=False)
+        return Download(path, actual, fetched=False)
     if os.environ.get("DEEPWIRE_OFFLINE", "0") not in ("", "0"):
         raise DeepwireError(f"{url}: not downloaded: DEEPWIRE_OFFLINE is set")
     if expected is None and not _encrypted(url) and warn is not None:
@@ -83,17 +83,17 @@ def download(
         if expected is None:
             part.unlink(missing_ok=True)
         _fetch(url, part, on_progress, checked=expected is not None)
-        found = file_digest(part)
-        if expected not in (None, found):
+        actual = file_digest(part)
+        if expected not in (None, actual):
             part.unlink()
             raise DataError(
-                f"{url}: SHA-256 is {found}, not {expected}",
+                f"{url}: SHA-256 is {actual}, not {expected}",
                 "the file changed or was damaged; nothing was kept",
             )
         part.replace(path)
     except OSError as fault:
         raise _disk_error(folder, fault) from None
-    return Download(path, found, fetched=True)
+    return Download(path, actual, fetched=True)
 
 
 def file_name(url: str) -> str:
@@ -185,6 +185,6 @@ def _write(
 
 
 def _disk_error(folder: Path, fault: OSError) -> DeepwireError:
-    if fault.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_disk_full(fault):
         return ResourceError(f"{folder}: the disk is full", f"free some space; {_RESUME}")
     return UsageError(f"{folder}: cannot write: {fault.strerror or fault}")

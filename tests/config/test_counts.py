@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from deepwire.config.base import Section
-from deepwire.config.quantities import Count, Length, parse_count
+from deepwire.config.counts import Count, Duration, parse_count
+from deepwire.config.section import Section
 
 
 class Limits(Section):
     tokens: Count = 1
-    length: Length = Length(1)
+    length: Duration = Duration(1)
 
 
 @pytest.mark.parametrize(
@@ -43,15 +43,15 @@ def test_what_is_no_count_is_refused(written: object) -> None:
 @pytest.mark.parametrize(
     ("written", "length"),
     [
-        ("20ku", Length(20_000, "updates")),
-        ("20Ku", Length(20_000, "updates")),
-        (500, Length(500, "updates")),
-        ("30e", Length(30, "epochs")),
-        ("1Gt", Length(10**9, "tokens")),
-        ("1.5Mt", Length(1_500_000, "tokens")),
+        ("20ku", Duration(20_000, "updates")),
+        ("20Ku", Duration(20_000, "updates")),
+        (500, Duration(500, "updates")),
+        ("30e", Duration(30, "epochs")),
+        ("1Gt", Duration(10**9, "tokens")),
+        ("1.5Mt", Duration(1_500_000, "tokens")),
     ],
 )
-def test_lengths(written: object, length: Length) -> None:
+def test_lengths(written: object, length: Duration) -> None:
     assert Limits.model_validate({"length": written}).length == length
 
 
@@ -63,8 +63,8 @@ def test_what_is_no_length_is_refused(written: object) -> None:
 
 @given(st.integers(1, 10**13), st.sampled_from(["updates", "epochs", "tokens"]))
 def test_a_length_is_written_as_it_is_read(amount: int, unit: str) -> None:
-    length = TypeAdapter(Length).validate_python(f"{amount}{unit[0]}")
-    assert Length.parse(str(length)) == length == Length(amount, length.unit)
+    length = TypeAdapter(Duration).validate_python(f"{amount}{unit[0]}")
+    assert Duration.parse(str(length)) == length == Duration(amount, length.unit)
     assert Limits(length=length).model_dump(mode="json")["length"] == str(length)
 
 

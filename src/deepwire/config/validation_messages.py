@@ -10,10 +10,10 @@ from functools import cache
 
 from pydantic_core import ErrorDetails
 
-from deepwire.config.base import Section
-from deepwire.config.other_names import our_name
+from deepwire.config.other_toolkits import our_name
 from deepwire.config.schema import child, described_keys, sections, tags
-from deepwire.config.tree import MappingNode, Node, Origin, Problems, Scalar, SequenceNode
+from deepwire.config.section import Section
+from deepwire.config.yaml_tree import MappingNode, Node, Problems, ScalarNode, SequenceNode, SourceLocation
 
 _KINDS = {
     "string": "a text",
@@ -43,11 +43,11 @@ _MOST_ERRORS = 200
 
 
 @dataclass(frozen=True)
-class _Place:
+class _ErrorLocation:
     """Where an error of pydantic belongs in the run file."""
 
     path: tuple[str | int, ...]
-    origin: Origin
+    location: SourceLocation
     node: Node | None
     annotation: object | None
     beside: tuple[str, ...]
@@ -69,17 +69,17 @@ def note_errors(
         section: The class that was built, for suggestions.
         problems: Where the lines go.
     """
-    placed = [(_place(error, root, section), error) for error in errors[:_MOST_ERRORS]]
-    problems.more += len(errors) - len(placed)
-    lines: dict[tuple[Origin, str], None] = {}
-    for place, text in _merge_unions(placed, section):
-        name = ".".join(str(part) for part in place.path)
-        lines[place.origin, f"{name}: {text}" if name else text] = None
-    for origin, text in sorted(lines, key=lambda entry: entry[0].line or 0):
-        problems.add(origin, text)
+    located = [(_locate(error, root, section), error) for error in errors[:_MOST_ERRORS]]
+    problems.more += len(errors) - len(located)
+    lines: dict[tuple[SourceLocation, str], None] = {}
+    for error_at, text in _merge_unions(located, section):
+        name = ".".join(str(part) for part in error_at.path)
+        lines[error_at.location, f"{name}: {text}" if name else text] = None
+    for location, text in sorted(lines, key=lambda entry: entry[0].line or 0):
+        problems.add(location, text)
 
 
-def shown(node: Node | None) -> str:
+def describe_value(node: Node | None) -> str:
     """The value as a message names it: short, on one line."""
     if node is None:
         return "this"
@@ -95,18 +95,18 @@ def shown(node: Node | None) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _place(error: ErrorDetails, root: MappingNode, section: type[Section]) -> _Place:
+def _locate(error: ErrorDetails, root: MappingNode, section: type[Section]) -> _ErrorLocation:
     """Follow the location of a pydantic error through the tree, leaving out the names of union members."""
     path: tuple[str | int, ...] = ()
     node: Node | None = root
-    origin, annotation = root.origin, section
+    location, annotation = root.location, section
     here: object | None = annotation
     member: tuple[int, str] | None = None
     beside: dict[str, None] = {}
     lone: tuple[str | int, ...] | None = None
     for part in error["loc"]:
         tag = _type_of(node)
-        if part == "type" and isinstance(node, Scalar):
+        if part == "type" and isinstance(node, ScalarNode):
             break  # a plain name that stands for a section of this type
         if isinstance(part, str) and (part == tag or _is_tag(part, here)) and not _holds(node, part):
             here = _narrow(here, part)
@@ -121,16 +121,18 @@ def _place(error: ErrorDetails, root: MappingNode, section: type[Section]) -> _P
         beside = dict.fromkeys(name for s in sections(here) for name in s.model_fields)
         path, here = (*path, part), below
         node = _below(node, part)
-        origin = node.origin if node is not None else origin
+        location = node.location if node is not None else location
     if error["type"] == "value_error" and isinstance(node, MappingNode):
-        origin = _named_in(str(error["msg"]), node) or origin
-    return _Place(path, origin, node, here, tuple(beside), member, in_lone=path[:-1] == lone)
+        location = _named_in(str(error["msg"]), node) or location
+    return _ErrorLocation(path, location, node, here, tuple(beside), member, in_lone=path[:-1] == lone)
 
 
-def _named_in(message: str, node: MappingNode) -> Origin | None:
+def _named_in(message: str, node: MappingNode) -> SourceLocation | None:
     """Where the keys that a section's message names were written; the command line comes first."""
-    origins = [node.entries[word].origin for word in re.findall(r"\w+", message) if word in node.entries]
-    return next((origin for origin in origins if origin.line is None), origins[0] if origins else None)
+    locations = [node.entries[word].location for word in re.findall(r"\w+", message) if word in node.entries]
+    return next(
+        (location for location in locations if location.line is None), locations[0] if locations else None
+    )
 
 
 def _below(node: Node | None, part: str | int) -> Node | None:
@@ -148,7 +150,7 @@ def _holds(node: Node | None, key: str) -> bool:
 def _type_of(node: Node | None) -> object:
     """The tag that tells which union member was meant: the ``type`` key, or the plain text itself."""
     chosen = node.entries.get("type") if isinstance(node, MappingNode) else node
-    return chosen.value if isinstance(chosen, Scalar) else None
+    return chosen.value if isinstance(chosen, ScalarNode) else None
 
 
 def _is_tag(part: str, annotation: object | None) -> bool:
@@ -160,30 +162,32 @@ def _narrow(annotation: object | None, tag: str) -> object | None:
 
 
 def _merge_unions(
-    placed: list[tuple[_Place, ErrorDetails]], section: type[Section]
-) -> list[tuple[_Place, str]]:
+    located: list[tuple[_ErrorLocation, ErrorDetails]], section: type[Section]
+) -> list[tuple[_ErrorLocation, str]]:
     """One set of errors per value: of the members of a union, only what the nearest one found wrong."""
-    lines: list[tuple[_Place, str]] = []
-    unions: dict[tuple[str | int, ...], dict[str, list[tuple[_Place, ErrorDetails]]]] = {}
-    for place, error in placed:
-        if place.member is None:
-            lines.append((place, _text(place, error, section)))
+    lines: list[tuple[_ErrorLocation, str]] = []
+    unions: dict[tuple[str | int, ...], dict[str, list[tuple[_ErrorLocation, ErrorDetails]]]] = {}
+    for error_at, error in located:
+        if error_at.member is None:
+            lines.append((error_at, _describe(error_at, error, section)))
         else:
-            members = unions.setdefault(place.path[: place.member[0]], {})
-            members.setdefault(place.member[1], []).append((place, error))
+            members = unions.setdefault(error_at.path[: error_at.member[0]], {})
+            members.setdefault(error_at.member[1], []).append((error_at, error))
     for path, members in unions.items():
         fitting = {
-            name: found
-            for name, found in members.items()
-            if not all(place.path == path and _KIND_ERROR.fullmatch(error["type"]) for place, error in found)
+            name: faults
+            for name, faults in members.items()
+            if not all(
+                error_at.path == path and _KIND_ERROR.fullmatch(error["type"]) for error_at, error in faults
+            )
         }
         if fitting:
             nearest = min(fitting.values(), key=len)
-            lines.extend((place, _text(place, error, section)) for place, error in nearest)
+            lines.extend((error_at, _describe(error_at, error, section)) for error_at, error in nearest)
             continue
-        place = next(iter(members.values()))[0][0]
-        kinds = dict.fromkeys(_kind(error["type"]) for found in members.values() for _, error in found)
-        lines.append((place, f"must be {' or '.join(kinds)}, not {shown(place.node)}"))
+        error_at = next(iter(members.values()))[0][0]
+        kinds = dict.fromkeys(_kind(error["type"]) for faults in members.values() for _, error in faults)
+        lines.append((error_at, f"must be {' or '.join(kinds)}, not {describe_value(error_at.node)}"))
     return lines
 
 
@@ -192,49 +196,55 @@ def _kind(error_type: str) -> str:
     return _KINDS[match[1]] if match else "something else"
 
 
-def _text(place: _Place, error: ErrorDetails, section: type[Section]) -> str:
+def _describe(error_at: _ErrorLocation, error: ErrorDetails, section: type[Section]) -> str:
     kind, context = error["type"], error.get("ctx", {})
     if kind == "extra_forbidden":
-        if place.in_lone and str(place.path[-1]).isdecimal():
-            return f"there is no such item: {'.'.join(map(str, place.path[:-1]))} is no list"
-        return f"unknown key{_other_key(place, section)}"
+        if error_at.in_lone and str(error_at.path[-1]).isdecimal():
+            return f"there is no such item: {'.'.join(map(str, error_at.path[:-1]))} is no list"
+        return f"unknown key{_other_key(error_at, section)}"
     if kind == "missing":
         return "is missing and has no default"
     if kind in {"union_tag_invalid", "literal_error", "enum"}:
         choices = re.findall(r"'([^']*)'", str(context.get("expected_tags", context.get("expected", ""))))
         given = (
-            _type_of(place.node)
-            if isinstance(place.node, MappingNode)
-            else getattr(place.node, "value", None)
+            _type_of(error_at.node)
+            if isinstance(error_at.node, MappingNode)
+            else getattr(error_at.node, "value", None)
         )
         return f"must be {_one_of(choices)}, not {given!r}{_close(str(given), choices)}"
-    choices = [tag for s in sections(place.annotation) for tag in tags(s)]
+    choices = [tag for s in sections(error_at.annotation) for tag in tags(s)]
     if kind == "union_tag_not_found" or (choices and _KIND_ERROR.fullmatch(kind)):
-        if isinstance(place.node, MappingNode):
+        if isinstance(error_at.node, MappingNode):
             return f"needs a key type: {_one_of(choices)}"
-        return f"must be {_one_of(choices)}, not {shown(place.node)}"
+        return f"must be {_one_of(choices)}, not {describe_value(error_at.node)}"
     if kind == "finite_number":
-        return f"must be a finite number, not {shown(place.node)}"
+        return f"must be a finite number, not {describe_value(error_at.node)}"
     if kind == "int_from_float":
-        return f"must be a whole number, not {shown(place.node)}"
+        return f"must be a whole number, not {describe_value(error_at.node)}"
     if kind in _LIMITS:
         name, words = _LIMITS[kind]
-        return f"must be {words} {context.get(name)}, not {shown(place.node)}"
-    if kind == "too_short" and isinstance(place.node, SequenceNode):
+        return f"must be {words} {context.get(name)}, not {describe_value(error_at.node)}"
+    if kind == "too_short" and isinstance(error_at.node, SequenceNode):
         least = "an entry" if context["min_length"] == 1 else f"{context['min_length']} entries"
-        return f"must have at least {least}, not {len(place.node.items)}"
+        return f"must have at least {least}, not {len(error_at.node.items)}"
     if kind in {"value_error", "assertion_error"}:
         return str(context.get("error", error["msg"]))
-    if kind == "model_type" and not isinstance(place.node, SequenceNode):
-        keys = [name for one in sections(place.annotation) for name in one.model_fields]
-        example = ".".join(map(str, [*place.path, *keys[:1]]))
-        return f"must be a section, not {shown(place.node)}: set one of its keys, such as {example}"
+    if kind == "model_type" and not isinstance(error_at.node, SequenceNode):
+        keys = [name for member in sections(error_at.annotation) for name in member.model_fields]
+        example = ".".join(map(str, [*error_at.path, *keys[:1]]))
+        return (
+            f"must be a section, not {describe_value(error_at.node)}: set one of its keys, such as {example}"
+        )
     if _KIND_ERROR.fullmatch(kind):
-        quotes = " (put it in quotes)" if kind == "string_type" and isinstance(place.node, Scalar) else ""
-        return f"must be {_kind(kind)}, not {shown(place.node)}{quotes}"
+        quotes = (
+            " (put it in quotes)" if kind == "string_type" and isinstance(error_at.node, ScalarNode) else ""
+        )
+        return f"must be {_kind(kind)}, not {describe_value(error_at.node)}{quotes}"
     text = re.sub(r"^\w+ should", "must", error["msg"]).replace(" after validation", "")
     return (
-        text[:1].lower() + text[1:] + (f", not {shown(place.node)}" if isinstance(place.node, Scalar) else "")
+        text[:1].lower()
+        + text[1:]
+        + (f", not {describe_value(error_at.node)}" if isinstance(error_at.node, ScalarNode) else "")
     )
 
 
@@ -254,16 +264,16 @@ def _described(section: type[Section]) -> dict[str, str]:
     return dict(described_keys(section))
 
 
-def _other_key(place: _Place, section: type[Section]) -> str:
+def _other_key(error_at: _ErrorLocation, section: type[Section]) -> str:
     """What was meant: a key of another toolkit, a similar one beside it or elsewhere; else all known here."""
-    *parents, word = (str(part) for part in place.path)
+    *parents, word = (str(part) for part in error_at.path)
     own = ".".join([*parents, word])  # another member of the union may know the very same key
     keys = _described(section)
     called = "" if own in keys else our_name([*parents, word], keys)
     near = not parents or called.partition(".")[0] == parents[0]
     if called and near:
         return f" (did you mean {called}?)"
-    close = difflib.get_close_matches(word, place.beside, n=1)
+    close = difflib.get_close_matches(word, error_at.beside, n=1)
     if close:
         return f" (did you mean {'.'.join([*parents, close[0]])}?)"
     if called:
@@ -280,4 +290,4 @@ def _other_key(place: _Place, section: type[Section]) -> str:
     ]
     if far:
         return f" (did you mean {far[0]}?)"
-    return f" (known: {', '.join(place.beside)})" if place.beside else ""
+    return f" (known: {', '.join(error_at.beside)})" if error_at.beside else ""

@@ -1,0 +1,101 @@
+"""Opening regular files alone: a pipe is not waited for, and a link does not decide where is written."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO, TextIO
+
+from deepwire.errors import ModelError, UsageError
+
+# Why there is no file of that name to be read; every other error says nothing about what the file holds.
+_NO_FILE = {
+    errno.ENOENT,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.EINVAL,
+    errno.ENXIO,
+}
+_FORBIDDEN = {errno.EACCES, errno.EPERM}
+
+
+class UnreadableError(ModelError):
+    """A file may not be read, or the disk does not give it; what it holds may be sound."""
+
+
+def cannot_read(path: Path, error: OSError) -> ModelError:
+    """The error for a file that could not be read: `UnreadableError` where it may be sound all the same."""
+    message = f"{path}: cannot read: {error.strerror}"
+    if error.errno in _FORBIDDEN:
+        return UnreadableError(message, "see that this user may read it and the folders above it")
+    if error.errno not in _NO_FILE:
+        return UnreadableError(message, "it may be sound: run the same command again when it can be read")
+    return ModelError(message)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file for reading; a pipe or device, which might never end, is refused instead.
+
+    Raises:
+        OSError: If it cannot be opened, or is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not _is_regular(os.fstat(descriptor)):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def open_for_appending(path: Path) -> TextIO:
+    """Open a regular file for reading and appending, made when missing; text that is not UTF-8 is escaped.
+
+    Raises:
+        UsageError: If a link, a pipe or a device has that name: what is written would go elsewhere.
+        OSError: If it cannot be opened.
+    """
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path, flags, 0o666)
+    except OSError as error:
+        if error.errno == errno.EISDIR or not os.path.lexists(path) or _is_regular(path.lstat()):
+            raise
+        raise _not_regular(path) from error
+    if not _is_regular(os.fstat(descriptor)):
+        os.close(descriptor)
+        raise _not_regular(path)
+    return os.fdopen(descriptor, "a+", encoding="utf-8", errors="backslashreplace")
+
+
+def _is_regular(status: os.stat_result) -> bool:
+    return stat.S_ISREG(status.st_mode)
+
+
+def _not_regular(path: Path) -> UsageError:
+    kind = f"a link to {path.readlink()}" if path.is_symlink() else "a pipe, a device or a socket"
+    return UsageError(
+        f"{path}: is {kind}, but only a file is written here", "remove it, or give it another name"
+    )
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """The JSON object in ``path``.
+
+    Raises:
+        ModelError: If the file is missing, is not JSON or holds something other than an object.
+        UnreadableError: If it is there and cannot be read.
+    """
+    try:
+        with open_regular(path) as file:
+            value = json.loads(file.read().decode("utf-8"))
+    except OSError as error:
+        raise cannot_read(path, error) from error
+    except (ValueError, RecursionError) as error:
+        raise ModelError(f"{path}: is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise ModelError(f"{path}: holds {type(value).__name__}, not an object")
+    return value
