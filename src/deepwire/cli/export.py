@@ -12,7 +12,7 @@ from deepwire.errors import DeepwireError, UsageError
 
 if TYPE_CHECKING:
     from deepwire.checkpoint.store import LoadedModel
-    from deepwire.export.contract import Format
+    from deepwire.export.export_format import Format
     from deepwire.export.parity import Parity
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A run, RUN@avg5, or a model directory.")]
@@ -109,7 +109,7 @@ def _format(name: str) -> Format:
 
 def _read(text: Path | None, reference: Path | None, count: int) -> tuple[list[str], list[str] | None]:
     """The first lines of both texts."""
-    from deepwire.evaluation.base import check_line_counts
+    from deepwire.evaluation.metric import check_line_counts
     from deepwire.evaluation.texts import read_text
 
     texts = [read_text(path) for path in (text, reference) if path is not None]

@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from deepwire.results.conduct import Conductor
+    from deepwire.experiments.results.experiment_runner import Conductor
 
 _SHARE = 20
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN.yaml", help="Systems, directions and seeds.")]
@@ -71,11 +71,11 @@ def results(
 
     deepwire results examples/results/six-directions.yaml text=multi30k/raw --only residual --only bilingual
     """
-    from deepwire.analysis.text import as_text
-    from deepwire.results.conduct import Conductor
-    from deepwire.results.pages import write_pages
-    from deepwire.results.runs import load_plan
-    from deepwire.results.training import Stopped
+    from deepwire.analysis.report.terminal_text import as_text
+    from deepwire.experiments.results.experiment_runner import Conductor
+    from deepwire.experiments.results.planned_runs import load_plan
+    from deepwire.experiments.results.result_pages import write_pages
+    from deepwire.experiments.results.run_processes import Stopped
 
     loaded = load_plan(plan, folder, overrides or ())
     _check("--only", only or (), loaded.plan.systems)
@@ -113,7 +113,7 @@ class _Pages:
 
     def keep_up(self) -> None:
         """Write the pages, unless that was done not long ago."""
-        from deepwire.results.pages import write_pages
+        from deepwire.experiments.results.result_pages import write_pages
 
         begun = time.monotonic()
         if begun >= self._due:
@@ -124,7 +124,7 @@ class _Pages:
 
 def _can_plot() -> bool:
     """Whether matplotlib is there; without it there is no page, but everything else."""
-    from deepwire.analysis.plots import require_matplotlib
+    from deepwire.analysis.report.plots import require_matplotlib
     from deepwire.errors import UsageError
 
     try:

@@ -260,7 +260,7 @@ def _scores(loaded: LoadedRunFile) -> ValidationScores | None:
     Raises:
         UsageError: A tokenizer cannot be used here.
     """
-    from deepwire.evaluation.from_model import named_target
+    from deepwire.evaluation.model_translations import named_target
     from deepwire.evaluation.validation_scores import ValidationScores
 
     data, validation = loaded.config.data, loaded.config.training.validation
@@ -273,7 +273,7 @@ def _scores(loaded: LoadedRunFile) -> ValidationScores | None:
 
 def _references(prepared: Prepared, data: DataConfig) -> dict[str, list[str]]:
     """The beginning of the validation text in each target language; one that nobody named is empty."""
-    from deepwire.evaluation.from_model import named_target
+    from deepwire.evaluation.model_translations import named_target
     from deepwire.training.direction_validation import directions_in
 
     store = prepared.valid

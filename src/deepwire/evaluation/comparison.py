@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deepwire.errors import UsageError
-from deepwire.evaluation.base import (
+from deepwire.evaluation.metric import (
     Floats,
     Metric,
     Score,

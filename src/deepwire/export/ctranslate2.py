@@ -17,8 +17,8 @@ from torch import Tensor
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.data.vocabulary import Vocabulary
 from deepwire.errors import ModelError, UsageError
-from deepwire.export.contract import Exported, Format
 from deepwire.export.ctranslate2_arrays import Settings, arrays_of, require_plain, settings_of
+from deepwire.export.export_format import Exported, Format
 
 if TYPE_CHECKING:
     import ctranslate2

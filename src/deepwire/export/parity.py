@@ -12,7 +12,7 @@ from deepwire.decoding.translation_io import Translation
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError, ModelError
 from deepwire.evaluation.metrics import corpus_score
-from deepwire.export.contract import Exported
+from deepwire.export.export_format import Exported
 from deepwire.model.decoder_state import DecoderState
 
 EXACT, ROUNDED = 0.001, 0.1

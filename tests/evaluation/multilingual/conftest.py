@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from deepwire.data.languages import Direction
-from deepwire.evaluation.multilingual.table import About
+from deepwire.evaluation.multilingual.direction_table import About
 from deepwire.evaluation.texts import Text
 
 REFERENCE = [f"The small dog number {number} sleeps on the old roof of the house." for number in range(40)]

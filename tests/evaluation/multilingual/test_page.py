@@ -13,8 +13,8 @@ import pytest
 
 from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.multilingual import page, record, text
-from deepwire.evaluation.multilingual.groups import parse_group
-from deepwire.evaluation.multilingual.table import DirectionsReport, Table, TableSettings
+from deepwire.evaluation.multilingual.direction_table import DirectionsReport, Table, TableSettings
+from deepwire.evaluation.multilingual.language_groups import parse_group
 from deepwire.evaluation.tokenizers import LanguageMetrics
 
 HOSTILE = "</title><script src='https://example.org/x.js'>runs/<b>"

@@ -56,8 +56,12 @@ def agreement(
 
     deepwire analyze agreement runs/a runs/b --contrastive lingeval97.json --html agreement.html
     """
-    from deepwire.analysis.agreement import analyse_agreement
-    from deepwire.analysis.agreement_sets import drawn, read_lingeval, read_plain
+    from deepwire.analysis.agreement.contrastive_scoring import analyse_agreement
+    from deepwire.analysis.agreement.contrastive_sets import (
+        drawn,
+        read_lingeval,
+        read_plain,
+    )
     from deepwire.errors import UsageError
 
     outputs = Outputs(as_json, html, plots, output)

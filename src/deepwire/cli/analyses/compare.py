@@ -56,7 +56,7 @@ def compare(
 
     deepwire analyze compare runs/a runs/b runs/c@avg5 --html compare.html
     """
-    from deepwire.analysis.compare import ComparisonRequest, compare_runs
+    from deepwire.analysis.compare.run_comparison import ComparisonRequest, compare_runs
     from deepwire.evaluation.comparison import PairedTest
 
     outputs = Outputs(as_json, html, plots, output)

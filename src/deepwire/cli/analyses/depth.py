@@ -22,8 +22,8 @@ from deepwire.cli.analyses.scoring import open_scorers, read_direction, tell
 from deepwire.cli.decoding_options import BatchTokens, Beam, Device, Precision, Threads
 
 if TYPE_CHECKING:
-    from deepwire.analysis.finding import Finding
-    from deepwire.analysis.models import Pairs
+    from deepwire.analysis.report.finding import Finding
+    from deepwire.analysis.subject.model_and_text import Pairs
     from deepwire.data.languages import Direction
 
 Side = Annotated[str, typer.Option(metavar="encoder|decoder|both", help="Whose layers are left out.")]
@@ -56,9 +56,9 @@ def depth(
 
     deepwire analyze depth --runs runs/deep-6 runs/deep-12 runs/dlcl-6 runs/dlcl-12
     """
-    from deepwire.analysis.depth_finding import beside, of_model
-    from deepwire.analysis.models import read_pairs
-    from deepwire.analysis.variants import SIDES
+    from deepwire.analysis.depth.fewer_layers import beside, of_model
+    from deepwire.analysis.subject.model_and_text import read_pairs
+    from deepwire.analysis.subject.model_stacks import SIDES
     from deepwire.cli.analyses.choices import one_or_all
     from deepwire.cli.line_by_line import use_threads
 
@@ -86,8 +86,7 @@ def _over_runs(
     precision: str,
     way: Direction | None,
 ) -> Finding:
-    from deepwire.analysis.depth_finding import of_runs
-    from deepwire.analysis.depth_of_runs import DepthOfRun, kinds_of
+    from deepwire.analysis.depth.depth_of_runs import DepthOfRun, kinds_of, of_runs
 
     configs, scores, sources, settings = [], [], [], {}
     for name in models:

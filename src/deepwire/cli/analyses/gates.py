@@ -34,7 +34,7 @@ def gates(
 
     For depth-wise LSTMs, Runge-Kutta gates, self-dependency units, collaboration, attention over layers.
     """
-    from deepwire.analysis.gates import analyse_gates
+    from deepwire.analysis.internals.gates import analyse_gates
 
     outputs = Outputs(as_json, html, plots, output)
     outputs.write([analyse_gates(model, source, reference, sentences, device, read_direction(direction))])

@@ -13,7 +13,7 @@ def gradients(
     output: Output = None,
 ) -> None:
     """The norm of each layer's gradient during training, as recorded with training.record.gradients=N."""
-    from deepwire.analysis.gradients import analyse_gradients
+    from deepwire.analysis.internals.gradient_norms import analyse_gradients
 
     outputs = Outputs(as_json, html, plots, output)
     outputs.write([analyse_gradients(run)])

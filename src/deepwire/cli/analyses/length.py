@@ -55,9 +55,8 @@ def length(
 
     deepwire analyze length runs/transformer runs/mhplstm --bounds 15,30,45 --plots plots
     """
-    from deepwire.analysis.length import cut, equal_bounds, lengths_in_words
-    from deepwire.analysis.length_finding import finding
-    from deepwire.analysis.models import read_pairs
+    from deepwire.analysis.source_length import cut, equal_bounds, finding, lengths_in_words
+    from deepwire.analysis.subject.model_and_text import read_pairs
     from deepwire.cli.line_by_line import use_threads
 
     outputs = Outputs(as_json, html, plots, output)

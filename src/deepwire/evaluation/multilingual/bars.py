@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from html import escape
 
-from deepwire.evaluation.multilingual.table import SIGNIFICANT, Block, DirectionsReport, Row
+from deepwire.evaluation.multilingual.direction_table import SIGNIFICANT, Block, DirectionsReport, Row
 
 _WIDTH, _LEFT, _RIGHT = 900, 110, 130
 _BAR, _GAP = 13, 10

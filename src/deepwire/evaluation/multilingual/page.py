@@ -7,7 +7,7 @@ from html import escape
 
 from deepwire.evaluation.multilingual import text
 from deepwire.evaluation.multilingual.bars import bars
-from deepwire.evaluation.multilingual.table import Block, DirectionsReport
+from deepwire.evaluation.multilingual.direction_table import Block, DirectionsReport
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #1a1a1a; background: #fff;

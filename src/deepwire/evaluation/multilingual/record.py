@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from deepwire.evaluation.base import Score
-from deepwire.evaluation.multilingual.table import Average, Block, DirectionsReport, Row
-from deepwire.evaluation.report import JsonValue, plain
+from deepwire.evaluation.metric import Score
+from deepwire.evaluation.multilingual.direction_table import Average, Block, DirectionsReport, Row
+from deepwire.evaluation.score_report import JsonValue, plain
 
 
 def as_json(report: DirectionsReport) -> dict[str, JsonValue]:

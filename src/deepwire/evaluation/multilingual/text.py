@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from deepwire.evaluation.multilingual.table import (
+from deepwire.evaluation.multilingual.direction_table import (
     SIGNIFICANT,
     Average,
     Block,
@@ -12,7 +12,7 @@ from deepwire.evaluation.multilingual.table import (
     Row,
     samples_for,
 )
-from deepwire.evaluation.report import aligned, title_of_test
+from deepwire.evaluation.score_report import aligned, title_of_test
 
 
 def as_text(report: DirectionsReport) -> str:
