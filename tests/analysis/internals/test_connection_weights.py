@@ -13,7 +13,6 @@ from deepwire.analysis.internals.connection_weights import analyse_weights, smal
 from deepwire.analysis.report.figures import Bars, Figure, HeatMap, Lines
 from deepwire.analysis.report.finding import Finding
 from deepwire.analysis.subject.model_and_text import NotApplicableError
-from deepwire.checkpoint.manifest import write_manifest
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.encoder_decoder import TranslationModel
 
@@ -174,8 +173,6 @@ def run(make_model: ModelMaker, store: Store, tmp_path: Path) -> Path:
         with torch.no_grad():
             model.encoder.fusion.gates.copy_(torch.tensor([1.0, -1.0]) * (update / 100 - 1))
         written = store(model, f"update-{update}", update=update)
-        (Path(written) / "state.json").write_text('{"scores": {}}')
-        write_manifest(Path(written))
         (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
         shutil.move(written, folder / "checkpoints" / f"update-{update:06d}")
     return folder
@@ -188,7 +185,7 @@ def over_training(finding: Finding) -> Lines:
 
 
 def test_checkpoints_show_the_weights_over_training(run: Path) -> None:
-    found = analyse_weights(str(run))
+    found = analyse_weights(f"{run}@last")
     curves = over_training(found)
     gates = [1 / (1 + math.exp(-step)) for step in (0, 1, 2)]
     assert [one.name for one in curves.series] == ["1", "2"]
@@ -196,7 +193,6 @@ def test_checkpoints_show_the_weights_over_training(run: Path) -> None:
     assert curves.series[0].y == pytest.approx(gates)
     assert curves.series[1].y == pytest.approx([1 - gate for gate in gates])
     assert "3 checkpoints" in found.measured
-    # The model itself is the newest, as nothing was scored.
     assert bars(found, "encoder-group-gates")["1"] == pytest.approx(gates[-1])
     assert found.provenance.models[0].update == 300
 
@@ -205,7 +201,7 @@ def test_records_are_preferred_to_checkpoints(run: Path) -> None:
     rows = [{"update": update, "encoder.group-gates": [[update / 100, None]]} for update in (10, 20)]
     file = run / "depth_weights.jsonl"
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows) + '{"upd')  # a run under way
-    found = analyse_weights(str(run))
+    found = analyse_weights(f"{run}@last")
     assert over_training(found).series[0].y == (0.1, 0.2)
     assert over_training(found).series[1].y == (None, None)
     assert "depth_weights.jsonl" in found.measured
