@@ -40,13 +40,15 @@ def models(monkeypatch):
         asked.append((name, source, settings))
         return Text(name, outputs[name])
 
-    told, target = model_translations.told, model_translations.target_language
+    selected_target, target = model_translations.selected_target, model_translations.target_language
     monkeypatch.setattr(model_translations, "translate", translate)
     monkeypatch.setattr(
         model_translations, "target_language", lambda name, way: "" if name in outputs else target(name, way)
     )
     monkeypatch.setattr(
-        model_translations, "told", lambda name, way: "" if name in outputs else told(name, way)
+        model_translations,
+        "selected_target",
+        lambda name, way: "" if name in outputs else selected_target(name, way),
     )
     return asked
 
@@ -270,7 +272,7 @@ def test_a_model_is_loaded_with_the_settings_of_the_command(folder, monkeypatch,
         warn("line 3 was cut")
         return Translator()
 
-    for look in ("told", "target_language"):
+    for look in ("selected_target", "target_language"):
         monkeypatch.setattr(model_translations, look, lambda _name, _way: "")
     translator = ModuleType("deepwire.decoding.translator")
     monkeypatch.setattr(translator, "load", load, raising=False)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from deepwire.data.languages import Direction
-    from deepwire.evaluation.comparison import PairedTest, Report
+    from deepwire.evaluation.comparison import PairedTest, ScoreReport
     from deepwire.evaluation.model_translations import SearchSettings
     from deepwire.evaluation.texts import Text
     from deepwire.evaluation.tokenizers import LanguageMetrics
@@ -249,7 +249,7 @@ def _with_translations(
     text = None if source is None else read_text(source)
     # Models and counts are looked at now: a mistake must not show up only after an hour of translation.
     for name in models:
-        model_translations.told(name, way)
+        model_translations.selected_target(name, way)
     if text is None:
         texts = None if way is None else texts_of_run(models[0], "test").read(way)
         text, answer = texts or model_translations.test_set(models[0])
@@ -264,7 +264,7 @@ def _write(output: Path, translation: Text) -> None:
     write_lines(output, translation.lines)
 
 
-def _show(report: Report, as_json: bool) -> None:
+def _show(report: ScoreReport, as_json: bool) -> None:
     import json
 
     from deepwire.evaluation import score_report as write

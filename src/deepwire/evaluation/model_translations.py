@@ -66,13 +66,13 @@ def translate(model: str, source: Text, settings: SearchSettings, warn: Callable
     )
     direction, to = settings.direction, ""
     if direction is not None or translator.languages is not None:
-        to = told(model, direction)
+        to = selected_target(model, direction)
     from_ = direction.source if to and direction is not None else None
     return Text(model, translator.translate(source.lines, to=to or None, from_=from_))
 
 
-def told(model: str, direction: Direction | None) -> str:
-    """What to tell a model: the language to translate into; nothing where it has one direction only.
+def selected_target(model: str, direction: Direction | None) -> str:
+    """The target language that a model has to be given; ``""`` where it has one direction only.
 
     Args:
         model: A MODEL name.

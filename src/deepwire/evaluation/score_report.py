@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
-from deepwire.evaluation.comparison import Report, SystemResult
+from deepwire.evaluation.comparison import ScoreReport, SystemResult
 from deepwire.evaluation.multi_bleu import MultiBleuMetric, multi_bleu_line
 from deepwire.evaluation.significance import Comparison, Interval
 
@@ -14,7 +14,7 @@ JsonValue = str | int | float | bool | None | list["JsonValue"] | dict[str, "Jso
 _SIGNIFICANT = 0.05
 
 
-def as_text(report: Report) -> str:
+def as_text(report: ScoreReport) -> str:
     """Write scores, intervals and p-values as a table, then one signature per metric."""
     if report.baseline is None:
         blocks = [aligned(_score_rows(report), names=1)]
@@ -31,7 +31,7 @@ def as_text(report: Report) -> str:
     return "\n\n".join(blocks)
 
 
-def as_json(report: Report) -> dict[str, JsonValue]:
+def as_json(report: ScoreReport) -> dict[str, JsonValue]:
     """Return everything in the report as JSON values; scores are not rounded."""
     systems: list[JsonValue] = []
     for number, system in enumerate(report.systems):
@@ -76,13 +76,13 @@ def plain(value: object) -> JsonValue:
     raise TypeError(f"no JSON form for {type(value).__name__}")
 
 
-def _score_rows(report: Report) -> Iterator[list[str]]:
+def _score_rows(report: ScoreReport) -> Iterator[list[str]]:
     yield ["system", *(score.name for score in report.systems[0].scores)]
     for system in report.systems:
         yield [system.name, *(f"{score.value:.2f}" for score in system.scores)]
 
 
-def _test_rows(report: Report) -> Iterator[list[str]]:
+def _test_rows(report: ScoreReport) -> Iterator[list[str]]:
     with_intervals = any(
         comparison.difference_interval for system in report.systems for comparison in system.comparisons
     )
@@ -97,7 +97,7 @@ def _test_rows(report: Report) -> Iterator[list[str]]:
             yield row if with_intervals else [row[0], row[1], row[2], row[4], row[6]]
 
 
-def _baseline_row(report: Report, place: int) -> list[str]:
+def _baseline_row(report: ScoreReport, place: int) -> list[str]:
     system = report.systems[report.baseline or 0]
     other = next(system for system in report.systems if system.comparisons)
     score = system.scores[place]
@@ -129,7 +129,7 @@ def _p_value(comparison: Comparison) -> str:
     return f"{comparison.p_value:.4f}" + (" *" if comparison.p_value < _SIGNIFICANT else "")
 
 
-def _test_note(report: Report) -> str:
+def _test_note(report: ScoreReport) -> str:
     return title_of_test(next(system for system in report.systems if system.comparisons).comparisons[0])
 
 

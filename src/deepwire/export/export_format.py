@@ -9,7 +9,7 @@ from pathlib import Path
 from deepwire.checkpoint.store import LoadedModel
 
 
-class Exported(ABC):
+class ExportedModel(ABC):
     """A model as the other program has read it, to be compared with ours; text is segmented already."""
 
     @abstractmethod
@@ -21,7 +21,7 @@ class Exported(ABC):
         """Natural log-probability of each subword of each target and of EOS."""
 
 
-class Format(ABC):
+class ExportFormat(ABC):
     """A format to export to.
 
     Attributes:
@@ -46,7 +46,7 @@ class Format(ABC):
         """Write a model that `require` let pass into an empty folder, with all that it needs."""
 
     @abstractmethod
-    def read(self, folder: Path) -> Exported:
+    def read(self, folder: Path) -> ExportedModel:
         """The model of a folder that `write` has filled, read by the other program."""
 
     @abstractmethod

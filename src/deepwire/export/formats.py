@@ -5,6 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from deepwire.export.ctranslate2 import CTranslate2
-from deepwire.export.export_format import Format
+from deepwire.export.export_format import ExportFormat
 
-FORMATS: Mapping[str, Format] = {each.name: each for each in (CTranslate2(),)}
+FORMATS: Mapping[str, ExportFormat] = {each.name: each for each in (CTranslate2(),)}

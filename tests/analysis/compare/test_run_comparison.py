@@ -13,16 +13,16 @@ import pytest
 
 from deepwire.analysis.compare.compared_run import flat, read_run
 from deepwire.analysis.compare.run_comparison import ComparisonRequest, compare_runs, short_names
-from deepwire.analysis.compare.settings_differences import Part, differing, parts
+from deepwire.analysis.compare.settings_differences import DifferingPart, differing, differing_parts
 from deepwire.analysis.compare.translation_differences import (
-    Translation,
+    RunTranslation,
     example_table,
     score_all,
 )
 from deepwire.analysis.report.figures import Bars, Lines
 from deepwire.analysis.report.finding import Finding
 from deepwire.analysis.report.report_tables import Table
-from deepwire.analysis.subject.model_and_text import Pairs
+from deepwire.analysis.subject.model_and_text import ParallelText
 from deepwire.analysis.subject.scorer import Scorer
 from deepwire.checkpoint.manifest import write_manifest
 from deepwire.cli.main import main
@@ -155,12 +155,12 @@ def test_a_part_of_another_type_is_one_row() -> None:
     first = flat({"a": {"type": "x", "size": 1, "none": None}, "b": {"type": "y", "size": 1}, "c": 1})
     second = flat({"a": {"type": "z", "deep": {"er": 2}}, "b": {"type": "y", "size": 2}, "c": 1})
     assert differing([first, second]) == {"a": ["x", "z"], "b.size": ["1", "2"]}
-    assert list(parts([first, second, first])) == [
-        Part("a", "x", "size 1", (0, 2)),
-        Part("a", "z", "deep.er 2", (1,)),
+    assert list(differing_parts([first, second, first])) == [
+        DifferingPart("a", "x", "size 1", (0, 2)),
+        DifferingPart("a", "z", "deep.er 2", (1,)),
     ]
     assert differing([first, first]) == {}
-    assert list(parts([first, first])) == []
+    assert list(differing_parts([first, first])) == []
     assert differing([{}, first])["b"] == [None, "y"]
 
 
@@ -207,9 +207,9 @@ def test_examples_are_the_lines_that_differ_most() -> None:
     reference = ["a small dog sleeps", "two cats play", "the end"]
     ours = ["a small dog sleeps", "two cats play", "the beginning"]
     theirs = ["a small dog sleep", "seven birds", "the beginning"]
-    pairs = Pairs(Text("s", ["eins", "zwei", "drei"]), Text("r", reference))
+    pairs = ParallelText(Text("s", ["eins", "zwei", "drei"]), Text("r", reference))
     translations = [
-        Translation(Text(name, lines), 1.0, 1.0, 9) for name, lines in (("a", ours), ("b", theirs))
+        RunTranslation(Text(name, lines), 1.0, 1.0, 9) for name, lines in (("a", ours), ("b", theirs))
     ]
     rows = example_table(translations, pairs, 1).rows
     assert [row[:2] for row in rows] == [(2, "source"), (2, "reference"), (2, "a"), (2, "b")]
@@ -292,8 +292,8 @@ def test_the_command_writes_one_page(
 @pytest.mark.parametrize(("language", "tokenizer"), [("", "13a"), ("de", "13a"), ("zh", "zh")])
 def test_bleu_has_the_tokenizer_of_the_language(language: str, tokenizer: str) -> None:
     """Chinese has no spaces: with the usual tokenizer a sentence would be one word."""
-    pairs = Pairs(Text("s", ["two dogs run"]), Text("r", ["两只狗在跑"]))
-    made = [Translation(Text("t", ["两只猫在跑"]), 1.0, 1.0, 1)]
+    pairs = ParallelText(Text("s", ["two dogs run"]), Text("r", ["两只狗在跑"]))
+    made = [RunTranslation(Text("t", ["两只猫在跑"]), 1.0, 1.0, 1)]
     report, _ = score_all(made, pairs, None, language)
     bleu, _ = report.systems[0].scores
     assert f"tok:{tokenizer}" in bleu.signature
@@ -308,7 +308,7 @@ def test_analyses_score_in_the_language_of_the_model_or_of_the_reference(
     make_model: Maker, store: Store, metadata: dict[str, object], name: str, tokenizer: str
 ) -> None:
     warnings: list[str] = []
-    pairs = Pairs(Text("s", ["a dog sleeps"]), Text(name, ["一只狗在院子里睡觉"]))
+    pairs = ParallelText(Text("s", ["a dog sleeps"]), Text(name, ["一只狗在院子里睡觉"]))
     model = store(make_model({}), **metadata)
     scorer = Scorer(model, pairs, SearchSettings({}, "cpu", "fp32"), warnings.append)
     assert f"tok:{tokenizer}" in scorer.settings["BLEU"]

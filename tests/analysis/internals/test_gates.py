@@ -11,8 +11,8 @@ from deepwire.analysis.internals.gates import analyse_gates, observe
 from deepwire.analysis.report.figures import Bars, HeatMap
 from deepwire.analysis.report.finding import Finding
 from deepwire.analysis.subject.model_and_text import (
-    Batch,
     NotApplicableError,
+    PairBatch,
     batches,
     open_model,
     read_pairs,
@@ -233,7 +233,7 @@ def test_what_is_missing_is_said(make_model: ModelMaker, store: Store, text: Tex
 def test_batches_hold_what_training_reads(make_model: ModelMaker, store: Store, text: Text) -> None:
     name = store(make_model({}))
     subject = open_model(name)
-    batch: Batch = next(batches(subject, read_pairs(name, *text)))
+    batch: PairBatch = next(batches(subject, read_pairs(name, *text)))
     words = subject.loaded.vocabularies.target
     assert batch.rows == (1, 0, 2)
     assert batch.target_input[:, 0].tolist() == [1, 1, 1]

@@ -15,8 +15,8 @@ from deepwire.analysis.speed.extra_memory import extra_memory
 from deepwire.analysis.speed.other_programs import Program
 from deepwire.analysis.speed.speed_sweep import Architecture, Workload, sweep
 from deepwire.analysis.speed.text_speed import measure_text
-from deepwire.analysis.subject.model_and_text import Pairs, read_pairs
-from deepwire.analysis.subject.scorer import Scorer, Translated
+from deepwire.analysis.subject.model_and_text import ParallelText, read_pairs
+from deepwire.analysis.subject.scorer import Scorer, TimedTranslation
 from deepwire.cli.main import main
 from deepwire.decoding.generate import generate
 from deepwire.errors import UsageError
@@ -169,8 +169,8 @@ def test_programs_are_timed_beside_models_on_the_same_sentences(run: str, capsys
 
 def test_what_happens_once_is_subtracted(monkeypatch, run: str) -> None:
     text = Text("s", ["a b"] * 21)
-    scorer = Scorer(run, Pairs(text, text), SearchSettings({"beam": 1}, "cpu"), quiet)
-    monkeypatch.setattr(Scorer, "translate", lambda _self, _model, lines: Translated(list(lines), 0.0))
+    scorer = Scorer(run, ParallelText(text, text), SearchSettings({"beam": 1}, "cpu"), quiet)
+    monkeypatch.setattr(Scorer, "translate", lambda _self, _model, lines: TimedTranslation(list(lines), 0.0))
     monkeypatch.setattr(Program, "translate", lambda _self, lines: list(lines))
     seconds = iter([0.5, 4.5, 10.5, 20.5, 0.6, 4.6, 10.6, 20.4])  # one sentence and all, in two rounds
     monkeypatch.setattr(text_speed, "_timed", lambda work, lines: (next(seconds), work(lines)))

@@ -12,11 +12,11 @@ from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.metric import Score
 from deepwire.evaluation.metrics import corpus_score
 from deepwire.evaluation.multilingual.direction_table import (
-    About,
-    Average,
-    Row,
-    Table,
-    TableSettings,
+    DirectionAverage,
+    DirectionFacts,
+    DirectionRow,
+    DirectionTable,
+    DirectionTableSettings,
     samples_for,
 )
 from deepwire.evaluation.multilingual.language_groups import Group, parse_group, resource_groups
@@ -27,14 +27,14 @@ from deepwire.evaluation.tokenizers import LanguageMetrics
 DE, FR = Direction("en", "de"), Direction("en", "fr")
 
 
-def table(*groups: Group, paired: PairedTest | None = None) -> Table:
-    return Table(TableSettings(LanguageMetrics().of, "en", groups, paired))
+def table(*groups: Group, paired: PairedTest | None = None) -> DirectionTable:
+    return DirectionTable(DirectionTableSettings(LanguageMetrics().of, "en", groups, paired))
 
 
-def row(direction: str, ours: float, theirs: float, p: float | None = None) -> Row:
+def row(direction: str, ours: float, theirs: float, p: float | None = None) -> DirectionRow:
     tests = () if p is None else (Comparison("bootstrap", "BLEU", theirs, ours, ours - theirs, p, 1000, 1),)
-    about = About(Direction.parse(direction))
-    return Row(about, 1, (Score("BLEU", ours, "s"),), (Score("BLEU", theirs, "s"),), tests)
+    about = DirectionFacts(Direction.parse(direction))
+    return DirectionRow(about, 1, (Score("BLEU", ours, "s"),), (Score("BLEU", theirs, "s"),), tests)
 
 
 def test_directions_are_averaged_by_kind_and_zero_shot_ones_apart(translated):
@@ -65,7 +65,7 @@ def test_directions_are_averaged_by_kind_and_zero_shot_ones_apart(translated):
 
 
 def test_a_tie_is_no_win():
-    average = Average(
+    average = DirectionAverage(
         "all", (row("en-de", 21, 20), row("en-fr", 20, 20), row("en-cs", 19, 20), row("en-br", 9, 5))
     )
     assert (average.wins, average.win_ratio) == (2, 50.0)
@@ -77,16 +77,16 @@ def test_the_win_ratio_of_the_paper_is_93_of_94():
     rows = [
         row(f"en-x{chr(97 + place % 26)}{chr(97 + place // 26)}", 20 + (place > 0), 20) for place in range(94)
     ]
-    assert Average("all", tuple(rows)).win_ratio == pytest.approx(98.94, abs=0.005)
+    assert DirectionAverage("all", tuple(rows)).win_ratio == pytest.approx(98.94, abs=0.005)
 
 
 def test_lower_is_better_for_error_rates():
     scores = [(Score("TER", value, "s", higher_is_better=False),) for value in (40.0, 50.0)]
-    assert Row(About(DE), 1, *scores).gain == 10
+    assert DirectionRow(DirectionFacts(DE), 1, *scores).gain == 10
 
 
 def test_significance_is_counted_by_sign_and_corrected_for_the_number_of_directions():
-    average = Average(
+    average = DirectionAverage(
         "all",
         (
             row("en-de", 21, 20, 0.001),
@@ -98,7 +98,7 @@ def test_significance_is_counted_by_sign_and_corrected_for_the_number_of_directi
     assert (average.significant(1), average.significant(-1)) == (2, 1)
     # Holm: 0.001 < 0.05 / 4, 0.01 < 0.05 / 3, 0.02 < 0.05 / 2, 0.3 is not
     assert (average.corrected(1), average.corrected(-1)) == (2, 1)
-    stricter = Average(
+    stricter = DirectionAverage(
         "all", (row("en-de", 21, 20, 0.02), row("en-fr", 21, 20, 0.03), row("en-cs", 21, 20, 0.04))
     )
     assert (stricter.significant(1), stricter.corrected(1)) == (3, 0)
@@ -106,8 +106,8 @@ def test_significance_is_counted_by_sign_and_corrected_for_the_number_of_directi
 
 def test_a_correction_that_nothing_could_pass_is_not_made():
     # The smallest p-value of a bootstrap with 1000 samples is 2 / 1001; 0.05 / 26 is below it.
-    assert Average("all", tuple(row("en-de", 21, 20, 0.0009) for _ in range(25))).correctable
-    assert not Average("all", tuple(row("en-de", 21, 20, 0.0009) for _ in range(26))).correctable
+    assert DirectionAverage("all", tuple(row("en-de", 21, 20, 0.0009) for _ in range(25))).correctable
+    assert not DirectionAverage("all", tuple(row("en-de", 21, 20, 0.0009) for _ in range(26))).correctable
     assert samples_for(25) == 1000
     assert samples_for(25, "randomization") == 500
 
@@ -152,18 +152,18 @@ def test_signatures_name_the_languages_they_stand_for(translated):
 
 def test_texts_of_different_length_are_refused():
     with pytest.raises(DataError, match=r"line counts differ: hyp\.de 1, ref\.de 2"):
-        table().add(About(DE), Text("ref.de", ["a", "b"]), Text("hyp.de", ["a"]))
+        table().add(DirectionFacts(DE), Text("ref.de", ["a", "b"]), Text("hyp.de", ["a"]))
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 100)), min_size=1, max_size=30))
 def test_averages_lie_between_the_extremes_and_ratios_between_0_and_100(scores):
-    average = Average("all", tuple(row("en-de", *pair) for pair in scores))
+    average = DirectionAverage("all", tuple(row("en-de", *pair) for pair in scores))
     ours = [pair[0] for pair in scores]
     assert min(ours) - 1e-9 <= average.values[0] <= max(ours) + 1e-9
     assert average.win_ratio is not None
     assert 0 <= average.win_ratio <= 100
     assert average.wins == sum(one > other for one, other in scores)
-    swapped = Average("all", tuple(row("en-de", other, one) for one, other in scores))
+    swapped = DirectionAverage("all", tuple(row("en-de", other, one) for one, other in scores))
     ties = sum(one == other for one, other in scores)
     assert average.wins + swapped.wins + ties == len(scores)

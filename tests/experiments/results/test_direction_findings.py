@@ -12,22 +12,26 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.analysis.subject.model_and_text import Pairs
+from deepwire.analysis.subject.model_and_text import ParallelText
 from deepwire.cli.main import main
 from deepwire.data.languages import Direction
 from deepwire.errors import DataError
 from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.metrics import corpus_score
-from deepwire.evaluation.multilingual.direction_table import About, Table, TableSettings
+from deepwire.evaluation.multilingual.direction_table import (
+    DirectionFacts,
+    DirectionTable,
+    DirectionTableSettings,
+)
 from deepwire.evaluation.texts import Text
 from deepwire.evaluation.tokenizers import LanguageMetrics
 from deepwire.experiments.results import experiment_runner
-from deepwire.experiments.results.experiment_runner import Conductor
+from deepwire.experiments.results.experiment_runner import ExperimentRunner
 from deepwire.experiments.results.planned_runs import RunPlan, load_plan
 from deepwire.experiments.results.results_plan import ComparisonPlan
 from deepwire.experiments.results.run_measurement import RunResult
 from deepwire.experiments.results.run_processes import Failure
-from deepwire.experiments.results.system_comparison import SideBySide
+from deepwire.experiments.results.system_comparison import SystemComparison
 
 PLAN = """
 title: Both ways
@@ -140,10 +144,10 @@ def test_every_direction_is_scored_averaged_and_tested(done: Interrupted, corpus
 
 def test_an_average_waits_for_all_its_directions(done: Interrupted, plan: Path, corpus: Path) -> None:
     loaded = load_plan(plan, done.folder, [f"text={corpus}"])
-    conductor = Conductor(loaded, done.folder, print)
-    whole = conductor.gather()
+    runner = ExperimentRunner(loaded, done.folder, print)
+    whole = runner.gather()
     part = replace(whole, results=tuple(one for one in whole.results if one.direction == "de-en"))
-    found = SideBySide(conductor, part)
+    found = SystemComparison(runner, part)
     assert found.mean("both", ["de-en"], lambda result: result.chrf) is not None
     assert found.mean("both", ["de-en", "en-de"], lambda result: result.chrf) is None
     for pair in (("both", "apart"), ("apart", "both")):
@@ -158,18 +162,20 @@ def test_different_test_sets_are_not_compared(
     done: Interrupted, plan: Path, corpus: Path, monkeypatch
 ) -> None:
     loaded = load_plan(plan, done.folder, [f"text={corpus}"])
-    conductor = Conductor(loaded, done.folder, print)
-    right = conductor.test_set
+    runner = ExperimentRunner(loaded, done.folder, print)
+    right = runner.test_set
 
-    def other(run: RunPlan, direction: str) -> Pairs:
+    def other(run: RunPlan, direction: str) -> ParallelText:
         pairs = right(run, direction)
         return (
-            pairs if run.system == "both" else Pairs(pairs.source, Text("other", pairs.reference.lines[::-1]))
+            pairs
+            if run.system == "both"
+            else ParallelText(pairs.source, Text("other", pairs.reference.lines[::-1]))
         )
 
-    monkeypatch.setattr(conductor, "test_set", other)
+    monkeypatch.setattr(runner, "test_set", other)
     with pytest.raises(DataError, match="both and apart were scored on different test sets"):
-        SideBySide(conductor, conductor.gather()).comparisons()
+        SystemComparison(runner, runner.gather()).comparisons()
 
 
 @pytest.mark.parametrize(
@@ -214,8 +220,10 @@ def test_outputs_of_several_seeds_do_not_count_as_more_sentences() -> None:
     bad = Text("b", [(lines if number % 5 < 2 else worse)[number] for number in range(30)])
     rows = []
     for seeds in (1, 3):
-        table = Table(TableSettings(LanguageMetrics().of, paired=PairedTest("bootstrap", samples=100)))
-        about = About(Direction("de", "en"))
+        table = DirectionTable(
+            DirectionTableSettings(LanguageMetrics().of, paired=PairedTest("bootstrap", samples=100))
+        )
+        about = DirectionFacts(Direction("de", "en"))
         rows.append(table.add_outputs(about, reference, [good] * seeds, [bad] * seeds))
     assert rows[0].p_value is not None
     assert 0.02 < rows[0].p_value == rows[1].p_value

@@ -1,4 +1,4 @@
-"""The results page: plans, what is kept, what fails; how it is judged is in test_league.py."""
+"""The results page: plans, what is kept, what fails; how it is judged is in test_ranking.py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from deepwire.cli.main import main
 from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.metrics import corpus_score
 from deepwire.experiments.results import experiment_runner
-from deepwire.experiments.results.experiment_runner import Conductor, Gathered
+from deepwire.experiments.results.experiment_runner import ExperimentRunner, GatheredResults
 from deepwire.experiments.results.planned_runs import RunPlan, load_plan
 from deepwire.experiments.results.result_pages import write_pages
 from deepwire.experiments.results.run_measurement import RunResult, time_decoding
@@ -131,9 +131,9 @@ def test_what_was_measured_is_shown_and_so_is_what_failed(done: Done, plan: Path
         assert one["parameters"] == sum(parameter.numel() for parameter in model.parameters())
     assert [one["run"] for one in record["failed"]] == ["de-en.broken.1"]
     findings = json.loads((done.folder / "findings.json").read_text())
-    league = rows(findings, "league-de-en")
-    assert {row[1] for row in league} == {"lstm (baseline)", "plain"}
-    assert [row[2] for row in league] == sorted((row[2] for row in league), reverse=True)
+    ranking = rows(findings, "league-de-en")
+    assert {row[1] for row in ranking} == {"lstm (baseline)", "plain"}
+    assert [row[2] for row in ranking] == sorted((row[2] for row in ranking), reverse=True)
     reference = (plan.parent / "test.en").read_text().splitlines()
     for one in record["runs"]:
         lines = (done.folder / "translations" / f"de-en.{one['system']}.1.txt").read_text().splitlines()
@@ -182,38 +182,38 @@ def test_more_tests_that_come_later_are_translated_without_training(
         english.write("A cat.\n")
         german.write("Eine Katze.\n")
     loaded = load_plan(plan, folder, [f"more_tests={{more: later, new: {tmp_path}/new}}"])
-    conductor, said = Conductor(loaded, folder, print), []
+    runner, said = ExperimentRunner(loaded, folder, print), []
     monkeypatch.setattr(experiment_runner, "train_runs", one_by_one(lambda run: said.append(run.name)))
     runs = [run for run in loaded.runs if run.system != "broken"]
 
-    def missing(conductor: Conductor) -> list[list[str]]:
-        return [conductor.more.missing(run, conductor.result(run, "de-en")) for run in runs]
+    def missing(runner: ExperimentRunner) -> list[list[str]]:
+        return [runner.extra_tests.missing(run, runner.result(run, "de-en")) for run in runs]
 
-    assert missing(conductor) == [["new"], ["new"]]
-    write_pages(conductor, html=False)
+    assert missing(runner) == [["new"], ["new"]]
+    write_pages(runner, html=False)
     page = (folder / "results.md").read_text()
     assert "Not translated yet: lstm.1, plain.1." in page
     checkpoints = (runs[1].folder / "checkpoints").rename(tmp_path / "deleted")
-    conductor.carry_out()
+    runner.carry_out()
     assert "plain.1: more test sets are not translated: " in capsys.readouterr().out
-    assert missing(conductor) == [[], ["new"]]
+    assert missing(runner) == [[], ["new"]]
     checkpoints.rename(runs[1].folder / "checkpoints")
-    conductor.carry_out()
+    runner.carry_out()
     assert said == []
     for run in runs:
-        found = conductor.more.lines(run, conductor.result(run, "de-en"), "new")
-        assert len(found) == len(conductor.lines(run, "de-en")) + 1
+        found = runner.extra_tests.lines(run, runner.result(run, "de-en"), "new")
+        assert len(found) == len(runner.lines(run, "de-en")) + 1
     text = (tmp_path / "new.en").read_text()
     (tmp_path / "new.en").write_text(text.replace("A cat.", "A dog."))
-    again = Conductor(load_plan(plan, folder, [f"more_tests={{new: {tmp_path}/new}}"]), folder, print)
+    again = ExperimentRunner(load_plan(plan, folder, [f"more_tests={{new: {tmp_path}/new}}"]), folder, print)
     assert missing(again) == [["new"], ["new"]], "the text has changed"
     (tmp_path / "new.en").write_text(text)
-    again = Conductor(load_plan(plan, folder, [f"more_tests={{new: {tmp_path}/new}}"]), folder, print)
+    again = ExperimentRunner(load_plan(plan, folder, [f"more_tests={{new: {tmp_path}/new}}"]), folder, print)
     assert missing(again) == [[], []]
     result = again.result(runs[0], "de-en").model_copy(update={"model": "another"})
-    assert again.more.missing(runs[0], result) == ["more", "new"], "it was trained anew"
+    assert again.extra_tests.missing(runs[0], result) == ["more", "new"], "it was trained anew"
     with pytest.raises(ModelError, match="not the one that was measured"):
-        again.more.translate(runs[0], result)
+        again.extra_tests.translate(runs[0], result)
 
 
 def test_what_is_done_is_not_done_again(
@@ -228,20 +228,20 @@ def test_what_is_done_is_not_done_again(
     assert "broken seed 1: failed before" in capsys.readouterr().err
     assert json.loads((done.folder / "results.json").read_text()) == before
     with pytest.raises(AssertionError, match=r"broken\.1 was trained again"):
-        Conductor(load_plan(plan, done.folder), done.folder, print).carry_out(retry=True)
+        ExperimentRunner(load_plan(plan, done.folder), done.folder, print).carry_out(retry=True)
     # Other settings are another run.
     other = load_plan(plan, done.folder, ["seeds=[2]"])
     with pytest.raises(AssertionError, match=r"plain\.2 was trained again"):
-        Conductor(other, done.folder, print).carry_out(["plain"], ["de-en"])
+        ExperimentRunner(other, done.folder, print).carry_out(["plain"], ["de-en"])
 
 
 def test_what_was_timed_beside_a_training_is_timed_again_by_turns(
     done: Done, plan: Path, tmp_path: Path, one_by_one: StandIn, monkeypatch, capsys
 ) -> None:
     loaded = load_plan(plan, done.folder, ["rounds=2"])
-    conductor = Conductor(loaded, done.folder, print, at_once=2)
+    runner = ExperimentRunner(loaded, done.folder, print, at_once=2)
     before = {}
-    for result in conductor.gather().results:
+    for result in runner.gather().results:
         assert result.decoding_alone
         before[result.system] = result
         path = done.folder / "measured" / f"de-en.{result.system}.1.json"
@@ -257,24 +257,24 @@ def test_what_was_timed_beside_a_training_is_timed_again_by_turns(
 
     monkeypatch.setattr(experiment_runner, "train_runs", one_by_one(lambda _: None))
     monkeypatch.setattr(experiment_runner, "time_decoding", spy)
-    conductor.carry_out()
+    runner.carry_out()
     assert [system for system, _ in timed] == ["lstm", "plain"] * 2
-    for result in conductor.gather().results:
+    for result in runner.gather().results:
         speed = max(speed for system, speed in timed if system == result.system)
         assert speed > 0
         assert result == before[result.system].model_copy(update={"decoding_speed": speed})
-    conductor.carry_out()
+    runner.carry_out()
     assert len(timed) == 4
     # Without its checkpoint a model keeps what was measured, and the others are timed.
     shutil.copytree(done.folder, tmp_path / "results")
-    conductor = Conductor(load_plan(plan, tmp_path / "results"), tmp_path / "results", print, at_once=2)
-    for run in conductor.loaded.runs:
-        if (result := conductor.result(run, "de-en")) is not None:
-            conductor._keep(run, result.model_copy(update={"decoding_alone": False}))
+    runner = ExperimentRunner(load_plan(plan, tmp_path / "results"), tmp_path / "results", print, at_once=2)
+    for run in runner.loaded.runs:
+        if (result := runner.result(run, "de-en")) is not None:
+            runner._keep(run, result.model_copy(update={"decoding_alone": False}))
     shutil.rmtree(tmp_path / "results" / "runs" / "de-en" / "lstm" / "seed-1" / "checkpoints")
-    conductor.carry_out()
+    runner.carry_out()
     assert "lstm.1: its decoding is not timed again: " in capsys.readouterr().out
-    assert [one.decoding_alone for one in conductor.gather().results] == [False, True]
+    assert [one.decoding_alone for one in runner.gather().results] == [False, True]
 
 
 def test_what_an_earlier_version_measured_still_counts(done: Done, plan: Path) -> None:
@@ -288,10 +288,10 @@ def test_what_an_earlier_version_measured_still_counts(done: Done, plan: Path) -
     del settings["training"]["compile"]
     settings["data"]["prepared"] = "elsewhere"
     path.write_text(json.dumps(record))
-    assert Conductor(loaded, done.folder, print).result(run, "de-en") is not None
+    assert ExperimentRunner(loaded, done.folder, print).result(run, "de-en") is not None
     settings["training"]["batch_tokens"] = 7
     path.write_text(json.dumps(record))
-    assert Conductor(loaded, done.folder, print).result(run, "de-en") is None
+    assert ExperimentRunner(loaded, done.folder, print).result(run, "de-en") is None
     path.write_text(kept)
 
 
@@ -301,20 +301,20 @@ def test_what_was_done_counts_wherever_the_text_lies_but_not_for_another_text(
     moved = shutil.copytree(plan.parent, tmp_path / "moved") / plan.name
     loaded = load_plan(moved, done.folder)
     run = next(run for run in loaded.runs if run.system == "plain")
-    assert Conductor(loaded, done.folder, print).result(run, "de-en") is not None
+    assert ExperimentRunner(loaded, done.folder, print).result(run, "de-en") is not None
     for role in ("train", "valid", "test"):
         text = Path(str(run.loaded.config.data.corpora()[role][0].prefix) + ".en")
         assert text.is_relative_to(tmp_path)
         before = text.read_text()
         text.write_text(before.replace("a", "o"))
-        assert Conductor(loaded, done.folder, print).result(run, "de-en") is None, role
+        assert ExperimentRunner(loaded, done.folder, print).result(run, "de-en") is None, role
         text.write_text(before)
-    assert Conductor(loaded, done.folder, print).result(run, "de-en") is not None
+    assert ExperimentRunner(loaded, done.folder, print).result(run, "de-en") is not None
     # Pages, too, are made from the text where it is now.
     stored = run.folder / "config.resolved.json"
     kept = stored.read_text()
     stored.write_text(kept.replace(str(plan.parent), "/nowhere"))
-    write_pages(Conductor(loaded, done.folder, print), html=False)
+    write_pages(ExperimentRunner(loaded, done.folder, print), html=False)
     stored.write_text(kept)
 
 
@@ -332,7 +332,7 @@ def test_what_an_earlier_version_kept_counts_where_its_text_lay(
     for where in (plan, moved):
         loaded = load_plan(where, done.folder)
         run = next(run for run in loaded.runs if run.system == "plain")
-        found.append(Conductor(loaded, done.folder, print).result(run, "de-en") is not None)
+        found.append(ExperimentRunner(loaded, done.folder, print).result(run, "de-en") is not None)
     path.write_text(kept)
     assert found == [True, False]
 
@@ -416,7 +416,7 @@ def test_an_unknown_system_or_direction_is_named(plan: Path, tmp_path: Path, cap
 def test_what_has_not_been_run_is_named_briefly(plan: Path, tmp_path: Path) -> None:
     loaded = load_plan(plan, tmp_path, ["seeds=[1,2]"])
     missing = tuple((run, run.directions) for run in loaded.runs if run.name != "de-en.broken.1")
-    gathered = Gathered((), (), missing)
+    gathered = GatheredResults((), (), missing)
     said = ["Not run yet: de-en seed 1 (lstm, plain); de-en seed 2 (all systems)."]
     assert gathered.not_run(loaded.plan.systems) == said
     assert gathered.not_run(loaded.plan.systems, "de-en") == said

@@ -1,4 +1,4 @@
-"""How a league is judged: claims, spread over seeds, p-values of many systems."""
+"""How systems are ranked and claims judged: claims, spread over seeds, p-values of many systems."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from deepwire.evaluation.metrics import make_metric
 from deepwire.evaluation.significance import Comparison, paired_bootstrap
 from deepwire.experiments.results.paper_claims import FAILED, Claim, judge
-from deepwire.experiments.results.ranking import Outputs, Spread, Standing, corrected, means
+from deepwire.experiments.results.ranking import OutputStatistics, RankedSystem, Spread, corrected, means
 from deepwire.experiments.results.run_measurement import RunResult, conditions, pace
 
 
@@ -68,7 +68,7 @@ def test_spread_over_seeds() -> None:
     assert math.isnan(Spread.of([30.0]).deviation)
 
 
-def standing(system: str, bleu: dict[int, float], p_value: float | None = None) -> Standing:
+def standing(system: str, bleu: dict[int, float], p_value: float | None = None) -> RankedSystem:
     """A system with a run for each seed."""
     runs = tuple(
         RunResult(
@@ -90,7 +90,7 @@ def standing(system: str, bleu: dict[int, float], p_value: float | None = None) 
         )
         for seed, value in bleu.items()
     )
-    return Standing(system, runs, None if p_value is None else bootstrap(1.0, p_value))
+    return RankedSystem(system, runs, None if p_value is None else bootstrap(1.0, p_value))
 
 
 def test_the_page_says_what_ran_beside_the_timing() -> None:
@@ -160,9 +160,11 @@ def test_several_texts_are_judged_as_one() -> None:
             for number, line in enumerate(lines)
         ]
 
-    first = Outputs.of(metric, short, {("a", 1): worse(short, 9), ("b", 1): worse(short, 2), ("c", 1): short})
-    second = Outputs.of(metric, long, {("a", 1): worse(long, 2), ("b", 1): worse(long, 9)})
-    both = Outputs.together([first, second])
+    first = OutputStatistics.of(
+        metric, short, {("a", 1): worse(short, 9), ("b", 1): worse(short, 2), ("c", 1): short}
+    )
+    second = OutputStatistics.of(metric, long, {("a", 1): worse(long, 2), ("b", 1): worse(long, 9)})
+    both = OutputStatistics.together([first, second])
     alone, together = first.compare("b", "a", 500), both.compare("b", "a", 500)
     assert alone is not None
     assert together is not None
@@ -186,8 +188,8 @@ def test_seeds_are_compared_together_and_do_not_count_as_more_sentences() -> Non
     bad = [(references if number % 5 < 2 else worse)[number] for number in range(40)]
     good = [(references if number % 7 < 4 else worse)[number] for number in range(40)]
     metric = make_metric("bleu")
-    one = Outputs.of(metric, references, {("base", 1): bad, ("new", 1): good})
-    same = Outputs.of(
+    one = OutputStatistics.of(metric, references, {("base", 1): bad, ("new", 1): good})
+    same = OutputStatistics.of(
         metric, references, {("base", s): bad for s in (1, 2)} | {("new", s): good for s in (1, 2)}
     )
     first, second = one.compare("base", "new", 500), same.compare("base", "new", 500)
@@ -207,13 +209,13 @@ def test_one_failed_seed_of_three_does_not_settle_a_rank() -> None:
     fair = [line.replace("birds on", "cats at") for line in references]
     outputs = {("base", seed): fair for seed in (1, 2, 3)} | {("new", seed): fair for seed in (1, 2)}
     metric = make_metric("bleu")
-    failed = Outputs.of(metric, references, outputs | {("new", 3): ["nothing at all"] * 40})
+    failed = OutputStatistics.of(metric, references, outputs | {("new", 3): ["nothing at all"] * 40})
     test = failed.compare("base", "new", 500)
     assert test is not None
     assert test.difference < -5
     assert test.p_value > 0.3
     bad = {("new", seed): ["there are birds"] * 40 for seed in (1, 2, 3)}
-    worse = Outputs.of(metric, references, outputs | bad)
+    worse = OutputStatistics.of(metric, references, outputs | bad)
     sure = worse.compare("base", "new", 500)
     assert sure is not None
     assert sure.p_value < 0.01

@@ -17,7 +17,7 @@ from deepwire.analysis.subject.model_and_text import model_source
 from deepwire.data.languages import Direction
 from deepwire.decoding.translator import Translator, load
 from deepwire.errors import DataError
-from deepwire.evaluation.model_translations import told
+from deepwire.evaluation.model_translations import selected_target
 from deepwire.model.decoder_state import DecoderState
 
 LONGEST = 15
@@ -67,7 +67,7 @@ def analyse_agreement(
         ModelError, UsageError: There is no such model, direction or device.
     """
     subjects = [model_source(model) for model in models]
-    targets = [told(model, direction) or None for model in models]
+    targets = [selected_target(model, direction) or None for model in models]
     found = [
         decide(model, load(model, device, precision, warn=_silent), contrasts, normalize=normalize, to=to)
         for model, to in zip(models, targets, strict=True)

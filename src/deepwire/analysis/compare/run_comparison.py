@@ -10,10 +10,10 @@ from pathlib import Path
 
 from deepwire.analysis.compare.compared_run import ComparedRun, read_run
 from deepwire.analysis.compare.learning_curves import learning_curves
-from deepwire.analysis.compare.settings_differences import differing, parts
+from deepwire.analysis.compare.settings_differences import differing, differing_parts
 from deepwire.analysis.compare.translation_differences import (
-    Translation,
-    Where,
+    DecodingPlace,
+    RunTranslation,
     example_table,
     score_all,
     score_table,
@@ -24,10 +24,10 @@ from deepwire.analysis.compare.translation_differences import (
 from deepwire.analysis.report.figures import Axis, Bars, Figure, Series
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.report_tables import Cell, Column, Table
-from deepwire.analysis.subject.model_and_text import Pairs, read_pairs
+from deepwire.analysis.subject.model_and_text import ParallelText, read_pairs
 from deepwire.data.languages import Direction
 from deepwire.errors import UsageError
-from deepwire.evaluation.comparison import PairedTest, Report
+from deepwire.evaluation.comparison import PairedTest, ScoreReport
 from deepwire.evaluation.model_translations import target_language
 
 _IGNORED = ("run", "recipe.", "data.prepared")
@@ -60,7 +60,7 @@ class ComparisonRequest:
     device: str = "auto"
     precision: str = "auto"
 
-    def pairs(self) -> Pairs:
+    def pairs(self) -> ParallelText:
         """The test set."""
         return read_pairs(self.models[0], self.source, self.reference, self.sentences, self.direction)
 
@@ -86,9 +86,9 @@ def compare_runs(request: ComparisonRequest, tell: Callable[[str], None]) -> Fin
     tables = list(_differences(runs, names))
     figures = list(learning_curves(runs, names))
     notes = [*_notes(runs, names), *([] if tables else ["All settings are the same."])]
-    translations: list[Translation] = []
+    translations: list[RunTranslation] = []
     if pairs is not None:
-        where = Where(request.device, request.precision, request.direction)
+        where = DecodingPlace(request.device, request.precision, request.direction)
         translations = translate_all(request.models, names, pairs, where, tell)
         into = target_language(request.models[0], request.direction)
         report, counting = score_all(translations, pairs, request.paired, into)
@@ -148,7 +148,7 @@ def _differences(runs: Sequence[ComparedRun], names: Sequence[str]) -> Iterator[
         )
     rows = tuple(
         (part.name, part.type, ", ".join(names[place] for place in part.runs), part.settings)
-        for part in parts(settings)
+        for part in differing_parts(settings)
     )
     if rows:
         heads = ("part", "type", "in", "settings")
@@ -182,7 +182,9 @@ def _overview(runs: Sequence[ComparedRun], names: Sequence[str]) -> Table:
     return Table(title="Overview", columns=columns, rows=rows)
 
 
-def _speeds(runs: Sequence[ComparedRun], names: Sequence[str], translations: Sequence[Translation]) -> Table:
+def _speeds(
+    runs: Sequence[ComparedRun], names: Sequence[str], translations: Sequence[RunTranslation]
+) -> Table:
     columns = [Column(name="model"), Column(name="training", unit="target tokens/s", digits=0)]
     if translations:
         columns += [
@@ -199,7 +201,7 @@ def _speeds(runs: Sequence[ComparedRun], names: Sequence[str], translations: Seq
     return Table(title="Speed", columns=tuple(columns), rows=tuple(rows))
 
 
-def _scores(report: Report) -> Figure:
+def _scores(report: ScoreReport) -> Figure:
     names = [score.name for score in report.systems[0].scores]
     return Bars(
         name="scores",

@@ -12,7 +12,7 @@ Settings = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Part:
+class DifferingPart:
     """A part of runs that is not of one type in all of them, such as a connection: one of its types.
 
     Attributes:
@@ -31,7 +31,7 @@ class Part:
 def differing(settings: Sequence[Settings]) -> dict[str, list[str | None]]:
     """The settings that are not the same in all runs: name, and for each run its value.
 
-    A part that has another type in another run is one row with the types; ``parts`` has the rest.
+    A part that has another type in another run is one row with the types; ``differing_parts`` has the rest.
     """
     parts = _parts(settings)
     found: dict[str, list[str | None]] = {}
@@ -44,7 +44,7 @@ def differing(settings: Sequence[Settings]) -> dict[str, list[str | None]]:
     return found
 
 
-def parts(settings: Sequence[Settings]) -> Iterator[Part]:
+def differing_parts(settings: Sequence[Settings]) -> Iterator[DifferingPart]:
     """The parts that have another type in another run, once for each way in which they are set."""
     for name in _parts(settings):
         ways: dict[tuple[str, str], list[int]] = {}
@@ -53,7 +53,7 @@ def parts(settings: Sequence[Settings]) -> Iterator[Part]:
                 ways.setdefault((str(_plain(one[name + _TYPE])), _described(name, one)), []).append(place)
         for (kind, text), places in ways.items():
             if text:
-                yield Part(name, kind, text, tuple(places))
+                yield DifferingPart(name, kind, text, tuple(places))
 
 
 def _different(settings: Sequence[Settings]) -> list[str]:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from deepwire.analysis.report.report_tables import Column, Table
-from deepwire.analysis.subject.model_and_text import Pairs
+from deepwire.analysis.subject.model_and_text import ParallelText
 from deepwire.data.languages import Direction
 from deepwire.decoding.translator import load
-from deepwire.evaluation.comparison import PairedTest, Report, compare
+from deepwire.evaluation.comparison import PairedTest, ScoreReport, compare
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metrics import make_metric
-from deepwire.evaluation.model_translations import told
+from deepwire.evaluation.model_translations import selected_target
 from deepwire.evaluation.texts import Text
 from deepwire.evaluation.tokenizers import LanguageMetrics, language_of
 
@@ -25,7 +25,7 @@ _OWN_PROCESSOR = 0.7
 
 
 @dataclass(frozen=True)
-class Translation:
+class RunTranslation:
     """What a model made of the test set.
 
     Attributes:
@@ -42,7 +42,7 @@ class Translation:
 
 
 @dataclass(frozen=True)
-class Where:
+class DecodingPlace:
     """Where models translate, and into what.
 
     Attributes:
@@ -58,16 +58,16 @@ class Where:
 def translate_all(
     models: Sequence[str],
     names: Sequence[str],
-    pairs: Pairs,
-    where: Where,
+    pairs: ParallelText,
+    where: DecodingPlace,
     tell: Callable[[str], None],
-) -> list[Translation]:
+) -> list[RunTranslation]:
     """Translate the test set with each model, one after the other.
 
     Raises:
         ModelError, UsageError, ResourceError: A model cannot be loaded, or does not have the direction.
     """
-    targets = [told(model, where.direction) or None for model in models]
+    targets = [selected_target(model, where.direction) or None for model in models]
     found = []
     for model, name, to in zip(models, names, targets, strict=True):
         translator = load(model, where.device, where.precision, warn=tell)
@@ -77,13 +77,13 @@ def translate_all(
         busy = busy if translator.device.type == "cpu" else seconds
         tell(f"{name}: {len(lines):,} lines in {seconds:.1f} s")
         words = sum(len(line.split()) for line in lines)
-        found.append(Translation(Text(name, lines), seconds, busy, words))
+        found.append(RunTranslation(Text(name, lines), seconds, busy, words))
     return found
 
 
 def score_all(
-    translations: Sequence[Translation], pairs: Pairs, test: PairedTest | None, language: str = ""
-) -> tuple[Report, list[str]]:
+    translations: Sequence[RunTranslation], pairs: ParallelText, test: PairedTest | None, language: str = ""
+) -> tuple[ScoreReport, list[str]]:
     """BLEU, with the tokenizer of the language, and chrF; each tested against the first.
 
     Args:
@@ -104,7 +104,7 @@ def score_all(
     return compare([one.text for one in translations], [pairs.reference], chosen, paired), metrics.notes
 
 
-def score_table(report: Report) -> Table:
+def score_table(report: ScoreReport) -> Table:
     """Scores with the difference to the first model, its 95 % interval and p-value."""
     names = [score.name for score in report.systems[0].scores]
     columns = [Column(name="model")]
@@ -132,7 +132,7 @@ def score_table(report: Report) -> Table:
     return Table(title="Scores", columns=tuple(columns), rows=tuple(rows))
 
 
-def verdicts(report: Report) -> Iterator[str]:
+def verdicts(report: ScoreReport) -> Iterator[str]:
     """What the tests say, one sentence for each model but the first."""
     first = report.systems[0].name
     for system in report.systems[1:]:
@@ -143,7 +143,7 @@ def verdicts(report: Report) -> Iterator[str]:
             yield f"{system.name} is {sure}{way} {first} in {test.metric}: {difference}."
 
 
-def waiting(translations: Sequence[Translation]) -> Iterator[str]:
+def waiting(translations: Sequence[RunTranslation]) -> Iterator[str]:
     """A note if the processor was shared, so that speeds say little."""
     share = min(one.busy / max(one.seconds, 1e-9) for one in translations)
     if share < _OWN_PROCESSOR:
@@ -153,7 +153,7 @@ def waiting(translations: Sequence[Translation]) -> Iterator[str]:
         )
 
 
-def example_table(translations: Sequence[Translation], pairs: Pairs, count: int) -> Table:
+def example_table(translations: Sequence[RunTranslation], pairs: ParallelText, count: int) -> Table:
     """The sentences whose chrF differs most between two models, with all translations.
 
     A sentence on which all models agree to the letter is never an example.

@@ -95,7 +95,7 @@ def varying_side(runs: Sequence[DepthOfRun]) -> Side:
     return "decoder" if len(decoders) > 1 and len(encoders) == 1 else "encoder"
 
 
-def of_runs(
+def depth_of_runs_finding(
     runs: Sequence[DepthOfRun], sources: Sequence[ModelSource], data: str, settings: dict[str, str]
 ) -> Finding:
     """BLEU against depth, one line for each kind of layers (Wang et al. 2019, Fig. 3)."""

@@ -108,7 +108,7 @@ _BLEU = Axis(label="BLEU")
 _LAYERS = "layers"
 
 
-def of_model(scorer: Scorer, sides: Sequence[Side], tell: Callable[[str], None]) -> Finding:
+def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: Callable[[str], None]) -> Finding:
     """BLEU without the top layers of each stack, and with some groups of the decoder alone.
 
     Raises:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from deepwire.analysis.report.figures import Axis, Bars, Figure, HeatMap, Lines, Series
 from deepwire.analysis.report.finding import Finding, provenance
-from deepwire.analysis.subject.model_and_text import NotApplicableError, Subject, open_model
+from deepwire.analysis.subject.model_and_text import AnalysedModel, NotApplicableError, open_model
 from deepwire.analysis.subject.run_records import read_records
 from deepwire.checkpoint.store import load_model, read_weights
 from deepwire.data.languages import Languages
@@ -183,7 +183,7 @@ def _successors(one: _Shown, layer: int | None) -> Figure:
     )
 
 
-def _over_training(subject: Subject, shown: Sequence[_Shown]) -> tuple[list[Figure], str]:
+def _over_training(subject: AnalysedModel, shown: Sequence[_Shown]) -> tuple[list[Figure], str]:
     """Curves of the weights, and a sentence on where they come from; nothing without a run."""
     if subject.run is None:
         return [], ""
@@ -198,7 +198,7 @@ def _over_training(subject: Subject, shown: Sequence[_Shown]) -> tuple[list[Figu
     return [figure for figure in figures if figure is not None], origin
 
 
-def _of_checkpoints(subject: Subject) -> Iterator[Mapping[str, object]]:
+def _of_checkpoints(subject: AnalysedModel) -> Iterator[Mapping[str, object]]:
     if subject.run is None:
         return
     checkpoints = subject.run.checkpoints()

@@ -17,14 +17,14 @@ from deepwire.analysis.report.figures import Axis, Bars, Figure, HeatMap, Lines,
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.report_tables import Column, Table
 from deepwire.analysis.subject.model_and_text import (
-    Batch,
     NotApplicableError,
+    PairBatch,
     batches,
     open_model,
     read_pairs,
 )
 from deepwire.data.languages import Direction
-from deepwire.evaluation.model_translations import told
+from deepwire.evaluation.model_translations import selected_target
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.introspection import GateProbe, Place
 
@@ -60,7 +60,7 @@ def analyse_gates(
             "depth-wise LSTMs, Runge-Kutta gates, self-dependency units and collaboration have them; "
             f"for weights see {shlex.join(['deepwire', 'analyze', 'weights', model])}",
         )
-    to = told(model, direction)
+    to = selected_target(model, direction)
     pairs = read_pairs(model, source, reference, sentences, direction)
     found = observe(inside, batches(subject, pairs, to=to))
     figures = [figure for family in found for figure in _figures(family)]
@@ -242,7 +242,7 @@ class FamilyStatistics:
 
 
 @torch.inference_mode()
-def observe(model: TranslationModel, batches: Iterable[Batch]) -> list[FamilyStatistics]:
+def observe(model: TranslationModel, batches: Iterable[PairBatch]) -> list[FamilyStatistics]:
     """Let the model read text, with the reference as the decoder's past, and add up its gates.
 
     Padding is left out. The model is as it was afterwards.

@@ -11,7 +11,7 @@ from deepwire.errors import ModelError
 Settings = Mapping[str, str | int | float | bool | None]
 
 
-class Measured:
+class MeasurementCache:
     """Records by name, each with the settings it was measured with.
 
     Args:

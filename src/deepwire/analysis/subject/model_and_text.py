@@ -29,7 +29,7 @@ class NotApplicableError(UsageError):
 
 
 @dataclass(frozen=True)
-class Subject:
+class AnalysedModel:
     """A model under study.
 
     Attributes:
@@ -48,7 +48,7 @@ class Subject:
         return _source(self.name, self.loaded.folder, self.loaded.metadata)
 
 
-def open_model(name: str, device: str = "cpu") -> Subject:
+def open_model(name: str, device: str = "cpu") -> AnalysedModel:
     """Load a model in float32.
 
     Args:
@@ -60,7 +60,7 @@ def open_model(name: str, device: str = "cpu") -> Subject:
         UsageError: There is no such device.
     """
     place = pick_device(device)
-    return Subject(name, load_model(resolve(name), place), run_of(name))
+    return AnalysedModel(name, load_model(resolve(name), place), run_of(name))
 
 
 def model_source(name: str) -> ModelSource:
@@ -83,7 +83,7 @@ def run_of(name: str) -> RunDirectory | None:
 
 
 @dataclass(frozen=True)
-class Pairs:
+class ParallelText:
     """Sentences and their translations, for a model to read.
 
     Attributes:
@@ -105,7 +105,7 @@ def read_pairs(
     reference: Path | None = None,
     limit: int | None = None,
     direction: Direction | None = None,
-) -> Pairs:
+) -> ParallelText:
     """Two files, or the test set that the run file of a run names as ``data.test``.
 
     Args:
@@ -135,11 +135,11 @@ def read_pairs(
             "line n of one must be the translation of line n of the other",
         )
     first, second = (Text(text.name, text.lines[:limit]) for text in texts)
-    return Pairs(first, second)
+    return ParallelText(first, second)
 
 
 @dataclass(frozen=True)
-class Batch:
+class PairBatch:
     """Pairs as ids, padded on the right; int64.
 
     Attributes:
@@ -158,8 +158,8 @@ class Batch:
 
 
 def batches(
-    subject: Subject, pairs: Pairs, tokens: int = 1024, longest: int = 256, *, to: str = ""
-) -> Iterator[Batch]:
+    subject: AnalysedModel, pairs: ParallelText, tokens: int = 1024, longest: int = 256, *, to: str = ""
+) -> Iterator[PairBatch]:
     """The pairs as the model reads them in training, longest first; pairs with an empty side are left out.
 
     Args:
@@ -188,7 +188,7 @@ def batches(
     lengths = [max(len(sources[row]), len(targets[row])) + 1 for row in full]
     for batch in batches_by_length(lengths, tokens):
         rows = tuple(full[index] for index in batch)
-        yield Batch(
+        yield PairBatch(
             pad_batch([[*head, *sources[row], EOS] for row in rows], device),
             pad_batch([[first, *targets[row]] for row in rows], device),
             pad_batch([[*targets[row], EOS] for row in rows], device),

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deepwire.analysis.report.finding import ModelSource
-from deepwire.analysis.subject.model_and_text import Pairs, Subject, run_of
+from deepwire.analysis.subject.model_and_text import AnalysedModel, ParallelText, run_of
 from deepwire.decoding.model_inputs import LanguageSelector, target_language_ids
 from deepwire.decoding.model_loading import LoadedModels, load_models
 from deepwire.decoding.translator import Translator
@@ -23,14 +23,14 @@ WARM_UP = 32
 
 
 @dataclass(frozen=True)
-class Translated:
+class TimedTranslation:
     """A translation and how long it took, without loading the model."""
 
     lines: list[str]
     seconds: float
 
 
-def digest_of(pairs: Pairs) -> str:
+def digest_of(pairs: ParallelText) -> str:
     """Sixteen characters that differ for texts that differ."""
     digest = hashlib.blake2b(digest_size=8)
     for line in (*pairs.source.lines, *pairs.reference.lines):
@@ -61,7 +61,7 @@ class Scorer:
     def __init__(
         self,
         name: str,
-        pairs: Pairs,
+        pairs: ParallelText,
         search: SearchSettings,
         warn: Callable[[str], None],
         *,
@@ -91,7 +91,7 @@ class Scorer:
     @property
     def source(self) -> ModelSource:
         """The model, for the provenance of a finding."""
-        return Subject(self.name, self.loaded.models[0], run_of(self.name)).source
+        return AnalysedModel(self.name, self.loaded.models[0], run_of(self.name)).source
 
     @property
     def settings(self) -> dict[str, str]:
@@ -122,7 +122,7 @@ class Scorer:
 
     def translate(
         self, model: TranslationModel, lines: Sequence[str] | None = None, groups: str | None = None
-    ) -> Translated:
+    ) -> TimedTranslation:
         """Translate the text, or `lines` of it, and take the time."""
         config = self.loaded.config
         if groups is not None:
@@ -138,4 +138,4 @@ class Scorer:
         )
         begun = time.perf_counter()
         found = translator.translate(self.pairs.source.lines if lines is None else lines, to=self.to or None)
-        return Translated(found, time.perf_counter() - begun)
+        return TimedTranslation(found, time.perf_counter() - begun)

@@ -8,10 +8,10 @@ import typer
 
 from deepwire.cli.analyses.options import (
     DirectionName,
+    FindingOutputs,
     Html,
     Json,
     Output,
-    Outputs,
     Plots,
     Reference,
     Runs,
@@ -59,7 +59,7 @@ def compare(
     from deepwire.analysis.compare.run_comparison import ComparisonRequest, compare_runs
     from deepwire.evaluation.comparison import PairedTest
 
-    outputs = Outputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output)
     request = ComparisonRequest(
         models=runs,
         source=source,

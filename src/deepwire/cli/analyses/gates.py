@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from deepwire.cli.analyses.options import (
     DirectionName,
+    FindingOutputs,
     Html,
     Json,
     Model,
     Output,
-    Outputs,
     Plots,
     Reference,
     Sentences,
@@ -36,5 +36,5 @@ def gates(
     """
     from deepwire.analysis.internals.gates import analyse_gates
 
-    outputs = Outputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output)
     outputs.write([analyse_gates(model, source, reference, sentences, device, read_direction(direction))])

@@ -8,10 +8,10 @@ import typer
 
 from deepwire.cli.analyses.options import (
     DirectionName,
+    FindingOutputs,
     Html,
     Json,
     Output,
-    Outputs,
     Plots,
     Reference,
     Runs,
@@ -59,7 +59,7 @@ def length(
     from deepwire.analysis.subject.model_and_text import read_pairs
     from deepwire.cli.line_by_line import use_threads
 
-    outputs = Outputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output)
     use_threads(threads)
     way = read_direction(direction)
     pairs = read_pairs(models[0], source, reference, sentences, way)

@@ -9,11 +9,11 @@ import typer
 
 from deepwire.cli.analyses.options import (
     DirectionName,
+    FindingOutputs,
     Html,
     Json,
     Model,
     Output,
-    Outputs,
     Plots,
     Reference,
     Sentences,
@@ -87,7 +87,7 @@ def linearise(
     from deepwire.cli.line_by_line import use_threads
     from deepwire.experiments.linearisation.layer_scores import finding, layer_scores
 
-    outputs = Outputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output)
     settings = _settings(reading, cell, side, layers, updates, update_tokens, rate, seed)
     use_threads(threads)
     way = read_direction(direction)

@@ -41,7 +41,7 @@ Output = Annotated[
 
 
 @dataclass(frozen=True)
-class Outputs:
+class FindingOutputs:
     """Where findings go; made before the work begins, so that what cannot be written is known early.
 
     Raises:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.analyses.options import Html, Json, Output, Outputs, Plots
+from deepwire.cli.analyses.options import FindingOutputs, Html, Json, Output, Plots
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def report(
     from deepwire.analysis.report.report_files import read_findings
     from deepwire.analysis.standard_analyses import analyse_all
 
-    outputs = Outputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output)
     findings: list[Finding] = []
     for subject in subjects:
         if Path(subject).suffix == ".json":

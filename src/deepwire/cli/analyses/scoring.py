@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from deepwire.analysis.subject.model_and_text import Pairs
+    from deepwire.analysis.subject.model_and_text import ParallelText
     from deepwire.analysis.subject.scorer import Scorer
     from deepwire.data.languages import Direction
 
 
 def open_scorers(
     models: Sequence[str],
-    pairs: Pairs,
+    pairs: ParallelText,
     settings: dict[str, object],
     device: str,
     precision: str,
@@ -34,10 +34,10 @@ def open_scorers(
     """
     from deepwire.analysis.subject.scorer import Scorer
     from deepwire.cli.line_by_line import given, warn
-    from deepwire.evaluation.model_translations import SearchSettings, told
+    from deepwire.evaluation.model_translations import SearchSettings, selected_target
 
     search = SearchSettings(given(**settings), device, precision)
-    return [Scorer(name, pairs, search, warn, to=told(name, direction)) for name in models]
+    return [Scorer(name, pairs, search, warn, to=selected_target(name, direction)) for name in models]
 
 
 def read_direction(text: str | None) -> Direction | None:

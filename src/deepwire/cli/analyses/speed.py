@@ -9,10 +9,10 @@ import typer
 
 from deepwire.cli.analyses.options import (
     DirectionName,
+    FindingOutputs,
     Html,
     Json,
     Output,
-    Outputs,
     Plots,
     Reference,
     Sentences,
@@ -43,14 +43,14 @@ Beside = Annotated[
         "a text; its start is subtracted. May be given several times.",
     ),
 ]
-Batch = Annotated[str, typer.Option(metavar="1,8,64", help="Sentences at once.")]
+PairBatch = Annotated[str, typer.Option(metavar="1,8,64", help="Sentences at once.")]
 Beam = Annotated[str, typer.Option(metavar="1,4,8", help="Hypotheses per sentence.")]
 Length = Annotated[str, typer.Option(metavar="10,20,40", help="Subwords of every sentence.")]
 Depth = Annotated[
     str, typer.Option(metavar="2,4,8", help="Layers of both stacks, with random weights; none: --depth ''.")
 ]
 Base = Annotated[
-    str, typer.Option(metavar="32,4,20", help="Batch, beam and length while another axis moves.")
+    str, typer.Option(metavar="32,4,20", help="PairBatch, beam and length while another axis moves.")
 ]
 Rounds = Annotated[int, typer.Option(min=1, help="Times that each is done; the fastest counts.")]
 Size = Annotated[
@@ -63,7 +63,7 @@ _TEXT = "text"
 def speed(
     subjects: Subjects,
     mode: Wanted = "both",
-    batch: Batch = "1,8,32,128",
+    batch: PairBatch = "1,8,32,128",
     beam: Beam = "1,2,4,8",
     length: Length = "10,20,40,80",
     depth: Depth = "1,2,4,8",
@@ -95,7 +95,7 @@ def speed(
     from deepwire.cli.line_by_line import use_threads
     from deepwire.decoding.model_loading import pick_device
 
-    outputs = Outputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output)
     modes = _modes(mode)
     work = _base(base)
     values = _values({"batch": batch, "beam": beam, "length": length, "depth": depth})

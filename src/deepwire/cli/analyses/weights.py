@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from deepwire.cli.analyses.options import Html, Json, Model, Output, Outputs, Plots
+from deepwire.cli.analyses.options import FindingOutputs, Html, Json, Model, Output, Plots
 
 Layer = Annotated[
     int | None,
@@ -34,5 +34,5 @@ def weights(
     """
     from deepwire.analysis.internals.connection_weights import analyse_weights
 
-    outputs = Outputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output)
     outputs.write([analyse_weights(model, layer, blank=not all_weights)])

@@ -18,7 +18,7 @@ SIGNIFICANT = 0.05
 
 
 @dataclass(frozen=True)
-class About:
+class DirectionFacts:
     """What is known of a direction besides its scores.
 
     Attributes:
@@ -39,10 +39,10 @@ class About:
 
 
 @dataclass(frozen=True)
-class Row:
+class DirectionRow:
     """One direction: a score of system and baseline, and a test of their difference, for each metric."""
 
-    about: About
+    about: DirectionFacts
     lines: int
     scores: tuple[Score, ...]
     baseline: tuple[Score, ...] = ()
@@ -66,7 +66,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Average:
+class DirectionAverage:
     """Means over some directions.
 
     Attributes:
@@ -75,7 +75,7 @@ class Average:
     """
 
     name: str
-    rows: tuple[Row, ...]
+    rows: tuple[DirectionRow, ...]
 
     @property
     def values(self) -> tuple[float, ...]:
@@ -128,7 +128,7 @@ def samples_for(directions: int, test: str = "bootstrap") -> int:
 
 
 @dataclass(frozen=True)
-class Block:
+class DirectionBlock:
     """Directions of one kind, such as those out of English.
 
     Attributes:
@@ -138,8 +138,8 @@ class Block:
     """
 
     title: str
-    averages: tuple[Average, ...]
-    rows: tuple[Row, ...]
+    averages: tuple[DirectionAverage, ...]
+    rows: tuple[DirectionRow, ...]
 
 
 @dataclass(frozen=True)
@@ -161,14 +161,14 @@ class DirectionsReport:
     baseline: str | None
     test: str
     metrics: tuple[str, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[DirectionBlock, ...]
     signatures: Mapping[str, tuple[str, ...]]
     notes: tuple[str, ...]
     paired: PairedTest | None = None
 
 
 @dataclass(frozen=True)
-class TableSettings:
+class DirectionTableSettings:
     """How to make the table.
 
     Attributes:
@@ -185,14 +185,16 @@ class TableSettings:
 
 
 @dataclass
-class Table:
+class DirectionTable:
     """Scores direction by direction, so that texts of one direction are in memory at a time."""
 
-    settings: TableSettings
-    rows: list[Row] = field(default_factory=list)
+    settings: DirectionTableSettings
+    rows: list[DirectionRow] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    def add(self, about: About, reference: Text, hypotheses: Text, baseline: Text | None = None) -> Row:
+    def add(
+        self, about: DirectionFacts, reference: Text, hypotheses: Text, baseline: Text | None = None
+    ) -> DirectionRow:
         """Score one direction.
 
         Raises:
@@ -201,8 +203,12 @@ class Table:
         return self.add_outputs(about, reference, [hypotheses], [] if baseline is None else [baseline])
 
     def add_outputs(
-        self, about: About, reference: Text, hypotheses: Sequence[Text], baseline: Sequence[Text] = ()
-    ) -> Row:
+        self,
+        about: DirectionFacts,
+        reference: Text,
+        hypotheses: Sequence[Text],
+        baseline: Sequence[Text] = (),
+    ) -> DirectionRow:
         """Score one direction by several outputs of each system, such as those of several seeds.
 
         The outputs of a system are scored as one text. The test draws a sentence with all its outputs, so
@@ -221,7 +227,7 @@ class Table:
         )
         paired = self.settings.paired if theirs else None
         self.warnings += few_sentences(paired, len(reference.lines))
-        row = Row(
+        row = DirectionRow(
             about,
             len(reference.lines),
             _scores(metrics, ours),
@@ -246,7 +252,7 @@ class Table:
             paired=self.settings.paired if baseline else None,
         )
 
-    def _blocks(self) -> Iterator[Block]:
+    def _blocks(self) -> Iterator[DirectionBlock]:
         centre = self.settings.centre
         rows = sorted(self.rows, key=_largest_first)
         trained = [row for row in rows if not row.about.zero_shot]
@@ -256,18 +262,18 @@ class Table:
             f"Without {centre}": [row for row in trained if centre not in row.direction],
         }
         if sum(map(bool, kinds.values())) > 1:
-            yield Block("All trained directions", tuple(self._averages(tuple(trained))), ())
+            yield DirectionBlock("All trained directions", tuple(self._averages(tuple(trained))), ())
         kinds["Zero-shot: directions that were not trained"] = [row for row in rows if row.about.zero_shot]
         for title, members in kinds.items():
             if members:
-                yield Block(title, tuple(self._averages(tuple(members))), tuple(members))
+                yield DirectionBlock(title, tuple(self._averages(tuple(members))), tuple(members))
 
-    def _averages(self, rows: tuple[Row, ...]) -> Iterator[Average]:
-        yield Average("all", rows)
+    def _averages(self, rows: tuple[DirectionRow, ...]) -> Iterator[DirectionAverage]:
+        yield DirectionAverage("all", rows)
         for group in self.settings.groups:
             members = tuple(row for row in rows if group.has(row.direction, self.settings.centre))
             if members:
-                yield Average(group.name, members)
+                yield DirectionAverage(group.name, members)
 
 
 def _statistics(metric: Metric, outputs: Sequence[Text], reference: Text) -> Floats:
@@ -281,7 +287,7 @@ def _scores(metrics: Sequence[Metric], statistics: Sequence[Floats]) -> tuple[Sc
     return tuple(metric.score_of(counts.sum(axis=0), 1) for metric, counts in pairs)
 
 
-def _largest_first(row: Row) -> tuple[int, str]:
+def _largest_first(row: DirectionRow) -> tuple[int, str]:
     return (-(row.about.training_pairs or 0), str(row.direction))
 
 
@@ -289,7 +295,7 @@ def _means(scores: Sequence[tuple[Score, ...]]) -> tuple[float, ...]:
     return tuple(sum(score.value for score in column) / len(column) for column in zip(*scores, strict=True))
 
 
-def _signatures(rows: Sequence[Row]) -> dict[str, tuple[str, ...]]:
+def _signatures(rows: Sequence[DirectionRow]) -> dict[str, tuple[str, ...]]:
     found: dict[str, set[str]] = {}
     for row in rows:
         for score in row.scores:

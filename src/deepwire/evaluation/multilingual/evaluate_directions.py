@@ -13,10 +13,10 @@ from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.model_translations import SearchSettings
 from deepwire.evaluation.multilingual.directed_texts import texts_at, texts_of_run
 from deepwire.evaluation.multilingual.direction_table import (
-    About,
+    DirectionFacts,
     DirectionsReport,
-    Table,
-    TableSettings,
+    DirectionTable,
+    DirectionTableSettings,
     samples_for,
 )
 from deepwire.evaluation.multilingual.language_groups import HIGH, LOW, Group, read_sizes, resource_groups
@@ -169,7 +169,7 @@ class _Evaluation:
             self.notes.append(f"there is no test set for {', '.join(map(str, missing))}: left out")
         return found
 
-    def _table(self) -> Table:
+    def _table(self) -> DirectionTable:
         request = self.request
         for direction in self.directions:  # a missing tokenizer is said now
             self.metrics.of(direction.target)
@@ -189,7 +189,7 @@ class _Evaluation:
         for group in averages.groups:
             group.check(self.directions)
         groups = [*averages.groups, *by_size]
-        return Table(TableSettings(self.metrics.of, averages.centre, groups, paired))
+        return DirectionTable(DirectionTableSettings(self.metrics.of, averages.centre, groups, paired))
 
     def _identifier(self) -> LanguageIdentifier | None:
         """Learned from the text that was named; else from that of the run, if a direction is zero-shot."""
@@ -226,8 +226,10 @@ class _Evaluation:
         self.store.keep(direction, found.lines, mark)
         return found
 
-    def _about(self, direction: Direction, reference: Text, hypotheses: Text, baseline: Text | None) -> About:
-        return About(
+    def _about(
+        self, direction: Direction, reference: Text, hypotheses: Text, baseline: Text | None
+    ) -> DirectionFacts:
+        return DirectionFacts(
             direction=direction,
             zero_shot=self._zero_shot(direction),
             training_pairs=self.pairs.get(direction),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from deepwire.checkpoint.manifest import fingerprint
 from deepwire.data.languages import Direction
 from deepwire.errors import ModelError, UsageError
-from deepwire.evaluation.model_translations import SearchSettings, told
+from deepwire.evaluation.model_translations import SearchSettings, selected_target
 from deepwire.evaluation.multilingual.parse_direction import languages_of
 from deepwire.evaluation.multilingual.stored_translations import HYPOTHESES, StoredTranslations, read_stored
 from deepwire.evaluation.texts import Text, read_text
@@ -138,7 +138,7 @@ class ModelSystem(System):
 
     def check(self, direction: Direction) -> None:
         """See that the model knows both languages, and that it writes the target language."""
-        told(self.name, direction)
+        selected_target(self.name, direction)
 
     def translate(self, direction: Direction, source: Text) -> Text:
         """Translate a text."""

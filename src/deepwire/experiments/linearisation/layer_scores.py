@@ -14,7 +14,7 @@ from torch import nn
 from deepwire.analysis.report.figures import Axis, Bars, Series
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.report_tables import Column, Table
-from deepwire.analysis.subject.measurement_cache import Measured
+from deepwire.analysis.subject.measurement_cache import MeasurementCache
 from deepwire.analysis.subject.model_stacks import SIDES, check_layer, part
 from deepwire.analysis.subject.scorer import Scorer
 from deepwire.analysis.subject.training_text import TrainingText
@@ -107,7 +107,7 @@ def layer_scores(
         UsageError: There is no such layer, or no cell to map.
     """
     layers = {side: settings.layers_of(scorer, side) for side in settings.sides}
-    done = Measured(folder, _decisive(scorer, text, settings))
+    done = MeasurementCache(folder, _decisive(scorer, text, settings))
     whole = _remembered(done, "whole", lambda: {"bleu": scorer.bleu(scorer.model)})["bleu"]
     tell(f"whole model: BLEU {whole:.2f}")
     found: dict[tuple[Side, int, Reading], LayerScore] = {}
@@ -197,7 +197,7 @@ def _decisive(scorer: Scorer, text: TrainingText, settings: LinearisationSetting
     }
 
 
-def _remembered(done: Measured, name: str, work: Callable[[], dict[str, float]]) -> dict[str, float]:
+def _remembered(done: MeasurementCache, name: str, work: Callable[[], dict[str, float]]) -> dict[str, float]:
     record = done.get(name)
     if record is None:
         found = work()

@@ -8,23 +8,27 @@ from collections.abc import Callable, Sequence
 from deepwire.analysis.report.figures import Axis, Bars, Series
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.report_tables import Cell, Column, Table
-from deepwire.evaluation.multilingual.direction_table import Average, Block, DirectionsReport
+from deepwire.evaluation.multilingual.direction_table import (
+    DirectionAverage,
+    DirectionBlock,
+    DirectionsReport,
+)
 from deepwire.evaluation.multilingual.text import signature_lines, verdicts
 from deepwire.experiments.results.run_measurement import RunResult, pace
-from deepwire.experiments.results.system_comparison import Compared, SideBySide
+from deepwire.experiments.results.system_comparison import ComparedPair, SystemComparison
 
 _MILLION = 10**6
 _MINUTE = 60
 
 
-def directions_findings(found: SideBySide, compared: Sequence[Compared]) -> list[Finding]:
+def directions_findings(found: SystemComparison, compared: Sequence[ComparedPair]) -> list[Finding]:
     """The findings of a plan whose directions are shown together; none before anything was measured."""
     if not found.systems():
         return []
     return [_summary(found), *(_comparison(found, one) for one in compared)]
 
 
-def _summary(found: SideBySide) -> Finding:
+def _summary(found: SystemComparison) -> Finding:
     plan = found.plan
     notes = [f"Failed: {run.name}: {why.message}" for run, why in found.gathered.failures]
     notes += found.gathered.not_run(plan.systems)
@@ -55,7 +59,7 @@ def _summary(found: SideBySide) -> Finding:
     )
 
 
-def _columns(found: SideBySide) -> tuple[Column, ...]:
+def _columns(found: SystemComparison) -> tuple[Column, ...]:
     centre = found.plan.centre
     kinds = (f"out of {centre}", f"into {centre}", "all")
     return (
@@ -75,7 +79,7 @@ def _columns(found: SideBySide) -> tuple[Column, ...]:
     )
 
 
-def _rows(found: SideBySide) -> list[tuple[Cell, ...]]:
+def _rows(found: SystemComparison) -> list[tuple[Cell, ...]]:
     plan = found.plan
     kinds = [
         found.directions(source=plan.centre),
@@ -105,14 +109,14 @@ def _rows(found: SideBySide) -> list[tuple[Cell, ...]]:
     return rows
 
 
-def _against(compared: Compared | None) -> tuple[Cell, Cell, Cell]:
+def _against(compared: ComparedPair | None) -> tuple[Cell, Cell, Cell]:
     if compared is None:
         return None, None, None
     average = compared.average
     return average.win_ratio, average.significant(1), average.significant(-1)
 
 
-def _matrix(found: SideBySide, name: str, number: Callable[[RunResult], float]) -> Table:
+def _matrix(found: SystemComparison, name: str, number: Callable[[RunResult], float]) -> Table:
     """One row for each direction, one column for each system."""
     systems = found.systems()
     return Table(
@@ -125,7 +129,7 @@ def _matrix(found: SideBySide, name: str, number: Callable[[RunResult], float]) 
     )
 
 
-def _figure(found: SideBySide) -> Bars:
+def _figure(found: SystemComparison) -> Bars:
     systems = found.systems()
     return Bars(
         name="bleu",
@@ -147,7 +151,7 @@ def _figure(found: SideBySide) -> Bars:
     )
 
 
-def _comparison(found: SideBySide, one: Compared) -> Finding:
+def _comparison(found: SystemComparison, one: ComparedPair) -> Finding:
     report, pair = one.report, one.plan
     notes = [*verdicts(report), *signature_lines(report), *report.notes]
     if one.missing:
@@ -190,7 +194,7 @@ def _averages(report: DirectionsReport) -> Table:
     )
 
 
-def _average(average: Average) -> tuple[Cell, ...]:
+def _average(average: DirectionAverage) -> tuple[Cell, ...]:
     scores = zip(average.values, average.baseline, strict=True)
     return (
         average.name,
@@ -203,7 +207,7 @@ def _average(average: Average) -> tuple[Cell, ...]:
     )
 
 
-def _directions(report: DirectionsReport, block: Block) -> Table:
+def _directions(report: DirectionsReport, block: DirectionBlock) -> Table:
     names = [name for metric in report.metrics for name in (metric, f"{metric} of {report.baseline}")]
     rows = []
     for row in block.rows:
@@ -233,7 +237,7 @@ def _directions(report: DirectionsReport, block: Block) -> Table:
     )
 
 
-def _pair_figure(one: Compared) -> Bars:
+def _pair_figure(one: ComparedPair) -> Bars:
     rows = one.average.rows
     return Bars(
         name="bleu",

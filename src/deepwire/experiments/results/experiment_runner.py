@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
-from deepwire.analysis.subject.model_and_text import Pairs
+from deepwire.analysis.subject.model_and_text import ParallelText
 from deepwire.errors import DeepwireError, ModelError
 from deepwire.evaluation.texts import read_text
-from deepwire.experiments.results.extra_test_sets import MoreTests
+from deepwire.experiments.results.extra_test_sets import ExtraTestSets
 from deepwire.experiments.results.planned_runs import LoadedPlan, RunPlan
-from deepwire.experiments.results.result_store import Kept
+from deepwire.experiments.results.result_store import ResultStore
 from deepwire.experiments.results.run_measurement import RunResult, measure_run, pairs_of, time_decoding
 from deepwire.experiments.results.run_processes import Failure, stoppable, train_runs
 from deepwire.experiments.results.settings_search import Search
@@ -26,7 +26,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Gathered:
+class GatheredResults:
     """What there is of a plan.
 
     Attributes:
@@ -71,7 +71,7 @@ class Gathered:
                 yield run, [run.part] if directions == run.directions else directions
 
 
-class _Left(NamedTuple):
+class _PendingRun(NamedTuple):
     """What is still to be done of a run."""
 
     run: RunPlan
@@ -79,7 +79,7 @@ class _Left(NamedTuple):
     label: str
 
 
-class Conductor:
+class ExperimentRunner:
     """The runs of a plan in one folder; everything that is done is kept and not done again.
 
     Args:
@@ -93,8 +93,8 @@ class Conductor:
         self.folder, self._undecided, self._tell, self._at_once = folder, loaded, tell, at_once
         self.search = Search(loaded, folder, tell)
         self.loaded = loaded.decided(self.search.taken())
-        self._measured, self._failed = Kept(folder / "measured"), Kept(folder / "failed")
-        self.more = MoreTests(loaded.more, folder, tell)
+        self._measured, self._failed = ResultStore(folder / "measured"), ResultStore(folder / "failed")
+        self.extra_tests = ExtraTestSets(loaded.more, folder, tell)
 
     def carry_out(
         self,
@@ -123,7 +123,7 @@ class Conductor:
             self.search.carry_out(train, systems, retry=retry, after=after)
             self.loaded = self._undecided.decided(self.search.taken())
             self._catch_up(self._wanted(systems, directions))
-            left = self._left(systems, directions, retry=retry)
+            left = self._pending(systems, directions, retry=retry)
             with closing(train(self._begun(left))) as ended:
                 for run, failure in ended:
                     self._conclude(run, failure, left[run.name])
@@ -132,11 +132,13 @@ class Conductor:
             if self._time_alone(self._wanted(systems, directions)) and after is not None:
                 after()
 
-    def _left(self, systems: Sequence[str], directions: Sequence[str], *, retry: bool) -> dict[str, _Left]:
+    def _pending(
+        self, systems: Sequence[str], directions: Sequence[str], *, retry: bool
+    ) -> dict[str, _PendingRun]:
         """What is to be trained or measured, by the names of runs."""
         wanted = self._wanted(systems, directions)
         self._warn([run for run, _ in wanted])
-        found: dict[str, _Left] = {}
+        found: dict[str, _PendingRun] = {}
         for number, (run, chosen) in enumerate(wanted, 1):
             label = f"[{number}/{len(wanted)}] {run.part} {run.system} seed {run.seed}"
             left = [direction for direction in chosen if self.result(run, direction) is None]
@@ -146,7 +148,7 @@ class Conductor:
             if before is not None and not retry:
                 self._tell(f"{label}: failed before ({before.message}); --retry tries again")
                 continue
-            found[run.name] = _Left(run, left, label)
+            found[run.name] = _PendingRun(run, left, label)
         return found
 
     def _wanted(self, systems: Sequence[str], directions: Sequence[str]) -> list[tuple[RunPlan, list[str]]]:
@@ -158,7 +160,7 @@ class Conductor:
         ]
         return [(run, chosen) for run, chosen in found if chosen]
 
-    def _begun(self, left: Mapping[str, _Left]) -> Iterator[RunPlan]:
+    def _begun(self, left: Mapping[str, _PendingRun]) -> Iterator[RunPlan]:
         for one in left.values():
             self._tell(f"{one.label}: training in {one.run.folder}")
             yield one.run
@@ -172,7 +174,7 @@ class Conductor:
         for warning, systems in found.items():
             self._tell(f"warning: {', '.join(systems)}: {warning}")
 
-    def _conclude(self, run: RunPlan, failure: Failure | None, left: _Left) -> None:
+    def _conclude(self, run: RunPlan, failure: Failure | None, left: _PendingRun) -> None:
         """Measure a run that has ended; a failure is kept."""
         if failure is None:
             try:
@@ -190,7 +192,7 @@ class Conductor:
         rounds, translation = self.loaded.plan.rounds, self.translation(run, direction)
         result = measure_run(run, direction, translation, rounds, self._at_once, self._tell)
         self._keep(run, result)
-        self.more.translate(run, result)
+        self.extra_tests.translate(run, result)
         where = "" if direction == run.part else f"{direction} "
         self._tell(
             f"{label}: {where}BLEU {result.bleu:.2f}, {result.training_seconds / 60:.1f} min of training"
@@ -206,12 +208,12 @@ class Conductor:
 
     def _catch_up(self, wanted: Sequence[tuple[RunPlan, list[str]]]) -> None:
         """Translate test sets that the plan did not have yet when models were measured."""
-        left = [(run, result) for run, result in self._done(wanted) if self.more.missing(run, result)]
+        left = [(run, result) for run, result in self._done(wanted) if self.extra_tests.missing(run, result)]
         if left:
             self._tell(f"translating more test sets with {len(left)} models that were measured before")
         for run, result in left:
             try:
-                self.more.translate(run, result)
+                self.extra_tests.translate(run, result)
             except ModelError as error:  # who deletes checkpoints keeps what was measured
                 self._tell(f"{run.label(result.direction)}: more test sets are not translated: {error}")
 
@@ -239,7 +241,7 @@ class Conductor:
             self._keep(run, result)
         return bool(timed)
 
-    def gather(self) -> Gathered:
+    def gather(self) -> GatheredResults:
         """What has been done so far."""
         results, failures, missing = list[RunResult](), [], []
         for run in self.loaded.runs:
@@ -253,7 +255,7 @@ class Conductor:
                 failures.append((run, failure))
             else:
                 missing.append((run, left))
-        return Gathered(tuple(results), tuple(failures), tuple(missing))
+        return GatheredResults(tuple(results), tuple(failures), tuple(missing))
 
     def result(self, run: RunPlan, direction: str) -> RunResult | None:
         """What was measured of a run with its present settings, in one of its directions."""
@@ -279,7 +281,7 @@ class Conductor:
         """
         return read_text(self.translation(run, direction)).lines
 
-    def test_set(self, run: RunPlan, direction: str) -> Pairs:
+    def test_set(self, run: RunPlan, direction: str) -> ParallelText:
         """The test set of a run that has been trained.
 
         Raises:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from deepwire.analysis.subject.model_and_text import Pairs
+from deepwire.analysis.subject.model_and_text import ParallelText
 from deepwire.analysis.subject.scorer import digest_of
 from deepwire.evaluation.texts import Text, read_text
 from deepwire.experiments.results.planned_runs import RunPlan
-from deepwire.experiments.results.result_store import Kept
+from deepwire.experiments.results.result_store import ResultStore
 from deepwire.experiments.results.run_measurement import RunResult, keep_lines, scorer_of
 
 
-class MoreTests:
+class ExtraTestSets:
     """What trained runs make of the plan's own test sets; what is translated is kept.
 
     Args:
@@ -29,16 +29,21 @@ class MoreTests:
         warn: Callable[[str], None],
     ) -> None:
         self._texts = {
-            direction: {name: Pairs(*text) for name, text in own.items()} for direction, own in texts.items()
+            direction: {name: ParallelText(*text) for name, text in own.items()}
+            for direction, own in texts.items()
         }
         self._digests = {
             (direction, name): digest_of(pairs)
             for direction, own in self._texts.items()
             for name, pairs in own.items()
         }
-        self._kept, self._folder, self._warn = Kept(folder / "more-tests"), folder / "translations", warn
+        self._kept, self._folder, self._warn = (
+            ResultStore(folder / "more-tests"),
+            folder / "translations",
+            warn,
+        )
 
-    def pairs(self, direction: str) -> Mapping[str, Pairs]:
+    def pairs(self, direction: str) -> Mapping[str, ParallelText]:
         """The texts of a direction, by name."""
         return self._texts[direction]
 

@@ -109,7 +109,7 @@ class LoadedPlan:
         """The plan with the alternatives that a search has taken, by system, in place of own settings."""
         if not taken:
             return self
-        made = _Maker(self.plan, self.path.parent, self.folder).runs(taken)
+        made = _RunPlanner(self.plan, self.path.parent, self.folder).runs(taken)
         return replace(self, runs=tuple(made))
 
 
@@ -133,14 +133,14 @@ def load_plan(path: Path, folder: Path, overrides: Sequence[str] = ()) -> Loaded
     if plan.text is not None and not plan.text.is_dir():
         raise UsageError(f"{path}: text: no such folder: {plan.text}", "say where the text is: text=FOLDER")
     claims = read_claims(absolute(plan.claims, home)) if plan.claims is not None else ()
-    make = _Maker(plan, home, folder)
+    make = _RunPlanner(plan, home, folder)
     runs = tuple(make.runs({}))
     more = {name: dict(make.more_tests(name, runs)) for name in plan.directions}
     return LoadedPlan(plan, settings.document.path, folder, runs, tuple(make.trials()), claims, more)
 
 
 @dataclass(frozen=True)
-class _Part:
+class _DirectionsOfModel:
     """The directions that one model has.
 
     Attributes:
@@ -155,7 +155,7 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class _Maker:
+class _RunPlanner:
     """Makes the runs of a plan.
 
     Attributes:
@@ -226,15 +226,21 @@ class _Maker:
         whole = self._run(system, name, part, search.seed, place)
         return self._run(system, name, part, search.seed, place, _shorter(system, whole, search))
 
-    def _together(self) -> _Part:
+    def _together(self) -> _DirectionsOfModel:
         every = tuple(self.plan.directions)
-        return _Part(ALL, every, (f"data.directions=[{', '.join(every)}]",))
+        return _DirectionsOfModel(ALL, every, (f"data.directions=[{', '.join(every)}]",))
 
-    def _alone(self, direction: str) -> _Part:
-        return _Part(direction, (direction,), self.plan.directions[direction])
+    def _alone(self, direction: str) -> _DirectionsOfModel:
+        return _DirectionsOfModel(direction, (direction,), self.plan.directions[direction])
 
     def _run(
-        self, system: str, alternative: str, part: _Part, seed: int, place: Path, more: Iterable[str] = ()
+        self,
+        system: str,
+        alternative: str,
+        part: _DirectionsOfModel,
+        seed: int,
+        place: Path,
+        more: Iterable[str] = (),
     ) -> RunPlan:
         """One run; `more` settings come after all others."""
         plan = self.plan

@@ -32,7 +32,7 @@ class Spread:
 
 
 @dataclass(frozen=True)
-class Standing:
+class RankedSystem:
     """One system in one direction, over its seeds.
 
     Attributes:
@@ -55,7 +55,7 @@ class Standing:
         return statistics.fmean(float(getattr(one, name)) for one in chosen)
 
 
-class Outputs:
+class OutputStatistics:
     """The translations of all runs of one direction, as statistics for tests.
 
     Args:
@@ -72,7 +72,7 @@ class Outputs:
         metric: Metric,
         references: Sequence[str],
         translations: Mapping[tuple[str, int], Sequence[str]],
-    ) -> Outputs:
+    ) -> OutputStatistics:
         """Of translations by system and seed, and a reference, line by line.
 
         Raises:
@@ -81,7 +81,7 @@ class Outputs:
         return cls(metric, {key: metric.statistics(lines, references) for key, lines in translations.items()})
 
     @classmethod
-    def together(cls, texts: Sequence[Outputs]) -> Outputs:
+    def together(cls, texts: Sequence[OutputStatistics]) -> OutputStatistics:
         """Several texts as one, of the runs that have translated all of them."""
         first, *others = texts
         shared = [key for key in first._statistics if all(key in text._statistics for text in others)]
@@ -114,7 +114,7 @@ class Outputs:
         return paired_bootstrap(self._metric, first, second, samples=samples)
 
 
-def means(ranks: Sequence[Standing], systems: Sequence[str], name: str) -> dict[str, float]:
+def means(ranks: Sequence[RankedSystem], systems: Sequence[str], name: str) -> dict[str, float]:
     """The mean of a number of some systems over the seeds that all of them have.
 
     Of each over its own seeds where they share none; systems without a run are left out.
@@ -125,20 +125,22 @@ def means(ranks: Sequence[Standing], systems: Sequence[str], name: str) -> dict[
     return {one.system: one.mean(name, shared) for one in found}
 
 
-def corrected(ranks: Sequence[Standing]) -> list[float | None]:
+def corrected(ranks: Sequence[RankedSystem]) -> list[float | None]:
     """The two-sided p-value of each comparison, corrected for the number of them; None for the baseline."""
     tested = {place: one.comparison for place, one in enumerate(ranks) if one.comparison is not None}
     found = dict(zip(tested, holm([test.p_value for test in tested.values()]), strict=True))
     return [found.get(place) for place in range(len(ranks))]
 
 
-def standings(results: Sequence[RunResult], outputs: Outputs, baseline: str, samples: int) -> list[Standing]:
+def rank_systems(
+    results: Sequence[RunResult], outputs: OutputStatistics, baseline: str, samples: int
+) -> list[RankedSystem]:
     """The systems of one direction, the highest mean BLEU first."""
     by_system: dict[str, list[RunResult]] = {}
     for result in results:
         by_system.setdefault(result.system, []).append(result)
     found = [
-        Standing(
+        RankedSystem(
             system, tuple(own), None if system == baseline else outputs.compare(baseline, system, samples)
         )
         for system, own in by_system.items()

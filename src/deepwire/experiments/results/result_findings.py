@@ -1,4 +1,4 @@
-"""The results as findings: a league table for each direction, the papers' claims, and every single run."""
+"""The results as findings: a ranking for each direction, the papers' claims, and every single run."""
 
 from __future__ import annotations
 
@@ -11,19 +11,25 @@ from statistics import fmean
 from deepwire.analysis.report.figures import Axis, Bars, Series
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.report_tables import Column, Table
-from deepwire.analysis.subject.model_and_text import Pairs
+from deepwire.analysis.subject.model_and_text import ParallelText
 from deepwire.errors import DataError
 from deepwire.evaluation.multilingual.direction_table import samples_for
 from deepwire.evaluation.significance import Comparison
 from deepwire.experiments.results.direction_findings import directions_findings
-from deepwire.experiments.results.experiment_runner import Conductor, Gathered
+from deepwire.experiments.results.experiment_runner import ExperimentRunner, GatheredResults
 from deepwire.experiments.results.paper_claims import FAILED, SIGNIFICANT, Verdict, judge
 from deepwire.experiments.results.planned_runs import RunPlan
-from deepwire.experiments.results.ranking import Outputs, Standing, corrected, means, standings
+from deepwire.experiments.results.ranking import (
+    OutputStatistics,
+    RankedSystem,
+    corrected,
+    means,
+    rank_systems,
+)
 from deepwire.experiments.results.results_plan import Plan
 from deepwire.experiments.results.run_findings import runs_finding
 from deepwire.experiments.results.run_measurement import RunResult, metric_of, pace
-from deepwire.experiments.results.system_comparison import Compared, SideBySide
+from deepwire.experiments.results.system_comparison import ComparedPair, SystemComparison
 
 _MILLION = 10**6
 _TESTED = (
@@ -36,7 +42,7 @@ _TESTED = (
 
 
 @dataclass(frozen=True)
-class Report:
+class ResultsReport:
     """Everything that there is so far.
 
     Attributes:
@@ -45,43 +51,43 @@ class Report:
         comparisons: Pairs of systems direction by direction, where directions are shown together.
     """
 
-    gathered: Gathered
+    gathered: GatheredResults
     findings: tuple[Finding, ...]
-    comparisons: tuple[Compared, ...]
+    comparisons: tuple[ComparedPair, ...]
 
 
-def build(conductor: Conductor) -> Report:
-    """Everything that there is so far: averages, comparisons or leagues, claims, runs.
+def build_report(runner: ExperimentRunner) -> ResultsReport:
+    """Everything that there is so far: averages, comparisons or rankings, claims, runs.
 
     Raises:
         DataError: A translation or the test set is gone.
     """
-    plan, gathered = conductor.loaded.plan, conductor.gather()
-    side_by_side = SideBySide(conductor, gathered) if plan.joint else None
+    plan, gathered = runner.loaded.plan, runner.gather()
+    side_by_side = SystemComparison(runner, gathered) if plan.joint else None
     compared = side_by_side.comparisons() if side_by_side else []
     findings = directions_findings(side_by_side, compared) if side_by_side else []
     verdicts = list[Verdict]()
     for direction in plan.directions:
-        if side_by_side is not None and not conductor.loaded.claims:
+        if side_by_side is not None and not runner.loaded.claims:
             break
         own = [result for result in gathered.results if result.direction == direction]
         if not own:
             continue
-        texts = _texts(conductor, direction, own)
-        ranks = standings(own, next(iter(texts.values())), plan.baseline, _samples(plan))
-        outputs = Outputs.together(list(texts.values()))
+        texts = _texts(runner, direction, own)
+        ranks = rank_systems(own, next(iter(texts.values())), plan.baseline, _samples(plan))
+        outputs = OutputStatistics.together(list(texts.values()))
         together = _together(plan, own, outputs) if len(texts) > 1 else ranks
         if side_by_side is None:
-            findings.append(_league(plan, direction, ranks, gathered, next(iter(texts))))
+            findings.append(_ranking_finding(plan, direction, ranks, gathered, next(iter(texts))))
             if together is not ranks:
                 missing = [f"{one.system}.{one.seed}" for one in own if one not in outputs]
                 findings.append(_all_texts(plan, direction, together, texts, missing))
-        verdicts += _verdicts(conductor, direction, ranks, together, outputs, gathered)
+        verdicts += _verdicts(runner, direction, ranks, together, outputs, gathered)
     if verdicts:
         findings.append(_claims(plan, verdicts))
-    findings += conductor.search.findings()
-    findings.append(runs_finding(conductor, gathered))
-    return Report(gathered, tuple(findings), tuple(compared))
+    findings += runner.search.findings()
+    findings.append(runs_finding(runner, gathered))
+    return ResultsReport(gathered, tuple(findings), tuple(compared))
 
 
 def _samples(plan: Plan) -> int:
@@ -89,7 +95,9 @@ def _samples(plan: Plan) -> int:
     return max(plan.samples, 2 * samples_for(len(plan.systems)))
 
 
-def _texts(conductor: Conductor, direction: str, results: Sequence[RunResult]) -> dict[str, Outputs]:
+def _texts(
+    runner: ExperimentRunner, direction: str, results: Sequence[RunResult]
+) -> dict[str, OutputStatistics]:
     """What the test sets of a direction are called, the run files' own first, and their translations.
 
     Raises:
@@ -103,37 +111,41 @@ def _texts(conductor: Conductor, direction: str, results: Sequence[RunResult]) -
     measured = {(result.system, result.seed): result for result in results}
     done = [
         (run, measured[run.system, run.seed])
-        for run in conductor.loaded.runs
+        for run in runner.loaded.runs
         if direction in run.directions and (run.system, run.seed) in measured
     ]
     first = done[0][0]
-    metric, own = metric_of("bleu", first, direction), conductor.test_set(first, direction)
+    metric, own = metric_of("bleu", first, direction), runner.test_set(first, direction)
 
-    def outputs(pairs: Pairs, lines_of: Callable[[RunPlan, RunResult], Sequence[str] | None]) -> Outputs:
+    def outputs(
+        pairs: ParallelText, lines_of: Callable[[RunPlan, RunResult], Sequence[str] | None]
+    ) -> OutputStatistics:
         found = {(run.system, run.seed): lines_of(run, result) for run, result in done}
         there = {key: lines for key, lines in found.items() if lines is not None}
-        return Outputs.of(metric, pairs.reference.lines, there)
+        return OutputStatistics.of(metric, pairs.reference.lines, there)
 
-    found = {own.description: outputs(own, lambda run, _: conductor.lines(run, direction))}
-    for name, pairs in conductor.more.pairs(direction).items():
+    found = {own.description: outputs(own, lambda run, _: runner.lines(run, direction))}
+    for name, pairs in runner.extra_tests.pairs(direction).items():
         found[f"{name}, {len(pairs.source.lines):,} pairs"] = outputs(
-            pairs, partial(conductor.more.lines, name=name)
+            pairs, partial(runner.extra_tests.lines, name=name)
         )
     return found
 
 
-def _together(plan: Plan, results: Sequence[RunResult], outputs: Outputs) -> list[Standing]:
+def _together(plan: Plan, results: Sequence[RunResult], outputs: OutputStatistics) -> list[RankedSystem]:
     """The systems by their BLEU on all texts as one, of the runs that have translated all."""
     done = [result for result in results if result in outputs]
     scored = [result.model_copy(update={"bleu": outputs.score(result)}) for result in done]
-    return standings(scored, outputs, plan.baseline, _samples(plan))
+    return rank_systems(scored, outputs, plan.baseline, _samples(plan))
 
 
-def _league(plan: Plan, direction: str, ranks: Sequence[Standing], gathered: Gathered, text: str) -> Finding:
+def _ranking_finding(
+    plan: Plan, direction: str, ranks: Sequence[RankedSystem], gathered: GatheredResults, text: str
+) -> Finding:
     failed = [(run, why) for run, why in gathered.failures if direction in run.directions]
     notes = [f"Failed: {run.system}, seed {run.seed}: {why.message}" for run, why in failed]
     return Finding(
-        analysis=f"league-{direction}",
+        analysis=f"league-{direction}",  # what stored findings call it
         title=f"{plan.title}: {direction}",
         measured=(
             "Systems ranked by mean BLEU over seeds, on the test set, with the best checkpoint of each run. "
@@ -147,14 +159,14 @@ def _league(plan: Plan, direction: str, ranks: Sequence[Standing], gathered: Gat
             f"{pace([one for rank in ranks for one in rank.results])}: target tokens per second, sentences "
             "per second."
         ),
-        tables=(_league_table(plan, ranks),),
-        figures=(_league_figure(plan, ranks),),
+        tables=(_ranking_table(plan, ranks),),
+        figures=(_ranking_figure(plan, ranks),),
         notes=(*notes, *gathered.not_run(plan.systems, direction)),
         provenance=provenance(data=(text,), settings=dict(ranks[0].results[0].settings)),
     )
 
 
-def _league_table(plan: Plan, ranks: Sequence[Standing]) -> Table:
+def _ranking_table(plan: Plan, ranks: Sequence[RankedSystem]) -> Table:
     columns = (
         Column(name="rank"),
         Column(name="system"),
@@ -185,14 +197,14 @@ def _league_table(plan: Plan, ranks: Sequence[Standing]) -> Table:
                 one.mean("decoding_speed"),
             )
         )
-    return Table(title="League table", columns=columns, rows=tuple(rows))
+    return Table(title="Ranking", columns=columns, rows=tuple(rows))
 
 
 def _all_texts(
     plan: Plan,
     direction: str,
-    ranks: Sequence[Standing],
-    texts: Mapping[str, Outputs],
+    ranks: Sequence[RankedSystem],
+    texts: Mapping[str, OutputStatistics],
     missing: Sequence[str],
 ) -> Finding:
     columns = (
@@ -226,7 +238,7 @@ def _all_texts(
             "The same models on several test sets: a difference on one of them may not be there on another. "
             "BLEU of each test set, and of all of them concatenated (column all), to which the rank and all "
             "columns to its right refer. Only runs that have translated all test sets are included; tests "
-            "as in the league table."
+            "as in the ranking."
         ),
         tables=(Table(title="BLEU by test set", columns=columns, rows=tuple(rows)),),
         notes=(f"Not translated yet: {', '.join(missing)}.",) if missing else (),
@@ -234,7 +246,7 @@ def _all_texts(
     )
 
 
-def _called(plan: Plan, one: Standing) -> str:
+def _called(plan: Plan, one: RankedSystem) -> str:
     return f"{one.system} (baseline)" if one.system == plan.baseline else one.system
 
 
@@ -249,7 +261,7 @@ def _tested(test: Comparison | None, after_all: float | None) -> tuple[float | s
     return (test.difference, interval, test.p_value, after_all)
 
 
-def _league_figure(plan: Plan, ranks: Sequence[Standing]) -> Bars:
+def _ranking_figure(plan: Plan, ranks: Sequence[RankedSystem]) -> Bars:
     return Bars(
         name="bleu",
         title="BLEU of all systems",
@@ -269,24 +281,24 @@ def _league_figure(plan: Plan, ranks: Sequence[Standing]) -> Bars:
 
 
 def _verdicts(
-    conductor: Conductor,
+    runner: ExperimentRunner,
     direction: str,
-    ranks: Sequence[Standing],
-    together: Sequence[Standing],
-    outputs: Outputs,
-    gathered: Gathered,
+    ranks: Sequence[RankedSystem],
+    together: Sequence[RankedSystem],
+    outputs: OutputStatistics,
+    gathered: GatheredResults,
 ) -> list[Verdict]:
     """The claims held against the speeds of `ranks`, and the BLEU of `together`, that of `outputs`."""
     why = {run.system: FAILED for run, _ in gathered.failures if direction in run.directions}
     half = {one.system for one in ranks} - {one.system for one in together}
     why |= dict.fromkeys(half, "has not translated all test sets")
     found = []
-    for claim in conductor.loaded.claims:
+    for claim in runner.loaded.claims:
         of_text = claim.measure == "bleu"
         measured = means(together if of_text else ranks, (claim.higher, claim.lower), claim.measure)
         test = None
         if of_text and len(measured) > 1:
-            test = outputs.compare(claim.lower, claim.higher, _samples(conductor.loaded.plan))
+            test = outputs.compare(claim.lower, claim.higher, _samples(runner.loaded.plan))
         found.append(judge(claim, direction, measured, test, why))
     return found
 

@@ -10,19 +10,19 @@ from deepwire.analysis.report.markdown_page import as_markdown
 from deepwire.analysis.report.report_files import save_html, save_json
 from deepwire.checkpoint.files import disk_errors, write_json, write_text
 from deepwire.evaluation.multilingual.record import as_json
-from deepwire.experiments.results.experiment_runner import Conductor
-from deepwire.experiments.results.result_findings import build
+from deepwire.experiments.results.experiment_runner import ExperimentRunner
+from deepwire.experiments.results.result_findings import build_report
 
 JSON, FINDINGS, MARKDOWN, HTML = "results.json", "findings.json", "results.md", "results.html"
 
 
 def write_pages(
-    conductor: Conductor, markdown: Path | None = None, *, html: bool = True
+    runner: ExperimentRunner, markdown: Path | None = None, *, html: bool = True
 ) -> Sequence[Finding]:
     """Write what there is so far into the folder of the results.
 
     Args:
-        conductor: The plan and its folder.
+        runner: The plan and its folder.
         markdown: Write the Markdown there too, where at least one run was measured.
         html: Whether to write the page, which needs matplotlib.
 
@@ -30,10 +30,10 @@ def write_pages(
         DataError: A translation or the test set is gone.
         ResourceError: A file cannot be written.
     """
-    folder, plan = conductor.folder, conductor.loaded.plan
+    folder, plan = runner.folder, runner.loaded.plan
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    report = build(conductor)
+    report = build_report(runner)
     findings, gathered = report.findings, report.gathered
     record = {
         "format": 1,
@@ -44,7 +44,7 @@ def write_pages(
             for run, why in gathered.failures
         ],
         "missing": gathered.waiting(),
-        "trials": conductor.search.record(),
+        "trials": runner.search.record(),
         "comparisons": [{"title": one.title, **as_json(one.report)} for one in report.comparisons],
     }
     write_json(folder / JSON, record)

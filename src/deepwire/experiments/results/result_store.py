@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import get_args
 
-from deepwire.analysis.subject.measurement_cache import Measured
+from deepwire.analysis.subject.measurement_cache import MeasurementCache
 from deepwire.data.config import CorpusConfig, DataConfig
 from deepwire.data.prepare.prepared import text_digest
 from deepwire.data.vocabulary_config import ExistingConfig, SubwordNmtConfig
@@ -22,7 +22,7 @@ _FILES = {
 """Settings of a corpus or a vocabulary that name a file or a folder."""
 
 
-class Kept:
+class ResultStore:
     """Records of one kind, each with the settings of its run and a digest of its text.
 
     Args:
@@ -30,7 +30,7 @@ class Kept:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._records = Measured(folder, {})
+        self._records = MeasurementCache(folder, {})
         self._digests: dict[str, str | None] = {}
 
     def get(self, name: str, run: LoadedRunFile) -> dict[str, object] | None:

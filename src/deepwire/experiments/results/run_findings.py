@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.report_tables import Column, Table
-from deepwire.experiments.results.experiment_runner import Conductor, Gathered
+from deepwire.experiments.results.experiment_runner import ExperimentRunner, GatheredResults
 from deepwire.experiments.results.results_plan import OWN, Plan
 from deepwire.experiments.results.run_measurement import conditions
 
@@ -14,9 +14,9 @@ _MILLION = 10**6
 _MINUTE = 60
 
 
-def runs_finding(conductor: Conductor, gathered: Gathered) -> Finding:
+def runs_finding(runner: ExperimentRunner, gathered: GatheredResults) -> Finding:
     """Every run, what the systems are, and what failed."""
-    plan = conductor.loaded.plan
+    plan = runner.loaded.plan
     table = Table(
         title="Every run",
         columns=(
@@ -47,7 +47,7 @@ def runs_finding(conductor: Conductor, gathered: Gathered) -> Finding:
             for one in gathered.results
         ),
     )
-    tables = [table, _systems(plan, conductor.search.taken())]
+    tables = [table, _systems(plan, runner.search.taken())]
     if plan.families:
         tables.append(_families(plan))
     if gathered.failures:

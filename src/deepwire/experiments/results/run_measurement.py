@@ -13,7 +13,7 @@ from pydantic import Field
 
 from deepwire import __version__
 from deepwire.analysis.report.report_tables import Record
-from deepwire.analysis.subject.model_and_text import Pairs
+from deepwire.analysis.subject.model_and_text import ParallelText
 from deepwire.analysis.subject.run_records import read_records
 from deepwire.analysis.subject.scorer import WARM_UP, Scorer
 from deepwire.checkpoint.files import disk_errors, read_json, write_text
@@ -109,7 +109,7 @@ def _runs(count: int) -> str:
     return f"{count} run{'s' if count > 1 else ''}"
 
 
-def pairs_of(run: RunPlan, direction: str) -> Pairs:
+def pairs_of(run: RunPlan, direction: str) -> ParallelText:
     """The test set of a run in one of its directions, where the plan says now that it lies.
 
     Raises:
@@ -117,8 +117,8 @@ def pairs_of(run: RunPlan, direction: str) -> Pairs:
     """
     data = run.loaded.config.data
     if data.languages is None and data.test is not None:
-        return Pairs(*read_test_set(data.test[0], data))
-    return Pairs(*texts_of(data, "test", run.name).read(Direction.parse(direction)))
+        return ParallelText(*read_test_set(data.test[0], data))
+    return ParallelText(*texts_of(data, "test", run.name).read(Direction.parse(direction)))
 
 
 def metric_of(name: str, run: RunPlan, direction: str) -> Metric:
@@ -227,7 +227,7 @@ def _warm_scorer(
 
 
 def scorer_of(
-    run: RunPlan, direction: str, pairs: Pairs, warn: Callable[[str], None], model: str | None = None
+    run: RunPlan, direction: str, pairs: ParallelText, warn: Callable[[str], None], model: str | None = None
 ) -> Scorer:
     """A trained run with a text in one of its directions.
 

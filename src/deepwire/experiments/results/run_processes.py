@@ -52,7 +52,7 @@ class Stopped(Exception):  # noqa: N818 - a wish, not an error
         self.number = number
 
 
-class Stop:
+class StopRequest:
     """SIGINT, SIGTERM and SIGHUP while a plan is carried out: `Stopped`, wherever this process is."""
 
     def __init__(self) -> None:
@@ -78,9 +78,9 @@ class Stop:
 
 
 @contextmanager
-def stoppable() -> Iterator[Stop]:
+def stoppable() -> Iterator[StopRequest]:
     """While entered, SIGINT, SIGTERM and SIGHUP raise `Stopped`; one that is ignored stays so (`nohup`)."""
-    stop = Stop()
+    stop = StopRequest()
     heard = [number for number in _SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, stop.receive) for number in heard}
     try:
@@ -124,7 +124,7 @@ class _Training:
 
 
 def train_runs(
-    runs: Iterable[RunPlan], at_once: int, stop: Stop
+    runs: Iterable[RunPlan], at_once: int, stop: StopRequest
 ) -> Generator[tuple[RunPlan, Failure | None], None, None]:
     """Train runs, or go on with them, or find that they are done; each is given back when it has ended.
 
@@ -156,7 +156,7 @@ def train_runs(
         _end(active, stop)
 
 
-def _begin(run: RunPlan, active: list[_Training], stop: Stop) -> None:
+def _begin(run: RunPlan, active: list[_Training], stop: StopRequest) -> None:
     _require_own_folder(run)
     with stop.shielded():
         active.append(_Training.of(run))
@@ -190,7 +190,7 @@ def _first_to_end(active: Sequence[_Training]) -> _Training:
         time.sleep(_POLL_SECONDS)
 
 
-def _end(active: Sequence[_Training], stop: Stop) -> None:
+def _end(active: Sequence[_Training], stop: StopRequest) -> None:
     """Stop all, and wait until they have saved themselves; each further signal is passed on to them."""
     with stop.shielded():
         told = -1

@@ -15,7 +15,7 @@ from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.report_tables import Column, Table
 from deepwire.errors import DeepwireError, DivergedError
 from deepwire.experiments.results.planned_runs import LoadedPlan, RunPlan, Trial
-from deepwire.experiments.results.result_store import Kept
+from deepwire.experiments.results.result_store import ResultStore
 from deepwire.experiments.results.run_measurement import validation_losses
 from deepwire.experiments.results.run_processes import Failure
 
@@ -34,7 +34,7 @@ class Search:
 
     def __init__(self, loaded: LoadedPlan, folder: Path, tell: Tell) -> None:
         self.plan, self.trials = loaded.plan, loaded.trials
-        self._kept, self._tell = Kept(folder / "tried"), tell
+        self._kept, self._tell = ResultStore(folder / "tried"), tell
 
     def carry_out(
         self,

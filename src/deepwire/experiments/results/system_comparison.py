@@ -11,17 +11,17 @@ from deepwire.errors import DataError
 from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.multilingual.directed_texts import texts_of
 from deepwire.evaluation.multilingual.direction_table import (
-    About,
-    Average,
+    DirectionAverage,
+    DirectionFacts,
     DirectionsReport,
-    Table,
-    TableSettings,
+    DirectionTable,
+    DirectionTableSettings,
     samples_for,
 )
 from deepwire.evaluation.multilingual.language_groups import Group
 from deepwire.evaluation.texts import Text
 from deepwire.evaluation.tokenizers import LanguageMetrics
-from deepwire.experiments.results.experiment_runner import Conductor, Gathered
+from deepwire.experiments.results.experiment_runner import ExperimentRunner, GatheredResults
 from deepwire.experiments.results.planned_runs import RunPlan
 from deepwire.experiments.results.results_plan import ComparisonPlan
 from deepwire.experiments.results.run_measurement import RunResult
@@ -30,7 +30,7 @@ METRICS = ("bleu", "chrf")
 
 
 @dataclass(frozen=True)
-class Compared:
+class ComparedPair:
     """Two systems in the directions in which both are measured.
 
     Attributes:
@@ -46,27 +46,27 @@ class Compared:
     missing: tuple[str, ...]
 
     @property
-    def average(self) -> Average:
+    def average(self) -> DirectionAverage:
         """Over all directions that were compared."""
-        return Average("all", tuple(row for block in self.report.blocks for row in block.rows))
+        return DirectionAverage("all", tuple(row for block in self.report.blocks for row in block.rows))
 
 
-class SideBySide:
+class SystemComparison:
     """What was measured of a plan, by system and direction.
 
     Args:
-        conductor: The plan and its folder.
+        runner: The plan and its folder.
         gathered: What there is of it.
     """
 
-    def __init__(self, conductor: Conductor, gathered: Gathered) -> None:
-        self.conductor, self.gathered = conductor, gathered
-        self.plan = conductor.loaded.plan
+    def __init__(self, runner: ExperimentRunner, gathered: GatheredResults) -> None:
+        self.runner, self.gathered = runner, gathered
+        self.plan = runner.loaded.plan
         self.metrics = LanguageMetrics(METRICS)
         self._results: dict[tuple[str, str], list[RunResult]] = {}
         for result in gathered.results:
             self._results.setdefault((result.system, result.direction), []).append(result)
-        self._compared: dict[tuple[str, str], Compared | None] = {}
+        self._compared: dict[tuple[str, str], ComparedPair | None] = {}
 
     def of(self, system: str, direction: str | None = None) -> list[RunResult]:
         """What was measured of a system: all of it, or one direction; each with every seed."""
@@ -103,18 +103,18 @@ class SideBySide:
         own = [result for result in results if result.seed == results[0].seed]
         return own[:1] if self.plan.systems[system].one_model else own
 
-    def comparisons(self) -> list[Compared]:
+    def comparisons(self) -> list[ComparedPair]:
         """The comparisons of the plan for which there is anything."""
         found = [self.compare(pair) for pair in self.plan.pairs]
         return [one for one in found if one is not None]
 
-    def against_baseline(self, system: str) -> Compared | None:
+    def against_baseline(self, system: str) -> ComparedPair | None:
         """A system and the baseline of the plan."""
         if system == self.plan.baseline:
             return None
         return self.compare(ComparisonPlan(system=system, baseline=self.plan.baseline))
 
-    def compare(self, pair: ComparisonPlan) -> Compared | None:
+    def compare(self, pair: ComparisonPlan) -> ComparedPair | None:
         """Two systems in every direction; None where they have none in common.
 
         Raises:
@@ -124,9 +124,9 @@ class SideBySide:
         if key not in self._compared:
             self._compared[key] = self._compare(pair)
         found = self._compared[key]
-        return None if found is None else Compared(pair, pair.heading, found.report, found.missing)
+        return None if found is None else ComparedPair(pair, pair.heading, found.report, found.missing)
 
-    def _compare(self, pair: ComparisonPlan) -> Compared | None:
+    def _compare(self, pair: ComparisonPlan) -> ComparedPair | None:
         shared = {direction: self._shared(pair, direction) for direction in self.plan.directions}
         done = [direction for direction, seeds in shared.items() if seeds]
         if not done:
@@ -134,19 +134,19 @@ class SideBySide:
         samples = max(self.plan.samples, 2 * samples_for(len(done)))
         groups = [Group(name, frozenset(languages)) for name, languages in self.plan.groups.items()]
         paired = PairedTest("bootstrap", samples=samples)
-        table = Table(TableSettings(self.metrics.of, self.plan.centre, groups, paired))
+        table = DirectionTable(DirectionTableSettings(self.metrics.of, self.plan.centre, groups, paired))
         for direction in done:
             reference = self._reference(pair, direction)
             ours, theirs = (
                 [self._output(system, direction, seed) for seed in shared[direction]]
                 for system in (pair.system, pair.baseline)
             )
-            table.add_outputs(About(Direction.parse(direction)), reference, ours, theirs)
+            table.add_outputs(DirectionFacts(Direction.parse(direction)), reference, ours, theirs)
         missing = tuple(direction for direction in self.plan.directions if direction not in done)
         run = self._run(pair.system, done[0])
         test = texts_of(run.loaded.config.data, "test", run.name)
         report = table.report(pair.system, pair.baseline, test.name, self.metrics.notes)
-        return Compared(pair, pair.heading, report, missing)
+        return ComparedPair(pair, pair.heading, report, missing)
 
     def _shared(self, pair: ComparisonPlan, direction: str) -> list[int]:
         """Seeds with which both were measured in a direction."""
@@ -155,7 +155,7 @@ class SideBySide:
 
     def _reference(self, pair: ComparisonPlan, direction: str) -> Text:
         first, second = (
-            self.conductor.test_set(self._run(name, direction), direction).reference
+            self.runner.test_set(self._run(name, direction), direction).reference
             for name in (pair.system, pair.baseline)
         )
         if first.lines != second.lines:
@@ -167,13 +167,13 @@ class SideBySide:
 
     def _output(self, system: str, direction: str, seed: int) -> Text:
         run = self._run(system, direction, seed)
-        return Text(run.label(direction), self.conductor.lines(run, direction))
+        return Text(run.label(direction), self.runner.lines(run, direction))
 
     def _run(self, system: str, direction: str, seed: int | None = None) -> RunPlan:
         """The run of a result: with a seed, or with the first that was measured."""
         wanted = self.of(system, direction)[0].seed if seed is None else seed
         return next(
             run
-            for run in self.conductor.loaded.runs
+            for run in self.runner.loaded.runs
             if run.system == system and direction in run.directions and run.seed == wanted
         )
