@@ -201,12 +201,29 @@ def test_a_page_needs_nothing_else(finding: Finding) -> None:
     assert not re.search(r"@import|url\(\s*['\"]?http", text)
 
 
+def test_markup_in_any_text_is_shown_and_not_obeyed(finding: Finding) -> None:
+    mark, shown = "<b onclick='x'>&\"", "&lt;b onclick=&#39;x&#39;&gt;&amp;&#34;"
+    bars = finding.figures[1].model_copy(update={"title": mark, "caption": mark})
+    table = Table(title=mark, columns=(Column(name=mark, unit=mark),), rows=((mark,),))
+    texts = {"title": mark, "measured": mark, "notes": (mark,), "tables": (table,), "figures": (bars,)}
+    page = as_html([finding.model_copy(update=texts)], f"{mark}!", mark)
+    assert "<b " not in page
+    # Twice as the title of the page, once as all else; the figure's table and the drawing have more of them.
+    assert page.count(shown) >= 2 + 1 + 3 + 1 + 4 + 2
+
+
+def test_a_page_follows_light_dark_and_paper(finding: Finding) -> None:
+    page = as_html([finding], "One")
+    assert "prefers-color-scheme: dark" in page
+    assert "@media print" in page
+
+
 def test_rows_of_one_thing_stand_together(finding: Finding) -> None:
     rows: tuple[tuple[str, int], ...] = (("a", 1), ("a", 2), ("b", 3), ("b", 4))
     table = Table(title="T", columns=(Column(name="of"), Column(name="n")), rows=rows)
     page = as_html([finding.model_copy(update={"tables": (table,), "figures": ()})], "t")
-    assert page.count("<tr class=next>") == 1
-    assert '<tr class=next><th scope="row">b' in page
+    assert page.count('<tr class="next">') == 1
+    assert '<tr class="next"><th scope="row">b' in page
 
 
 def test_a_browser_opens_the_page(
