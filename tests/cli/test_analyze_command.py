@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from deepwire.analysis import plots
-from deepwire.analysis.files import read_findings
+from deepwire.analysis.report import plots
+from deepwire.analysis.report.report_files import read_findings
 from deepwire.cli.main import main
 from deepwire.ops.packed_linear import has_kernels
 

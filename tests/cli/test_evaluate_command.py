@@ -13,7 +13,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from deepwire.cli.main import main
-from deepwire.evaluation import from_model
+from deepwire.evaluation import model_translations
 from deepwire.evaluation.texts import Text
 
 REFERENCE = [f"There are {number} birds on the old roof, and a cat ." for number in range(30)]
@@ -40,12 +40,16 @@ def models(monkeypatch):
         asked.append((name, source, settings))
         return Text(name, outputs[name])
 
-    told, target = from_model.told, from_model.target_language
-    monkeypatch.setattr(from_model, "translate", translate)
+    selected_target, target = model_translations.selected_target, model_translations.target_language
+    monkeypatch.setattr(model_translations, "translate", translate)
     monkeypatch.setattr(
-        from_model, "target_language", lambda name, way: "" if name in outputs else target(name, way)
+        model_translations, "target_language", lambda name, way: "" if name in outputs else target(name, way)
     )
-    monkeypatch.setattr(from_model, "told", lambda name, way: "" if name in outputs else told(name, way))
+    monkeypatch.setattr(
+        model_translations,
+        "selected_target",
+        lambda name, way: "" if name in outputs else selected_target(name, way),
+    )
     return asked
 
 
@@ -268,8 +272,8 @@ def test_a_model_is_loaded_with_the_settings_of_the_command(folder, monkeypatch,
         warn("line 3 was cut")
         return Translator()
 
-    for look in ("told", "target_language"):
-        monkeypatch.setattr(from_model, look, lambda _name, _way: "")
+    for look in ("selected_target", "target_language"):
+        monkeypatch.setattr(model_translations, look, lambda _name, _way: "")
     translator = ModuleType("deepwire.decoding.translator")
     monkeypatch.setattr(translator, "load", load, raising=False)
     monkeypatch.setitem(sys.modules, "deepwire.decoding.translator", translator)

@@ -12,14 +12,14 @@ from typing import TypeAlias
 from deepwire.data.languages import Direction
 from deepwire.decoding.translator import Translator
 from deepwire.errors import UsageError
-from deepwire.evaluation import from_model
-from deepwire.evaluation.base import Score, check_line_counts
-from deepwire.evaluation.comparison import PairedTest, Report
+from deepwire.evaluation import model_translations
+from deepwire.evaluation.comparison import PairedTest, ScoreReport
 from deepwire.evaluation.comparison import compare as compare_texts
-from deepwire.evaluation.from_model import SearchSettings
+from deepwire.evaluation.metric import Score, check_line_counts
 from deepwire.evaluation.metrics import MetricOptions, make_metric
-from deepwire.evaluation.multilingual.direction import parse_direction
-from deepwire.evaluation.multilingual.sets import texts_of_run
+from deepwire.evaluation.model_translations import SearchSettings
+from deepwire.evaluation.multilingual.directed_texts import texts_of_run
+from deepwire.evaluation.multilingual.parse_direction import parse_direction
 from deepwire.evaluation.significance import DEFAULT_SEED
 from deepwire.evaluation.texts import Text, read_text
 from deepwire.model.decoder_state import DecoderState
@@ -97,7 +97,7 @@ def compare(
     decoding: Mapping[str, object] | None = None,
     device: str = "auto",
     precision: str = "auto",
-) -> Report:
+) -> ScoreReport:
     """Score systems on one text and test the difference of each to the baseline.
 
     Args:
@@ -145,7 +145,7 @@ def _scored(
     source: Lines | None,
     settings: EvaluationSettings,
     paired: PairedTest | None,
-) -> Report:
+) -> ScoreReport:
     metrics = [make_metric(name, settings.options) for name in settings.metrics]
     texts: dict[str, Text] = {}
     models: dict[str, str | Translator[DecoderState]] = {}
@@ -192,14 +192,14 @@ def _source(
     if first is None:
         raise UsageError("there is no source for the model to translate", "give source= and reference=")
     stored = None if settings.direction is None else texts_of_run(first, "test").read(settings.direction)
-    return stored or from_model.test_set(first)
+    return stored or model_translations.test_set(first)
 
 
 def _translated(
     model: str | Translator[DecoderState], source: Text, settings: EvaluationSettings
 ) -> list[str]:
     if isinstance(model, str):
-        return from_model.translate(model, source, settings.search, _warn()).lines
+        return model_translations.translate(model, source, settings.search, _warn()).lines
     way = settings.direction
     return model.translate(source.lines, to=None if way is None else way.target)
 

@@ -8,9 +8,9 @@ from importlib import import_module
 from os import PathLike
 from typing import cast
 
-from deepwire.analysis.finding import Finding
-from deepwire.analysis.models import NotApplicableError
-from deepwire.analysis.standard import STANDARD
+from deepwire.analysis.report.finding import Finding
+from deepwire.analysis.standard_analyses import STANDARD
+from deepwire.analysis.subject.model_and_text import NotApplicableError
 from deepwire.decoding.model_inputs import Warn
 from deepwire.decoding.shortlist.shortlist_store import ShortlistChoice
 from deepwire.decoding.translator import Translator, model_names

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deepwire.analysis.run_records import read_records
+from deepwire.analysis.subject.run_records import read_records
 from deepwire.checkpoint.retention import Checkpoint
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.errors import UsageError

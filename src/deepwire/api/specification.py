@@ -14,7 +14,7 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.translator import Translator
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
-from deepwire.evaluation.from_model import named_target
+from deepwire.evaluation.model_translations import named_target
 from deepwire.evaluation.validation_scores import ValidationScores
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from deepwire.data.languages import Direction
-    from deepwire.evaluation.comparison import PairedTest, Report
-    from deepwire.evaluation.from_model import SearchSettings
+    from deepwire.evaluation.comparison import PairedTest, ScoreReport
+    from deepwire.evaluation.model_translations import SearchSettings
     from deepwire.evaluation.texts import Text
     from deepwire.evaluation.tokenizers import LanguageMetrics
 
@@ -129,7 +129,7 @@ def evaluate(
     """
     from deepwire.cli.line_by_line import given
     from deepwire.evaluation.comparison import compare
-    from deepwire.evaluation.from_model import SearchSettings, target_language
+    from deepwire.evaluation.model_translations import SearchSettings, target_language
     from deepwire.evaluation.texts import read_text
     from deepwire.evaluation.tokenizers import language_of
 
@@ -158,7 +158,7 @@ def evaluate(
 
 
 def _way(direction: str | None) -> Direction | None:
-    from deepwire.evaluation.multilingual.direction import parse_direction
+    from deepwire.evaluation.multilingual.parse_direction import parse_direction
 
     return None if direction is None else parse_direction(direction)
 
@@ -240,34 +240,34 @@ def _with_translations(
     search: SearchSettings,
 ) -> tuple[list[Text], list[Text]]:
     """All systems, the models' at the end, and the references: those given, or that of the first run."""
-    from deepwire.evaluation import from_model
-    from deepwire.evaluation.base import check_line_counts
-    from deepwire.evaluation.multilingual.sets import texts_of_run
+    from deepwire.evaluation import model_translations
+    from deepwire.evaluation.metric import check_line_counts
+    from deepwire.evaluation.multilingual.directed_texts import texts_of_run
     from deepwire.evaluation.texts import read_text
 
     way = search.direction
     text = None if source is None else read_text(source)
     # Models and counts are looked at now: a mistake must not show up only after an hour of translation.
     for name in models:
-        from_model.told(name, way)
+        model_translations.selected_target(name, way)
     if text is None:
         texts = None if way is None else texts_of_run(models[0], "test").read(way)
-        text, answer = texts or from_model.test_set(models[0])
+        text, answer = texts or model_translations.test_set(models[0])
         references = references or list(answer.references)
     check_line_counts([(each.name, each.lines) for each in (text, *files, *references)])
-    return [*files, *(from_model.translate(name, text, search, _warn) for name in models)], references
+    return [*files, *(model_translations.translate(name, text, search, _warn) for name in models)], references
 
 
 def _write(output: Path, translation: Text) -> None:
-    from deepwire.evaluation.from_model import write_lines
+    from deepwire.evaluation.model_translations import write_lines
 
     write_lines(output, translation.lines)
 
 
-def _show(report: Report, as_json: bool) -> None:
+def _show(report: ScoreReport, as_json: bool) -> None:
     import json
 
-    from deepwire.evaluation import report as write
+    from deepwire.evaluation import score_report as write
 
     for warning in report.warnings:
         _warn(warning)

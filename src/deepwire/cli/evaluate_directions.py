@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from deepwire.data.languages import Direction
     from deepwire.evaluation.comparison import PairedTest
-    from deepwire.evaluation.multilingual.groups import Group
-    from deepwire.evaluation.multilingual.table import DirectionsReport
+    from deepwire.evaluation.multilingual.direction_table import DirectionsReport
+    from deepwire.evaluation.multilingual.language_groups import Group
     from deepwire.evaluation.tokenizers import LanguageMetrics
 
 _SYSTEM = "a model; a folder of DIRECTION.hyp; or a pattern with {direction} of models or files"
@@ -142,8 +142,8 @@ def evaluate_directions(
     deepwire evaluate-directions hyps/ours hyps/theirs --test opus-100-corpus --subset de,zh,br,te
     """
     from deepwire.cli.line_by_line import given, warn
-    from deepwire.evaluation.from_model import SearchSettings
-    from deepwire.evaluation.multilingual import evaluate as work
+    from deepwire.evaluation.model_translations import SearchSettings
+    from deepwire.evaluation.multilingual import evaluate_directions as work
 
     _check_output(html)
     changes = given(beam=beam, length_penalty=length_penalty, batch_tokens=batch_tokens)
@@ -175,7 +175,7 @@ def _check_output(html: Path | None) -> None:
 
 
 def _directions(text: str | None) -> list[Direction] | None:
-    from deepwire.evaluation.multilingual.direction import parse_directions
+    from deepwire.evaluation.multilingual.parse_direction import parse_directions
 
     return parse_directions(text) if text else None
 
@@ -194,7 +194,7 @@ def _paired(test: str, samples: int | None, seed: int) -> PairedTest | None:
 
 
 def _groups(subset: str | None, groups: Sequence[str] | None) -> list[Group]:
-    from deepwire.evaluation.multilingual.groups import parse_group
+    from deepwire.evaluation.multilingual.language_groups import parse_group
 
     return [parse_group(text) for text in (*([subset] if subset else ()), *(groups or ()))]
 

@@ -12,7 +12,7 @@ from deepwire.errors import DeepwireError, UsageError
 
 if TYPE_CHECKING:
     from deepwire.checkpoint.store import LoadedModel
-    from deepwire.export.contract import Format
+    from deepwire.export.export_format import ExportFormat
     from deepwire.export.parity import Parity
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A run, RUN@avg5, or a model directory.")]
@@ -64,11 +64,12 @@ def export(
     from deepwire.export.parity import EXACT, ROUNDED
     from deepwire.io.atomic import new_folder
 
-    format_ = _format(to)
-    kind = quantization or format_.quantizations[0]
-    if kind not in format_.quantizations:
+    export_format = _format(to)
+    kind = quantization or export_format.quantizations[0]
+    if kind not in export_format.quantizations:
         raise UsageError(
-            f"--quantization {kind}: {to} has no such weights", f"use {', '.join(format_.quantizations)}"
+            f"--quantization {kind}: {to} has no such weights",
+            f"use {', '.join(export_format.quantizations)}",
         )
     if output.exists():
         raise UsageError(f"{output}: exists already", "name another folder, or remove it first")
@@ -79,18 +80,19 @@ def export(
         )
     sources, references = _read(text, reference, lines)
     loaded = load_model(resolve(model))
-    format_.require(loaded)
-    as_it_is = kind == format_.quantizations[0]
+    export_format.require(loaded)
+    as_it_is = kind == export_format.quantizations[0]
     allowed = most_different if most_different is not None else EXACT if as_it_is else ROUNDED
     rejected = output.with_name(f"{output.name}{REJECTED}")
     # It gets its name when it has passed.
     with new_folder(rejected) as folder:
-        format_.write(loaded, folder, kind)
-        found = None if unchecked else _compare(format_, loaded, folder, sources, references)
-        _record(folder / PARITY, format_, model, kind, found, allowed)
+        export_format.write(loaded, folder, kind)
+        found = None if unchecked else _compare(export_format, loaded, folder, sources, references)
+        _record(folder / PARITY, export_format, model, kind, found, allowed)
     if found is not None and not found.mean_difference <= allowed:
         raise DeepwireError(
-            f"{rejected}: {format_.name} computes something else: {found}; allowed is {allowed:g} on average",
+            f"{rejected}: {export_format.name} computes something else: {found}; "
+            f"allowed is {allowed:g} on average",
             "--most-different allows more",
         )
     rejected.replace(output)
@@ -99,7 +101,7 @@ def export(
     print(output)
 
 
-def _format(name: str) -> Format:
+def _format(name: str) -> ExportFormat:
     from deepwire.export.formats import FORMATS
 
     if name not in FORMATS:
@@ -109,7 +111,7 @@ def _format(name: str) -> Format:
 
 def _read(text: Path | None, reference: Path | None, count: int) -> tuple[list[str], list[str] | None]:
     """The first lines of both texts."""
-    from deepwire.evaluation.base import check_line_counts
+    from deepwire.evaluation.metric import check_line_counts
     from deepwire.evaluation.texts import read_text
 
     texts = [read_text(path) for path in (text, reference) if path is not None]
@@ -120,15 +122,24 @@ def _read(text: Path | None, reference: Path | None, count: int) -> tuple[list[s
 
 
 def _compare(
-    format_: Format, model: LoadedModel, folder: Path, sources: list[str], references: list[str] | None
+    export_format: ExportFormat,
+    model: LoadedModel,
+    folder: Path,
+    sources: list[str],
+    references: list[str] | None,
 ) -> Parity:
     from deepwire.export.parity import compare
 
-    return compare(model, format_.read(folder), sources, references)
+    return compare(model, export_format.read(folder), sources, references)
 
 
 def _record(
-    path: Path, format_: Format, model: str, quantization: str, found: Parity | None, allowed: float
+    path: Path,
+    export_format: ExportFormat,
+    model: str,
+    quantization: str,
+    found: Parity | None,
+    allowed: float,
 ) -> None:
     from deepwire import __version__
     from deepwire.io.atomic import write_json
@@ -139,7 +150,7 @@ def _record(
         {
             "model": model,
             "deepwire": __version__,
-            "format": format_.version(),
+            "format": export_format.version(),
             "quantization": quantization,
             "compared": compared,
         },

@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from deepwire.results.conduct import Conductor
+    from deepwire.experiments.results.experiment_runner import ExperimentRunner
 
 _SHARE = 20
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN.yaml", help="Systems, directions and seeds.")]
@@ -59,7 +59,7 @@ def results(
     markdown: Markdown = None,
     quiet: Quiet = False,
 ) -> None:
-    """Train, score and time many systems, and write one page: league table and claims, or many directions.
+    """Train, score and time many systems, and write one page: ranking and claims, or many directions.
 
     Whatever is done is kept in the folder: after an interruption the same command goes on. A run that fails
     is shown as failed, and the others follow. Writes results.json, results.md and results.html (the last
@@ -71,26 +71,26 @@ def results(
 
     deepwire results examples/results/six-directions.yaml text=multi30k/raw --only residual --only bilingual
     """
-    from deepwire.analysis.text import as_text
-    from deepwire.results.conduct import Conductor
-    from deepwire.results.pages import write_pages
-    from deepwire.results.runs import load_plan
-    from deepwire.results.training import Stopped
+    from deepwire.analysis.report.terminal_text import as_text
+    from deepwire.experiments.results.experiment_runner import ExperimentRunner
+    from deepwire.experiments.results.planned_runs import load_plan
+    from deepwire.experiments.results.result_pages import write_pages
+    from deepwire.experiments.results.run_processes import Stopped
 
     loaded = load_plan(plan, folder, overrides or ())
     _check("--only", only or (), loaded.plan.systems)
     _check("--direction", direction or (), loaded.plan.directions)
     html = _can_plot()
-    conductor = Conductor(loaded, folder, _tell, jobs)
+    runner = ExperimentRunner(loaded, folder, _tell, jobs)
     if not report_only:
         try:
-            pages = _Pages(conductor, html=html)
-            conductor.carry_out(only or (), direction or (), retry=retry, after=pages.keep_up)
+            pages = _Pages(runner, html=html)
+            runner.carry_out(only or (), direction or (), retry=retry, after=pages.keep_up)
         except Stopped as stopped:  # the tests on the pages take their time, which who stops it may not have
             _tell(f"stopped by {stopped.number.name}; the same command goes on from here")
             _tell("the pages may lack what was measured last; --report-only writes them anew")
             raise typer.Exit(128 + stopped.number) from None
-    findings = write_pages(conductor, markdown, html=html)
+    findings = write_pages(runner, markdown, html=html)
     if not quiet:
         sys.stdout.write(as_text(findings))
     _tell(f"written: {folder / 'results.html' if html else folder / 'results.md'}")
@@ -108,23 +108,23 @@ def _check(option: str, given: Iterable[str], known: Iterable[str]) -> None:
 class _Pages:
     """Keeps the pages up to date while runs go on, in at most a twentieth of the time."""
 
-    def __init__(self, conductor: Conductor, *, html: bool) -> None:
-        self._conductor, self._html, self._due = conductor, html, 0.0
+    def __init__(self, runner: ExperimentRunner, *, html: bool) -> None:
+        self._runner, self._html, self._due = runner, html, 0.0
 
     def keep_up(self) -> None:
         """Write the pages, unless that was done not long ago."""
-        from deepwire.results.pages import write_pages
+        from deepwire.experiments.results.result_pages import write_pages
 
         begun = time.monotonic()
         if begun >= self._due:
-            write_pages(self._conductor, html=self._html)
+            write_pages(self._runner, html=self._html)
             ended = time.monotonic()
             self._due = ended + _SHARE * (ended - begun)
 
 
 def _can_plot() -> bool:
     """Whether matplotlib is there; without it there is no page, but everything else."""
-    from deepwire.analysis.plots import require_matplotlib
+    from deepwire.analysis.report.plots import require_matplotlib
     from deepwire.errors import UsageError
 
     try:

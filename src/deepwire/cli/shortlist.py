@@ -165,8 +165,8 @@ def _text(
     """
     from contextlib import nullcontext
 
-    from deepwire.analysis.models import run_of
-    from deepwire.analysis.training_text import text_of_run
+    from deepwire.analysis.subject.model_and_text import run_of
+    from deepwire.analysis.subject.training_text import text_of_run
     from deepwire.cli.line_by_line import warn
     from deepwire.decoding.shortlist.learning import tokenized_store
     from deepwire.decoding.translation_io import sentence_pairs

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from deepwire.errors import UsageError
-from deepwire.evaluation.base import (
+from deepwire.evaluation.metric import (
     Floats,
     Metric,
     Score,
@@ -73,7 +73,7 @@ class SystemResult:
 
 
 @dataclass(frozen=True)
-class Report:
+class ScoreReport:
     """Everything an evaluation found.
 
     Attributes:
@@ -96,7 +96,7 @@ def compare(
     references: Sequence[Text],
     metrics: Sequence[Metric],
     paired: PairedTest | None = None,
-) -> Report:
+) -> ScoreReport:
     """Score systems, and test each against the baseline.
 
     Args:
@@ -126,7 +126,7 @@ def compare(
         )
         for number, (system, rows) in enumerate(zip(systems, counts, strict=True))
     )
-    return Report(
+    return ScoreReport(
         lines=len(answers[0]),
         references=tuple(text.name for text in references),
         systems=results,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deepwire.errors import UsageError
-from deepwire.evaluation.base import Floats, Metric, References, Score
+from deepwire.evaluation.metric import Floats, Metric, References, Score
 from deepwire.evaluation.multi_bleu import MultiBleuMetric
 from deepwire.evaluation.sacrebleu_metrics import BleuMetric, ChrfMetric, TerMetric
 

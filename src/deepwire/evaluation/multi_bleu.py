@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 import numpy as np
 
-from deepwire.evaluation.base import Floats, Metric, Score
+from deepwire.evaluation.metric import Floats, Metric, Score
 from deepwire.evaluation.ngram_precision import MAX_ORDER, WIDTH, bleu, bleu_details
 
 _HYPHEN = re.compile(rb"(\S)-(\S)")

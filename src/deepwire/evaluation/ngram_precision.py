@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from deepwire.evaluation.base import Floats
+from deepwire.evaluation.metric import Floats
 
 MAX_ORDER = 4
 WIDTH = 2 + 2 * MAX_ORDER

@@ -11,7 +11,7 @@ from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.ter import TER
 
 from deepwire.errors import UsageError
-from deepwire.evaluation.base import Floats, Metric
+from deepwire.evaluation.metric import Floats, Metric
 from deepwire.evaluation.ngram_precision import WIDTH, Smoothing, bleu, bleu_details
 
 TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "flores101", "flores200", "char", "none")

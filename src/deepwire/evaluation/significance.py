@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepwire.errors import DataError, UsageError
-from deepwire.evaluation.base import Floats, Metric
+from deepwire.evaluation.metric import Floats, Metric
 
 DEFAULT_SEED = 12345
 DEFAULT_SAMPLES = {"bootstrap": 1000, "randomization": 10000}

@@ -12,7 +12,7 @@ from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 
 from deepwire.data.text.scripts import script_shares
 from deepwire.errors import UsageError
-from deepwire.evaluation.base import Metric
+from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metrics import METRICS, MetricOptions, make_metric
 from deepwire.evaluation.sacrebleu_metrics import TOKENIZERS, BleuMetric
 from deepwire.evaluation.texts import Text

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from deepwire.errors import UsageError
-from deepwire.evaluation.base import Metric
 from deepwire.evaluation.comparison import without_spaces
+from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.texts import Text
 from deepwire.evaluation.tokenizers import LanguageMetrics
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.data.vocabulary import Vocabulary
 from deepwire.errors import ModelError, UsageError
-from deepwire.export.contract import Exported, Format
-from deepwire.export.ctranslate2_arrays import Settings, arrays_of, require_plain, settings_of
+from deepwire.export.ctranslate2_arrays import TransformerSettings, arrays_of, require_plain, settings_of
+from deepwire.export.export_format import ExportedModel, ExportFormat
 
 if TYPE_CHECKING:
     import ctranslate2
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _BATCH = 32
 
 
-class CTranslate2(Format):
+class CTranslate2(ExportFormat):
     """The format of CTranslate2 4."""
 
     name = "ctranslate2"
@@ -63,7 +63,7 @@ class CTranslate2(Format):
         save_spec(spec, [_pieces(vocabulary) for vocabulary in _sides(model).values()], folder, quantization)
         model.vocabularies.save(folder / "vocabulary")
 
-    def read(self, folder: Path) -> Exported:
+    def read(self, folder: Path) -> ExportedModel:
         """See the base class."""
         import ctranslate2
 
@@ -74,7 +74,7 @@ class CTranslate2(Format):
         return f"CTranslate2 {version('ctranslate2')}"
 
 
-class _Read(Exported):
+class _Read(ExportedModel):
     def __init__(self, translator: ctranslate2.Translator) -> None:
         self._translator = translator
 
@@ -95,7 +95,7 @@ class _Read(Exported):
         return [list(result.log_probs) for result in results]
 
 
-def transformer_spec(settings: Settings, arrays: Mapping[str, Tensor]) -> TransformerSpec:
+def transformer_spec(settings: TransformerSettings, arrays: Mapping[str, Tensor]) -> TransformerSpec:
     """CTranslate2's description of a Transformer, filled with arrays by the names of its attributes."""
     from ctranslate2.specs import transformer_spec as specs
     from ctranslate2.specs.common_spec import Activation

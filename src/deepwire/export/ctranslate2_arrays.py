@@ -32,7 +32,7 @@ NEVER = -1e9
 _ACTIVATIONS = {"relu": "RELU", "gelu": "GELU"}
 
 
-class Settings(TypedDict):
+class TransformerSettings(TypedDict):
     """What CTranslate2 must know beside the arrays."""
 
     layers: tuple[int, int]
@@ -65,7 +65,7 @@ def arrays_of(model: TranslationModel) -> dict[str, Tensor]:
     return {name: array.detach().float().clone() for name, array in arrays.items()}
 
 
-def settings_of(model: TranslationModel) -> Settings:
+def settings_of(model: TranslationModel) -> TransformerSettings:
     """How the arrays of `arrays_of` are to be used."""
     config = model.config
     connection = config.encoder.connection

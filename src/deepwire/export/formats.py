@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from deepwire.export.contract import Format
 from deepwire.export.ctranslate2 import CTranslate2
+from deepwire.export.export_format import ExportFormat
 
-FORMATS: Mapping[str, Format] = {each.name: each for each in (CTranslate2(),)}
+FORMATS: Mapping[str, ExportFormat] = {each.name: each for each in (CTranslate2(),)}

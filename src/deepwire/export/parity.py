@@ -12,7 +12,7 @@ from deepwire.decoding.translation_io import Translation
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError, ModelError
 from deepwire.evaluation.metrics import corpus_score
-from deepwire.export.contract import Exported
+from deepwire.export.export_format import ExportedModel
 from deepwire.model.decoder_state import DecoderState
 
 EXACT, ROUNDED = 0.001, 0.1
@@ -57,7 +57,7 @@ class Parity:
 
 
 def compare(
-    model: LoadedModel, exported: Exported, lines: Sequence[str], references: Sequence[str] | None
+    model: LoadedModel, exported: ExportedModel, lines: Sequence[str], references: Sequence[str] | None
 ) -> Parity:
     """Translate and score lines with both, greedily.
 
@@ -110,7 +110,7 @@ def compare(
 
 def _differences(
     translator: Translator[DecoderState],
-    exported: Exported,
+    exported: ExportedModel,
     sources: Sequence[Sequence[str]],
     ours: Sequence[Translation],
 ) -> list[float]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from deepwire.data.languages import Direction
-from deepwire.evaluation.multilingual.table import About
+from deepwire.evaluation.multilingual.direction_table import DirectionFacts
 from deepwire.evaluation.texts import Text
 
 REFERENCE = [f"The small dog number {number} sleeps on the old roof of the house." for number in range(40)]
@@ -20,14 +20,14 @@ def worse(lines: Sequence[str], every: int) -> list[str]:
 
 
 @pytest.fixture
-def translated() -> Callable[..., tuple[About, Text, Text, Text | None]]:
-    """A direction with texts that lose words in every so-many-th line: what ``Table.add`` takes."""
+def translated() -> Callable[..., tuple[DirectionFacts, Text, Text, Text | None]]:
+    """A direction with texts that lose words in every so-many-th line: what ``DirectionTable.add`` takes."""
 
     def make(
         direction: str, ours: int = 3, theirs: int | None = None, **more: object
-    ) -> tuple[About, Text, Text, Text | None]:
+    ) -> tuple[DirectionFacts, Text, Text, Text | None]:
         baseline = None if theirs is None else Text("base", worse(REFERENCE, theirs))
-        about = About(Direction.parse(direction), **more)
+        about = DirectionFacts(Direction.parse(direction), **more)
         return about, Text("ref", REFERENCE), Text("ours", worse(REFERENCE, ours)), baseline
 
     return make

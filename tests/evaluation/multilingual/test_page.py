@@ -13,8 +13,12 @@ import pytest
 
 from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.multilingual import page, record, text
-from deepwire.evaluation.multilingual.groups import parse_group
-from deepwire.evaluation.multilingual.table import DirectionsReport, Table, TableSettings
+from deepwire.evaluation.multilingual.direction_table import (
+    DirectionsReport,
+    DirectionTable,
+    DirectionTableSettings,
+)
+from deepwire.evaluation.multilingual.language_groups import parse_group
 from deepwire.evaluation.tokenizers import LanguageMetrics
 
 HOSTILE = "</title><script src='https://example.org/x.js'>runs/<b>"
@@ -44,8 +48,10 @@ class Tags(HTMLParser):
 
 @pytest.fixture
 def report(translated) -> DirectionsReport:
-    table = Table(
-        TableSettings(LanguageMetrics().of, "en", [parse_group("de,zh")], PairedTest("bootstrap", samples=20))
+    table = DirectionTable(
+        DirectionTableSettings(
+            LanguageMetrics().of, "en", [parse_group("de,zh")], PairedTest("bootstrap", samples=20)
+        )
     )
     sizes = {"en-de": 900, "en-fr": 100, "de-en": 900, "en-zh": None, "de-fr": None}
     for place, (name, pairs) in enumerate(sizes.items()):
@@ -97,7 +103,7 @@ def test_text_has_every_number_of_the_papers_table(report):
 
 
 def test_without_a_baseline_there_is_nothing_to_win(translated):
-    table = Table(TableSettings(LanguageMetrics().of))
+    table = DirectionTable(DirectionTableSettings(LanguageMetrics().of))
     table.add(*translated("en-de"))
     written = text.as_text(table.report("runs/six", None, "multi30k"))
     assert "win ratio" not in written

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from deepwire.cli.analyses.options import DirectionName, Html, Json, Output, Outputs, Plots, Runs
+from deepwire.cli.analyses.options import DirectionName, FindingOutputs, Html, Json, Output, Plots, Runs
 from deepwire.cli.analyses.scoring import read_direction
 from deepwire.cli.decoding_options import Device, Precision
 
@@ -56,11 +56,15 @@ def agreement(
 
     deepwire analyze agreement runs/a runs/b --contrastive lingeval97.json --html agreement.html
     """
-    from deepwire.analysis.agreement import analyse_agreement
-    from deepwire.analysis.agreement_sets import drawn, read_lingeval, read_plain
+    from deepwire.analysis.agreement.contrastive_scoring import analyse_agreement
+    from deepwire.analysis.agreement.contrastive_sets import (
+        drawn,
+        read_lingeval,
+        read_plain,
+    )
     from deepwire.errors import UsageError
 
-    outputs = Outputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output)
     if (source is None) != (reference is None):
         raise UsageError("--source and --reference go together", "leave both out for LingEval97's JSON")
     if source is not None and reference is not None:

@@ -8,10 +8,10 @@ import typer
 
 from deepwire.cli.analyses.options import (
     DirectionName,
+    FindingOutputs,
     Html,
     Json,
     Output,
-    Outputs,
     Plots,
     Reference,
     Runs,
@@ -56,10 +56,10 @@ def compare(
 
     deepwire analyze compare runs/a runs/b runs/c@avg5 --html compare.html
     """
-    from deepwire.analysis.compare import ComparisonRequest, compare_runs
+    from deepwire.analysis.compare.run_comparison import ComparisonRequest, compare_runs
     from deepwire.evaluation.comparison import PairedTest
 
-    outputs = Outputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output)
     request = ComparisonRequest(
         models=runs,
         source=source,

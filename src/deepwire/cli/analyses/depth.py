@@ -8,10 +8,10 @@ import typer
 
 from deepwire.cli.analyses.options import (
     DirectionName,
+    FindingOutputs,
     Html,
     Json,
     Output,
-    Outputs,
     Plots,
     Reference,
     Runs,
@@ -22,8 +22,8 @@ from deepwire.cli.analyses.scoring import open_scorers, read_direction, tell
 from deepwire.cli.decoding_options import BatchTokens, Beam, Device, Precision, Threads
 
 if TYPE_CHECKING:
-    from deepwire.analysis.finding import Finding
-    from deepwire.analysis.models import Pairs
+    from deepwire.analysis.report.finding import Finding
+    from deepwire.analysis.subject.model_and_text import ParallelText
     from deepwire.data.languages import Direction
 
 Side = Annotated[str, typer.Option(metavar="encoder|decoder|both", help="Whose layers are left out.")]
@@ -56,13 +56,13 @@ def depth(
 
     deepwire analyze depth --runs runs/deep-6 runs/deep-12 runs/dlcl-6 runs/dlcl-12
     """
-    from deepwire.analysis.depth_finding import beside, of_model
-    from deepwire.analysis.models import read_pairs
-    from deepwire.analysis.variants import SIDES
+    from deepwire.analysis.depth.fewer_layers import beside, fewer_layers_finding
+    from deepwire.analysis.subject.model_and_text import read_pairs
+    from deepwire.analysis.subject.model_stacks import SIDES
     from deepwire.cli.analyses.choices import one_or_all
     from deepwire.cli.line_by_line import use_threads
 
-    outputs = Outputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output)
     sides = one_or_all(side, SIDES, "--side")
     use_threads(threads)
     way = read_direction(direction)
@@ -74,20 +74,19 @@ def depth(
     findings = []
     for name in models:  # one after the other: only one has to fit into memory
         scorer = open_scorers([name], pairs, changes, device, precision, way)[0]
-        findings.append(of_model(scorer, sides, tell))
+        findings.append(fewer_layers_finding(scorer, sides, tell))
     outputs.write([*findings, *beside(findings)])
 
 
 def _over_runs(
     models: list[str],
-    pairs: Pairs,
+    pairs: ParallelText,
     changes: dict[str, object],
     device: str,
     precision: str,
     way: Direction | None,
 ) -> Finding:
-    from deepwire.analysis.depth_finding import of_runs
-    from deepwire.analysis.depth_of_runs import DepthOfRun, kinds_of
+    from deepwire.analysis.depth.depth_of_runs import DepthOfRun, depth_of_runs_finding, kinds_of
 
     configs, scores, sources, settings = [], [], [], {}
     for name in models:
@@ -101,4 +100,4 @@ def _over_runs(
         DepthOfRun(name, kind, config.encoder.layers, config.decoder.layers, bleu)
         for name, kind, config, bleu in zip(models, kinds_of(configs), configs, scores, strict=True)
     ]
-    return of_runs(runs, sources, pairs.description, settings)
+    return depth_of_runs_finding(runs, sources, pairs.description, settings)

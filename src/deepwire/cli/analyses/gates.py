@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from deepwire.cli.analyses.options import (
     DirectionName,
+    FindingOutputs,
     Html,
     Json,
     Model,
     Output,
-    Outputs,
     Plots,
     Reference,
     Sentences,
@@ -34,7 +34,7 @@ def gates(
 
     For depth-wise LSTMs, Runge-Kutta gates, self-dependency units, collaboration, attention over layers.
     """
-    from deepwire.analysis.gates import analyse_gates
+    from deepwire.analysis.internals.gates import analyse_gates
 
-    outputs = Outputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output)
     outputs.write([analyse_gates(model, source, reference, sentences, device, read_direction(direction))])

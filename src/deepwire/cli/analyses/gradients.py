@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deepwire.cli.analyses.options import Html, Json, Model, Output, Outputs, Plots
+from deepwire.cli.analyses.options import FindingOutputs, Html, Json, Model, Output, Plots
 
 
 def gradients(
@@ -13,7 +13,7 @@ def gradients(
     output: Output = None,
 ) -> None:
     """The norm of each layer's gradient during training, as recorded with training.record.gradients=N."""
-    from deepwire.analysis.gradients import analyse_gradients
+    from deepwire.analysis.internals.gradient_norms import analyse_gradients
 
-    outputs = Outputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output)
     outputs.write([analyse_gradients(run)])

@@ -8,10 +8,10 @@ import typer
 
 from deepwire.cli.analyses.options import (
     DirectionName,
+    FindingOutputs,
     Html,
     Json,
     Output,
-    Outputs,
     Plots,
     Reference,
     Runs,
@@ -55,12 +55,11 @@ def length(
 
     deepwire analyze length runs/transformer runs/mhplstm --bounds 15,30,45 --plots plots
     """
-    from deepwire.analysis.length import cut, equal_bounds, lengths_in_words
-    from deepwire.analysis.length_finding import finding
-    from deepwire.analysis.models import read_pairs
+    from deepwire.analysis.source_length import cut, equal_bounds, finding, lengths_in_words
+    from deepwire.analysis.subject.model_and_text import read_pairs
     from deepwire.cli.line_by_line import use_threads
 
-    outputs = Outputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output)
     use_threads(threads)
     way = read_direction(direction)
     pairs = read_pairs(models[0], source, reference, sentences, way)

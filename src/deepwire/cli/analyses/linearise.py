@@ -9,11 +9,11 @@ import typer
 
 from deepwire.cli.analyses.options import (
     DirectionName,
+    FindingOutputs,
     Html,
     Json,
     Model,
     Output,
-    Outputs,
     Plots,
     Reference,
     Sentences,
@@ -23,7 +23,7 @@ from deepwire.cli.analyses.scoring import numbers, open_scorers, read_direction,
 from deepwire.cli.decoding_options import BatchTokens, Beam, Device, Threads
 
 if TYPE_CHECKING:
-    from deepwire.analysis.linearisation import LinearisationSettings
+    from deepwire.experiments.linearisation.layer_scores import LinearisationSettings
 
 Reading = Annotated[
     str,
@@ -82,13 +82,12 @@ def linearise(
 
     deepwire analyze linearise runs/demo --updates 100 --html linear.html
     """
-    from deepwire.analysis.linearisation import layer_scores
-    from deepwire.analysis.linearisation_finding import finding
-    from deepwire.analysis.models import read_pairs, run_of
-    from deepwire.analysis.training_text import training_text
+    from deepwire.analysis.subject.model_and_text import read_pairs, run_of
+    from deepwire.analysis.subject.training_text import training_text
     from deepwire.cli.line_by_line import use_threads
+    from deepwire.experiments.linearisation.layer_scores import finding, layer_scores
 
-    outputs = Outputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output)
     settings = _settings(reading, cell, side, layers, updates, update_tokens, rate, seed)
     use_threads(threads)
     way = read_direction(direction)
@@ -115,10 +114,10 @@ def _settings(
 ) -> LinearisationSettings:
     from typing import get_args
 
-    from deepwire.analysis.linearisation import READINGS, LinearisationSettings
-    from deepwire.analysis.linearisation_model import Cell
-    from deepwire.analysis.variants import SIDES
+    from deepwire.analysis.subject.model_stacks import SIDES
     from deepwire.cli.analyses.choices import one_of, one_or_all
+    from deepwire.experiments.linearisation.layer_scores import READINGS, LinearisationSettings
+    from deepwire.experiments.linearisation.linear_layer import Cell
 
     return LinearisationSettings(
         readings=one_or_all(reading, READINGS, "--reading"),

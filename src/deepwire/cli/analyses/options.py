@@ -13,7 +13,7 @@ import typer
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepwire.analysis.finding import Finding
+    from deepwire.analysis.report.finding import Finding
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Run directory, RUN@last, RUN@avg5 or model.")]
 Runs = Annotated[list[str], typer.Argument(metavar="MODEL...", help="Run directories or models.")]
@@ -41,7 +41,7 @@ Output = Annotated[
 
 
 @dataclass(frozen=True)
-class Outputs:
+class FindingOutputs:
     """Where findings go; made before the work begins, so that what cannot be written is known early.
 
     Raises:
@@ -54,7 +54,7 @@ class Outputs:
     output: Path | None = None
 
     def __post_init__(self) -> None:
-        from deepwire.analysis.plots import require_matplotlib
+        from deepwire.analysis.report.plots import require_matplotlib
 
         if self.html is not None or self.plots is not None:
             require_matplotlib()
@@ -70,9 +70,9 @@ class Outputs:
         Raises:
             ResourceError: Something cannot be written.
         """
-        from deepwire.analysis.files import save_html, save_plots
-        from deepwire.analysis.finding import to_json
-        from deepwire.analysis.text import as_text
+        from deepwire.analysis.report.finding import to_json
+        from deepwire.analysis.report.report_files import save_html, save_plots
+        from deepwire.analysis.report.terminal_text import as_text
         from deepwire.io.atomic import write_text
 
         text = f"{to_json(findings)}\n" if self.as_json else as_text(findings)

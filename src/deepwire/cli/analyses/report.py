@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.analyses.options import Html, Json, Output, Outputs, Plots
+from deepwire.cli.analyses.options import FindingOutputs, Html, Json, Output, Plots
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepwire.analysis.finding import Finding
+    from deepwire.analysis.report.finding import Finding
 
 Subjects = Annotated[
     list[str],
@@ -31,10 +31,10 @@ def report(
 
     deepwire analyze report runs/a runs/b speed.json --html report.html
     """
-    from deepwire.analysis.files import read_findings
-    from deepwire.analysis.standard import analyse_all
+    from deepwire.analysis.report.report_files import read_findings
+    from deepwire.analysis.standard_analyses import analyse_all
 
-    outputs = Outputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output)
     findings: list[Finding] = []
     for subject in subjects:
         if Path(subject).suffix == ".json":

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from deepwire.analysis.models import Pairs
-    from deepwire.analysis.scored import Scorer
+    from deepwire.analysis.subject.model_and_text import ParallelText
+    from deepwire.analysis.subject.scorer import Scorer
     from deepwire.data.languages import Direction
 
 
 def open_scorers(
     models: Sequence[str],
-    pairs: Pairs,
+    pairs: ParallelText,
     settings: dict[str, object],
     device: str,
     precision: str,
@@ -32,12 +32,12 @@ def open_scorers(
     Raises:
         UsageError: A model does not translate in the direction.
     """
-    from deepwire.analysis.scored import Scorer
+    from deepwire.analysis.subject.scorer import Scorer
     from deepwire.cli.line_by_line import given, warn
-    from deepwire.evaluation.from_model import SearchSettings, told
+    from deepwire.evaluation.model_translations import SearchSettings, selected_target
 
     search = SearchSettings(given(**settings), device, precision)
-    return [Scorer(name, pairs, search, warn, to=told(name, direction)) for name in models]
+    return [Scorer(name, pairs, search, warn, to=selected_target(name, direction)) for name in models]
 
 
 def read_direction(text: str | None) -> Direction | None:
@@ -46,7 +46,7 @@ def read_direction(text: str | None) -> Direction | None:
     Raises:
         UsageError: It is no direction.
     """
-    from deepwire.evaluation.multilingual.direction import parse_direction
+    from deepwire.evaluation.multilingual.parse_direction import parse_direction
 
     return None if text is None else parse_direction(text)
 

@@ -9,10 +9,10 @@ import typer
 
 from deepwire.cli.analyses.options import (
     DirectionName,
+    FindingOutputs,
     Html,
     Json,
     Output,
-    Outputs,
     Plots,
     Reference,
     Sentences,
@@ -22,8 +22,8 @@ from deepwire.cli.analyses.scoring import numbers, open_scorers, read_direction,
 from deepwire.cli.decoding_options import Device, Precision, Threads
 
 if TYPE_CHECKING:
-    from deepwire.analysis.finding import ModelSource
-    from deepwire.analysis.speed import Architecture, Axis, Mode, Workload
+    from deepwire.analysis.report.finding import ModelSource
+    from deepwire.analysis.speed.speed_sweep import Architecture, Axis, Mode, Workload
 
 Subjects = Annotated[
     list[str], typer.Argument(metavar="RUNFILE|RECIPE|MODEL...", help="What to measure; untrained will do.")
@@ -43,14 +43,14 @@ Beside = Annotated[
         "a text; its start is subtracted. May be given several times.",
     ),
 ]
-Batch = Annotated[str, typer.Option(metavar="1,8,64", help="Sentences at once.")]
+PairBatch = Annotated[str, typer.Option(metavar="1,8,64", help="Sentences at once.")]
 Beam = Annotated[str, typer.Option(metavar="1,4,8", help="Hypotheses per sentence.")]
 Length = Annotated[str, typer.Option(metavar="10,20,40", help="Subwords of every sentence.")]
 Depth = Annotated[
     str, typer.Option(metavar="2,4,8", help="Layers of both stacks, with random weights; none: --depth ''.")
 ]
 Base = Annotated[
-    str, typer.Option(metavar="32,4,20", help="Batch, beam and length while another axis moves.")
+    str, typer.Option(metavar="32,4,20", help="PairBatch, beam and length while another axis moves.")
 ]
 Rounds = Annotated[int, typer.Option(min=1, help="Times that each is done; the fastest counts.")]
 Size = Annotated[
@@ -63,7 +63,7 @@ _TEXT = "text"
 def speed(
     subjects: Subjects,
     mode: Wanted = "both",
-    batch: Batch = "1,8,32,128",
+    batch: PairBatch = "1,8,32,128",
     beam: Beam = "1,2,4,8",
     length: Length = "10,20,40,80",
     depth: Depth = "1,2,4,8",
@@ -89,13 +89,13 @@ def speed(
 
     deepwire analyze speed runs/base --mode text --beside 'other=other-translate --beam 4 model' --threads 2
     """
-    from deepwire.analysis.beside import Program
-    from deepwire.analysis.models import read_pairs
-    from deepwire.analysis.speed_finding import TextWork, finding
+    from deepwire.analysis.speed.other_programs import Program
+    from deepwire.analysis.speed.speed_finding import TextWork, finding
+    from deepwire.analysis.subject.model_and_text import read_pairs
     from deepwire.cli.line_by_line import use_threads
     from deepwire.decoding.model_loading import pick_device
 
-    outputs = Outputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output)
     modes = _modes(mode)
     work = _base(base)
     values = _values({"batch": batch, "beam": beam, "length": length, "depth": depth})
@@ -125,7 +125,7 @@ def speed(
 
 def _modes(mode: str) -> list[Mode]:
     """What is done with random sentences; nothing where a text is to be translated."""
-    from deepwire.analysis.speed import AXES
+    from deepwire.analysis.speed.speed_sweep import AXES
     from deepwire.cli.analyses.choices import ALL, one_of
 
     chosen = one_of(mode, (*AXES, ALL, _TEXT), "--mode")
@@ -154,7 +154,7 @@ def _check_trained(found: Sequence[tuple[Architecture, ModelSource | None]]) -> 
 
 
 def _base(text: str) -> Workload:
-    from deepwire.analysis.speed import Workload
+    from deepwire.analysis.speed.speed_sweep import Workload
     from deepwire.errors import UsageError
 
     given = numbers(text, "--base")
@@ -165,8 +165,8 @@ def _base(text: str) -> Workload:
 
 def _architecture(name: str, vocabulary_size: int | None) -> tuple[Architecture, ModelSource | None]:
     """The architecture of a run file, recipe or model; with its fingerprint where it is a model."""
-    from deepwire.analysis.models import open_model
-    from deepwire.analysis.speed import Architecture
+    from deepwire.analysis.speed.speed_sweep import Architecture
+    from deepwire.analysis.subject.model_and_text import open_model
     from deepwire.cli.inspect import find_subject
 
     subject = find_subject(name, vocabulary_size)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from deepwire.cli.analyses.options import Html, Json, Model, Output, Outputs, Plots
+from deepwire.cli.analyses.options import FindingOutputs, Html, Json, Model, Output, Plots
 
 Layer = Annotated[
     int | None,
@@ -32,7 +32,7 @@ def weights(
     For a run directory, also over training: as recorded with training.record.depth_weights=N, or in the
     checkpoints that the run kept.
     """
-    from deepwire.analysis.weights import analyse_weights
+    from deepwire.analysis.internals.connection_weights import analyse_weights
 
-    outputs = Outputs(as_json, html, plots, output)
+    outputs = FindingOutputs(as_json, html, plots, output)
     outputs.write([analyse_weights(model, layer, blank=not all_weights)])

@@ -6,7 +6,12 @@ import math
 from collections.abc import Iterator
 from html import escape
 
-from deepwire.evaluation.multilingual.table import SIGNIFICANT, Block, DirectionsReport, Row
+from deepwire.evaluation.multilingual.direction_table import (
+    SIGNIFICANT,
+    DirectionBlock,
+    DirectionRow,
+    DirectionsReport,
+)
 
 _WIDTH, _LEFT, _RIGHT = 900, 110, 130
 _BAR, _GAP = 13, 10
@@ -15,7 +20,7 @@ _SCREEN = 500
 _TICKS = 6
 
 
-def bars(report: DirectionsReport, block: Block) -> str:
+def bars(report: DirectionsReport, block: DirectionBlock) -> str:
     """A picture with one bar for each direction by the first metric, and one for the baseline below it."""
     both = report.baseline is not None
     step = _BAR * (2 if both else 1) + _GAP
@@ -40,7 +45,7 @@ def bars(report: DirectionsReport, block: Block) -> str:
     )
 
 
-def _values(block: Block) -> list[float]:
+def _values(block: DirectionBlock) -> list[float]:
     return [score.value for row in block.rows for score in (*row.scores[:1], *row.baseline[:1])]
 
 
@@ -64,7 +69,7 @@ def _axis(report: DirectionsReport, height: int, tick: float, most: float, scale
     yield f'<path d="M{_LEFT} {_TOP - 4}V{bottom}H{_WIDTH - _RIGHT}" fill="none" stroke="#1a1a1a"/>'
 
 
-def _row(row: Row, y: int, scale: float) -> Iterator[str]:
+def _row(row: DirectionRow, y: int, scale: float) -> Iterator[str]:
     value = row.scores[0].value
     width = value * scale
     middle = y + _BAR * (2 if row.baseline else 1) / 2 + 4

@@ -7,7 +7,7 @@ from html import escape
 
 from deepwire.evaluation.multilingual import text
 from deepwire.evaluation.multilingual.bars import bars
-from deepwire.evaluation.multilingual.table import Block, DirectionsReport
+from deepwire.evaluation.multilingual.direction_table import DirectionBlock, DirectionsReport
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, "DejaVu Sans", sans-serif; color: #1a1a1a; background: #fff;
@@ -50,7 +50,7 @@ def as_html(report: DirectionsReport) -> str:
     )
 
 
-def _block(report: DirectionsReport, block: Block) -> Iterator[str]:
+def _block(report: DirectionsReport, block: DirectionBlock) -> Iterator[str]:
     yield f"<section><h2>{escape(block.title)}</h2>"
     yield _table("Averages", [text.average_head(report), *text.average_rows(report, block)])
     if report.baseline:
@@ -63,7 +63,7 @@ def _block(report: DirectionsReport, block: Block) -> Iterator[str]:
     yield "</section>"
 
 
-def _caption(report: DirectionsReport, block: Block) -> str:
+def _caption(report: DirectionsReport, block: DirectionBlock) -> str:
     order = ", the largest training text first" if any(row.about.training_pairs for row in block.rows) else ""
     if not report.baseline:
         return f"{report.metrics[0]} of each direction{order}."

@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 
-from deepwire.evaluation.base import Score
-from deepwire.evaluation.multilingual.table import Average, Block, DirectionsReport, Row
-from deepwire.evaluation.report import JsonValue, plain
+from deepwire.evaluation.metric import Score
+from deepwire.evaluation.multilingual.direction_table import (
+    DirectionAverage,
+    DirectionBlock,
+    DirectionRow,
+    DirectionsReport,
+)
+from deepwire.evaluation.score_report import JsonValue, plain
 
 
 def as_json(report: DirectionsReport) -> dict[str, JsonValue]:
@@ -23,7 +28,7 @@ def as_json(report: DirectionsReport) -> dict[str, JsonValue]:
     }
 
 
-def _block(block: Block) -> JsonValue:
+def _block(block: DirectionBlock) -> JsonValue:
     return {
         "title": block.title,
         "averages": [_average(average) for average in block.averages],
@@ -31,7 +36,7 @@ def _block(block: Block) -> JsonValue:
     }
 
 
-def _average(average: Average) -> JsonValue:
+def _average(average: DirectionAverage) -> JsonValue:
     record: dict[str, JsonValue] = {
         "name": average.name,
         "directions": [str(row.direction) for row in average.rows],
@@ -50,7 +55,7 @@ def _average(average: Average) -> JsonValue:
     return record
 
 
-def _row(row: Row) -> JsonValue:
+def _row(row: DirectionRow) -> JsonValue:
     about = row.about
     return {
         "direction": str(row.direction),

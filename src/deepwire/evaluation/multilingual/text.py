@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from deepwire.evaluation.multilingual.table import (
+from deepwire.evaluation.multilingual.direction_table import (
     SIGNIFICANT,
-    Average,
-    Block,
+    DirectionAverage,
+    DirectionBlock,
+    DirectionRow,
     DirectionsReport,
-    Row,
     samples_for,
 )
-from deepwire.evaluation.report import aligned, title_of_test
+from deepwire.evaluation.score_report import aligned, title_of_test
 
 
 def as_text(report: DirectionsReport) -> str:
@@ -46,7 +46,7 @@ def average_head(report: DirectionsReport) -> list[str]:
     return head
 
 
-def average_rows(report: DirectionsReport, block: Block) -> Iterator[list[str]]:
+def average_rows(report: DirectionsReport, block: DirectionBlock) -> Iterator[list[str]]:
     """One row for each average of a block."""
     for average in block.averages:
         cells = [average.name, str(len(average.rows)), *(f"{value:.2f}" for value in average.values)]
@@ -57,7 +57,7 @@ def average_rows(report: DirectionsReport, block: Block) -> Iterator[list[str]]:
         yield cells
 
 
-def row_head(report: DirectionsReport, block: Block) -> list[str]:
+def row_head(report: DirectionsReport, block: DirectionBlock) -> list[str]:
     """Titles of the columns of directions."""
     head = ["direction", "lines"]
     head += ["training pairs"] if _has_sizes(block) else []
@@ -71,7 +71,7 @@ def row_head(report: DirectionsReport, block: Block) -> list[str]:
     return head
 
 
-def rows_of(report: DirectionsReport, block: Block) -> Iterator[list[str]]:
+def rows_of(report: DirectionsReport, block: DirectionBlock) -> Iterator[list[str]]:
     """One row for each direction of a block."""
     for row in block.rows:
         cells = [str(row.direction), f"{row.lines:,}"]
@@ -105,7 +105,7 @@ def which_test(report: DirectionsReport) -> str:
     return f"{title}; p of the difference of {report.metrics[0]}"
 
 
-def verdict(average: Average, *, tested: bool) -> str:
+def verdict(average: DirectionAverage, *, tested: bool) -> str:
     """How many directions are better and worse than the baseline."""
     worse = sum(row.gain < 0 for row in average.rows)
     text = f"better in {average.wins} and worse in {worse} of {len(average.rows)}"
@@ -117,7 +117,7 @@ def verdict(average: Average, *, tested: bool) -> str:
     )
 
 
-def holm(average: Average) -> str:
+def holm(average: DirectionAverage) -> str:
     """What Holm's correction leaves of the significant differences."""
     if not average.correctable:
         needed = samples_for(len(average.rows), average.rows[0].comparisons[0].test)
@@ -131,7 +131,7 @@ def signature_lines(report: DirectionsReport) -> Iterator[str]:
         yield f"{signature} ({', '.join(languages)})"
 
 
-def p_value(row: Row) -> str:
+def p_value(row: DirectionRow) -> str:
     """The p-value of a row, with a star where it is small."""
     if row.p_value is None:
         return ""
@@ -143,18 +143,18 @@ def percent(share: float | None) -> str:
     return "" if share is None else f"{100 * share:.1f}"
 
 
-def _interval(row: Row) -> str:
+def _interval(row: DirectionRow) -> str:
     found = row.comparisons[0].difference_interval if row.comparisons else None
     return "" if found is None else f"{found.low:+.2f} .. {found.high:+.2f}"
 
 
-def _has_sizes(block: Block) -> bool:
+def _has_sizes(block: DirectionBlock) -> bool:
     return any(row.about.training_pairs is not None for row in block.rows)
 
 
-def _has_intervals(block: Block) -> bool:
+def _has_intervals(block: DirectionBlock) -> bool:
     return any(row.comparisons and row.comparisons[0].difference_interval for row in block.rows)
 
 
-def _has_languages(block: Block) -> bool:
+def _has_languages(block: DirectionBlock) -> bool:
     return any(row.about.right_language is not None for row in block.rows)

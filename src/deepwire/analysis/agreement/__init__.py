@@ -1,0 +1,1 @@
+"""``deepwire analyze agreement``: contrastive scoring of translations with and without an error."""

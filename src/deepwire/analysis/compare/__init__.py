@@ -1,0 +1,1 @@
+"""``deepwire analyze compare``: runs side by side."""

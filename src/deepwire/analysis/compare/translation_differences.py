@@ -1,0 +1,186 @@
+"""Translations of one test set by several models: scores, paired tests, and where they differ most."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from deepwire.analysis.report.report_tables import Column, Table
+from deepwire.analysis.subject.model_and_text import ParallelText
+from deepwire.data.languages import Direction
+from deepwire.decoding.translator import load
+from deepwire.evaluation.comparison import PairedTest, ScoreReport, compare
+from deepwire.evaluation.metric import Metric
+from deepwire.evaluation.metrics import make_metric
+from deepwire.evaluation.model_translations import selected_target
+from deepwire.evaluation.texts import Text
+from deepwire.evaluation.tokenizers import LanguageMetrics, language_of
+
+METRICS = ("bleu", "chrf")
+_SIGNIFICANT = 0.05
+_OWN_PROCESSOR = 0.7
+
+
+@dataclass(frozen=True)
+class RunTranslation:
+    """What a model made of the test set.
+
+    Attributes:
+        text: Its lines.
+        seconds: Wall time of translation, loading not counted.
+        busy: Processor time of that, in seconds, over all threads; the wall time where a GPU did the work.
+        words: White-space words that came out.
+    """
+
+    text: Text
+    seconds: float
+    busy: float
+    words: int
+
+
+@dataclass(frozen=True)
+class DecodingPlace:
+    """Where models translate, and into what.
+
+    Attributes:
+        device, precision: As in ``deepwire translate``.
+        direction: For models of several directions: which one.
+    """
+
+    device: str = "auto"
+    precision: str = "auto"
+    direction: Direction | None = None
+
+
+def translate_all(
+    models: Sequence[str],
+    names: Sequence[str],
+    pairs: ParallelText,
+    where: DecodingPlace,
+    tell: Callable[[str], None],
+) -> list[RunTranslation]:
+    """Translate the test set with each model, one after the other.
+
+    Raises:
+        ModelError, UsageError, ResourceError: A model cannot be loaded, or does not have the direction.
+    """
+    targets = [selected_target(model, where.direction) or None for model in models]
+    found = []
+    for model, name, to in zip(models, names, targets, strict=True):
+        translator = load(model, where.device, where.precision, warn=tell)
+        begun, before = time.perf_counter(), time.process_time()
+        lines = translator.translate(pairs.source.lines, to=to)
+        seconds, busy = time.perf_counter() - begun, time.process_time() - before
+        busy = busy if translator.device.type == "cpu" else seconds
+        tell(f"{name}: {len(lines):,} lines in {seconds:.1f} s")
+        words = sum(len(line.split()) for line in lines)
+        found.append(RunTranslation(Text(name, lines), seconds, busy, words))
+    return found
+
+
+def score_all(
+    translations: Sequence[RunTranslation], pairs: ParallelText, test: PairedTest | None, language: str = ""
+) -> tuple[ScoreReport, list[str]]:
+    """BLEU, with the tokenizer of the language, and chrF; each tested against the first.
+
+    Args:
+        translations: Of the models.
+        pairs: What they translated.
+        test: Of the differences.
+        language: That of the translations; ``""``: what the name of the reference says.
+
+    Returns:
+        The scores, and why a metric counts in a way that the reader may not expect, one line each.
+
+    Raises:
+        UsageError: The test is unknown.
+    """
+    metrics = LanguageMetrics(METRICS)
+    chosen = metrics.of(language or language_of(pairs.reference))
+    paired = test if len(translations) > 1 else None
+    texts = [one.text for one in translations]
+    return compare(texts, pairs.reference.references, chosen, paired), metrics.notes
+
+
+def score_table(report: ScoreReport) -> Table:
+    """Scores with the difference to the first model, its 95 % interval and p-value."""
+    names = [score.name for score in report.systems[0].scores]
+    columns = [Column(name="model")]
+    for name in names:
+        columns += [
+            Column(name=name, digits=2),
+            Column(name=f"{name} difference", digits=2),
+            Column(name="from", digits=2),
+            Column(name="to", digits=2),
+            Column(name="p", digits=4),
+        ]
+    rows = []
+    for system in report.systems:
+        cells: list[str | float | None] = [system.name]
+        for place, score in enumerate(system.scores):
+            cells.append(score.value)
+            if not system.comparisons:
+                cells += [None] * 4
+                continue
+            test = system.comparisons[place]
+            interval = test.difference_interval
+            low, high = (interval.low, interval.high) if interval else (None, None)
+            cells += [test.difference, low, high, test.p_value]
+        rows.append(tuple(cells))
+    return Table(title="Scores", columns=tuple(columns), rows=tuple(rows))
+
+
+def verdicts(report: ScoreReport) -> Iterator[str]:
+    """What the tests say, one sentence for each model but the first."""
+    first = report.systems[0].name
+    for system in report.systems[1:]:
+        for test in system.comparisons:
+            way = "above" if test.difference > 0 else "below"
+            sure = "" if test.p_value < _SIGNIFICANT else "not significantly "
+            difference = f"{test.difference:+.2f}, p {test.p_value:.4f}"
+            yield f"{system.name} is {sure}{way} {first} in {test.metric}: {difference}."
+
+
+def waiting(translations: Sequence[RunTranslation]) -> Iterator[str]:
+    """A note if the processor was shared, so that speeds say little."""
+    share = min(one.busy / max(one.seconds, 1e-9) for one in translations)
+    if share < _OWN_PROCESSOR:
+        yield (
+            f"While translating, this process had as little as {share:.0%} of a processor: others were at "
+            "work, and speeds of translation say little."
+        )
+
+
+def example_table(translations: Sequence[RunTranslation], pairs: ParallelText, count: int) -> Table:
+    """The sentences whose chrF differs most between two models, with all translations.
+
+    A sentence on which all models agree to the letter is never an example.
+    """
+    metric: Metric = make_metric("chrf")
+    scores = np.stack(
+        [
+            metric.sentence_values(metric.statistics(one.text.lines, pairs.reference.answers))
+            for one in translations
+        ]
+    )
+    spread = scores.max(axis=0) - scores.min(axis=0)
+    order = [int(place) for place in np.argsort(-spread, kind="stable")[:count] if spread[place] > 0]
+    rows: list[tuple[int, str, float | None, str]] = []
+    for place in order:
+        rows.append((place + 1, "source", None, pairs.source.lines[place]))
+        rows += [(place + 1, "reference", None, lines[place]) for lines in pairs.reference.answers]
+        for number, one in enumerate(translations):
+            rows.append((place + 1, one.text.name, float(scores[number, place]), one.text.lines[place]))
+    return Table(
+        title="Sentences whose translations differ most",
+        columns=(
+            Column(name="line"),
+            Column(name="from"),
+            Column(name="chrF2", digits=1),
+            Column(name="text"),
+        ),
+        rows=tuple(rows),
+    )

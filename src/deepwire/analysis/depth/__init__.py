@@ -1,0 +1,1 @@
+"""``deepwire analyze depth``: translation quality against the number of layers."""

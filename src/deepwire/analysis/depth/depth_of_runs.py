@@ -1,0 +1,162 @@
+"""BLEU against depth over a set of trained runs (Wang et al. 2019, DLCL, Fig. 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from deepwire.analysis.compare.compared_run import flat
+from deepwire.analysis.report.figures import Axis, Lines, Series
+from deepwire.analysis.report.finding import Finding, ModelSource, provenance
+from deepwire.analysis.report.report_tables import Column, Table
+from deepwire.model.config import ModelConfig, StackConfig
+from deepwire.model.context import Side
+
+SOCKETS = ("mixer", "connection", "aggregation", "fusion")
+
+
+@dataclass(frozen=True)
+class DepthOfRun:
+    """One run: what its layers are made of, how many it has, and its BLEU."""
+
+    model: str
+    kind: str
+    encoder: int
+    decoder: int
+    bleu: float
+
+    def layers(self, side: Side) -> int:
+        """Layers of one stack."""
+        return self.encoder if side == "encoder" else self.decoder
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Runs that differ in the depth of one stack; several runs of one depth (seeds) are one point.
+
+    Attributes:
+        name: What the layers are made of, and the depth of the other stack.
+        layers: Depths, ascending.
+        mean, low, high: BLEU at each: mean, least and greatest of its runs.
+    """
+
+    name: str
+    layers: tuple[int, ...]
+    mean: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+def kind_of(config: ModelConfig) -> str:
+    """What the layers of a model are made of, in few words: `pre_norm dlcl`, `post_norm | mhplstm post_norm`.
+
+    The ordinary choices self_attention, last and top go without saying; encoder and decoder are told apart
+    where they differ.
+    """
+    sides = [_sockets(config.encoder), _sockets(config.decoder)]
+    return sides[0] if sides[0] == sides[1] else " | ".join(sides)
+
+
+def kinds_of(configs: Sequence[ModelConfig]) -> list[str]:
+    """`kind_of` each model; where two of one kind differ in more than depth, with what they differ in."""
+    kinds = [kind_of(config) for config in configs]
+    settings = [_but_for_depth(config) for config in configs]
+    found = []
+    for kind, own in zip(kinds, settings, strict=True):
+        alike = [other for name, other in zip(kinds, settings, strict=True) if name == kind]
+        keys = {key for other in alike for key in own.keys() | other.keys() if own.get(key) != other.get(key)}
+        said = ", ".join(f"{key} {own.get(key, 'not set')}" for key in sorted(keys))
+        found.append(f"{kind} ({said})" if said else kind)
+    return found
+
+
+def _but_for_depth(config: ModelConfig) -> dict[str, str]:
+    settings = config.model_dump(mode="json")
+    for side in ("encoder", "decoder"):
+        del settings[side]["layers"]
+    return flat(settings)
+
+
+def curves(runs: Iterable[DepthOfRun], side: Side) -> list[Curve]:
+    """The runs as curves over the depth of one stack."""
+    other: Side = "decoder" if side == "encoder" else "encoder"
+    found: dict[tuple[str, int], dict[int, list[float]]] = {}
+    for run in runs:
+        points = found.setdefault((run.kind, run.layers(other)), {})
+        points.setdefault(run.layers(side), []).append(run.bleu)
+    return [
+        _curve(f"{kind}, {layers} {other} layers", points) for (kind, layers), points in sorted(found.items())
+    ]
+
+
+def varying_side(runs: Sequence[DepthOfRun]) -> Side:
+    """The stack whose depth differs between the runs; the encoder where both do or none does."""
+    encoders, decoders = {run.encoder for run in runs}, {run.decoder for run in runs}
+    return "decoder" if len(decoders) > 1 and len(encoders) == 1 else "encoder"
+
+
+def depth_of_runs_finding(
+    runs: Sequence[DepthOfRun], sources: Sequence[ModelSource], data: str, settings: dict[str, str]
+) -> Finding:
+    """BLEU against depth, one line for each kind of layers (Wang et al. 2019, Fig. 3)."""
+    side = varying_side(runs)
+    found = curves(runs, side)
+    return Finding(
+        analysis="depth-of-runs",
+        title="BLEU against depth over a set of runs",
+        measured=(
+            "Every run is one model, trained at its depth. Runs whose layers are made of the same parts are "
+            "one line; of several runs with one depth, such as seeds, the mean is drawn, with the range "
+            "from the least to the greatest."
+        ),
+        tables=(
+            Table(
+                title="The runs",
+                columns=(
+                    Column(name="run"),
+                    Column(name="layers made of"),
+                    Column(name="encoder layers"),
+                    Column(name="decoder layers"),
+                    Column(name="BLEU", digits=2),
+                ),
+                rows=tuple((run.model, run.kind, run.encoder, run.decoder, run.bleu) for run in runs),
+            ),
+        ),
+        figures=(
+            Lines(
+                name="runs",
+                title=f"BLEU against {side} depth",
+                x=Axis(label=f"{side} layers"),
+                y=Axis(label="BLEU"),
+                series=tuple(
+                    Series(
+                        name=curve.name,
+                        x=tuple(map(float, curve.layers)),
+                        y=curve.mean,
+                        low=curve.low,
+                        high=curve.high,
+                    )
+                    for curve in found
+                ),
+            ),
+        ),
+        provenance=provenance(sources, (data,), settings),
+    )
+
+
+def _curve(name: str, points: dict[int, list[float]]) -> Curve:
+    depths = sorted(points)
+    scores = [points[depth] for depth in depths]
+    return Curve(
+        name,
+        tuple(depths),
+        tuple(sum(each) / len(each) for each in scores),
+        tuple(map(min, scores)),
+        tuple(map(max, scores)),
+    )
+
+
+def _sockets(stack: StackConfig) -> str:
+    usual = {"self_attention", "last", "top"}
+    types = [str(getattr(stack, socket).type) for socket in SOCKETS]
+    return " ".join(each for each in types if each not in usual)

@@ -1,0 +1,197 @@
+"""Figures, as a description of what is plotted: the numbers, the axes and their units, and no drawing.
+
+`deepwire.analysis.report.plots` draws them. Every figure also has its numbers as a table, for readers who
+do not see it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from deepwire.analysis.report.report_tables import Column, Number, Record, Table
+
+
+class Axis(Record):
+    """What an axis shows.
+
+    Attributes:
+        label: The quantity.
+        unit: Its unit; empty for numbers without one.
+        log: Whether its scale is logarithmic.
+        from_zero: Whether its scale begins at zero, so that lengths can be compared.
+    """
+
+    label: str
+    unit: str = ""
+    log: bool = False
+    from_zero: bool = False
+
+    @property
+    def text(self) -> str:
+        """Label and unit, as written beside the axis."""
+        return f"{self.label} [{self.unit}]" if self.unit else self.label
+
+
+class Series(Record):
+    """One line, or one group of bars.
+
+    Attributes:
+        name: As in the legend.
+        y: Its values; None leaves a gap.
+        x: Where they are; in bars, left out.
+        low, high: Ends of the range drawn around each value; both or neither.
+    """
+
+    name: str
+    y: tuple[Number, ...]
+    x: tuple[float, ...] = ()
+    low: tuple[Number, ...] = ()
+    high: tuple[Number, ...] = ()
+
+    @model_validator(mode="after")
+    def _ranges_fit(self) -> Series:
+        for ends in (self.low, self.high):
+            if ends and (len(ends) != len(self.y) or not (self.low and self.high)):
+                raise ValueError(f"series {self.name!r}: low and high need one number for each value")
+        return self
+
+
+class _Figure(Record):
+    """What all figures have.
+
+    Attributes:
+        name: Stem of the file it is drawn into: lower-case letters, digits and hyphens.
+        title: What it shows, in a few words.
+        caption: How to read it; empty where that is plain.
+    """
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9-]*$", max_length=80)
+    title: str
+    caption: str = ""
+
+
+def _with_unit(title: str, axis: Axis) -> str:
+    """The title of a table all of whose columns have one unit."""
+    return f"{title} [{axis.unit}]" if axis.unit else title
+
+
+class Lines(_Figure):
+    """Curves over a common axis.
+
+    Attributes:
+        legend: What the names of the series are; empty where they say it themselves.
+        ordered: Whether the series have an order of their own, such as layers: their shades then follow it.
+    """
+
+    kind: Literal["lines"] = "lines"
+    x: Axis
+    y: Axis
+    series: tuple[Series, ...] = Field(min_length=1)
+    legend: str = ""
+    ordered: bool = False
+
+    @model_validator(mode="after")
+    def _fits(self) -> Lines:
+        for one in self.series:
+            if len(one.x) != len(one.y):
+                raise ValueError(f"figure {self.name}: {one.name!r} has {len(one.x)} x for {len(one.y)} y")
+        return self
+
+    def table(self) -> Table:
+        """One row for each x, one column for each line."""
+        places = sorted({x for one in self.series for x in one.x})
+        found = [dict(zip(one.x, one.y, strict=True)) for one in self.series]
+        whole = all(place.is_integer() for place in places)
+        return Table(
+            title=_with_unit(self.title, self.y),
+            columns=(
+                Column(name=self.x.label, unit=self.x.unit),
+                *(Column(name=one.name) for one in self.series),
+            ),
+            rows=tuple(
+                (int(place) if whole else place, *(values.get(place) for values in found)) for place in places
+            ),
+        )
+
+
+class Bars(_Figure):
+    """Bars over named categories; several series stand side by side."""
+
+    kind: Literal["bars"] = "bars"
+    x: Axis
+    y: Axis
+    categories: tuple[str, ...] = Field(min_length=1)
+    series: tuple[Series, ...] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Bars:
+        for one in self.series:
+            if one.x or len(one.y) != len(self.categories):
+                raise ValueError(f"figure {self.name}: {one.name!r} needs one value for each category, no x")
+        return self
+
+    def table(self) -> Table:
+        """One row for each category, one column for each series."""
+        return Table(
+            title=_with_unit(self.title, self.y),
+            columns=(
+                Column(name=self.x.text),
+                *(Column(name=one.name) for one in self.series),
+            ),
+            rows=tuple(
+                (category, *(one.y[number] for one in self.series))
+                for number, category in enumerate(self.categories)
+            ),
+        )
+
+
+class HeatMap(_Figure):
+    """A matrix in shades.
+
+    Attributes:
+        values: None where there is nothing; such fields stay blank.
+        hidden: Fields that have a number, which the table shows and the drawing leaves blank; empty: none.
+    """
+
+    kind: Literal["heat_map"] = "heat_map"
+    row_axis: Axis
+    column_axis: Axis
+    value: Axis
+    rows: tuple[str, ...] = Field(min_length=1)
+    columns: tuple[str, ...] = Field(min_length=1)
+    values: tuple[tuple[Number, ...], ...]
+    hidden: tuple[tuple[bool, ...], ...] = ()
+
+    @model_validator(mode="after")
+    def _fits(self) -> HeatMap:
+        size = len(self.rows), len(self.columns)
+        for matrix in (self.values, self.hidden or self.values):
+            if len(matrix) != size[0] or any(len(row) != size[1] for row in matrix):
+                raise ValueError(f"figure {self.name}: values are not {size[0]} x {size[1]}")
+        return self
+
+    def drawn(self) -> tuple[tuple[float | None, ...], ...]:
+        """The values without the hidden ones."""
+        if not self.hidden:
+            return self.values
+        return tuple(
+            tuple(None if hide else value for value, hide in zip(*both, strict=True))
+            for both in zip(self.values, self.hidden, strict=True)
+        )
+
+    def table(self) -> Table:
+        """The matrix, with a column for the names of the rows."""
+        return Table(
+            title=f"{self.title}: {self.value.text} (rows: {self.row_axis.text}; columns: "
+            f"{self.column_axis.text})",
+            columns=(
+                Column(name=""),
+                *(Column(name=name, digits=3) for name in self.columns),
+            ),
+            rows=tuple((name, *row) for name, row in zip(self.rows, self.values, strict=True)),
+        )
+
+
+Figure = Annotated[Lines | Bars | HeatMap, Field(discriminator="kind")]

@@ -1,0 +1,69 @@
+"""Findings as plain text for the terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from deepwire.analysis.report.finding import Finding, Provenance
+from deepwire.analysis.report.report_tables import Table
+
+_WIDTH = 100
+_LONGEST = 60
+
+
+def as_text(findings: Sequence[Finding]) -> str:
+    """All findings, one below the other."""
+    return "\n\n\n".join("\n\n".join(_blocks(finding)) for finding in findings) + "\n"
+
+
+def _blocks(finding: Finding) -> Iterator[str]:
+    yield f"{finding.title}\n{'=' * min(len(finding.title), _WIDTH)}"
+    yield textwrap.fill(finding.measured, _WIDTH)
+    for table in finding.tables:
+        yield aligned(table)
+    known = {table.title for table in finding.tables}
+    for figure in finding.figures:
+        table = figure.table()
+        if figure.title in known:
+            continue
+        shown = (
+            aligned(table) if len(table.rows) <= _LONGEST else f"{table.title}\n({len(table.rows)} points)"
+        )
+        yield shown if not figure.caption else f"{shown}\n{textwrap.fill(figure.caption, _WIDTH)}"
+    if finding.notes:
+        yield "\n".join(textwrap.fill(f"Note: {note}", _WIDTH) for note in finding.notes)
+    yield "\n".join(f"{name}: {value}" for name, value in origin(finding.provenance))
+
+
+def aligned(table: Table) -> str:
+    """A table under its title: words flush left, numbers flush right."""
+    head = [column.head for column in table.columns]
+    body = [
+        [column.show(cell) for column, cell in zip(table.columns, row, strict=True)] for row in table.rows
+    ]
+    right = [table.is_numeric(number) for number in range(len(head))]
+    widths = [max(len(row[number]) for row in [head, *body]) for number in range(len(head))]
+    lines = [_line(row, widths, right) for row in (head, ["-" * width for width in widths], *body)]
+    return "\n".join([table.title, *lines])
+
+
+def origin(found: Provenance) -> list[tuple[str, str]]:
+    """Names and values of where the numbers come from, for people."""
+    rows = []
+    for model in found.models:
+        update = "" if model.update is None else f", update {model.update}"
+        rows.append(("model", f"{model.name}{update} (files {model.digest})"))
+    rows += [("text", text) for text in found.data]
+    if found.settings:
+        rows.append(("settings", ", ".join(f"{name} {value}" for name, value in found.settings.items())))
+    versions = f"deepwire {found.deepwire}, torch {found.torch}, Python {found.python}, {found.machine}"
+    rows += [("measured with", versions), ("date", found.date)]
+    return [*rows, ("command", found.command)] if found.command else rows
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    columns = zip(cells, widths, right, strict=True)
+    return "  ".join(
+        cell.rjust(width) if flush else cell.ljust(width) for cell, width, flush in columns
+    ).rstrip()

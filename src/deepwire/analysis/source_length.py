@@ -1,0 +1,261 @@
+"""BLEU and decoding speed by length of the source (MHPLSTM, Figs. 4 and 5; GTrans, Fig. 12)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+import torch
+
+from deepwire.analysis.report.figures import Axis, Bars, Series
+from deepwire.analysis.report.finding import Finding, provenance
+from deepwire.analysis.report.report_tables import Column, Table
+from deepwire.analysis.subject.scorer import WARM_UP, Scorer
+from deepwire.errors import DataError, UsageError
+from deepwire.evaluation.metric import Metric
+from deepwire.evaluation.significance import Interval, interval, resampled_scores
+from deepwire.evaluation.texts import Text
+
+SAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """Sentences whose source has `low` to `high` words; no upper end where `high` is None.
+
+    Attributes:
+        rows: Their lines, from 0.
+        words: Source words of all of them.
+    """
+
+    low: int
+    high: int | None
+    rows: tuple[int, ...]
+    words: int
+
+    @property
+    def name(self) -> str:
+        """`8-11`, or `31+` without an upper end."""
+        if self.high is None:
+            return f"{self.low}+"
+        return str(self.low) if self.low == self.high else f"{self.low}-{self.high}"
+
+
+@dataclass(frozen=True)
+class LengthScore:
+    """One model on one bucket.
+
+    Attributes:
+        bleu: BLEU of the bucket by itself, with the 95 % interval of bootstrap resamples.
+        sentences_per_second, words_per_second: Translated sentences and output words; the best of the rounds.
+        output_ratio: Output words over reference words.
+    """
+
+    bucket: Bucket
+    bleu: float
+    range: Interval
+    sentences_per_second: float
+    words_per_second: float
+    output_ratio: float
+
+
+def lengths_in_words(lines: Sequence[str]) -> list[int]:
+    """White-space words of each line."""
+    return [len(line.split()) for line in lines]
+
+
+def equal_bounds(lengths: Sequence[int], buckets: int) -> list[int]:
+    """Upper ends that cut a text into about equally many sentences; fewer where lengths coincide.
+
+    The last bucket has no upper end, so there is one bound less than buckets.
+    """
+    ordered = sorted(lengths)
+    ends = [ordered[len(ordered) * number // buckets - 1] for number in range(1, buckets)]
+    return sorted({end for end in ends if 0 < end < ordered[-1]})
+
+
+def cut(lengths: Sequence[int], bounds: Sequence[int]) -> list[Bucket]:
+    """The lines by length: up to the first bound, from there to the second, ..., above the last.
+
+    Empty lines are in no bucket, and empty buckets are left out.
+
+    Raises:
+        UsageError: The bounds do not ascend, or are not positive.
+        DataError: No line has a word.
+    """
+    if any(bound < 1 for bound in bounds) or any(high <= low for low, high in pairwise(bounds)):
+        raise UsageError(
+            f"bounds of lengths must ascend from 1, not {list(bounds)}", "give them like 15,30,45"
+        )
+    found = []
+    for low, high in zip([1, *(bound + 1 for bound in bounds)], [*bounds, None], strict=True):
+        rows = tuple(
+            row for row, length in enumerate(lengths) if low <= length and (high is None or length <= high)
+        )
+        if rows:
+            found.append(Bucket(low, high, rows, sum(lengths[row] for row in rows)))
+    if not found:
+        raise DataError("no line of the source has a word")
+    return found
+
+
+def length_scores(
+    scorers: Sequence[Scorer], buckets: Sequence[Bucket], rounds: int, tell: Callable[[str], None]
+) -> list[list[LengthScore]]:
+    """Each model on each bucket, translated by itself `rounds` times.
+
+    Rounds go over models and buckets in turn, so that a busy moment of the machine does not hit one alone.
+    """
+    sources, reference = scorers[0].pairs.source.lines, scorers[0].pairs.reference
+    seconds = [[float("inf")] * len(buckets) for _ in scorers]
+    outputs: list[list[list[str]]] = [[[] for _ in buckets] for _ in scorers]
+    for scorer in scorers:
+        scorer.translate(scorer.model, sources[:WARM_UP])
+    for number in range(rounds):
+        for one, scorer in enumerate(scorers):
+            for place, bucket in enumerate(buckets):
+                done = scorer.translate(scorer.model, [sources[row] for row in bucket.rows])
+                seconds[one][place] = min(seconds[one][place], done.seconds)
+                outputs[one][place] = done.lines
+            tell(f"{scorer.name}: round {number + 1} of {rounds}")
+    answers = [reference.only(bucket.rows) for bucket in buckets]
+    return [
+        [_score(scorer.metric, *each) for each in zip(buckets, lines, answers, took, strict=True)]
+        for scorer, lines, took in zip(scorers, outputs, seconds, strict=True)
+    ]
+
+
+def _score(
+    metric: Metric, bucket: Bucket, lines: Sequence[str], reference: Text, seconds: float
+) -> LengthScore:
+    statistics = metric.statistics(lines, reference.answers)
+    words = sum(lengths_in_words(lines))
+    return LengthScore(
+        bucket,
+        bleu=float(metric.values(np.sum(statistics, axis=0))),
+        range=interval(resampled_scores(metric, (statistics,), samples=SAMPLES)[0]),
+        sentences_per_second=len(lines) / seconds,
+        words_per_second=words / seconds,
+        output_ratio=words / max(1, sum(lengths_in_words(reference.lines))),
+    )
+
+
+_LENGTH = Axis(label="length of the source", unit="words")
+
+
+def finding(
+    scorers: Sequence[Scorer], buckets: Sequence[Bucket], rounds: int, tell: Callable[[str], None]
+) -> Finding:
+    """Measure and show.
+
+    Args:
+        scorers: Models on the same text.
+        buckets: Of its lines, from `cut`.
+        rounds: How often each bucket is translated; the fastest counts.
+        tell: Hears how far it is.
+    """
+    names = [scorer.name for scorer in scorers]
+    found = list(zip(names, length_scores(scorers, buckets, rounds, tell), strict=True))
+    categories = tuple(bucket.name for bucket in buckets)
+    return Finding(
+        analysis="length",
+        title="BLEU and decoding speed by length of the source",
+        measured=(
+            "The text is cut by the number of source words, and each part translated and scored alone. "
+            f"Speed is that of the fastest of {rounds} translations of a part, after {WARM_UP} sentences to "
+            "warm up and without loading the model; models and parts take turns. Ranges of BLEU "
+            f"hold 95 % of {SAMPLES} bootstrap resamples of the part."
+        ),
+        tables=(_buckets_table(buckets), _scores_table(found)),
+        figures=(
+            Bars(
+                name="bleu",
+                title="BLEU by source length",
+                caption=f"Ranges hold 95 % of {SAMPLES} bootstrap resamples of the part.",
+                x=_LENGTH,
+                y=Axis(label="BLEU"),
+                categories=categories,
+                series=tuple(_bleu(*each) for each in found),
+            ),
+            Bars(
+                name="speed",
+                title="Decoding speed by source length",
+                caption=f"{_conditions(scorers[0])}; the fastest of {rounds} rounds.",
+                x=_LENGTH,
+                y=Axis(label="speed", unit="sentences/s"),
+                categories=categories,
+                series=tuple(
+                    Series(name=name, y=tuple(one.sentences_per_second for one in scores))
+                    for name, scores in found
+                ),
+            ),
+        ),
+        notes=(
+            "BLEU of a part is corpus BLEU of that part; parts with few sentences vary much, as their ranges "
+            "show, and the BLEU of the whole text is not their mean.",
+        ),
+        provenance=provenance(
+            [scorer.source for scorer in scorers], (scorers[0].pairs.description,), scorers[0].settings
+        ),
+    )
+
+
+def _buckets_table(buckets: Sequence[Bucket]) -> Table:
+    return Table(
+        title="The parts of the text",
+        columns=(
+            Column(name="source words"),
+            Column(name="sentences"),
+            Column(name="mean length", unit="words", digits=1),
+        ),
+        rows=tuple((one.name, len(one.rows), one.words / len(one.rows)) for one in buckets),
+    )
+
+
+def _scores_table(found: Sequence[tuple[str, Sequence[LengthScore]]]) -> Table:
+    return Table(
+        title="Each model on each part",
+        columns=(
+            Column(name="model"),
+            Column(name="source words"),
+            Column(name="BLEU", digits=2),
+            Column(name="from", digits=2),
+            Column(name="to", digits=2),
+            Column(name="speed", unit="sentences/s", digits=1),
+            Column(name="output", unit="words/s", digits=0),
+            Column(name="output over reference", digits=3),
+        ),
+        rows=tuple(
+            (
+                name,
+                one.bucket.name,
+                one.bleu,
+                one.range.low,
+                one.range.high,
+                one.sentences_per_second,
+                one.words_per_second,
+                one.output_ratio,
+            )
+            for name, scores in found
+            for one in scores
+        ),
+    )
+
+
+def _bleu(name: str, scores: Sequence[LengthScore]) -> Series:
+    """BLEU of each part with its range."""
+    return Series(
+        name=name,
+        y=tuple(one.bleu for one in scores),
+        # Resamples of very few sentences may all lie on one side of the score.
+        low=tuple(min(one.bleu, one.range.low) for one in scores),
+        high=tuple(max(one.bleu, one.range.high) for one in scores),
+    )
+
+
+def _conditions(scorer: Scorer) -> str:
+    """What decides speed besides model and text."""
+    settings = scorer.settings
+    return f"Beam {settings['beam']}, {settings['device']}, {torch.get_num_threads()} CPU threads"

@@ -1,0 +1,1 @@
+"""``deepwire analyze speed``: speed and memory of training and decoding."""

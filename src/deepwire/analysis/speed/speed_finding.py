@@ -1,0 +1,216 @@
+"""Speed and memory as a finding: a table of everything, and two curves for each axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+
+import torch
+
+from deepwire.analysis.report.figures import Axis as FigureAxis
+from deepwire.analysis.report.figures import Figure, Lines, Series
+from deepwire.analysis.report.finding import Finding, ModelSource, provenance
+from deepwire.analysis.report.report_tables import Column, Number, Table
+from deepwire.analysis.speed.other_programs import Program
+from deepwire.analysis.speed.speed_sweep import (
+    AXES,
+    Architecture,
+    Axis,
+    Mode,
+    Speed,
+    Workload,
+    axes_of,
+    sweep,
+)
+from deepwire.analysis.speed.text_speed import measure_text, text_figure, text_notes, text_table
+from deepwire.analysis.subject.scorer import Scorer
+from deepwire.decoding.model_loading import number_formats
+from deepwire.errors import UsageError
+from deepwire.training.precision_policy import PrecisionPolicy
+
+_LABELS: Mapping[Axis, FigureAxis] = {
+    "batch": FigureAxis(label="batch", unit="sentences", log=True),
+    "beam": FigureAxis(label="beam", unit="hypotheses"),
+    "length": FigureAxis(label="length", unit="subwords"),
+    "depth": FigureAxis(label="depth of both stacks", unit="layers"),
+}
+_MIB = 2**20
+
+
+@dataclass(frozen=True)
+class TextWork:
+    """A text to translate: by trained models that hold it, and by other programs.
+
+    Attributes:
+        models: At least one.
+        programs: Perhaps none.
+    """
+
+    models: Sequence[Scorer]
+    programs: Sequence[Program] = ()
+
+
+def finding(
+    subjects: Sequence[Architecture],
+    sources: Sequence[ModelSource],
+    values: Mapping[Axis, Sequence[int]],
+    modes: Sequence[Mode],
+    base: Workload,
+    *,
+    rounds: int,
+    device: torch.device,
+    tell: Callable[[str], None],
+    precision: str = "auto",
+    text: TextWork | None = None,
+) -> Finding:
+    """Measure and show.
+
+    Args:
+        subjects: Architectures to measure.
+        sources: Those of them that are trained models.
+        values: What each axis goes through; axes without values are left out.
+        modes: Training, decoding or both.
+        base: Where the other axes stand meanwhile.
+        rounds: How often each is done; the fastest counts.
+        device: Where.
+        tell: Hears how far it is.
+        precision: Of decoding, as ``deepwire translate`` has it.
+        text: A text to translate as well.
+
+    Raises:
+        UsageError: There is nothing to measure, a value is impossible, or another program fails.
+    """
+    texts = measure_text(text.models, text.programs, rounds=rounds, tell=tell) if text else []
+    measure = partial(sweep, rounds=rounds, device=device, tell=tell, precision=precision)
+    sweeps = [
+        (mode, axis, measure(subjects, mode, axis, values[axis], base))
+        for mode, axis in axes_of(values, modes)
+    ]
+    if not sweeps and not texts:
+        raise UsageError("no axis to measure", "give values such as --batch 1,8,64")
+    notes = list(text_notes(texts, text.programs)) if text else []
+    if any(one.memory is None for _, _, speeds in sweeps for one in speeds):
+        notes.append("This system does not tell the peak memory of a process.")
+    settings = {name: str(value) for name, value in asdict(base).items() if value is not None and sweeps}
+    settings |= {"rounds": str(rounds), "device": _device(device), "threads": str(torch.get_num_threads())}
+    if sweeps:
+        kind, packing = number_formats(device, precision)
+        settings |= {
+            "precision of training": PrecisionPolicy.choose("auto", device).precision,
+            "precision of decoding": str(kind).removeprefix("torch.") if packing == "none" else packing,
+        }
+    threads = f"{torch.get_num_threads()} CPU threads"
+    if text:
+        own = text.models[0].settings
+        settings |= {f"text: {name.removeprefix('text ')}": value for name, value in own.items()}
+    tables = [text_table(texts)] if texts else []
+    figures: list[Figure] = [text_figure(texts)] if texts else []
+    for mode, axis, speeds in sweeps:
+        tables.append(_table(mode, axis, speeds))
+        figures += _figures(
+            mode, axis, speeds, f"{_conditions(mode, axis, base)}; {_device(device)}, {threads}."
+        )
+    return Finding(
+        analysis="speed",
+        title="Speed and memory of training and decoding" if sweeps else "Speed of translating a text",
+        measured=" ".join(_measured(base, rounds, text=bool(texts), swept=bool(sweeps))),
+        tables=tuple(tables),
+        figures=tuple(figures),
+        notes=tuple(notes),
+        provenance=provenance(sources, [text.models[0].pairs.description] if text else (), settings),
+    )
+
+
+def _measured(base: Workload, rounds: int, *, text: bool, swept: bool) -> Iterator[str]:
+    if text:
+        yield (
+            "The text is translated as a whole and its first sentence alone, by all in turn; speed is that "
+            "of the other sentences in the difference of the two times, so neither a program's start nor the "
+            "loading of its model counts."
+        )
+    if swept:
+        yield (
+            "Against batch, beam, length and depth: one axis at a time moves, the others stay at "
+            f"batch {base.batch}, beam {base.beam}, length {base.length} and the own depth. Sentences "
+            "are random subwords of one length and translations have as many as their source, so models "
+            "with random weights do the same work as trained ones. Training is forward and backward pass, "
+            "clipping and Adam; decoding is beam search. Memory is the peak on top of weights and optimizer."
+        )
+    yield f"The fastest of {rounds} rounds counts, in turn."
+
+
+def _table(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Table:
+    label = _LABELS[axis]
+    return Table(
+        title=f"{mode.capitalize()} against {axis}",
+        columns=(
+            Column(name="model"),
+            Column(name=label.label, unit=label.unit),
+            Column(name="speed", unit="sentences/s", digits=1),
+            Column(name="target", unit="tokens/s", digits=0),
+            Column(name="one batch", unit="ms", digits=1),
+            Column(name="memory", unit="MiB", digits=1),
+        ),
+        rows=tuple(
+            (
+                one.subject,
+                _value(one, axis),
+                one.sentences_per_second,
+                one.tokens_per_second,
+                1000 * one.seconds,
+                _mib(one),
+            )
+            for one in speeds
+        ),
+    )
+
+
+def _conditions(mode: Mode, axis: Axis, base: Workload) -> str:
+    """Where the other axes stand, for a figure that is seen by itself."""
+    others = [f"{name} {getattr(base, name)}" for name in AXES[mode] if name not in (axis, "depth")]
+    return f"{' and '.join(others).capitalize()} (of random subwords)"
+
+
+def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed], caption: str) -> list[Lines]:
+    shown: list[tuple[str, FigureAxis, Callable[[Speed], Number]]] = [
+        (
+            "speed",
+            FigureAxis(label="speed", unit="target tokens/s", from_zero=True),
+            lambda one: one.tokens_per_second,
+        )
+    ]
+    if all(one.memory is not None for one in speeds):
+        shown.append(("memory", FigureAxis(label="peak memory", unit="MiB", from_zero=True), _mib))
+    names = list(dict.fromkeys(one.subject for one in speeds))
+    return [
+        Lines(
+            name=f"{mode}-{axis}-{name}",
+            title=f"{mode.capitalize()}: {name} against {axis}",
+            caption=caption,
+            x=_LABELS[axis],
+            y=y,
+            series=tuple(
+                Series(
+                    name=subject,
+                    x=tuple(float(_value(one, axis)) for one in speeds if one.subject == subject),
+                    y=tuple(value(one) for one in speeds if one.subject == subject),
+                )
+                for subject in names
+            ),
+        )
+        for name, y, value in shown
+    ]
+
+
+def _value(speed: Speed, axis: Axis) -> int:
+    value = getattr(speed.workload, axis)
+    return value if isinstance(value, int) else 0
+
+
+def _mib(speed: Speed) -> Number:
+    return None if speed.memory is None else speed.memory / _MIB
+
+
+def _device(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"

@@ -1,0 +1,265 @@
+"""Speed and memory of training and decoding against batch, beam, length and depth.
+
+Sentences are made of random subwords, all of one length, and a translation has exactly as many words as its
+source: so every model does the same work, trained or not.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from deepwire.analysis.speed.extra_memory import extra_memory
+from deepwire.data.vocabulary import BOS, EOS
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.generate import generate
+from deepwire.decoding.model_inputs import TargetLanguage
+from deepwire.decoding.model_loading import number_formats, pack_weights
+from deepwire.decoding.step_models import Ensemble, LanguageTagModel
+from deepwire.distributed.process_group import ProcessGroup
+from deepwire.errors import UsageError
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.ops.packed_linear import Packing
+from deepwire.training.config import TrainingConfig
+from deepwire.training.optimizer import Optimizer
+from deepwire.training.parallel_strategy import ParallelStrategy
+from deepwire.training.precision_policy import PrecisionPolicy
+
+Mode = Literal["training", "decoding"]
+Axis = Literal["batch", "beam", "length", "depth"]
+AXES: Mapping[Mode, tuple[Axis, ...]] = {
+    "training": ("batch", "length", "depth"),
+    "decoding": ("batch", "beam", "length", "depth"),
+}
+_FIRST_WORD = 4
+_SEED = 1
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is done at once.
+
+    Attributes:
+        batch: Sentences.
+        beam: Hypotheses of each; decoding only.
+        length: Subwords of every sentence, on both sides, the end symbol not counted.
+        depth: Layers of both stacks; None leaves them as they are.
+    """
+
+    batch: int = 32
+    beam: int = 4
+    length: int = 20
+    depth: int | None = None
+
+    def at(self, axis: Axis, value: int) -> Workload:
+        """The same with another value at one axis.
+
+        Raises:
+            UsageError: The value is not positive.
+        """
+        if value < 1:
+            raise UsageError(f"{axis} must be at least 1, not {value}")
+        return replace(self, **{axis: value})
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A model to measure, by its architecture: what speed depends on.
+
+    Attributes:
+        languages: Target languages, where the model has parameters of each; 0 otherwise.
+    """
+
+    name: str
+    config: ModelConfig
+    source_vocabulary: int
+    target_vocabulary: int
+    languages: int = 0
+
+    def build(self, depth: int | None, device: torch.device) -> TranslationModel:
+        """The model with random weights; with `depth` layers in both stacks, where given.
+
+        Raises:
+            UsageError: It cannot have this depth.
+        """
+        config = self.config
+        if depth is not None:
+            values = config.model_dump()
+            for side in ("encoder", "decoder"):
+                values[side]["layers"] = depth
+            try:
+                config = ModelConfig.model_validate(values)
+            except ValueError as error:
+                text = " ".join(str(error).split())
+                raise UsageError(f"{self.name} cannot have {depth} layers: {text[:200]}") from None
+        torch.manual_seed(_SEED)
+        sizes = self.source_vocabulary, self.target_vocabulary
+        return build_model(config, *sizes, languages=self.languages).to(device)
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What was measured; the best of the rounds.
+
+    Attributes:
+        seconds: Of one batch: a step of training with the optimizer's, or a translation.
+        memory: Bytes at the peak on top of weights (and optimizer); None where the system does not tell.
+    """
+
+    subject: str
+    mode: Mode
+    workload: Workload
+    seconds: float
+    memory: int | None
+
+    @property
+    def sentences_per_second(self) -> float:
+        """Sentences of the batch over its time."""
+        return self.workload.batch / self.seconds
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Target subwords with end symbols over time."""
+        return self.workload.batch * (self.workload.length + 1) / self.seconds
+
+
+def sweep(
+    subjects: Sequence[Architecture],
+    mode: Mode,
+    axis: Axis,
+    values: Sequence[int],
+    base: Workload,
+    *,
+    rounds: int,
+    device: torch.device,
+    tell: Callable[[str], None],
+    precision: str = "auto",
+) -> list[Speed]:
+    """Measure all subjects at every value of one axis, the others as in `base`.
+
+    Rounds go over the subjects in turn, so that a busy machine slows all of them alike. Training is in the
+    number format that ``training.precision: auto`` chooses, decoding in `precision`.
+
+    Raises:
+        UsageError: A value is not positive, a subject cannot have a depth, or there is no such precision.
+    """
+    found = []
+    precision_policy, formats = PrecisionPolicy.choose("auto", device), number_formats(device, precision)
+    for value in values:
+        workload = base.at(axis, value)
+        works = [
+            _training(*_work(subject, workload, device), precision_policy)
+            if mode == "training"
+            else _decoding(*_work(subject, workload, device), workload, formats)
+            for subject in subjects
+        ]
+        for work in works:
+            work()  # what happens once does not count
+        memory = [extra_memory(work, device) for work in works]
+        seconds = [float("inf")] * len(works)
+        for _ in range(rounds):
+            for place, work in enumerate(works):
+                seconds[place] = min(seconds[place], _timed(work, device))
+        for subject, took, peak in zip(subjects, seconds, memory, strict=True):
+            found.append(Speed(subject.name, mode, workload, took, peak))
+            tell(
+                f"{subject.name}: {mode}, {axis} {value}: {found[-1].tokens_per_second:,.0f} target tokens/s"
+            )
+    return found
+
+
+def _work(subject: Architecture, workload: Workload, device: torch.device) -> tuple[TranslationModel, _Batch]:
+    batch = _Batch.random(workload, subject.source_vocabulary, subject.target_vocabulary, device)
+    return subject.build(workload.depth, device), batch
+
+
+@dataclass(frozen=True)
+class _Batch:
+    source: Tensor
+    target_input: Tensor
+    target_output: Tensor
+
+    @classmethod
+    def random(cls, workload: Workload, source_words: int, target_words: int, device: torch.device) -> _Batch:
+        generator = torch.Generator().manual_seed(_SEED)
+        shape = (workload.batch, workload.length)
+
+        def words(vocabulary: int) -> Tensor:
+            return torch.randint(_FIRST_WORD, vocabulary, shape, generator=generator)
+
+        edge = torch.ones(workload.batch, 1, dtype=torch.int64)
+        source, target = words(source_words), words(target_words)
+        sides = (
+            torch.cat((source, edge * EOS), 1),
+            torch.cat((edge * BOS, target), 1),
+            torch.cat((target, edge * EOS), 1),
+        )
+        return cls(*(side.to(device) for side in sides))
+
+
+def _training(
+    model: TranslationModel, batch: _Batch, precision_policy: PrecisionPolicy
+) -> Callable[[], object]:
+    """One update: forward and backward pass, clipping and Adam."""
+    config = TrainingConfig()
+    model.train()
+    languages = _mixed_languages(model, batch.source)
+    strategy = ParallelStrategy(model, ProcessGroup())
+    optimizer = Optimizer(model.named_parameters(), config.optimizer, config.clip_norm, strategy)
+
+    def step() -> None:
+        sides = (batch.source, batch.target_input, batch.target_output)
+        with precision_policy.autocast():
+            sums = model.loss(*sides, config.label_smoothing, languages=languages)
+        loss = sums.smoothed / batch.target_output.numel()
+        torch.autograd.backward(loss)
+        optimizer.step(1e-4, loss.detach())
+        optimizer.zero_grad()  # here, so that an update's memory is all that it takes on top of the weights
+
+    return step
+
+
+def _mixed_languages(model: TranslationModel, source: Tensor) -> Tensor | None:
+    """Target languages of a batch as training mixes them, in turn; None where nothing depends on them."""
+    if not model.languages:
+        return None
+    return torch.arange(len(source), device=source.device) % model.languages
+
+
+def _decoding(
+    model: TranslationModel, batch: _Batch, workload: Workload, formats: tuple[torch.dtype, Packing]
+) -> Callable[[], object]:
+    """Beam search for translations of exactly `length` subwords."""
+    kind, packing = formats
+    pack_weights(model.eval().to(kind), packing)
+    length = workload.length
+    config = DecodingConfig(
+        beam=workload.beam, min_length=length, max_length_ratio=0.0, max_length_extra=length
+    )
+    limits, numbers = [length] * workload.batch, range(1, workload.batch + 1)
+    if not model.languages:
+        return lambda: generate(model, batch.source, limits, config, numbers)
+    into = LanguageTagModel(
+        Ensemble([model]), [TargetLanguage(0, None, BOS)] * workload.batch, model.target_vocabulary
+    )
+    return lambda: generate(into, batch.source, limits, config, numbers)
+
+
+def _timed(work: Callable[[], object], device: torch.device) -> float:
+    begun = time.perf_counter()
+    work()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - begun
+
+
+def axes_of(given: Mapping[Axis, Sequence[int]], modes: Sequence[Mode]) -> Iterator[tuple[Mode, Axis]]:
+    """What to sweep: every axis with values, in the modes that have it."""
+    yield from ((mode, axis) for mode in modes for axis in AXES[mode] if given.get(axis))

@@ -1,0 +1,188 @@
+"""Speed of translating a text: models and other programs, in turn, on the same sentences.
+
+A program has to start and to load its model before it translates. So everything is timed twice: with the
+whole text and with its first sentence alone. The difference is the time of all sentences but one, whatever
+happens once; models that are loaded already are counted by the same rule.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from deepwire.analysis.report.figures import Axis, Bars, Series
+from deepwire.analysis.report.report_tables import Column, Number, Table
+from deepwire.analysis.speed.other_programs import Program
+from deepwire.analysis.subject.scorer import WARM_UP, Scorer
+from deepwire.errors import UsageError
+
+# A whole text that takes less than this many times as long as one sentence says little about speed.
+_ENOUGH = 2.0
+
+
+@dataclass(frozen=True)
+class TextSpeed:
+    """What was measured of one subject; each time is the shortest of the rounds.
+
+    Attributes:
+        subject: The model or program.
+        program: Whether it is a command, whose times hold its start.
+        sentences, words: Of the source without its first sentence; words stand between spaces.
+        whole, first: Seconds for the whole text, and for its first sentence alone.
+        words_out: Words of the whole translation.
+        bleu: Of the whole translation.
+    """
+
+    subject: str
+    program: bool
+    sentences: int
+    words: int
+    whole: float
+    first: float
+    words_out: int
+    bleu: float
+
+    @property
+    def clear(self) -> bool:
+        """Whether the text is long enough to tell the translation from the start."""
+        return self.whole >= _ENOUGH * self.first
+
+    @property
+    def sentences_per_second(self) -> float | None:
+        """Without the start; None where the whole text took no longer than its first sentence."""
+        return self.sentences / (self.whole - self.first) if self.whole > self.first else None
+
+    @property
+    def words_per_second(self) -> float | None:
+        """Source words a second, without the start."""
+        return self.words / (self.whole - self.first) if self.whole > self.first else None
+
+    @property
+    def name(self) -> str:
+        """As in tables and plots."""
+        return f"{self.subject} (command)" if self.program else self.subject
+
+
+def measure_text(
+    models: Sequence[Scorer], programs: Sequence[Program], *, rounds: int, tell: Callable[[str], None]
+) -> list[TextSpeed]:
+    """Translate the text of the models with every subject in turn.
+
+    Args:
+        models: With one text; what they do when they translate for the first time does not count.
+        programs: Each is tried with the first sentence before anything is measured.
+        rounds: The shortest time counts.
+        tell: Hears how far it is.
+
+    Raises:
+        UsageError: The text has one sentence, two subjects have one name, or a program fails.
+    """
+    pairs = models[0].pairs
+    lines = pairs.source.lines
+    if len(lines) < 2:
+        raise UsageError(f"{pairs.description}: too short to take the speed of", "give many sentences")
+    names = [*(model.name for model in models), *(program.name for program in programs)]
+    if len(set(names)) < len(names):
+        raise UsageError(f"two have one name: {', '.join(names)}", "give each --beside a name of its own")
+    for program in programs:
+        program.translate(lines[:1])
+    for model in models:
+        model.translate(model.model, lines[:WARM_UP])
+    works = [(model.name, False, _of(model)) for model in models]
+    works += [(program.name, True, program.translate) for program in programs]
+    times: list[tuple[float, float]] = [(float("inf"), float("inf"))] * len(works)
+    found: list[list[str]] = [[] for _ in works]
+    for done in range(1, rounds + 1):
+        for place, (name, _, translate) in enumerate(works):
+            first, _ = _timed(translate, lines[:1])
+            whole, found[place] = _timed(translate, lines)
+            times[place] = min(times[place][0], first), min(times[place][1], whole)
+            tell(f"{name}: round {done} of {rounds}: {whole:.1f} s, {first:.2f} s for one sentence")
+    words = sum(len(line.split()) for line in lines[1:])
+    return [
+        TextSpeed(
+            subject=name,
+            program=program,
+            sentences=len(lines) - 1,
+            words=words,
+            whole=whole,
+            first=first,
+            words_out=sum(len(line.split()) for line in translation),
+            bleu=models[0].score(translation),
+        )
+        for (name, program, _), (first, whole), translation in zip(works, times, found, strict=True)
+    ]
+
+
+def _of(model: Scorer) -> Callable[[Sequence[str]], list[str]]:
+    return lambda lines: model.translate(model.model, lines).lines
+
+
+def _timed(translate: Callable[[Sequence[str]], list[str]], lines: Sequence[str]) -> tuple[float, list[str]]:
+    begun = time.perf_counter()
+    found = translate(lines)
+    return time.perf_counter() - begun, found
+
+
+TITLE = "Translation of a text"
+
+
+def text_table(speeds: Sequence[TextSpeed]) -> Table:
+    """One row for each subject."""
+    return Table(
+        title=TITLE,
+        columns=(
+            Column(name="subject"),
+            Column(name="speed", unit="sentences/s", digits=2),
+            Column(name="source", unit="words/s", digits=1),
+            Column(name="whole text", unit="s", digits=2),
+            Column(name="one sentence", unit="s", digits=2),
+            Column(name="words out"),
+            Column(name="BLEU", digits=2),
+        ),
+        rows=tuple(
+            (
+                one.name,
+                one.sentences_per_second,
+                one.words_per_second,
+                one.whole,
+                one.first,
+                one.words_out,
+                one.bleu,
+            )
+            for one in speeds
+        ),
+    )
+
+
+def text_figure(speeds: Sequence[TextSpeed]) -> Bars:
+    """Sentences a second of every subject."""
+    values: tuple[Number, ...] = tuple(one.sentences_per_second for one in speeds)
+    return Bars(
+        name="text",
+        title="Speed of translating a text, start-up subtracted",
+        caption="Time of the whole text less that of its first sentence alone, in which commands start and "
+        "load their model; the shortest of each.",
+        x=Axis(label="model, or command of another program"),
+        y=Axis(label="speed", unit="sentences/s"),
+        categories=tuple(one.name for one in speeds),
+        series=(Series(name="speed", y=values),),
+    )
+
+
+def text_notes(speeds: Sequence[TextSpeed], programs: Sequence[Program]) -> tuple[str, ...]:
+    """What a reader should know of these numbers."""
+    unclear = [one.name for one in speeds if not one.clear]
+    notes = [f"Command beside: {program.written}" for program in programs]
+    if programs:
+        notes.append(
+            "Commands choose their own search, precision, batches and, unless they follow OMP_NUM_THREADS, "
+            "threads: compare words out and BLEU, and set them alike in the command."
+        )
+    if unclear:
+        notes.append(
+            f"The text is too short for {', '.join(unclear)}: the whole takes less than {_ENOUGH:g} times as "
+            "long as one sentence, so the difference is mostly noise. Give more sentences."
+        )
+    return tuple(notes)

@@ -1,0 +1,303 @@
+"""The table of many directions: scores of each, averages over groups, comparison with a baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from deepwire.data.languages import Direction
+from deepwire.evaluation.comparison import PairedTest, few_sentences, paired_comparison, text_warnings
+from deepwire.evaluation.metric import Floats, Metric, Score, check_line_counts
+from deepwire.evaluation.multilingual.language_groups import Group
+from deepwire.evaluation.significance import Comparison, holm
+from deepwire.evaluation.texts import Text
+
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True)
+class DirectionFacts:
+    """What is known of a direction besides its scores.
+
+    Attributes:
+        direction: From where, into what.
+        zero_shot: The system was not trained on this direction.
+        training_pairs: Pairs of the direction in the training text, if known.
+        right_language: Share (0 to 1) of hypotheses in the target language, if somebody looked.
+        baseline_right_language: The same for the baseline.
+        reference_right_language: The same for the reference: what the check is worth.
+    """
+
+    direction: Direction
+    zero_shot: bool = False
+    training_pairs: int | None = None
+    right_language: float | None = None
+    baseline_right_language: float | None = None
+    reference_right_language: float | None = None
+
+
+@dataclass(frozen=True)
+class DirectionRow:
+    """One direction: a score of system and baseline, and a test of their difference, for each metric."""
+
+    about: DirectionFacts
+    lines: int
+    scores: tuple[Score, ...]
+    baseline: tuple[Score, ...] = ()
+    comparisons: tuple[Comparison, ...] = ()
+
+    @property
+    def direction(self) -> Direction:
+        """From where, into what."""
+        return self.about.direction
+
+    @property
+    def gain(self) -> float:
+        """Difference of the first metric to the baseline; positive is better."""
+        sign = 1 if self.scores[0].higher_is_better else -1
+        return sign * (self.scores[0].value - self.baseline[0].value)
+
+    @property
+    def p_value(self) -> float | None:
+        """That of the first metric; None without a test."""
+        return self.comparisons[0].p_value if self.comparisons else None
+
+
+@dataclass(frozen=True)
+class DirectionAverage:
+    """Means over some directions.
+
+    Attributes:
+        name: Which directions.
+        rows: They.
+    """
+
+    name: str
+    rows: tuple[DirectionRow, ...]
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """The mean of each metric."""
+        return _means([row.scores for row in self.rows])
+
+    @property
+    def baseline(self) -> tuple[float, ...]:
+        """The mean of each metric of the baseline; empty without one."""
+        return _means([row.baseline for row in self.rows])
+
+    @property
+    def wins(self) -> int:
+        """Directions that are better than the baseline by the first metric; a tie is no win."""
+        return sum(row.gain > 0 for row in self.rows if row.baseline)
+
+    @property
+    def win_ratio(self) -> float | None:
+        """Wins in percent of the directions; None without a baseline."""
+        return 100.0 * self.wins / len(self.rows) if self.rows[0].baseline else None
+
+    def significant(self, sign: int) -> int:
+        """Directions that are better (1) or worse (-1) with p below 0.05, each tested for itself."""
+        return sum(
+            row.p_value is not None and row.p_value < SIGNIFICANT and sign * row.gain > 0 for row in self.rows
+        )
+
+    @property
+    def correctable(self) -> bool:
+        """Whether the test had so many samples that a p-value can pass Holm's correction."""
+        tests = [row.comparisons[0] for row in self.rows if row.comparisons]
+        return all(samples_for(len(tests), test.test) <= test.samples for test in tests)
+
+    def corrected(self, sign: int) -> int:
+        """Those of ``significant`` that Holm's correction for the number of directions leaves."""
+        tested = [(row.gain, row.p_value) for row in self.rows if row.p_value is not None]
+        corrected = holm([p_value for _, p_value in tested])
+        return sum(
+            p_value < SIGNIFICANT and sign * gain > 0
+            for (gain, _), p_value in zip(tested, corrected, strict=True)
+        )
+
+
+def samples_for(directions: int, test: str = "bootstrap") -> int:
+    """The fewest samples with which a p-value can pass Holm's correction.
+
+    It is 1 / (samples + 1) at least, and twice that in a bootstrap, which doubles the share of one side.
+    """
+    return round((2 if test == "bootstrap" else 1) * directions / SIGNIFICANT)
+
+
+@dataclass(frozen=True)
+class DirectionBlock:
+    """Directions of one kind, such as those out of English.
+
+    Attributes:
+        title: Which kind.
+        averages: Over all of them first, then over groups.
+        rows: The directions; none where other blocks show them.
+    """
+
+    title: str
+    averages: tuple[DirectionAverage, ...]
+    rows: tuple[DirectionRow, ...]
+
+
+@dataclass(frozen=True)
+class DirectionsReport:
+    """Everything an evaluation of many directions found.
+
+    Attributes:
+        system: Its name.
+        baseline: That of the baseline, if there is one.
+        test: The test sets.
+        metrics: Names of the metrics, in the order of all scores.
+        blocks: Directions by kind; zero-shot ones apart.
+        signatures: For each metric and signature the target languages that were scored with it.
+        notes: What a reader should know, one line each.
+        paired: The test that was run, if one was.
+    """
+
+    system: str
+    baseline: str | None
+    test: str
+    metrics: tuple[str, ...]
+    blocks: tuple[DirectionBlock, ...]
+    signatures: Mapping[str, tuple[str, ...]]
+    notes: tuple[str, ...]
+    paired: PairedTest | None = None
+
+
+@dataclass(frozen=True)
+class DirectionTableSettings:
+    """How to make the table.
+
+    Attributes:
+        metrics: The metrics of a target language.
+        centre: The language that most directions share; directions out of it and into it are averaged apart.
+        groups: Groups to average, besides all directions.
+        paired: The test against the baseline; None for none.
+    """
+
+    metrics: Callable[[str], Sequence[Metric]]
+    centre: str = "en"
+    groups: Sequence[Group] = ()
+    paired: PairedTest | None = None
+
+
+@dataclass
+class DirectionTable:
+    """Scores direction by direction, so that texts of one direction are in memory at a time."""
+
+    settings: DirectionTableSettings
+    rows: list[DirectionRow] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def add(
+        self, about: DirectionFacts, reference: Text, hypotheses: Text, baseline: Text | None = None
+    ) -> DirectionRow:
+        """Score one direction.
+
+        Raises:
+            DataError: The texts differ in their number of lines.
+        """
+        return self.add_outputs(about, reference, [hypotheses], [] if baseline is None else [baseline])
+
+    def add_outputs(
+        self,
+        about: DirectionFacts,
+        reference: Text,
+        hypotheses: Sequence[Text],
+        baseline: Sequence[Text] = (),
+    ) -> DirectionRow:
+        """Score one direction by several outputs of each system, such as those of several seeds.
+
+        The outputs of a system are scored as one text. The test draws a sentence with all its outputs, so
+        these do not count as more sentences, and the bootstrap draws outputs, too.
+
+        Raises:
+            DataError: The texts differ in their number of lines.
+        """
+        metrics = self.settings.metrics(about.direction.target)
+        texts = [*hypotheses, *baseline, *reference.references]
+        check_line_counts([(text.name, text.lines) for text in texts])
+        self.warnings += text_warnings(texts, metrics)
+        ours, theirs = (
+            [_statistics(metric, outputs, reference) for metric in metrics] if outputs else []
+            for outputs in (hypotheses, baseline)
+        )
+        paired = self.settings.paired if theirs else None
+        self.warnings += few_sentences(paired, len(reference.lines))
+        row = DirectionRow(
+            about,
+            len(reference.lines),
+            _scores(metrics, ours, reference),
+            _scores(metrics, theirs, reference),
+            paired_comparison(metrics, theirs, ours, paired) if paired else (),
+        )
+        self.rows.append(row)
+        return row
+
+    def report(
+        self, system: str, baseline: str | None, test: str, notes: Iterable[str] = ()
+    ) -> DirectionsReport:
+        """The whole table; at least one direction was added."""
+        return DirectionsReport(
+            system=system,
+            baseline=baseline,
+            test=test,
+            metrics=tuple(score.name for score in self.rows[0].scores),
+            blocks=tuple(self._blocks()),
+            signatures=_signatures(self.rows),
+            notes=(*dict.fromkeys(self.warnings), *notes),
+            paired=self.settings.paired if baseline else None,
+        )
+
+    def _blocks(self) -> Iterator[DirectionBlock]:
+        centre = self.settings.centre
+        rows = sorted(self.rows, key=_largest_first)
+        trained = [row for row in rows if not row.about.zero_shot]
+        kinds = {
+            f"Out of {centre}": [row for row in trained if row.direction.source == centre],
+            f"Into {centre}": [row for row in trained if row.direction.target == centre],
+            f"Without {centre}": [row for row in trained if centre not in row.direction],
+        }
+        if sum(map(bool, kinds.values())) > 1:
+            yield DirectionBlock("All trained directions", tuple(self._averages(tuple(trained))), ())
+        kinds["Zero-shot: directions that were not trained"] = [row for row in rows if row.about.zero_shot]
+        for title, members in kinds.items():
+            if members:
+                yield DirectionBlock(title, tuple(self._averages(tuple(members))), tuple(members))
+
+    def _averages(self, rows: tuple[DirectionRow, ...]) -> Iterator[DirectionAverage]:
+        yield DirectionAverage("all", rows)
+        for group in self.settings.groups:
+            members = tuple(row for row in rows if group.has(row.direction, self.settings.centre))
+            if members:
+                yield DirectionAverage(group.name, members)
+
+
+def _statistics(metric: Metric, outputs: Sequence[Text], reference: Text) -> Floats:
+    """Of the N sentences in each of S outputs, ``[S, N, K]``."""
+    return np.stack([metric.statistics(output.lines, reference.answers) for output in outputs])
+
+
+def _scores(metrics: Sequence[Metric], statistics: Sequence[Floats], reference: Text) -> tuple[Score, ...]:
+    """Of all outputs as one text, by each metric; none where there are no outputs."""
+    pairs = zip(metrics, statistics, strict=False)
+    return tuple(metric.score_of(counts.sum(axis=0), len(reference.answers)) for metric, counts in pairs)
+
+
+def _largest_first(row: DirectionRow) -> tuple[int, str]:
+    return (-(row.about.training_pairs or 0), str(row.direction))
+
+
+def _means(scores: Sequence[tuple[Score, ...]]) -> tuple[float, ...]:
+    return tuple(sum(score.value for score in column) / len(column) for column in zip(*scores, strict=True))
+
+
+def _signatures(rows: Sequence[DirectionRow]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        for score in row.scores:
+            found.setdefault(f"{score.name}|{score.signature}", set()).add(row.direction.target)
+    return {signature: tuple(sorted(languages)) for signature, languages in found.items()}

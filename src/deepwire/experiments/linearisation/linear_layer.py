@@ -1,0 +1,175 @@
+"""One layer of a trained model replaced by a linear map of what enters it.
+
+Section 4 of the 2020 preprint of the depth-wise LSTM paper (Xu et al. 2020, Rewiring the Transformer with
+Depth-Wise LSTMs, Eq. 11 and 12): y = f(x) becomes y = W x + b. The map sees one position only, so the layer
+loses its attention, cross-attention included, together with all that is not linear in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from deepwire.analysis.subject.model_stacks import check_layer, part, with_stack
+from deepwire.errors import UsageError
+from deepwire.model.connections.connection import Call, Connection, DepthState
+from deepwire.model.context import Side
+from deepwire.model.encoder_decoder import TranslationModel
+
+Cell = Literal["carry", "map"]
+
+
+class OneLayerLinear(Connection):
+    """A connection one of whose layers is a single call, which reads and writes what passes between layers.
+
+    With `cell` "carry" the call reads the stream x `[B, T, d]`; whatever else passes from layer to layer (the
+    cell of a depth-wise LSTM) goes past the layer unchanged. With "map" it reads and writes stream and cell
+    side by side, `[B, T, 2 d]`.
+    """
+
+    def __init__(self, inner: Connection, layer: int, cell: Cell) -> None:
+        place, replaced = _place(inner, layer)
+        linear = Call("feed_forward", layer, closes=True)
+        super().__init__((*inner.calls[:place], linear, *inner.calls[place + replaced :]))
+        self.inner, self.cell, self.place, self.replaced = inner, cell, place, replaced
+
+    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+        """As before."""
+        return self.inner.start(x, padding, languages)
+
+    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+        """As before, but for the linear layer: see the class."""
+        if index == self.place:
+            return torch.cat(state, -1) if self.cell == "map" else state[0]
+        return self.inner.read(state, self._before(index), languages)
+
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
+        """As before, but for the linear layer: its output is the layer's."""
+        if index != self.place:
+            return self.inner.write(state, self._before(index), read, output, languages)
+        return output.chunk(len(state), -1) if self.cell == "map" else (output, *state[1:])
+
+    def result(self, state: DepthState) -> Tensor:
+        """As before."""
+        return self.inner.result(state)
+
+    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+        """As before."""
+        return self.inner.normalise(x, languages)
+
+    def _before(self, index: int) -> int:
+        """The number that a call had in the connection as it was."""
+        return index if index < self.place else index + self.replaced - 1
+
+
+class LayerTap(Connection):
+    """A connection that keeps what enters and what leaves some of its layers in the latest pass.
+
+    Attributes:
+        before, after: By layer (from 0), the tensors that pass between layers, `[B, T, d]` each.
+    """
+
+    def __init__(self, inner: Connection, layers: Sequence[int]) -> None:
+        super().__init__(inner.calls)
+        self.inner = inner
+        places = {layer: _place(inner, layer) for layer in layers}
+        self._first = {place: layer for layer, (place, _) in places.items()}
+        self._last = {place + count - 1: layer for layer, (place, count) in places.items()}
+        self.before: dict[int, DepthState] = {}
+        self.after: dict[int, DepthState] = {}
+
+    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+        """As before."""
+        return self.inner.start(x, padding, languages)
+
+    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+        """As before."""
+        if index in self._first:
+            self.before[self._first[index]] = state
+        return self.inner.read(state, index, languages)
+
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
+        """As before."""
+        state = self.inner.write(state, index, read, output, languages)
+        if index in self._last:
+            self.after[self._last[index]] = state
+        return state
+
+    def result(self, state: DepthState) -> Tensor:
+        """As before."""
+        return self.inner.result(state)
+
+    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+        """As before."""
+        return self.inner.normalise(x, languages)
+
+
+def linearised(
+    model: TranslationModel, side: Side, layer: int, linear: nn.Linear, cell: Cell = "carry"
+) -> TranslationModel:
+    """The model with one layer replaced by `linear`; all other parameters are shared with `model`.
+
+    It translates, scores and decodes step by step as any model does.
+
+    Args:
+        model: Any model.
+        side: Encoder or decoder.
+        layer: Which layer, counted from 1.
+        linear: `width(model, side, cell)` features in and out.
+        cell: What happens to what passes between layers besides the stream; see `OneLayerLinear`.
+
+    Raises:
+        UsageError: There is no such layer, or no cell to map.
+    """
+    stack = part(model, side)
+    check_layer(stack, side, layer)
+    if linear.in_features != (wanted := width(model, side, cell)) or linear.out_features != wanted:
+        raise ValueError(f"the map must be {wanted} x {wanted}")
+    modules: list[nn.Module] = list(stack.feed_forwards) or [nn.Identity() for _ in range(stack.depth)]
+    modules[layer - 1] = linear
+    connection = OneLayerLinear(stack.connection, layer - 1, cell)
+    return with_stack(model, side, stack.with_parts(connection=connection, feed_forwards=modules))
+
+
+def width(model: TranslationModel, side: Side, cell: Cell) -> int:
+    """Features of what the linear map reads: d, or that times the tensors that pass between layers.
+
+    Raises:
+        UsageError: Nothing passes between layers but the stream, or something that is not of its shape.
+    """
+    dim = model.config.size(side)[0]
+    if cell == "carry":
+        return dim
+    state = _passed_on(model, side)
+    if len(state) == 1:
+        raise UsageError(
+            f"cell map: the layers of the {side} pass on nothing but the stream; they have no cell",
+            "leave the cell setting out",
+        )
+    if any(each.shape != state[0].shape for each in state):
+        raise UsageError(f"cell map: what the layers of the {side} pass on is not all of one width")
+    return dim * len(state)
+
+
+def has_cell(model: TranslationModel, side: Side) -> bool:
+    """Whether anything passes from layer to layer besides the stream."""
+    return len(_passed_on(model, side)) > 1
+
+
+def _passed_on(model: TranslationModel, side: Side) -> DepthState:
+    """What passes from layer to layer, of one position, `[1, 1, d]` each."""
+    example = next(model.parameters()).new_zeros(1, 1, model.config.size(side)[0])
+    return part(model, side).connection.start(example)
+
+
+def _place(connection: Connection, layer: int) -> tuple[int, int]:
+    """Number of the first call of a layer (from 0), and how many calls it has; they follow each other."""
+    found = [index for index, call in enumerate(connection.calls) if call.layer == layer]
+    return found[0], len(found)

@@ -1,1 +1,0 @@
-"""The results page: many systems trained, scored and timed by one plan, beside the claims of the papers."""

@@ -1,0 +1,7 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "analysis"))
+from small_runs import corpus, make_model, run, store, text  # noqa: F401 - fixtures
