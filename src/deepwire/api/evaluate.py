@@ -16,12 +16,12 @@ from deepwire.evaluation import model_translations
 from deepwire.evaluation.comparison import PairedTest, ScoreReport
 from deepwire.evaluation.comparison import compare as compare_texts
 from deepwire.evaluation.metric import Score, check_line_counts
-from deepwire.evaluation.metrics import MetricOptions, make_metric
-from deepwire.evaluation.model_translations import SearchSettings
+from deepwire.evaluation.model_translations import SearchSettings, target_language
 from deepwire.evaluation.multilingual.directed_texts import texts_of_run
 from deepwire.evaluation.multilingual.parse_direction import parse_direction
 from deepwire.evaluation.significance import DEFAULT_SEED
 from deepwire.evaluation.texts import Text, read_text
+from deepwire.evaluation.tokenizers import LanguageMetrics, language_of
 from deepwire.model.decoder_state import DecoderState
 
 Lines: TypeAlias = str | PathLike[str] | Sequence[str]
@@ -35,14 +35,14 @@ class EvaluationSettings:
     """How models translate, and how texts are scored.
 
     Attributes:
-        metrics: bleu, chrf, chrf++, ter or multi-bleu.
-        options: Settings of the metrics.
+        metrics: The metrics, in the tokenization of each language.
+        language: The language of the references; empty where nobody named it.
         direction: Such as ``de-en``, for models of several directions.
         search: How models that are given by name translate.
     """
 
-    metrics: Sequence[str]
-    options: MetricOptions
+    metrics: LanguageMetrics
+    language: str
     direction: Direction | None
     search: SearchSettings
 
@@ -53,7 +53,8 @@ def evaluate(
     *,
     source: Lines | None = None,
     metrics: str | Sequence[str] = "bleu",
-    options: MetricOptions | None = None,
+    tokenize: str | None = None,
+    language: str = "",
     direction: str | None = None,
     decoding: Mapping[str, object] | None = None,
     device: str = "auto",
@@ -66,7 +67,9 @@ def evaluate(
         reference: The correct translation; a tuple holds several. Default: that of the test set of the run.
         source: What a model translates; default: the test set of the run, ``data.test``.
         metrics: bleu, chrf, chrf++, ter, multi-bleu.
-        options: Tokenizer of BLEU, and so on.
+        tokenize: Tokenizer of BLEU; default: that of the target language, see docs/evaluation.md.
+        language: The language of the references, such as ``ja``. Default: that of `direction` or of the
+            model, else what the ending of the reference's file name says.
         direction: Such as ``de-en``, for models of several directions.
         decoding: Decoding settings that replace the model's own: ``{"beam": 8}``.
         device, precision: As in `deepwire.load`.
@@ -77,7 +80,7 @@ def evaluate(
         ModelError: There is no such model, or it is damaged.
     """
     names = [metrics] if isinstance(metrics, str) else list(metrics)
-    settings = _settings(names, options, direction, decoding, device, precision)
+    settings = _settings(names, tokenize, language, direction, decoding, device, precision)
     (result,) = _scored({_name(system, 1): system}, reference, source, settings, None).systems
     return dict(zip(names, result.scores, strict=True))
 
@@ -92,7 +95,8 @@ def compare(
     samples: int | None = None,
     seed: int = DEFAULT_SEED,
     metrics: str | Sequence[str] = "bleu",
-    options: MetricOptions | None = None,
+    tokenize: str | None = None,
+    language: str = "",
     direction: str | None = None,
     decoding: Mapping[str, object] | None = None,
     device: str = "auto",
@@ -102,7 +106,8 @@ def compare(
 
     Args:
         systems: At least two, by name if they are to have one; each as in `evaluate`.
-        reference, source, metrics, options, direction, decoding, device, precision: As in `evaluate`.
+        reference, source, metrics, tokenize, language, direction: As in `evaluate`.
+        decoding, device, precision: As in `evaluate`.
         test: ``bootstrap`` (Koehn 2004) or ``randomization`` (Riezler and Maxwell 2005).
         baseline: Position of the system that the others are compared with.
         samples: Resamples (default 1000) or shuffles (default 10000).
@@ -118,13 +123,14 @@ def compare(
     paired = PairedTest(test, baseline, samples, seed)
     paired.check(len(systems))
     names = [metrics] if isinstance(metrics, str) else list(metrics)
-    settings = _settings(names, options, direction, decoding, device, precision)
+    settings = _settings(names, tokenize, language, direction, decoding, device, precision)
     return _scored(systems, reference, source, settings, paired)
 
 
 def _settings(
     metrics: Sequence[str],
-    options: MetricOptions | None,
+    tokenize: str | None,
+    language: str,
     direction: str | None,
     decoding: Mapping[str, object] | None,
     device: str,
@@ -132,7 +138,10 @@ def _settings(
 ) -> EvaluationSettings:
     way = None if direction is None else parse_direction(direction)
     search = SearchSettings(decoding or {}, device, precision, direction=way)
-    return EvaluationSettings(metrics, options or MetricOptions(), way, search)
+    scoring = LanguageMetrics(metrics, {} if tokenize is None else {"": tokenize})
+    into = language or ("" if way is None else way.target)
+    scoring.of(into)  # an unknown one is named before anything is read
+    return EvaluationSettings(scoring, into, way, search)
 
 
 def _name(system: System, number: int) -> str:
@@ -146,7 +155,6 @@ def _scored(
     settings: EvaluationSettings,
     paired: PairedTest | None,
 ) -> ScoreReport:
-    metrics = [make_metric(name, settings.options) for name in settings.metrics]
     texts: dict[str, Text] = {}
     models: dict[str, str | Translator[DecoderState]] = {}
     for name, system in systems.items():
@@ -159,13 +167,26 @@ def _scored(
     references = [] if reference is None else [_text(*each) for each in _named_references(reference)]
     if models:
         text, answer = _source(models, source, settings)
-        references = references or ([] if answer is None else [answer])
+        references = references or ([] if answer is None else list(answer.references))
         check_line_counts([(each.name, each.lines) for each in (text, *texts.values(), *references)])
     if not references:
         raise UsageError("there is no reference", "give reference=")
     for name, model in models.items():
         texts[name] = Text(name, _translated(model, text, settings))
-    return compare_texts([texts[name] for name in systems], references, metrics, paired)
+    metrics = settings.metrics.of(settings.language or _target(models) or language_of(references[0]))
+    report = compare_texts([texts[name] for name in systems], references, metrics, paired)
+    for warning in (*settings.metrics.notes, *report.warnings):
+        _warn()(warning)
+    return report
+
+
+def _target(models: Mapping[str, str | Translator[DecoderState]]) -> str:
+    """The language that the first model translates into, where one is named; of one direction only."""
+    for model in models.values():
+        name = model if isinstance(model, str) else next(iter(getattr(model, "names", ())), None)
+        if name is not None:
+            return target_language(name)
+    return ""
 
 
 def _named_references(reference: Lines | tuple[Lines, ...]) -> list[tuple[Lines, str]]:

@@ -1,0 +1,27 @@
+"""Scores from Python are those of the command."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+import deepwire
+from deepwire.errors import UsageError
+
+JAPANESE = ["猫が庭で寝ている", "犬は公園を走った"]
+
+
+def test_bleu_has_the_tokenizer_of_the_language(caplog: pytest.LogCaptureFixture) -> None:
+    reference = [f"{line}\u3002" for line in JAPANESE]
+    with caplog.at_level(logging.WARNING, "deepwire"):
+        plain = deepwire.evaluate(JAPANESE, reference)["bleu"]
+    assert plain.value < 1
+    assert "tok:13a" in plain.signature
+    assert "written without spaces" in caplog.text
+    by_language = deepwire.evaluate(JAPANESE, reference, language="ja")["bleu"]
+    assert by_language.value > 50
+    assert any(f"tok:{name}" in by_language.signature for name in ("ja-mecab", "char"))
+    assert "tok:char" in deepwire.evaluate(JAPANESE, reference, tokenize="char")["bleu"].signature
+    with pytest.raises(UsageError, match="tokenizer"):
+        deepwire.evaluate(JAPANESE, reference, tokenize="nonsense")
