@@ -3,6 +3,8 @@
 From Python: ``deepwire.load("runs/demo").translate(["..."])`` gives translations,
 ``deepwire.build(config, vocabulary_size)`` an untrained model. Importing this package imports no torch;
 using one of the two does.
+
+The functions ``register_...`` make choices of other packages known, see `deepwire.plugins`.
 """
 
 from __future__ import annotations
@@ -17,9 +19,26 @@ if TYPE_CHECKING:
     from deepwire.model.config import ModelConfig
     from deepwire.model.encoder_decoder import TranslationModel
     from deepwire.ops.allocator import keep_memory as keep_memory
+    from deepwire.plugins import register_aggregation as register_aggregation
+    from deepwire.plugins import register_connection as register_connection
+    from deepwire.plugins import register_fusion as register_fusion
+    from deepwire.plugins import register_initialization as register_initialization
+    from deepwire.plugins import register_metric as register_metric
+    from deepwire.plugins import register_mixer as register_mixer
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "build", "keep_memory", "load"]
+__all__ = [
+    "__version__",
+    "build",
+    "keep_memory",
+    "load",
+    "register_aggregation",
+    "register_connection",
+    "register_fusion",
+    "register_initialization",
+    "register_metric",
+    "register_mixer",
+]
 
 
 def build(
@@ -61,7 +80,7 @@ def build(
 
 
 def __getattr__(name: str) -> object:
-    """Import ``load`` and ``keep_memory`` when they are first asked for."""
+    """Import what needs other modules when it is first asked for."""
     if name == "load":
         from deepwire.decoding.translator import load
 
@@ -70,4 +89,8 @@ def __getattr__(name: str) -> object:
         from deepwire.ops.allocator import keep_memory
 
         return keep_memory
+    if name.startswith("register_") and name in __all__:
+        from deepwire import plugins
+
+        return getattr(plugins, name)
     raise AttributeError(f"module 'deepwire' has no attribute {name!r}")

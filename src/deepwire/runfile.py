@@ -11,6 +11,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from deepwire import recipes
 from deepwire.config.base import Section, WithoutEffect
+from deepwire.config.choice import TRUSTED
 from deepwire.config.effect import effective
 from deepwire.config.reader import Document, Settings, absolute, read_settings
 from deepwire.config.tree import PlainValue
@@ -111,7 +112,7 @@ class LoadedRunFile:
     def from_json(cls, values: Mapping[str, object]) -> LoadedRunFile:
         """What `to_json` gave."""
         whole = {**values, "path": Path(str(values["path"]))}
-        return cls(RunFile.model_validate(values["resolved"]), **whole)  # type: ignore[arg-type]  # as written
+        return cls(RunFile.model_validate(values["resolved"], context=TRUSTED), **whole)  # type: ignore[arg-type]  # as written
 
     @property
     def run_directory(self) -> Path:

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from pydantic import ValidationError
 
 from deepwire.config.base import Section
+from deepwire.config.choice import TRUSTED
 from deepwire.config.effect import idle_settings
 from deepwire.config.messages import note_errors, shown
 from deepwire.config.schema import alternatives, child, chosen_by_type, sections
@@ -130,7 +131,7 @@ def check(section: type[SectionType], tree: Keys) -> SectionType:
     """
     problems = Problems()
     try:
-        built = section.model_validate(plain(_prepared(tree, section)))
+        built = section.model_validate(plain(_prepared(tree, section)), context=TRUSTED)
     except ValidationError as error:
         note_errors(error.errors(include_url=False), tree, section, problems)
         problems.raise_if_any()
@@ -149,7 +150,7 @@ def from_mapping(section: type[SectionType], values: object, name: str) -> Secti
     if not isinstance(tree, Keys):
         raise UsageError(f"{name}: must be a mapping, not {type(values).__name__}")
     try:
-        built = section.model_validate(values)
+        built = section.model_validate(values, context=TRUSTED)
     except ValidationError as error:
         note_errors(error.errors(include_url=False), tree, section, problems)
         problems.raise_if_any()

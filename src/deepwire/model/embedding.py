@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from deepwire.config.base import Section
+from deepwire.config.choice import by_name
 from deepwire.model.languages import LanguageEmbedding
-from deepwire.model.named import by_name
 from deepwire.ops.dropout import Dropout
 
 
