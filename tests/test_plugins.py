@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.metrics import MetricOptions, corpus_score
 from deepwire.evaluation.sacrebleu_metrics import ChrfMetric
 from deepwire.model.config import ModelConfig
+from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.connections.residual import PreNormConfig
 from deepwire.runfile import LoadedRunFile, load_run_file
 
@@ -183,7 +185,7 @@ def test_a_place_in_a_run_file_is_imported(tmp_path: Path) -> None:
         ("deepwire_example.highway.Nothing", "deepwire_example.highway has no Nothing"),
         (
             "deepwire_example.causal_convolution.CausalConvolutionConfig",
-            "CausalConvolutionConfig is no connection: that is a class of ConnectionSection",
+            "CausalConvolutionConfig is no connection: that is a whole ConnectionSection",
         ),
         ("deepwire.model.connections.residual.PreNormConfig", "needs a type of its own"),
         ("os.path", "os.path is no connection"),
@@ -303,6 +305,32 @@ def test_what_cannot_be_registered() -> None:
         deepwire.register_connection(PreNormConfig)
     with pytest.raises(UsageError, match="small letters"):
         deepwire.register_metric("my metric", ChrfMetric)
+
+
+def test_classes_that_are_no_choice() -> None:
+    """A type that is any text, and settings that build nothing: one line, when they are asked for."""
+
+    class AnyType(PreNormConfig):
+        type: str = "any_type"  # type: ignore[assignment]
+
+    class Unfinished(ConnectionSection):
+        type: Literal["unfinished"] = "unfinished"  # type: ignore[assignment]
+
+    for section, message in (
+        (AnyType, "needs a type of its own"),
+        (Unfinished, "that is a whole ConnectionSection"),
+    ):
+        deepwire.register_connection(section)
+        with pytest.raises(UsageError, match=re.escape(message)):
+            deepwire.build({"encoder": {"connection": section.model_fields["type"].default}}, 20)
+
+
+def test_an_object_is_taken_as_it_is() -> None:
+    """Settings of a class that nobody registered, in a mapping."""
+    plugins.use("deepwire_example.highway")
+    section = sys.modules["deepwire_example.highway"].HighwayConfig(bias=-4)
+    model = deepwire.build({**SHAPE, "encoder": {"layers": 1, "connection": section}}, 20)
+    assert model.config.encoder.connection == section
 
 
 def test_a_registered_metric_is_a_metric() -> None:

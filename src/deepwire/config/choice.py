@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, reduce
+from inspect import isabstract
 from operator import or_
 from typing import Annotated, Any, ClassVar, Self, TypeAlias, cast
 
@@ -13,11 +14,11 @@ from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from deepwire import plugins
 from deepwire.config.base import Section
+from deepwire.config.schema import tags
 from deepwire.plugins import Kind, Plugin, PluginError
 
 TRUSTED: Mapping[str, object] = {"trusted": True}
 """Validation context of what the user wrote: a name in it may import the package that it names."""
-
 
 SectionClass: TypeAlias = type[Section]
 
@@ -113,14 +114,14 @@ class Table:
 
     def _other(self, name: str, trusted: bool) -> type[Choice] | None:
         if name not in self.others:
-            found = plugins.find(self.kind, name, trusted=trusted)
-            if found is None:
+            section = plugins.find(self.kind, name, trusted=trusted)
+            if section is None:
                 return None
-            if not (isinstance(found, type) and issubclass(found, self.base)):
-                raise PluginError(f"{name} is no {self.kind}: that is a class of {self.base.__name__}")
-            if not isinstance(found.model_fields["type"].default, str) or _tag(found) in self.own:
+            if not (isinstance(section, type) and issubclass(section, self.base)) or isabstract(section):
+                raise PluginError(f"{name} is no {self.kind}: that is a whole {self.base.__name__}")
+            if _tag(section) not in tags(section) or _tag(section) in self.own:
                 raise PluginError(f'{name} needs a type of its own, such as type: Literal["mine"] = "mine"')
-            self.others[name] = found
+            self.others[name] = section
         return self.others[name]
 
     @cached_property
