@@ -2,6 +2,8 @@
 
 From Python: ``deepwire.train("run.yaml")`` trains, ``deepwire.load("runs/run").translate(["..."])``
 translates; docs/python.md shows the rest. Importing this package imports no torch; using its functions does.
+
+The functions ``register_...`` make choices of other packages known, see `deepwire.plugins`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,12 @@ if TYPE_CHECKING:
     from deepwire.api.training import training_session as training_session
     from deepwire.ops.allocator import keep_memory as keep_memory
     from deepwire.ops.process import configure_process as configure_process
+    from deepwire.plugins import register_aggregation as register_aggregation
+    from deepwire.plugins import register_connection as register_connection
+    from deepwire.plugins import register_fusion as register_fusion
+    from deepwire.plugins import register_initialization as register_initialization
+    from deepwire.plugins import register_metric as register_metric
+    from deepwire.plugins import register_mixer as register_mixer
     from deepwire.training.loop import UpdateResult as UpdateResult
     from deepwire.training.run.stop_reason import StopReason as StopReason
     from deepwire.training.session import Callback as Callback
@@ -50,6 +58,12 @@ _PLACES = {
     "keep_memory": "ops.allocator",
     "load": "api.model",
     "prepare": "api.prepare",
+    "register_aggregation": "plugins",
+    "register_connection": "plugins",
+    "register_fusion": "plugins",
+    "register_initialization": "plugins",
+    "register_metric": "plugins",
+    "register_mixer": "plugins",
     "train": "api.training",
     "training_parts": "api.parts",
     "training_session": "api.training",
@@ -72,6 +86,12 @@ __all__ = [
     "keep_memory",
     "load",
     "prepare",
+    "register_aggregation",
+    "register_connection",
+    "register_fusion",
+    "register_initialization",
+    "register_metric",
+    "register_mixer",
     "train",
     "training_parts",
     "training_session",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import Field, ValidationError, model_validator
 
 from deepwire import recipes
+from deepwire.config.choice import TRUSTED
 from deepwire.config.section import Section, UnusedSettings
 from deepwire.config.settings_reader import Document, Settings, absolute, read_settings
 from deepwire.config.unused_settings import canonical_settings
@@ -112,7 +113,7 @@ class LoadedRunFile:
     def from_json(cls, values: Mapping[str, object]) -> LoadedRunFile:
         """What `to_json` gave."""
         whole = {**values, "path": Path(str(values["path"]))}
-        return cls(RunFile.model_validate(values["resolved"]), **whole)  # type: ignore[arg-type]  # as written
+        return cls(RunFile.model_validate(values["resolved"], context=TRUSTED), **whole)  # type: ignore[arg-type]  # as written
 
     @property
     def run_directory(self) -> Path:

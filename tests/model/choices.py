@@ -5,21 +5,21 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Iterator, Mapping
-from typing import get_args
 
-from deepwire.model.aggregations import AggregationConfig
-from deepwire.model.connections import ConnectionConfig
+from deepwire.config.choice import Table
+from deepwire.model.aggregations import AGGREGATIONS
+from deepwire.model.connections import CONNECTIONS
 from deepwire.model.context import Side
-from deepwire.model.fusions import FusionConfig
-from deepwire.model.mixers import MixerConfig
+from deepwire.model.fusions import FUSIONS
+from deepwire.model.mixers import MIXERS
 
 Options = Mapping[str, object]
 SOCKETS = ("mixer", "connection", "aggregation", "fusion")
-TABLES = {
-    "mixer": MixerConfig,
-    "connection": ConnectionConfig,
-    "aggregation": AggregationConfig,
-    "fusion": FusionConfig,
+TABLES: Mapping[str, Table] = {
+    "mixer": MIXERS,
+    "connection": CONNECTIONS,
+    "aggregation": AGGREGATIONS,
+    "fusion": FUSIONS,
 }
 # Options beside the defaults, by type. A type that is not named here is taken as it comes.
 VARIANTS: Mapping[str, list[Options]] = {
@@ -66,9 +66,7 @@ LANGUAGES: list[Options | None] = [
 
 def members(socket: str) -> dict[str, type]:
     """The members of a socket's table by the name that a run file uses."""
-    union = get_args(TABLES[socket])[0]
-    found = get_args(union) or (union,)
-    return {member.model_fields["type"].default: member for member in found}
+    return dict(TABLES[socket].own)
 
 
 def choices(socket: str, side: Side) -> list[Options]:

@@ -18,8 +18,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
 from choices import every_model
-from socket_checks import check_model
 from test_product import refused
+
+from deepwire.testing import check_model
 
 
 def main() -> int:

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import pytest
 import torch
 from choices import SOCKETS, choices, model_settings
-from socket_checks import batch, small_model
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
 from deepwire.model.context import Side
 from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.testing import batch, small_model
 
 Options = Mapping[str, object]
 PLAIN: Mapping[str, Options] = {

@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from socket_checks import SMALL, check_model, small_model
 from torch import nn
 
 from deepwire.model.config import ModelConfig
@@ -21,6 +20,7 @@ from deepwire.model.mixers.average_attention import (
     running_mean,
 )
 from deepwire.model.mixers.mixer import TokenMixer
+from deepwire.testing import SMALL, check_model, small_model
 
 AAN = {"type": "average_attention"}
 

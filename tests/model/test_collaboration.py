@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 from pydantic import ValidationError
-from socket_checks import check_model, small_model
 from torch import nn
 
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.collaboration import DepthGRU, Gate
+from deepwire.testing import check_model, small_model
 
 ENCODER = {"layers": 4, "connection": "collaboration", "fusion": "blocks"}
 DECODER = {"layers": 2, "connection": "collaboration"}

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 import torch
-from socket_checks import batch, small_model, targets
+
+from deepwire.testing import batch, small_model, targets
 
 Stacks = tuple[Mapping[str, object], Mapping[str, object]]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from choices import SOCKETS, choices, members, model_settings
-from socket_checks import SIZE, small_model
 
 from deepwire.model.config import ModelConfig
 from deepwire.model.cost import (
@@ -16,6 +15,7 @@ from deepwire.model.cost import (
     step_cost,
     training_cost,
 )
+from deepwire.testing import SIZE, small_model
 
 D, INNER, LAYERS, WORDS = 32, 48, 2, 100
 S, T, BEAM = 7, 5, 3

@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from socket_checks import check_model
 from torch import Tensor
 from torch.nn import functional
 
@@ -18,6 +17,7 @@ from deepwire.model.aggregations.dense import DenseConfig
 from deepwire.model.aggregations.dlcl import DLCL, DLCLConfig
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import NormStyle
+from deepwire.testing import check_model
 
 DIM, LAYERS = 8, 4
 CONTEXT = replace(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from pydantic import ValidationError
-from socket_checks import check_causality, check_padding, check_selection, check_steps, small_model
 
 from deepwire.model.config import ModelConfig
+from deepwire.testing import check_causality, check_padding, check_selection, check_steps, small_model
 
 GROUPS = {"type": "groups", "size": 2}
 SOURCE, TARGET = torch.tensor([[4, 9, 5, 2], [8, 2, 0, 0]]), torch.tensor([[1, 5, 9], [1, 6, 7]])

@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import torch
 from pydantic import ValidationError
-from socket_checks import check_model
 from torch import Tensor
 from torch.nn import functional
 
@@ -19,6 +18,7 @@ from deepwire.model.aggregations.hierarchical import (
     HierarchicalConfig,
 )
 from deepwire.model.config import ModelConfig
+from deepwire.testing import check_model
 
 CONTEXT = replace(
     ModelConfig.model_validate({"d_model": 8, "heads": 2, "feed_forward": 12}).contexts()["encoder"], layers=5

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from pydantic import ValidationError
-from socket_checks import check_model, small_model
 
 from deepwire.model.config import ModelConfig
+from deepwire.testing import check_model, small_model
 
 
 @pytest.mark.parametrize("connection", ["pre_norm", "post_norm", "rezero"])

@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from socket_checks import SIZE, small_model
 
 from deepwire.decoding.model_loading import PRECISIONS
 from deepwire.model.decoder_state import DecoderState
@@ -14,6 +13,7 @@ from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.kv_cache import KeyValueCache
 from deepwire.ops import packed_linear
 from deepwire.ops.packed_linear import pack_linears
+from deepwire.testing import SIZE, small_model
 
 SOURCE = torch.tensor([[4, 9, 5, 17, 2], [8, 6, 2, 0, 0], [11, 2, 0, 0, 0]])
 MIXERS = {

@@ -13,7 +13,6 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from socket_checks import LANGUAGES, SIZE, batch, check_model, language_tables, small_model
 from torch import Tensor
 from torch.nn import functional
 
@@ -25,6 +24,7 @@ from deepwire.model.languages import LanguageTransform
 from deepwire.model.layers import GroupedLayerNorm, LanguageNorm
 from deepwire.model.mixers.head_linear import HeadNorm
 from deepwire.ops.packed_linear import pack_linears
+from deepwire.testing import LANGUAGES, SIZE, batch, check_model, language_tables, small_model
 
 ALL = {"norm": True, "transform": "released", "embedding": "both", "output_bias": True}
 SPOKEN = torch.tensor([2, 0, 1])

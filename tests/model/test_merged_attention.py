@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import pytest
 import torch
 from pydantic import ValidationError
-from socket_checks import SMALL, check_model, small_model
 from torch import Tensor
 
 from deepwire.model.config import ModelConfig
 from deepwire.model.mixers.average_attention import running_mean
 from deepwire.model.mixers.merged_attention import MergedAttention, MergedAttentionConfig
+from deepwire.testing import SMALL, check_model, small_model
 
 MATT = {"type": "merged_attention"}
 

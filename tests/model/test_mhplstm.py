@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from socket_checks import check_model, small_model
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -20,6 +19,7 @@ from deepwire.model.context import Side
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.mhplstm import MHPLSTM, MHPLSTMConfig
 from deepwire.ops.linear_recurrence import sum_of_past
+from deepwire.testing import check_model, small_model
 
 MHPLSTM_TYPE = {"type": "mhplstm"}
 XU_VOCABULARY = 35_627

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 import torch
 from pydantic import ValidationError
-from socket_checks import check_model
 from torch import Tensor
 from torch.nn import functional
 
 from deepwire.model.config import ModelConfig
 from deepwire.model.fusions.mlrf import AttentionFusion, FeedForwardFusion, LinearFusion, MLRFConfig
+from deepwire.testing import check_model
 
 CONTEXT = replace(
     ModelConfig.model_validate({"d_model": 8, "heads": 2, "feed_forward": 12}).contexts()["decoder"], layers=3

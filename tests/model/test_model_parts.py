@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import pytest
 import torch
-from socket_checks import small_model
 from torch import Tensor
 
 from deepwire.model.aggregations.dlcl import DLCL
@@ -15,6 +14,7 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.embedding import LearnedConfig, LearnedPositions
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.mixers.self_attention import RelativeKeys
+from deepwire.testing import small_model
 
 SIZE = 19
 

@@ -7,10 +7,10 @@ from choices import LANGUAGES, SOCKETS, choices, members, model_settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from socket_checks import check_model
 
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Side
+from deepwire.testing import check_model
 
 
 def stacks(side: Side) -> st.SearchStrategy[dict[str, object]]:

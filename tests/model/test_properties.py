@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from socket_checks import SIZE, SMALL, check_parts
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.testing import SIZE, SMALL, check_parts
 
 Options = Mapping[str, object]
 

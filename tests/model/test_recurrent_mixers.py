@@ -9,7 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from socket_checks import SMALL, check_model, small_model
 from torch import Tensor
 from torch.nn import functional
 
@@ -20,6 +19,7 @@ from deepwire.model.mixers.atr import ATRCell
 from deepwire.model.mixers.gru import GRUCell
 from deepwire.model.mixers.ln_lstm import LNLSTMCell
 from deepwire.model.mixers.recurrent import Cell, RecurrentMixer
+from deepwire.testing import SMALL, check_model, small_model
 
 LSTM, ATR, GRU = {"type": "ln_lstm"}, {"type": "atr"}, {"type": "gru"}
 EPS = 1e-6

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 from pydantic import ValidationError
-from socket_checks import check_model, small_model
 from torch import nn
 
 from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.testing import check_model, small_model
 
 V1 = {"type": "pre_norm", "residual": "normalised"}
 SOURCE = torch.tensor([[4, 9, 5, 17, 2], [8, 6, 2, 0, 0]])

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 import torch
 from pydantic import ValidationError
-from socket_checks import check_model
 from torch import nn
 
 import deepwire
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.testing import check_model
 
 SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
 

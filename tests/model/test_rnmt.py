@@ -7,10 +7,10 @@ from collections.abc import Mapping
 import pytest
 import torch
 from pydantic import ValidationError
-from socket_checks import SMALL, check_model, small_model
 
 from deepwire.model.config import ModelConfig
 from deepwire.model.cross_attention import CrossAttention
+from deepwire.testing import SMALL, check_model, small_model
 
 RNMT = {"type": "rnmt"}
 UNTIED = {"embeddings": {"tie": "inputs", "scale": False}, "positions": "none"}

@@ -11,13 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
-from socket_checks import check_model
 from torch import Tensor, nn
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection, Sublayer
 from deepwire.model.layers import NoNorm
+from deepwire.testing import check_model
 
 SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
 ENCODER: tuple[Sublayer, ...] = ("mixer", "feed_forward")

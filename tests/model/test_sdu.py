@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 from pydantic import ValidationError
-from socket_checks import check_model
 from torch import Tensor, nn
 from torch.nn import functional
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
+from deepwire.testing import check_model
 
 SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
 

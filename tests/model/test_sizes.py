@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 from pydantic import ValidationError
-from socket_checks import check_model
 
 import deepwire
 from deepwire.model.config import ModelConfig
+from deepwire.testing import check_model
 
 WIDE = {"d_model": 24, "heads": 3, "feed_forward": 40}
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 import torch
 from pydantic import ValidationError
-from socket_checks import check_model, small_model
 from torch import Tensor
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import DropoutConfig
 from deepwire.model.fusions.transparent import Transparent, TransparentConfig
+from deepwire.testing import check_model, small_model
 
 CONTEXT = replace(ModelConfig().contexts()["encoder"], layers=3, other_layers=2)
 TRANSPARENT = {"fusion": "transparent"}

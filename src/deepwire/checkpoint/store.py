@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +15,10 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
+from deepwire import plugins
 from deepwire.checkpoint.manifest import MANIFEST, DamagedError, check_manifest, write_manifest
 from deepwire.checkpoint.tensors import Shape, bytes_of, read_shapes, read_tensors, write_tensors
+from deepwire.config.choice import plugins_of
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DeepwireError, ModelError
@@ -97,6 +100,8 @@ def write_model_files(
         "target_vocabulary": model.target_vocabulary,
         "metadata": metadata,
     }
+    if used := [plugin.to_json() for plugin in plugins_of(model.config)]:
+        record["plugins"] = used
     (folder / CONFIG).write_text(json_text(record), encoding="utf-8")
     (folder / VOCABULARY).mkdir()
     vocabularies.save(folder / VOCABULARY)
@@ -163,6 +168,22 @@ def read_config(folder: Path) -> dict[str, object]:
             "install the version of deepwire that wrote the model, or a newer one",
         )
     return record
+
+
+def recorded_config(record: dict[str, object], folder: Path) -> ModelConfig:
+    """The architecture in a record from `read_config`; code of other packages is imported if it is allowed.
+
+    Raises:
+        ModelError: This version does not know it, or it needs a package that is missing or not allowed.
+    """
+    for warning in plugins.check_recorded(record.get("plugins"), str(folder)):
+        logging.getLogger("deepwire").warning(warning)
+    try:
+        return ModelConfig.model_validate(record.get("model"))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in ("model", *first["loc"]))
+        raise ModelError(f"{folder / CONFIG}: {where}: {first['msg']}") from error
 
 
 def read_metadata(folder: Path) -> dict[str, object]:
@@ -263,12 +284,7 @@ def _fitting_model(
     folder: Path, record: dict[str, object], shapes: dict[str, Shape], vocabularies: Vocabularies
 ) -> TranslationModel:
     """The model that ``config.json`` describes, built only after its shapes were found in the file."""
-    try:
-        config = ModelConfig.model_validate(record.get("model"))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in ("model", *first["loc"]))
-        raise ModelError(f"{folder / CONFIG}: {where}: {first['msg']}") from error
+    config = recorded_config(record, folder)
     tags = _tags(folder, record)
     sizes = (vocabularies.source.size + tags, vocabularies.target.size + tags)
     named = (record.get("source_vocabulary"), record.get("target_vocabulary"))

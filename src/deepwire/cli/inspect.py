@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from deepwire.data.languages import Languages
     from deepwire.model.config import ModelConfig
     from deepwire.model.encoder_decoder import TranslationModel
+    from deepwire.plugins import Plugin
 
 # What costs are counted for: tokens of a sentence on either side, and target tokens of an update.
 _LENGTH = 25
@@ -142,21 +143,21 @@ def _from_run_file(
 
 
 def _from_model(name: str) -> Subject:
-    from pydantic import ValidationError
-
     from deepwire.checkpoint.locate import resolve
-    from deepwire.checkpoint.store import CONFIG, metadata_of, read_config, recorded_languages
+    from deepwire.checkpoint.store import (
+        CONFIG,
+        metadata_of,
+        read_config,
+        recorded_config,
+        recorded_languages,
+    )
     from deepwire.data.languages import Languages
     from deepwire.errors import ModelError
-    from deepwire.model.config import ModelConfig
 
     folder = resolve(name)
     record = read_config(folder)
     sizes = [record.get("source_vocabulary"), record.get("target_vocabulary")]
-    try:
-        model = ModelConfig.model_validate(record.get("model"))
-    except ValidationError:
-        raise ModelError(f"{folder / CONFIG}: not an architecture that this version knows") from None
+    model = recorded_config(record, folder)
     source, target = (size if isinstance(size, int) and size > 0 else None for size in sizes)
     if source is None or target is None:
         raise ModelError(f"{folder / CONFIG}: names no vocabulary sizes")
@@ -222,6 +223,7 @@ def _record(
             "from": subject.vocabulary_from,
         },
         **({"languages": subject.languages} if subject.languages else {}),
+        **({"plugins": [plugin.to_json() for plugin in used]} if (used := _plugins(subject)) else {}),
         **({} if subject.named is None else {"translates": subject.named.to_metadata()}),
         "model": settings,
     }
@@ -236,10 +238,18 @@ def _print(subject: Subject, total: int, groups: dict[str, int], settings: dict[
     lines = [f"{subject.kind} {subject.name}", f"vocabulary: {sizes} (from {subject.vocabulary_from})"]
     lines += [f"target languages: {subject.languages}"] if subject.languages else []
     lines += [] if subject.named is None else _directions(subject.named)
+    lines += [f"plugin: {plugin}" for plugin in _plugins(subject)]
     lines.append("")
     lines += [f"{name:<{width}}  {count:>{number}}  {share}".rstrip() for name, count, share in rows]
     lines += ["", *(f"{key}: {_inline(value)}" for key, value in settings.items())]
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _plugins(subject: Subject) -> list[Plugin]:
+    """The choices of other packages that it is made of."""
+    from deepwire.config.choice import plugins_of
+
+    return plugins_of(subject.model)
 
 
 def _directions(languages: Languages) -> list[str]:

@@ -20,9 +20,9 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from deepwire import __version__, command_line
+from deepwire import __version__, command_line, plugins
 from deepwire.cli.waiting import share_the_processor
-from deepwire.errors import DeepwireError
+from deepwire.errors import DeepwireError, UsageError
 from deepwire.io.disk_errors import is_disk_full
 from deepwire.ops.process import allow_float32_choice
 
@@ -99,6 +99,8 @@ _WRONG_PATH = {
     errno.ENAMETOOLONG,
     errno.ELOOP,
 }
+# Packages, separated by commas.
+_PLUGINS = "DEEPWIRE_PLUGINS"
 BROKEN_PIPE = 141
 INTERRUPTED = 130
 
@@ -114,9 +116,11 @@ def main(arguments: Sequence[str]) -> int:
     _open_what_is_closed()
     _use_utf8()
     allow_float32_choice()
-    arguments, debug = _without_debug(arguments)
-    command_line.remember(arguments)
+    debug = False
     try:
+        arguments, debug, packages = _without_general_options(arguments)
+        command_line.remember([*arguments[:1], *(f"--plugin={name}" for name in packages), *arguments[1:]])
+        _use_plugins(packages)
         code = _invoke(arguments or ["--help"])
         sys.stdout.flush()
     except BrokenPipeError:
@@ -177,8 +181,16 @@ def _options(
     _debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an unexpected error.")
     ] = False,
+    _plugin: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--plugin",
+            metavar="PACKAGE",
+            help="Import a package that has connections, mixers or others; may be repeated.",
+        ),
+    ] = None,
 ) -> None:
-    """Options before the verb; ``--debug`` was taken out of the arguments and stands here for ``--help``."""
+    """Options before the verb; but for ``--version`` they were taken out and stand here for ``--help``."""
 
 
 def _not_loaded() -> None:
@@ -261,11 +273,38 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or ["no message"])[0][:300]
 
 
-def _without_debug(arguments: Sequence[str]) -> tuple[list[str], bool]:
-    """Take ``--debug`` out wherever it stands before ``--``: it may be appended to a failed command."""
+def _without_general_options(arguments: Sequence[str]) -> tuple[list[str], bool, list[str]]:
+    """Take ``--debug`` and ``--plugin`` out wherever they stand before ``--``.
+
+    They may be appended to a failed command.
+
+    Raises:
+        UsageError: A ``--plugin`` names no package.
+    """
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    kept = [argument for argument in arguments[:end] if argument != "--debug"]
-    return [*kept, *arguments[end:]], len(kept) < end
+    kept: list[str] = []
+    packages: list[str] = []
+    debug, before = False, iter(arguments[:end])
+    for argument in before:
+        if argument == "--debug":
+            debug = True
+        elif argument == "--plugin" or argument.startswith("--plugin="):
+            packages.append(next(before, "") if argument == "--plugin" else argument.partition("=")[2])
+        else:
+            kept.append(argument)
+    if not all(packages):
+        raise UsageError("--plugin needs the name of a package, such as --plugin my_package")
+    return [*kept, *arguments[end:]], debug, packages
+
+
+def _use_plugins(packages: Sequence[str]) -> None:
+    """Import packages, also those that DEEPWIRE_PLUGINS names; commands that this one starts do likewise."""
+    named = os.environ.get(_PLUGINS, "").split(",")
+    wanted = dict.fromkeys(name for name in (*named, *packages) if name)
+    for package in wanted:
+        plugins.use(package)
+    if packages:
+        os.environ[_PLUGINS] = ",".join(wanted)
 
 
 def _open_what_is_closed() -> None:

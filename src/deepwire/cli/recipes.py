@@ -77,6 +77,7 @@ def check(
 
 
 def _list() -> None:
+    from deepwire import plugins
     from deepwire import recipes as store
     from deepwire.recipes.notes import read_note
 
@@ -101,6 +102,12 @@ def _list() -> None:
             ],
         )
         print()
+    if others := plugins.known():
+        print("choices of other packages, for `type` in a run file:")
+        _print_table(
+            ("name", "choice of", "package"),
+            [(other.name, other.kind, f"{other.package} {other.version}".strip()) for other in others],
+        )
 
 
 def _row(note: RecipeNote, *, with_paper: bool) -> str:

@@ -23,7 +23,8 @@ def alternatives(annotation: object) -> tuple[object, ...]:
 
 def sections(annotation: object) -> tuple[type[Section], ...]:
     """The section classes that may stand here."""
-    return tuple(a for a in alternatives(annotation) if isinstance(a, type) and issubclass(a, Section))
+    classes = (a for a in alternatives(annotation) if isinstance(a, type) and issubclass(a, Section))
+    return tuple(member for section in classes for member in section.members())
 
 
 def tags(section: type[Section]) -> tuple[str, ...]:
@@ -31,9 +32,8 @@ def tags(section: type[Section]) -> tuple[str, ...]:
     field = section.model_fields.get("type")
     if field is None:
         return ()
-    return tuple(
-        str(v) for a in alternatives(field.annotation) if get_origin(a) is Literal for v in get_args(a)
-    )
+    own = (str(v) for a in alternatives(field.annotation) if get_origin(a) is Literal for v in get_args(a))
+    return (*own, *section.other_names())
 
 
 def chosen_by_type(annotation: object) -> bool:

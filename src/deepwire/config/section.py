@@ -15,6 +15,16 @@ class Section(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
+    @classmethod
+    def members(cls) -> tuple[type[Section], ...]:
+        """The classes that may stand where this one is asked for."""
+        return (cls,)
+
+    @classmethod
+    def other_names(cls) -> tuple[str, ...]:
+        """Names besides its ``type`` that choose it."""
+        return ()
+
     def unused_settings(self) -> UnusedSettings:
         """Settings that change nothing here, whatever their value, because of what stands beside them.
 

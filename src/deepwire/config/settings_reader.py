@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from pydantic import ValidationError
 
+from deepwire.config.choice import TRUSTED
 from deepwire.config.schema import alternatives, child, chosen_by_type, sections
 from deepwire.config.section import Section
 from deepwire.config.unused_settings import find_unused_settings
@@ -157,7 +158,7 @@ def check(section: type[SectionType], tree: MappingNode) -> SectionType:
     """
     problems = Problems()
     try:
-        built = section.model_validate(plain(_prepared(tree, section)))
+        built = section.model_validate(plain(_prepared(tree, section)), context=TRUSTED)
     except ValidationError as error:
         note_errors(error.errors(include_url=False), tree, section, problems)
         problems.raise_if_any()
@@ -182,7 +183,7 @@ def from_mapping(
     problems = Problems()
     tree = _tree_of(values, name, problems)
     try:
-        built = section.model_validate(values)
+        built = section.model_validate(values, context=TRUSTED)
     except ValidationError as error:
         note_errors(error.errors(include_url=False), tree, section, problems)
         problems.raise_if_any()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
+from deepwire import plugins
 from deepwire.errors import UsageError
 from deepwire.evaluation.metric import Floats, Metric, References, Score
 from deepwire.evaluation.multi_bleu import MultiBleuMetric
@@ -37,6 +39,7 @@ METRICS: dict[str, Callable[[MetricOptions], Metric]] = {
         lowercase=options.lowercase, split_hyphens=options.split_hyphens
     ),
 }
+plugins.reserve("metric", list(METRICS))
 
 
 def make_metric(name: str, options: MetricOptions | None = None) -> Metric:
@@ -49,9 +52,19 @@ def make_metric(name: str, options: MetricOptions | None = None) -> Metric:
     Raises:
         UsageError: The name or the tokenizer is unknown, or the tokenizer cannot be used here.
     """
-    if name not in METRICS:
-        raise UsageError(f"unknown metric {name!r}", f"choose one of {', '.join(METRICS)}")
-    return METRICS[name](options or MetricOptions())
+    make = METRICS.get(name) or _of_plugin(name)
+    if make is None:
+        others = plugins.names("metric")
+        raise UsageError(f"unknown metric {name!r}", f"choose one of {', '.join([*METRICS, *others])}")
+    return make(options or MetricOptions())
+
+
+def _of_plugin(name: str) -> Callable[[MetricOptions], Metric] | None:
+    """What `deepwire.plugins.register_metric` or an installed package says of a name."""
+    try:
+        return cast("Callable[[MetricOptions], Metric] | None", plugins.find("metric", name))
+    except plugins.PluginError as error:
+        raise UsageError(f"metric {name!r}: {error}") from None
 
 
 def corpus_score(

@@ -10,19 +10,19 @@ from pydantic import Field, model_validator
 
 from deepwire.config.counts import MAX_SIZE, Count
 from deepwire.config.section import Section, UnusedSettings
-from deepwire.model.aggregations import AggregationConfig
+from deepwire.model.aggregations.aggregation import AggregationSection
 from deepwire.model.aggregations.last import LastConfig
-from deepwire.model.connections import ConnectionConfig
+from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.connections.residual import PreNormConfig
 from deepwire.model.context import DropoutConfig, SharedModules, Side, SocketSection, StackContext, Sublayer
 from deepwire.model.embedding import EmbeddingConfig, PositionsConfig, SinusoidalConfig
-from deepwire.model.fusions import FusionConfig
+from deepwire.model.fusions.fusion import FusionSection
 from deepwire.model.fusions.groups import GroupsConfig
 from deepwire.model.fusions.top import TopConfig
-from deepwire.model.initialization import InitializationConfig, LipschitzConfig
+from deepwire.model.initialization import Initialization, LipschitzConfig
 from deepwire.model.languages import LanguagesConfig
 from deepwire.model.layers import ActivationName
-from deepwire.model.mixers import MixerConfig
+from deepwire.model.mixers.mixer import MixerSection
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 
 _SIDES: tuple[Side, Side] = ("encoder", "decoder")
@@ -59,10 +59,10 @@ class StackConfig(Section):
     scale_embedding: bool | None = Field(
         None, description="of this side: multiply by the square root of d_model; embeddings.scale without it"
     )
-    mixer: MixerConfig = SelfAttentionConfig()
-    connection: ConnectionConfig = PreNormConfig()
-    aggregation: AggregationConfig = LastConfig()
-    fusion: FusionConfig = TopConfig()
+    mixer: MixerSection = SelfAttentionConfig()
+    connection: ConnectionSection = PreNormConfig()
+    aggregation: AggregationSection = LastConfig()
+    fusion: FusionSection = TopConfig()
     feed_forward: bool = Field(
         True, description="whether layers have feed-forward sub-layers; some connections never have any"
     )
@@ -152,7 +152,7 @@ class ModelConfig(Section):
     embeddings: EmbeddingConfig = EmbeddingConfig()
     encoder: StackConfig = StackConfig()
     decoder: StackConfig = StackConfig()
-    initialization: InitializationConfig = LipschitzConfig()
+    initialization: Initialization = LipschitzConfig()
     languages: LanguagesConfig = LanguagesConfig()
 
     @model_validator(mode="after")

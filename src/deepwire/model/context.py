@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal, TypeVar, cast
@@ -10,6 +9,7 @@ from typing import ClassVar, Literal, TypeVar, cast
 from pydantic import Field, model_validator
 from torch import nn
 
+from deepwire.config.choice import Choice
 from deepwire.config.section import Section, UnusedSettings
 from deepwire.model.layers import FeedForward, FeedForwardBias, layer_norm
 
@@ -140,14 +140,13 @@ class StackContext:
         )
 
 
-class SocketSection(Section, ABC):
+class SocketSection(Choice):
     """Base of the settings of a mixer, connection, aggregation or fusion.
 
     Each of the four adds `build`, which makes the module. Nothing is built when a run file is read: what does
     not fit is refused by `check`.
     """
 
-    type: str
     # The stacks it works in.
     sides: ClassVar[frozenset[Side]] = frozenset({"encoder", "decoder"})
 

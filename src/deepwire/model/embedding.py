@@ -14,9 +14,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from deepwire.config.choice import by_name
 from deepwire.config.section import Section
 from deepwire.model.languages import LanguageEmbedding
-from deepwire.model.named import by_name
 from deepwire.ops.dropout import Dropout
 
 

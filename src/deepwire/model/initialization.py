@@ -9,28 +9,28 @@ Merged Attention).
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Annotated, Literal
+from abc import abstractmethod
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.config.section import Section
+from deepwire.config.choice import Choice, Table
 from deepwire.model.embedding import Embedding, LearnedPositions, TokenEmbedding
 from deepwire.model.languages import LanguageEmbedding
 from deepwire.model.layers import Linear
 from deepwire.model.mixers.self_attention import RelativeKeys
-from deepwire.model.named import by_name
 from deepwire.model.stack import Stack
+from deepwire.plugins import Kind
 
 
-class Initialization(Section, ABC):
+class Initialization(Choice):
     """The contract: how linear maps, embeddings and tables of positions begin.
 
     Norms, gates, mixing weights and parameters of other shapes are set by the modules that own them.
     """
 
-    type: str
+    kind: ClassVar[Kind] = "initialization"
 
     @abstractmethod
     def linear(self, module: nn.Linear, layer: int) -> None:
@@ -216,13 +216,10 @@ class DepthScaledConfig(Initialization):
         nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
 
 
-InitializationConfig = Annotated[
-    Annotated[
-        LipschitzConfig | GlorotConfig | XavierConfig | FairseqConfig | PyTorchConfig | DepthScaledConfig,
-        Field(discriminator="type"),
-    ],
-    by_name,
-]
+INITIALIZATIONS = Table(
+    Initialization,
+    [LipschitzConfig, GlorotConfig, XavierConfig, FairseqConfig, PyTorchConfig, DepthScaledConfig],
+)
 
 
 def initialize(model: nn.Module, config: Initialization) -> None:

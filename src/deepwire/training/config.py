@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
+from deepwire.config.choice import by_name
 from deepwire.config.counts import Count, Duration
 from deepwire.config.section import Section, UnusedSettings
-from deepwire.model.named import by_name
 from deepwire.training.ema_config import EmaConfig
 from deepwire.training.patterns import Patterns
 from deepwire.training.warm_start.pretrained_config import PretrainedConfig

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from typing import ClassVar
 
 from torch import Tensor, nn
 
 from deepwire.model.context import SocketSection, StackContext
 from deepwire.model.introspection import DepthWeights
+from deepwire.plugins import Kind
 
 History = tuple[Tensor, ...]
 
@@ -35,6 +37,8 @@ class Aggregation(nn.Module, ABC):
 
 class AggregationSection(SocketSection):
     """Base of an aggregation's settings."""
+
+    kind: ClassVar[Kind] = "aggregation"
 
     @abstractmethod
     def build(self, context: StackContext) -> Aggregation:

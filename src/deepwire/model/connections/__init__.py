@@ -1,30 +1,26 @@
 """Connections: how the sub-layers of a layer join the stream. One file each; this is their table."""
 
-from typing import Annotated
-
-from pydantic import Field
-
+from deepwire.config.choice import Table
 from deepwire.model.connections.collaboration import CollaborationConfig
+from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.connections.depth_lstm_settings import DepthLSTMConfig, DepthRNNConfig
 from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
 from deepwire.model.connections.rezero import ReZeroConfig
 from deepwire.model.connections.rnmt import RNMTConfig
 from deepwire.model.connections.runge_kutta import RungeKuttaConfig
 from deepwire.model.connections.sdu import SDUConfig
-from deepwire.model.named import by_name
 
-ConnectionConfig = Annotated[
-    Annotated[
-        PreNormConfig
-        | PostNormConfig
-        | DepthLSTMConfig
-        | DepthRNNConfig
-        | RNMTConfig
-        | CollaborationConfig
-        | ReZeroConfig
-        | SDUConfig
-        | RungeKuttaConfig,
-        Field(discriminator="type"),
+CONNECTIONS = Table(
+    ConnectionSection,
+    [
+        PreNormConfig,
+        PostNormConfig,
+        DepthLSTMConfig,
+        DepthRNNConfig,
+        RNMTConfig,
+        CollaborationConfig,
+        ReZeroConfig,
+        SDUConfig,
+        RungeKuttaConfig,
     ],
-    by_name,
-]
+)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from deepwire.model.context import NormStyle, SocketSection, StackContext, Sublayer
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.introspection import DepthWeights, GateProbe
+from deepwire.plugins import Kind
 
 # The first tensor is the stream [B, T, d]; the others are the connection's own. It lives within one pass.
 DepthState = tuple[Tensor, ...]
@@ -87,6 +88,7 @@ class Connection(nn.Module, ABC):
 class ConnectionSection(SocketSection):
     """Base of a connection's settings."""
 
+    kind: ClassVar[Kind] = "connection"
     # Where it normalises; aggregations and fusions ask for it.
     norm_style: ClassVar[NormStyle] = "input"
     # Sub-layers whose place it takes.

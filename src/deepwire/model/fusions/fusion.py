@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from deepwire.model.context import SocketSection, StackContext
 from deepwire.model.introspection import DepthWeights, GateProbe
+from deepwire.plugins import Kind
 
 Probabilities = Literal["arithmetic", "geometric"]
 
@@ -76,6 +77,7 @@ class Fusion(nn.Module, ABC):
 class FusionSection(SocketSection):
     """Base of a fusion's settings."""
 
+    kind: ClassVar[Kind] = "fusion"
     # Whether an encoder with it has a result of its own for every decoder layer.
     per_decoder_layer: ClassVar[bool] = False
 

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from deepwire.model.context import SocketSection, StackContext, Sublayer
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
+from deepwire.plugins import Kind
 
 State = tuple[Tensor, ...]
 
@@ -66,6 +67,7 @@ class TokenMixer(nn.Module, ABC):
 class MixerSection(SocketSection):
     """Base of a mixer's settings."""
 
+    kind: ClassVar[Kind] = "mixer"
     # Sub-layers whose place it takes: {"cross"} where it attends to the encoder too.
     replaces: ClassVar[frozenset[Sublayer]] = frozenset()
     # Whether it can read vectors wider than the stream (`context.mixer_width`).

@@ -1,24 +1,45 @@
-"""What must hold for every choice of the sockets, checked on one model."""
+"""What must hold for every choice of a socket, checked on small models; for tests, also of plugins.
+
+`check_connection`, `check_mixer`, `check_aggregation`, `check_fusion` and `check_initialization` take the
+settings of one choice, as an object, a mapping or its name, and raise `AssertionError` with what is wrong.
+They need no text, no training and no GPU, and take seconds. Values are compared to within `TOLERANCE`.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from copy import deepcopy
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from deepwire.config.choice import TRUSTED, Choice, remember
+from deepwire.model.aggregations.aggregation import AggregationSection
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.connections.connection import ConnectionSection
+from deepwire.model.context import SocketSection
 from deepwire.model.decoder_state import DecoderState
+from deepwire.model.embedding import LearnedPositions, TokenEmbedding
 from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.fusions.fusion import FusionSection
+from deepwire.model.initialization import Initialization, initialize
 from deepwire.model.languages import LanguageEmbedding, LanguageTransform
 from deepwire.model.layers import GroupedLayerNorm, LanguageNorm
 from deepwire.model.mixers.head_linear import HeadNorm
+from deepwire.model.mixers.mixer import MixerSection
+from deepwire.model.mixers.self_attention import RelativeKeys
 
 SIZE, TOLERANCE = 23, 2e-5
+"""Entries of the vocabulary, and the largest difference of two log-probabilities that are to be equal."""
+ChoiceT = TypeVar("ChoiceT", bound=Choice)
 LANGUAGES = 3
-SMALL: Mapping[str, object] = {
+"""Target languages of models that have parameters of each."""
+Settings = Mapping[str, object]
+SMALL: Settings = {
     "d_model": 16,
     "heads": 4,
     "feed_forward": 24,
@@ -27,24 +48,148 @@ SMALL: Mapping[str, object] = {
 }
 
 
-def small_model(settings: Mapping[str, object], seed: int = 0) -> TranslationModel:
+def check_connection(settings: ConnectionSection | Settings | str, model: Settings | None = None) -> None:
+    """Check a connection in every stack that it is for, also with norms of each target language.
+
+    Every parameter has a finite gradient; padding, later target words and other sentences change nothing;
+    decoding step by step equals the full pass, also after hypotheses are reordered and sentences dropped;
+    what is computed once more in the backward pass gives the same gradients; and the settings and parameters
+    can be saved and read again.
+
+    Args:
+        settings: The connection, such as `{"type": "highway", "bias": -1}`.
+        model: Other settings of the model, such as `{"decoder": {"mixer": "gru"}}`; the usual ones without.
+
+    Raises:
+        AssertionError: Something does not hold.
+        ValidationError: The settings are wrong, or do not fit the model's.
+    """
+    _check_socket("connection", ConnectionSection, settings, model)
+
+
+def check_mixer(settings: MixerSection | Settings | str, model: Settings | None = None) -> None:
+    """The same of a mixer; see `check_connection`."""
+    _check_socket("mixer", MixerSection, settings, model)
+
+
+def check_aggregation(settings: AggregationSection | Settings | str, model: Settings | None = None) -> None:
+    """The same of an aggregation; see `check_connection`."""
+    _check_socket("aggregation", AggregationSection, settings, model)
+
+
+def check_fusion(settings: FusionSection | Settings | str, model: Settings | None = None) -> None:
+    """The same of a fusion; see `check_connection`."""
+    _check_socket("fusion", FusionSection, settings, model)
+
+
+def check_initialization(settings: Initialization | Settings | str, model: Settings | None = None) -> None:
+    """Check that an initialisation sets all that is its own, to finite values that the seed determines.
+
+    Args:
+        settings: The initialisation.
+        model: Other settings of the model; it has learned and relative positions besides.
+
+    Raises:
+        AssertionError: Something does not hold.
+        ValidationError: The settings are wrong.
+    """
+    chosen = _section(Initialization, settings)  # type: ignore[type-abstract]
+    relative = {"mixer": {"type": "self_attention", "relative": 2}}
+    built = small_model({"positions": "learned", "encoder": relative, **(model or {})})
+    draws = []
+    for _ in range(2):
+        with torch.no_grad():
+            for module in built.modules():
+                if isinstance(module, nn.Linear | TokenEmbedding | RelativeKeys | LearnedPositions):
+                    for parameter in module.parameters(recurse=False):
+                        parameter.fill_(math.nan)
+        torch.manual_seed(1)
+        initialize(built, chosen)
+        draws.append({name: parameter.detach().clone() for name, parameter in built.named_parameters()})
+    for name, values in draws[0].items():
+        assert torch.isfinite(values).all(), f"{name} was not set, or not to finite numbers"
+        assert torch.equal(values, draws[1][name]), f"{name} begins otherwise when it is drawn again"
+    _check_record(built)
+
+
+def _section(base: type[ChoiceT], settings: ChoiceT | Settings | str) -> ChoiceT:
+    return base.model_validate(settings, context=TRUSTED)
+
+
+def _check_socket(
+    socket: str, base: type[SocketSection], settings: SocketSection | Settings | str, model: Settings | None
+) -> None:
+    chosen = _section(base, settings)
+    for side in ("encoder", "decoder"):
+        if side in chosen.sides:
+            stack = (model or {}).get(side, {})
+            assert isinstance(stack, Mapping)
+            wanted = {**(model or {}), side: {**stack, socket: chosen}}
+            check_model(wanted)
+            check_model({**wanted, "languages": {"norm": True}})
+            built = small_model(wanted)
+            check_recomputation(built)
+            _check_record(built)
+
+
+def _check_record(model: TranslationModel) -> None:
+    """What is saved of the settings stands for the same settings, and all parameters have their names."""
+    remember(model.config)  # its classes may be some that nobody has registered
+    record = json.loads(json.dumps(model.config.model_dump(mode="json")))
+    again = ModelConfig.model_validate(record, context=TRUSTED)
+    assert again == model.config, "the settings are not the same after they were saved and read"
+    other = _model_of(again, model.languages, seed=1)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.fill_(math.nan)
+    other.load_state_dict(model.state_dict())
+    assert all(torch.isfinite(parameter).all() for parameter in other.parameters()), (
+        "a parameter is not saved"
+    )
+
+
+def check_recomputation(model: TranslationModel) -> None:
+    """Gradients are the same where layers are computed once more in the backward pass."""
+    gradients = []
+    for recomputes in (False, True):
+        model.train()
+        model.encoder.recomputes = model.decoder.recomputes = recomputes
+        torch.manual_seed(1)
+        model.zero_grad()
+        model.loss(*batch(), 0.1, languages=targets(model)).smoothed.backward()  # type: ignore[no-untyped-call]
+        gradients.append([parameter.grad for parameter in model.parameters()])
+    model.encoder.recomputes = model.decoder.recomputes = False
+    model.zero_grad()
+    model.eval()
+    for (name, _), first, second in zip(model.named_parameters(), *gradients, strict=True):
+        assert first is not None, f"{name} has no gradient"
+        assert second is not None, f"{name} has no gradient in layers that are computed once more"
+        same = torch.allclose(first, second, atol=TOLERANCE)
+        assert same, f"{name} has another gradient in layers that are computed once more"
+
+
+def small_model(settings: Settings, seed: int = 0) -> TranslationModel:
     """A model of d 16 with 3 + 3 layers unless the settings say otherwise; its parameters are far from their
     initial values, so that nothing is hidden behind a zero. With `languages` it has three."""
     merged: dict[str, object] = deepcopy(dict(SMALL))
     for key, value in settings.items():
-        merged[key] = {"layers": 3, **value} if key in ("encoder", "decoder") else value
+        merged[key] = {"layers": 3, **value} if key in ("encoder", "decoder") else value  # type: ignore[dict-item]
     for side in ("encoder", "decoder"):
         merged.setdefault(side, {"layers": 3})
-    torch.manual_seed(seed)
     languages = LANGUAGES if "languages" in settings else 0
-    model = build_model(ModelConfig.model_validate(merged), SIZE, SIZE, languages=languages)
+    return _model_of(ModelConfig.model_validate(merged, context=TRUSTED), languages, seed)
+
+
+def _model_of(config: ModelConfig, languages: int, seed: int) -> TranslationModel:
+    torch.manual_seed(seed)
+    model = build_model(config, SIZE, SIZE, languages=languages)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
     return model.eval()
 
 
-def check_model(settings: Mapping[str, object], seed: int = 0) -> None:
+def check_model(settings: Settings, seed: int = 0) -> None:
     """Check gradients, padding, causality, steps and state selection of the model that settings describe.
 
     In a model of several languages each of the three sentences is translated into another one.
@@ -65,6 +210,7 @@ def check_parts(model: TranslationModel) -> None:
 
 
 def batch() -> tuple[Tensor, Tensor, Tensor]:
+    """Three sentences of different lengths: source, input and output of the target."""
     source = torch.tensor([[4, 9, 5, 17, 2], [8, 6, 2, 0, 0], [11, 2, 0, 0, 0]])
     target_input = torch.tensor([[1, 5, 9, 12, 4, 7], [1, 6, 6, 3, 0, 0], [1, 19, 0, 0, 0, 0]])
     target_output = torch.tensor([[5, 9, 12, 4, 7, 2], [6, 6, 3, 2, 0, 0], [19, 2, 0, 0, 0, 0]])
@@ -81,7 +227,7 @@ def check_gradients(model: TranslationModel) -> None:
     loss = model.loss(*batch(), 0.1, languages=targets(model)).smoothed
     assert torch.isfinite(loss)
     model.zero_grad()
-    loss.backward()
+    loss.backward()  # type: ignore[no-untyped-call]
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, f"{name} has no gradient"
         assert torch.isfinite(parameter.grad).all(), f"the gradient of {name} is not finite"
@@ -95,7 +241,7 @@ def check_gradients(model: TranslationModel) -> None:
 def language_tables(model: TranslationModel) -> dict[str, nn.Parameter]:
     """Parameters of which each language has its own, `[L, ...]`."""
     kinds = (LanguageEmbedding, LanguageTransform, LanguageNorm)
-    found = {
+    tables = {
         f"{name}.{own}": parameter
         for name, module in model.named_modules()
         if isinstance(module, kinds)
@@ -103,12 +249,12 @@ def language_tables(model: TranslationModel) -> dict[str, nn.Parameter]:
         for own, parameter in module.named_parameters(recurse=False)
     }
     if model.config.languages.output_bias and model.head.bias is not None:
-        found["head.bias"] = model.head.bias
+        tables["head.bias"] = model.head.bias
     for side in ("encoder", "decoder"):
         if model.config.languages.fusion in (side, "both"):
             names = (f"{side}.fusion.gates", f"{side}.fusion.weights")
-            found |= {name: one for name, one in model.named_parameters() if name in names}
-    return found
+            tables |= {name: table for name, table in model.named_parameters() if name in names}
+    return tables
 
 
 def check_padding(model: TranslationModel) -> None:

@@ -1,0 +1,1 @@
+"""A connection and a mixer for deepwire; importing this package imports neither."""

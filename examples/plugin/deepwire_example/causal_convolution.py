@@ -1,0 +1,78 @@
+"""Causal convolution as a token mixer: each position sees itself and a few before it."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from deepwire.model.context import Side, StackContext
+from deepwire.model.cross_attention import Memory
+from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.layers import Linear
+from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
+
+
+class CausalConvolutionConfig(MixerSection):
+    """Depthwise causal convolution; for the decoder."""
+
+    sides: ClassVar[frozenset[Side]] = frozenset({"decoder"})
+
+    type: Literal["causal_convolution"] = "causal_convolution"
+    width: int = Field(3, ge=1, le=1024, description="positions that are seen, the own one included")
+
+    def has_norm(self, context: StackContext) -> bool:
+        """None."""
+        return False
+
+    def build(self, context: StackContext) -> TokenMixer:
+        """One convolution of a decoder."""
+        return CausalConvolution(context.dim, self.width)
+
+
+class CausalConvolution(TokenMixer):
+    """y_t = W (sum_k w_k * x_{t - k}) + b over the last positions, feature by feature.
+
+    `kernel` is w, `[width, d]`, the oldest position first. The state while decoding is the last width - 1
+    inputs, `[rows, width - 1, d]`.
+    """
+
+    def __init__(self, dim: int, width: int) -> None:
+        super().__init__()
+        self.kernel = nn.Parameter(torch.full((width, dim), width**-0.5))
+        self.output = Linear(dim, dim, bias=True)
+
+    def parallel(
+        self,
+        x: Tensor,
+        padding: Tensor | None,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> Tensor:
+        """Mix `[B, T, d]`; nothing is in front of the first position."""
+        (before,) = self.init_state(x.size(0), x)
+        return self._mix(torch.cat((before, x), 1))
+
+    def init_state(self, rows: int, like: Tensor) -> State:
+        """Nothing read yet."""
+        return (like.new_zeros(rows, self.kernel.size(0) - 1, self.kernel.size(1)),)
+
+    def step(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Mix `[rows, 1, d]` with the positions before it."""
+        seen = torch.cat((state[0], x), 1)
+        return self._mix(seen), (seen[:, 1:],)
+
+    def _mix(self, x: Tensor) -> Tensor:
+        """`[B, T + width - 1, d]` to `[B, T, d]`."""
+        windows = x.unfold(1, self.kernel.size(0), 1)  # [B, T, d, width]
+        mixed: Tensor = self.output((windows * self.kernel.t().to(x.dtype)).sum(-1))
+        return mixed

@@ -1,0 +1,73 @@
+"""Highway connections: a gate decides how much of a sub-layer's output replaces the stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, cast
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState
+from deepwire.model.context import StackContext
+from deepwire.model.introspection import GateProbe, Place
+from deepwire.ops.dropout import Dropout
+
+
+class HighwayConfig(ConnectionSection):
+    """Highway connections (Srivastava et al. 2015) with a norm in front of each sub-layer."""
+
+    type: Literal["highway"] = "highway"
+    bias: float = Field(-1.0, description="what the gates' biases begin with; below 0 the stream goes past")
+
+    def build(self, context: StackContext) -> Connection:
+        """The connection of a whole stack."""
+        return Highway(self, context)
+
+
+class Highway(Connection):
+    """x <- t * drop(F(LN(x))) + (1 - t) * x with t = sigmoid(W LN(x) + b + bias), each call its own W and b.
+
+    Srivastava et al. 2015 (Highway Networks), equation 3; one norm more closes the stack.
+    """
+
+    def __init__(self, config: HighwayConfig, context: StackContext) -> None:
+        super().__init__(config.calls(context))
+        self.bias = config.bias
+        self.norms = nn.ModuleList(context.norm() for _ in self.calls)
+        self.gates = nn.ModuleList(nn.Linear(context.dim, context.dim) for _ in self.calls)
+        self.final_norm = context.norm()
+        self.dropout = Dropout(context.dropout.sublayer)
+
+    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+        """Begin with the embedding."""
+        return (x,)
+
+    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+        """The normalised stream."""
+        read: Tensor = self.norms[index](state[0], languages)
+        return read
+
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
+        """Let the output in as far as the gate is open."""
+        gate = (self.gates[index](read) + self.bias).sigmoid()
+        return (state[0] + gate * (self.dropout(output) - state[0]),)
+
+    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+        """The final norm."""
+        normal: Tensor = self.final_norm(x, languages)
+        return normal
+
+    def gate_probes(self) -> tuple[GateProbe, ...]:
+        """The gates, for `deepwire analyze gates`."""
+
+        def read(_inputs: tuple[Tensor, ...], output: object) -> Mapping[str, Tensor]:
+            return {"transform": (cast("Tensor", output) + self.bias).sigmoid()}
+
+        meaning = {"transform": "the sub-layer's output replaces the stream"}
+        return tuple(
+            GateProbe("highway", gate, (Place(index, f"{call.layer + 1} {call.kind}"),), read, meaning)
+            for index, (call, gate) in enumerate(zip(self.calls, self.gates, strict=True))
+        )

@@ -1,0 +1,169 @@
+"""Choices told apart by their ``type``: those of deepwire in a table, and those of other packages."""
+
+from __future__ import annotations
+
+from abc import ABC
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, reduce
+from inspect import isabstract
+from operator import or_
+from typing import Annotated, Any, ClassVar, Self, TypeAlias, cast
+
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, TypeAdapter, ValidationInfo
+from pydantic_core import CoreSchema, PydanticKnownError, core_schema
+
+from deepwire import plugins
+from deepwire.config.schema import tags
+from deepwire.config.section import Section
+from deepwire.plugins import Kind, Plugin, PluginError
+
+TRUSTED: Mapping[str, object] = {"trusted": True}
+"""Validation context of what the user wrote: a name in it may import the package that it names."""
+
+SectionClass: TypeAlias = type[Section]
+
+
+def _by_name(value: object) -> object:
+    return {"type": value} if isinstance(value, str) else value
+
+
+by_name = BeforeValidator(_by_name)
+"""For a closed choice, too, its name alone will do: `positions: learned`."""
+
+
+class Choice(Section, ABC):
+    """Base of a choice's settings.
+
+    A field whose type is the class that names the `kind` holds a choice of its `Table`. In a run file that is
+    a mapping with a ``type``, or the type alone: ``connection: pre_norm``.
+    """
+
+    type: str
+    # What it is a choice of. The class that says it stands for all of them.
+    kind: ClassVar[Kind]
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Look the type up where the class stands for all choices of its kind."""
+        if "kind" in vars(cls):
+            return core_schema.with_info_plain_validator_function(cls._look_up)
+        return handler(source)
+
+    @classmethod
+    def _look_up(cls, value: object, info: ValidationInfo) -> Self:
+        if isinstance(value, cls):
+            return value
+        trusted = bool((info.context or {}).get("trusted"))
+        # The table holds classes of its base alone.
+        table = _TABLES[cls.kind]
+        return cast("Self", table.validated(_by_name(value), trusted=trusted, context=info.context))
+
+    @classmethod
+    def members(cls) -> tuple[SectionClass, ...]:
+        """All choices that were asked for, where the class stands for them."""
+        return _TABLES[cls.kind].members() if "kind" in vars(cls) else (cls,)
+
+    @classmethod
+    def other_names(cls) -> tuple[str, ...]:
+        """The places by which it was asked for."""
+        return tuple(name for name, section in _TABLES[cls.kind].others.items() if section is cls)
+
+
+class Table:
+    """The choices of one kind.
+
+    Args:
+        base: The class that stands for all of them.
+        own: Those of deepwire. Those of other packages are added when they are asked for.
+
+    Attributes:
+        own: By name.
+        others: Those of other packages, by the name that they were asked for by.
+    """
+
+    def __init__(self, base: type[Choice], own: Sequence[type[Choice]]) -> None:
+        self.base, self.kind = base, base.kind
+        self.own = {_tag(section): section for section in own}
+        self.others: dict[str, type[Choice]] = {}
+        plugins.reserve(self.kind, list(self.own))
+        _TABLES[self.kind] = self
+
+    def members(self) -> tuple[type[Choice], ...]:
+        """All that were asked for."""
+        return (*self.own.values(), *dict.fromkeys(self.others.values()))
+
+    def validated(self, value: object, *, trusted: bool, context: Any) -> Choice:
+        """The settings that a mapping holds, of the choice that its type names.
+
+        Raises:
+            ValidationError: With the errors of a union told apart by `type`.
+        """
+        name = value.get("type") if isinstance(value, Mapping) else None
+        if not isinstance(value, Mapping) or not isinstance(name, str) or name in self.own:
+            return self._own.validate_python(value, context=context)
+        section = self._other(name, trusted)
+        if section is None:
+            names = (*self.own, *plugins.names(self.kind))
+            told = {"discriminator": "'type'", "tag": name, "expected_tags": ", ".join(map(repr, names))}
+            raise PydanticKnownError("union_tag_invalid", told)
+        chosen = _union([next(iter(self.own.values())), section]).validate_python(
+            {**value, "type": _tag(section)}, context=context
+        )
+        # As it was written: a record of it says where it is.
+        return chosen.model_copy(update={"type": name})
+
+    def _other(self, name: str, trusted: bool) -> type[Choice] | None:
+        if name not in self.others:
+            section = plugins.find(self.kind, name, trusted=trusted)
+            if section is None:
+                return None
+            if not (isinstance(section, type) and issubclass(section, self.base)) or isabstract(section):
+                raise PluginError(f"{name} is no {self.kind}: that is a whole {self.base.__name__}")
+            if _tag(section) not in tags(section) or _tag(section) in self.own:
+                raise PluginError(f'{name} needs a type of its own, such as type: Literal["mine"] = "mine"')
+            self.others[name] = section
+        return self.others[name]
+
+    @cached_property
+    def _own(self) -> TypeAdapter[Choice]:
+        return _union(list(self.own.values()))
+
+
+_TABLES: dict[Kind, Table] = {}
+
+
+def plugins_of(section: Section) -> list[Plugin]:
+    """The choices of other packages among the settings of a section and below it, each once."""
+    foreign = (
+        plugins.describe(choice.kind, choice.type, type(choice))
+        for choice in _choices(section)
+        if choice.type not in _TABLES[choice.kind].own
+    )
+    return list(dict.fromkeys(foreign))
+
+
+def remember(section: Section) -> None:
+    """Make the choices of other packages among a section's settings known by their types in this process."""
+    for choice in _choices(section):
+        table = _TABLES[choice.kind]
+        if choice.type not in table.own:
+            table.others.setdefault(choice.type, type(choice))
+
+
+def _choices(section: Section) -> Iterator[Choice]:
+    if isinstance(section, Choice):
+        yield section
+    for name in type(section).model_fields:
+        value = getattr(section, name)
+        for item in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(item, Section):
+                yield from _choices(item)
+
+
+def _tag(section: type[Choice]) -> str:
+    return str(section.model_fields["type"].default)
+
+
+def _union(sections: Sequence[type[Choice]]) -> TypeAdapter[Choice]:
+    union: Any = reduce(or_, sections)
+    return TypeAdapter(Annotated[union, Field(discriminator="type")])

@@ -1,0 +1,316 @@
+"""Choices that lie in other packages: how they are registered, found, allowed and recorded.
+
+A plugin is the settings section of a connection, mixer, aggregation, fusion or initialisation, or what makes
+a metric. A run file names it in three ways: by a name that an installed package announces as an entry point
+of the group ``deepwire.plugins`` (``connection.highway = "my_package:HighwayConfig"``), by a name that
+`register_connection` and its like were called for, or by its place: ``type: my_package.HighwayConfig``.
+
+A model folder only ever holds names. Code is imported for them if the user allowed the package: by installing
+it with entry points, with ``--plugin`` or `use`, or in a run file that the user passes. This module imports
+no torch, and no plugin unless it is asked for.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, packages_distributions
+from importlib.metadata import version as distribution_version
+from typing import Literal, TypeVar, get_args
+
+from deepwire.errors import ModelError, UsageError
+
+GROUP = "deepwire.plugins"
+Kind = Literal["connection", "mixer", "aggregation", "fusion", "initialization", "metric"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+_NAME = re.compile(r"[a-z][a-z0-9_-]*")
+_PLACE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+SectionT = TypeVar("SectionT", bound=type)
+
+
+class PluginError(ValueError):
+    """A plugin cannot be used; the text says why, and is shown beside the setting that names it."""
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A choice of another package.
+
+    Attributes:
+        kind: What it is a choice of.
+        name: As a run file names it: a registered name, or the place ``my_package.HighwayConfig``.
+        package: The importable package that it is in.
+        version: That of the distribution which brought the package; empty where there is none.
+        place: Where it is in the package: ``my_package.HighwayConfig``.
+    """
+
+    kind: Kind
+    name: str
+    package: str
+    version: str
+    place: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name} of package {self.package}{self.version and f' {self.version}'}"
+
+    def to_json(self) -> dict[str, str]:
+        """For the record of a model."""
+        return asdict(self)
+
+
+_registered: dict[Kind, dict[str, object]] = defaultdict(dict)
+_own: dict[Kind, frozenset[str]] = defaultdict(frozenset)
+_allowed: set[str] = set()
+
+
+def register_connection(section: SectionT) -> SectionT:
+    """Make a connection known by the ``type`` of its settings, a `ConnectionSection`; also as a decorator.
+
+    Raises:
+        UsageError: It has no ``type``, or its name is taken.
+    """
+    return _register("connection", section)
+
+
+def register_mixer(section: SectionT) -> SectionT:
+    """The same for the settings of a mixer, a `MixerSection`."""
+    return _register("mixer", section)
+
+
+def register_aggregation(section: SectionT) -> SectionT:
+    """The same for the settings of an aggregation, an `AggregationSection`."""
+    return _register("aggregation", section)
+
+
+def register_fusion(section: SectionT) -> SectionT:
+    """The same for the settings of a fusion, a `FusionSection`."""
+    return _register("fusion", section)
+
+
+def register_initialization(section: SectionT) -> SectionT:
+    """The same for an `Initialization`."""
+    return _register("initialization", section)
+
+
+def register_metric(name: str, make: Callable[..., object]) -> None:
+    """Make a metric known by a name.
+
+    Args:
+        name: As commands and run files write it.
+        make: Gives a `Metric` for `MetricOptions`.
+
+    Raises:
+        UsageError: The name is taken, or is no name.
+    """
+    _add("metric", name, make)
+
+
+def use(package: str) -> None:
+    """Allow a package and import it, so that it can register its choices; as ``--plugin`` does.
+
+    Raises:
+        UsageError: It cannot be imported.
+    """
+    allow(package)
+    try:
+        importlib.import_module(package)
+    except Exception as error:  # whatever is wrong in it is the plugin's
+        raise UsageError(f"plugin {package}: {_why_not(error)}", _HINT) from error
+
+
+def allow(package: str) -> None:
+    """Let names that files give import code of this package, such as ``my_package``, from now on."""
+    _allowed.add(_package(package))
+
+
+def reserve(kind: Kind, names: Sequence[str]) -> None:
+    """Note the names that are deepwire's own.
+
+    Raises:
+        UsageError: One of them was registered by a plugin.
+    """
+    _own[kind] = frozenset(names)
+    for name in _registered[kind]:
+        _refuse_own(kind, name)
+
+
+def find(kind: Kind, name: str, *, trusted: bool = False) -> object | None:
+    """What another package offers under a name; None if no package does.
+
+    Args:
+        kind: What it is a choice of.
+        name: A registered name, that of an entry point, or a place ``package.Name``.
+        trusted: Whether the user wrote the name: then the package of a place is allowed from now on.
+
+    Raises:
+        PluginError: It cannot be imported, is not there, or its package is not allowed.
+    """
+    if name in _registered[kind]:
+        return _registered[kind][name]
+    if (entry := _announced().get((kind, name))) is not None:
+        _registered[kind][name] = _loaded(f"{kind} {name}", entry.module, entry.attr)
+    elif _PLACE.fullmatch(name):
+        package = _package(name)
+        if trusted:
+            allow(package)
+        if not is_allowed(package):
+            raise PluginError(f"code of the package {package} is not imported because a file names it")
+        _registered[kind][name] = _loaded(f"{kind} {name}", *name.rsplit(".", 1))
+    return _registered[kind].get(name)
+
+
+def names(kind: Kind) -> tuple[str, ...]:
+    """The names by which choices of other packages are known; nothing is imported."""
+    announced = [name for of, name in _announced() if of == kind]
+    return tuple(dict.fromkeys([*_registered[kind], *announced]))
+
+
+def known() -> tuple[Plugin, ...]:
+    """All choices of other packages; nothing is imported."""
+    return tuple(describe(kind, name) for kind in KINDS for name in sorted(names(kind)))
+
+
+def describe(kind: Kind, name: str, choice: object | None = None) -> Plugin:
+    """Where a choice of another package comes from; `choice` is what is used under the name, if it is."""
+    choice, entry = choice or _registered[kind].get(name), _announced().get((kind, name))
+    if choice is not None:
+        place = _place(choice)
+    else:
+        place = name if entry is None else f"{entry.module}.{entry.attr}"
+    return Plugin(kind, name, _package(place), _version(_package(place)), place)
+
+
+def is_allowed(package: str) -> bool:
+    """Whether the user lets names import code of a package."""
+    return package in _allowed or package in {_package(entry.module) for entry in _announced().values()}
+
+
+def check_recorded(recorded: object, where: str) -> list[str]:
+    """See that what a stored model is made of is here and allowed, and make it known by its names.
+
+    Args:
+        recorded: What `Plugin.to_json` gave for each of its plugins; None without any.
+        where: What messages call the model.
+
+    Returns:
+        A warning for each package that is here in another version.
+
+    Raises:
+        ModelError: A package is missing or not allowed, or has no such choice.
+    """
+    warnings = []
+    for entry in recorded if isinstance(recorded, list) else []:
+        plugin = _recorded(entry, where)
+        kind, name, package = plugin.kind, plugin.name, plugin.package
+        if name not in _registered[kind] and (kind, name) not in _announced():
+            if importlib.util.find_spec(package) is None:
+                raise ModelError(
+                    f"{where}: needs the {plugin}, which is not installed",
+                    f"install the package {package}, or add its folder to PYTHONPATH and --plugin {package}",
+                )
+            if not is_allowed(package):
+                raise ModelError(
+                    f"{where}: needs the {plugin}, whose code is not imported because a model names it",
+                    f"if you trust it, add --plugin {package}, or call deepwire.plugins.use({package!r})",
+                )
+            try:
+                _registered[kind][name] = _loaded(f"{kind} {name}", *plugin.place.rsplit(".", 1))
+            except PluginError as error:
+                raise ModelError(f"{where}: needs the {plugin}, but {error}") from error
+        if (here := _version(package)) != plugin.version:
+            made = f"{where}: was made with the package {package}{plugin.version and f' {plugin.version}'}"
+            warnings.append(f"{made}, and {f'version {here}' if here else 'one without a version'} is here")
+    return list(dict.fromkeys(warnings))
+
+
+def _recorded(entry: object, where: str) -> Plugin:
+    told = entry if isinstance(entry, Mapping) else {}
+    kind, name, package, version, place = (
+        str(told.get(key, "")) for key in ("kind", "name", "package", "version", "place")
+    )
+    for each in KINDS:
+        if kind == each and _PLACE.fullmatch(place) and _package(place) == package:
+            return Plugin(each, name, package, version, place)
+    raise ModelError(f"{where}: its record of plugins is damaged")
+
+
+_HINT = "is it installed, or its folder on PYTHONPATH?"
+
+
+def _register(kind: Kind, section: SectionT) -> SectionT:
+    fields: Mapping[str, object] = getattr(section, "model_fields", {})
+    tag = getattr(fields.get("type"), "default", None)
+    if not isinstance(tag, str):
+        raise UsageError(
+            f"plugin {_place(section)}: a {kind} needs settings with a type of their own",
+            'give its section type: Literal["its_name"] = "its_name"',
+        )
+    _add(kind, tag, section)
+    return section
+
+
+def _add(kind: Kind, name: str, choice: object) -> None:
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"plugin {kind} {name!r}: a name has small letters, digits, _ and - alone")
+    _refuse_own(kind, name)
+    before = _registered[kind].get(name)
+    if before is not None and _place(before) != _place(choice):  # a module may be imported anew
+        raise UsageError(f"plugin {kind} {name}: both {_place(before)} and {_place(choice)} have this name")
+    _registered[kind][name] = choice
+
+
+def _refuse_own(kind: Kind, name: str) -> None:
+    if name in _own[kind]:
+        raise UsageError(f"plugin {kind} {name}: deepwire has a {kind} of this name", "give yours another")
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _place(choice: object) -> str:
+    return f"{getattr(choice, '__module__', '?')}.{getattr(choice, '__qualname__', '?')}"
+
+
+@cache
+def _announced() -> Mapping[tuple[str, str], EntryPoint]:
+    """The entry points of installed packages by kind and name; first come, first served."""
+    found: dict[tuple[str, str], EntryPoint] = {}
+    for entry in entry_points(group=GROUP):
+        kind, _, name = entry.name.partition(".")
+        found.setdefault((kind, name), entry)
+    return found
+
+
+def _loaded(what: str, module: str, attribute: str) -> object:
+    try:
+        found: object = importlib.import_module(module)
+        for part in attribute.split("."):
+            found = getattr(found, part)
+    except AttributeError:
+        raise PluginError(f"{module} has no {attribute}") from None
+    except Exception as error:  # whatever is wrong in it is the plugin's
+        raise PluginError(f"{what}: {_why_not(error)}; {_HINT}") from error
+    return found
+
+
+def _why_not(error: Exception) -> str:
+    return " ".join(f"cannot be imported: {str(error) or type(error).__name__}".split())
+
+
+def _version(package: str) -> str:
+    try:
+        return distribution_version(_distributions().get(package, [package])[0])
+    except PackageNotFoundError:
+        return ""
+
+
+@cache
+def _distributions() -> Mapping[str, list[str]]:
+    return packages_distributions()

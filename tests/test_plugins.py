@@ -1,0 +1,390 @@
+"""Choices of other packages: found by entry point, registration and place; recorded, allowed, refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from pydantic import Field, ValidationError
+
+import deepwire
+from deepwire import plugins
+from deepwire.checkpoint.store import CONFIG, load_model, save_model
+from deepwire.cli.main import main
+from deepwire.config import choice
+from deepwire.data.text.pairs import Pair
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.data.vocabulary_config import WordsConfig
+from deepwire.errors import ModelError, UsageError
+from deepwire.evaluation.metrics import MetricOptions, corpus_score
+from deepwire.evaluation.sacrebleu_metrics import ChrfMetric
+from deepwire.model.config import ModelConfig
+from deepwire.model.connections.connection import ConnectionSection
+from deepwire.model.connections.residual import PreNormConfig
+from deepwire.runfile import LoadedRunFile, load_run_file
+
+EXAMPLE = Path(__file__).parents[1] / "examples" / "plugin"
+PLACE = "deepwire_example.highway.HighwayConfig"
+SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 16, "decoder": {"layers": 1}}
+RUN = """
+data: {source: de, target: en, train: corpus, vocabulary: {type: bpe, size: 40}}
+model:
+  d_model: 16
+  heads: 2
+  encoder:
+    layers: 1
+    connection: CONNECTION
+"""
+Install = Callable[..., None]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test begins without plugins, and leaves none behind."""
+    monkeypatch.delenv("DEEPWIRE_PLUGINS", raising=False)
+    tables = choice._TABLES.values()
+
+    def forget() -> None:
+        plugins._registered.clear()
+        plugins._allowed.clear()
+        plugins._announced.cache_clear()
+        plugins._distributions.cache_clear()
+        for table in tables:
+            table.others.clear()
+        for name in [name for name in sys.modules if name.partition(".")[0] == "deepwire_example"]:
+            del sys.modules[name]
+
+    forget()
+    yield
+    forget()
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Installs the example package, as pip would, without copying it; on the path it is in any case."""
+
+    def make(version: str = "0.1.0", **names: str) -> None:
+        site = tmp_path / "site"
+        folder = site / "deepwire_example.dist-info"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: deepwire-example\nVersion: {version}\n"
+        )
+        (folder / "top_level.txt").write_text("deepwire_example\n")
+        lines = "".join(f"{name} = {place}\n" for name, place in names.items())
+        (folder / "entry_points.txt").write_text(f"[{plugins.GROUP}]\n{lines}")
+        monkeypatch.syspath_prepend(str(site))
+        plugins._announced.cache_clear()
+        plugins._distributions.cache_clear()
+
+    return make
+
+
+@pytest.fixture
+def installed(install: Install) -> None:
+    """The example package with the entry points of its pyproject.toml."""
+    names = {
+        "connection.highway": "deepwire_example.highway:HighwayConfig",
+        "mixer.causal_convolution": "deepwire_example.causal_convolution:CausalConvolutionConfig",
+    }
+    text = (EXAMPLE / "pyproject.toml").read_text()
+    assert all(f'"{name}" = "{place}"' in text for name, place in names.items())
+    install(**names)
+
+
+@pytest.fixture
+def stored(installed: None, tmp_path: Path) -> Path:
+    """A model with a highway encoder, that nobody has read yet."""
+    vocabularies = Vocabularies.learn(WordsConfig(), [Pair("one", "ein Haus", "a house", 0)])
+    settings = {**SHAPE, "encoder": {"layers": 1, "connection": "highway"}}
+    model = deepwire.build(settings, (vocabularies.source.size, vocabularies.target.size))
+    save_model(tmp_path / "model", model, vocabularies, {})
+    plugins._registered.clear()
+    for table in choice._TABLES.values():
+        table.others.clear()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "deepwire_example"]:
+        del sys.modules[name]
+    return tmp_path / "model"
+
+
+def uninstall(tmp_path: Path) -> None:
+    (tmp_path / "site" / "deepwire_example.dist-info" / "entry_points.txt").unlink()
+    (tmp_path / "site" / "deepwire_example.dist-info" / "METADATA").unlink()
+    (tmp_path / "site" / "deepwire_example.dist-info").rename(tmp_path / "site" / "gone")
+    plugins._announced.cache_clear()
+    plugins._distributions.cache_clear()
+
+
+def run_file(tmp_path: Path, connection: str) -> Path:
+    path = tmp_path / "run.yaml"
+    path.write_text(RUN.replace("CONNECTION", connection))
+    return path
+
+
+def refusal(path: Path) -> str:
+    with pytest.raises(UsageError) as raised:
+        load_run_file(path)
+    return raised.value.message
+
+
+@pytest.mark.usefixtures("installed")
+def test_an_installed_choice_is_checked_as_ours_are(tmp_path: Path) -> None:
+    """By name, with its own settings; a list imports nothing; errors have file, line and suggestion."""
+    assert plugins.names("connection") == ("highway",)
+    assert [str(plugin) for plugin in plugins.known()] == [
+        "connection highway of package deepwire_example 0.1.0",
+        "mixer causal_convolution of package deepwire_example 0.1.0",
+    ]
+    assert "deepwire_example" not in sys.modules
+    config = load_run_file(run_file(tmp_path, "{type: highway, bias: -2}")).config
+    assert config.model.encoder.connection.model_dump() == {"type": "highway", "bias": -2.0}
+    assert refusal(run_file(tmp_path, "highwai")).endswith("(did you mean highway?)")
+    assert refusal(run_file(tmp_path, "{type: highway, bia: 1}")) == (
+        f"{tmp_path}/run.yaml:8: model.encoder.connection.bia: unknown key "
+        "(did you mean model.encoder.connection.bias?)"
+    )
+    assert refusal(run_file(tmp_path, "{type: highway, bias: wide}")) == (
+        f"{tmp_path}/run.yaml:8: model.encoder.connection.bias: must be a number, not 'wide'"
+    )
+
+
+def test_a_choice_that_is_not_there_is_refused_as_any_other(tmp_path: Path) -> None:
+    text = refusal(run_file(tmp_path, "highway"))
+    assert text.startswith(f"{tmp_path}/run.yaml:8: model.encoder.connection: must be pre_norm, post_norm, ")
+    assert text.endswith("sdu or runge_kutta, not 'highway'")
+
+
+def test_a_place_in_a_run_file_is_imported(tmp_path: Path) -> None:
+    """It stays as it was written, and another process makes the same of it."""
+    loaded = load_run_file(run_file(tmp_path, f"{{type: {PLACE}, bias: -3}}"))
+    connection = loaded.config.model.encoder.connection
+    assert connection.model_dump() == {"type": PLACE, "bias": -3.0}
+    assert type(connection).__name__ == "HighwayConfig"
+    assert [plugin.to_json() for plugin in choice.plugins_of(loaded.config.model)] == [
+        {"kind": "connection", "name": PLACE, "package": "deepwire_example", "version": "", "place": PLACE}
+    ]
+    record = json.loads(json.dumps(loaded.to_json()))
+    plugins._registered.clear()
+    plugins._allowed.clear()
+    for table in choice._TABLES.values():
+        table.others.clear()
+    assert LoadedRunFile.from_json(record).config.model == loaded.config.model
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("no_such_package.Thing", "connection no_such_package.Thing: cannot be imported: No module named"),
+        ("deepwire_example.highway.Nothing", "deepwire_example.highway has no Nothing"),
+        (
+            "deepwire_example.causal_convolution.CausalConvolutionConfig",
+            "CausalConvolutionConfig is no connection: that is a whole ConnectionSection",
+        ),
+        ("deepwire.model.connections.residual.PreNormConfig", "needs a type of its own"),
+        ("os.path", "os.path is no connection"),
+    ],
+)
+def test_a_wrong_place_is_one_line_with_the_line_of_the_file(
+    tmp_path: Path, place: str, message: str
+) -> None:
+    text = refusal(run_file(tmp_path, place))
+    assert text.startswith(f"{tmp_path}/run.yaml:8: model.encoder.connection: ")
+    assert message in text
+    assert "\n" not in text
+
+
+def test_a_recorded_place_imports_nothing() -> None:
+    """Only what the user wrote does: settings from anywhere else name packages in vain."""
+    with pytest.raises(ValidationError, match="is not imported because a file names it"):
+        ModelConfig.model_validate({"encoder": {"connection": PLACE}})
+    assert "deepwire_example" not in sys.modules
+    plugins.allow("deepwire_example")
+    assert ModelConfig.model_validate({"encoder": {"connection": PLACE}}).encoder.connection.type == PLACE
+
+
+def test_a_model_says_what_it_needs(stored: Path) -> None:
+    record = json.loads((stored / CONFIG).read_text())
+    assert record["plugins"] == [
+        {
+            "kind": "connection",
+            "name": "highway",
+            "package": "deepwire_example",
+            "version": "0.1.0",
+            "place": PLACE,
+        }
+    ]
+    assert load_model(stored).model.config.encoder.connection.type == "highway"
+
+
+def test_models_without_plugins_are_stored_as_before(tmp_path: Path) -> None:
+    vocabularies = Vocabularies.learn(WordsConfig(), [Pair("one", "ein Haus", "a house", 0)])
+    model = deepwire.build(SHAPE, (vocabularies.source.size, vocabularies.target.size))
+    save_model(tmp_path / "model", model, vocabularies, {})
+    assert "plugins" not in json.loads((tmp_path / "model" / CONFIG).read_text())
+
+
+def test_a_model_whose_package_is_not_allowed_imports_nothing(stored: Path, tmp_path: Path) -> None:
+    """The package can be imported, but nobody installed it for deepwire or named it."""
+    uninstall(tmp_path)
+    with pytest.raises(ModelError, match=r"connection highway of package deepwire_example 0\.1\.0") as raised:
+        load_model(stored)
+    assert "because a model names it" in raised.value.message
+    assert "--plugin deepwire_example" in raised.value.hint
+    assert raised.value.exit_code == 4
+    assert "deepwire_example" not in sys.modules
+    plugins.use("deepwire_example")
+    assert load_model(stored).model.config.encoder.connection.type == "highway"
+
+
+def test_a_model_whose_package_is_missing_names_it(
+    stored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uninstall(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry != str(EXAMPLE)])
+    with pytest.raises(ModelError, match=r"package deepwire_example 0\.1\.0, which is not") as raised:
+        load_model(stored)
+    assert raised.value.exit_code == 4
+
+
+def test_another_version_is_told(stored: Path, install: Install, caplog: pytest.LogCaptureFixture) -> None:
+    load_model(stored)
+    assert not caplog.messages
+    install("0.3.0", **{"connection.highway": "deepwire_example.highway:HighwayConfig"})
+    load_model(stored)
+    assert caplog.messages == [
+        f"{stored}: was made with the package deepwire_example 0.1.0, and version 0.3.0 is here"
+    ]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "highway",
+        {},
+        {"kind": "connection", "name": "highway", "package": "os", "version": "", "place": "json.load"},
+        {"kind": "spell", "name": "x", "package": "os", "version": "", "place": "os.path"},
+    ],
+)
+def test_a_damaged_record_is_refused(entry: object) -> None:
+    with pytest.raises(ModelError, match="here: its record of plugins is damaged"):
+        plugins.check_recorded([entry], "here")
+
+
+def test_registration() -> None:
+    """A class is known by its type from then on, here as a decorator."""
+
+    @deepwire.register_connection
+    class OwnConfig(PreNormConfig):
+        type: Literal["own"] = "own"  # type: ignore[assignment]
+        size: int = Field(3, description="nothing")
+
+    config = ModelConfig.model_validate({"encoder": {"connection": {"type": "own", "size": 5}}})
+    assert isinstance(config.encoder.connection, OwnConfig)
+    assert config.encoder.connection.size == 5
+    assert ModelConfig.model_validate(config.model_dump(mode="json")) == config
+    deepwire.register_connection(OwnConfig)
+    other = type("OwnConfig", (OwnConfig,), {"__module__": "elsewhere"})
+    with pytest.raises(UsageError, match=r"connection own: both .*OwnConfig and elsewhere\..*OwnConfig have"):
+        deepwire.register_connection(other)
+
+
+def test_what_cannot_be_registered() -> None:
+    class Nameless(PreNormConfig):
+        type: str  # type: ignore[assignment]
+
+    with pytest.raises(UsageError, match="a connection needs settings with a type of their own"):
+        deepwire.register_connection(Nameless)
+    with pytest.raises(UsageError, match="deepwire has a connection of this name"):
+        deepwire.register_connection(PreNormConfig)
+    with pytest.raises(UsageError, match="small letters"):
+        deepwire.register_metric("my metric", ChrfMetric)
+
+
+def test_classes_that_are_no_choice() -> None:
+    """A type that is any text, and settings that build nothing: one line, when they are asked for."""
+
+    class AnyType(PreNormConfig):
+        type: str = "any_type"  # type: ignore[assignment]
+
+    class Unfinished(ConnectionSection):
+        type: Literal["unfinished"] = "unfinished"  # type: ignore[assignment]
+
+    for section, message in (
+        (AnyType, "needs a type of its own"),
+        (Unfinished, "that is a whole ConnectionSection"),
+    ):
+        deepwire.register_connection(section)
+        with pytest.raises(UsageError, match=re.escape(message)):
+            deepwire.build({"encoder": {"connection": section.model_fields["type"].default}}, 20)
+
+
+def test_an_object_is_taken_as_it_is() -> None:
+    """Settings of a class that nobody registered, in a mapping."""
+    plugins.use("deepwire_example.highway")
+    section = sys.modules["deepwire_example.highway"].HighwayConfig(bias=-4)
+    model = deepwire.build({**SHAPE, "encoder": {"layers": 1, "connection": section}}, 20)
+    assert model.config.encoder.connection == section
+
+
+def test_a_registered_metric_is_a_metric() -> None:
+    with pytest.raises(UsageError, match="unknown metric 'own'"):
+        corpus_score("own", ["a house"], ["a house"])
+
+    def make(options: MetricOptions) -> ChrfMetric:
+        return ChrfMetric(lowercase=options.lowercase)
+
+    deepwire.register_metric("own", make)
+    assert corpus_score("own", ["a house"], ["a house"]).value == 100
+    with pytest.raises(UsageError) as raised:
+        corpus_score("owns", ["a house"], ["a house"])
+    assert raised.value.hint.endswith("multi-bleu, own")
+    with pytest.raises(UsageError, match="deepwire has a metric of this name"):
+        deepwire.register_metric("bleu", make)
+
+
+@pytest.mark.usefixtures("installed")
+def test_commands_list_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["recipes"]) == 0
+    table = capsys.readouterr().out.splitlines()[-2:]
+    assert [line.split() for line in table] == [
+        ["highway", "connection", "deepwire_example", "0.1.0"],
+        ["causal_convolution", "mixer", "deepwire_example", "0.1.0"],
+    ]
+    path = run_file(tmp_path, "highway")
+    assert main(["inspect", str(path)]) == 0
+    assert "plugin: connection highway of package deepwire_example 0.1.0\n" in capsys.readouterr().out
+    assert main(["inspect", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["plugins"][0]["place"] == PLACE
+
+
+def test_the_option_allows_a_package(
+    stored: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In front of the command, behind it, and for the commands that it starts."""
+    uninstall(tmp_path)
+    monkeypatch.setenv("DEEPWIRE_PLUGINS", "")
+    assert main(["inspect", str(stored)]) == 4
+    assert "--plugin deepwire_example" in capsys.readouterr().err
+    for arguments in (["inspect", str(stored), "--plugin", "deepwire_example"], ["inspect", str(stored)]):
+        assert main(arguments) == 0
+        assert os.environ["DEEPWIRE_PLUGINS"] == "deepwire_example"
+    assert main(["--plugin=no_such_package", "inspect", str(stored)]) == 2
+    assert "plugin no_such_package: cannot be imported" in capsys.readouterr().err
+    assert main(["inspect", str(stored), "--plugin"]) == 2
+    assert "--plugin needs the name of a package" in capsys.readouterr().err
+
+
+def test_nothing_heavy_is_imported() -> None:
+    """Neither torch nor pydantic for a registration."""
+    code = (
+        "import sys, deepwire; deepwire.register_metric('own', print);"
+        "sys.exit(bool({'torch', 'numpy', 'pydantic'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
