@@ -4,8 +4,9 @@ import pytest
 from pydantic import ValidationError
 
 from deepwire.config.quantities import Length
-from deepwire.training.config import CosineConfig, InverseSqrtConfig, TrainingConfig
+from deepwire.training.config import TrainingConfig
 from deepwire.training.run.limits import cut_short
+from deepwire.training.schedule import CosineConfig, InverseSqrtConfig
 
 
 def test_the_default_is_a_run_of_20k_updates() -> None:
