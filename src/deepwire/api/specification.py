@@ -18,7 +18,7 @@ from deepwire.evaluation.multilingual.tokenizers import LanguageMetrics
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.translator import TranslationModel
-from deepwire.runfile import LoadedRunFile, RunFile, completed
+from deepwire.runfile import CHANGEABLE, LoadedRunFile, RunFile, completed
 from deepwire.training.config import TextMetric
 from deepwire.training.device import choose_device
 from deepwire.training.run.spec import TrainingSpec, TranslateTexts
@@ -85,6 +85,7 @@ def training_spec(loaded: LoadedRunFile, prepared: Prepared) -> TrainingSpec:
         score=_score,
         user_config=loaded.text,
         complete=completed,
+        changeable=CHANGEABLE,
     )
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from deepwire.config.base import Section, WithoutEffect
+from deepwire.config.base import MAY_CHANGE, Section, WithoutEffect
 from deepwire.config.quantities import Count
 
 SMALLEST = 8
@@ -115,7 +115,9 @@ class ExistingConfig(Section):
     """A vocabulary that is there already, such as that of the model that fine-tuning begins with."""
 
     type: Literal["existing"] = "existing"
-    folder: Path = Field(description="a run, a model directory, or a folder of a vocabulary")
+    folder: Path = Field(
+        json_schema_extra=MAY_CHANGE, description="a run, a model directory, or a folder of a vocabulary"
+    )
     joint: bool = Field(
         default=True, description="whether it is one for both sides, as it must turn out to be"
     )

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from deepwire.config.base import Section, WithoutEffect
+from deepwire.config.base import MAY_CHANGE, Section, WithoutEffect
 from deepwire.config.quantities import Count, Length
 from deepwire.training.ema import EmaConfig
 from deepwire.training.logging.depth_records import RecordConfig
@@ -96,10 +96,15 @@ class TrainingConfig(Section):
     """How a model is trained: budget, loss, optimizer, precision, validation, checkpoints."""
 
     max_updates: Count | None = Field(
-        default=20_000, ge=1, description="updates to train; default 20k, or none where stop_after is given"
+        json_schema_extra=MAY_CHANGE,
+        default=20_000,
+        ge=1,
+        description="updates to train; default 20k, or none where stop_after is given",
     )
     stop_after: Length | None = Field(
-        default=None, description="another limit: updates (20ku), epochs (30e) or target tokens (1Gt)"
+        json_schema_extra=MAY_CHANGE,
+        default=None,
+        description="another limit: updates (20ku), epochs (30e) or target tokens (1Gt)",
     )
     batch_tokens: Count = Field(default=4096, ge=1, description="target tokens of one update")
     micro_batch_tokens: Count | None = Field(
@@ -131,13 +136,20 @@ class TrainingConfig(Section):
     schedule: ScheduleConfig = Field(default=InverseSqrtConfig(), description="learning rate of each update")
     clip_norm: float | None = Field(default=1.0, gt=0, description="longest gradient; null: no clipping")
     precision: Literal["auto", "fp32", "bf16"] = Field(
-        default="auto", description="auto takes bf16 where the device computes it faster"
+        json_schema_extra=MAY_CHANGE,
+        default="auto",
+        description="auto takes bf16 where the device computes it faster",
     )
-    device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N")
+    device: str = Field(json_schema_extra=MAY_CHANGE, default="auto", description="auto, cpu, cuda or cuda:N")
     threads: int | None = Field(
-        default=None, ge=1, le=4096, description="CPU threads; default: torch's own choice"
+        json_schema_extra=MAY_CHANGE,
+        default=None,
+        ge=1,
+        le=4096,
+        description="CPU threads; default: torch's own choice",
     )
     processes: int | None = Field(
+        json_schema_extra=MAY_CHANGE,
         default=None,
         ge=1,
         le=256,
@@ -145,32 +157,45 @@ class TrainingConfig(Section):
         "up to four where a micro-batch has fewer than 512 tokens for each thread",
     )
     validation: ValidationConfig = Field(
-        default=ValidationConfig(), description="scores on the validation set"
+        json_schema_extra=MAY_CHANGE, default=ValidationConfig(), description="scores on the validation set"
     )
     early_stopping: EarlyStoppingConfig | None = Field(
-        default=None, description="stop when a metric stands still"
+        json_schema_extra=MAY_CHANGE, default=None, description="stop when a metric stands still"
     )
     checkpoint: CheckpointConfig = Field(
-        default=CheckpointConfig(), description="checkpoints to write and keep"
+        json_schema_extra=MAY_CHANGE, default=CheckpointConfig(), description="checkpoints to write and keep"
     )
     log_every: Count = Field(
-        default=50, ge=1, description="updates between lines of metrics.jsonl and of the log"
+        json_schema_extra=MAY_CHANGE,
+        default=50,
+        ge=1,
+        description="updates between lines of metrics.jsonl and of the log",
     )
     record: RecordConfig = Field(
-        default=RecordConfig(), description="records for deepwire analyze; none unless asked for"
+        json_schema_extra=MAY_CHANGE,
+        default=RecordConfig(),
+        description="records for deepwire analyze; none unless asked for",
     )
-    tensorboard: bool = Field(default=False, description="also write TensorBoard events (extra: tensorboard)")
+    tensorboard: bool = Field(
+        json_schema_extra=MAY_CHANGE,
+        default=False,
+        description="also write TensorBoard events (extra: tensorboard)",
+    )
     sharding: Literal["none", "full"] = Field(
+        json_schema_extra=MAY_CHANGE,
         default="none",
         description="of several processes each holds the whole model (none), or a part of each parameter, "
         "gradient and moment (full), for models that do not fit",
     )
     activation_checkpointing: bool = Field(
+        json_schema_extra=MAY_CHANGE,
         default=False,
         description="keep only what enters each layer for the backward pass and compute the rest again: the "
         "same numbers, much less memory, about a third more time",
     )
-    compile: bool = Field(default=False, description="compile the model with torch.compile")
+    compile: bool = Field(
+        json_schema_extra=MAY_CHANGE, default=False, description="compile the model with torch.compile"
+    )
 
     def without_effect(self) -> WithoutEffect:
         """A form of smoothing where there is none, and processes where only torchrun makes them."""
