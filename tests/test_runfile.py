@@ -12,7 +12,7 @@ import deepwire
 from deepwire.config.other_toolkits import BY_NAME
 from deepwire.config.schema import described_keys
 from deepwire.errors import UsageError
-from deepwire.runfile import RunFile, completed, load_run_file
+from deepwire.runfile import CHANGEABLE, RunFile, completed, load_run_file
 
 
 @pytest.fixture
@@ -329,3 +329,31 @@ def test_only_the_command_line_is_refused_for_what_it_makes_idle(here: Path) -> 
         load_run_file("run.yaml", [*depth, "model.activation=glu"])
     with pytest.raises(UsageError, match=r"^model: encoder.connection.merge: 'two' has no effect"):
         deepwire.build({"encoder": {"connection": {"type": "depth_lstm", "merge": "two"}}}, vocabulary_size=9)
+
+
+def test_what_may_change_in_the_middle_of_a_run() -> None:
+    """Exactly these; a new setting makes another run unless its field is marked."""
+    assert {
+        "run",
+        "decoding",
+        "data.train",
+        "data.valid",
+        "data.test",
+        "data.prepared",
+        "data.vocabulary.folder",
+        "training.max_updates",
+        "training.stop_after",
+        "training.precision",
+        "training.device",
+        "training.threads",
+        "training.processes",
+        "training.validation",
+        "training.early_stopping",
+        "training.checkpoint",
+        "training.log_every",
+        "training.record",
+        "training.tensorboard",
+        "training.compile",
+        "training.sharding",
+        "training.activation_checkpointing",
+    } == CHANGEABLE

@@ -12,7 +12,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from deepwire import recipes
 from deepwire.config.choice import TRUSTED
-from deepwire.config.section import Section, UnusedSettings
+from deepwire.config.schema import changeable_keys
+from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
 from deepwire.config.settings_reader import Document, Settings, absolute, read_settings
 from deepwire.config.unused_settings import canonical_settings
 from deepwire.config.yaml_tree import PlainValue
@@ -33,11 +34,17 @@ class RunFile(Section):
     """A run: data, model, training, decoding."""
 
     seed: int = Field(default=1, ge=0, lt=2**63, description="seed of everything random")
-    run: Path | None = Field(default=None, description="run directory; default: runs/<name of the run file>")
+    run: Path | None = Field(
+        default=None,
+        json_schema_extra=MAY_CHANGE,
+        description="run directory; default: runs/<name of the run file>",
+    )
     data: DataConfig = Field(description="text, vocabulary, filters")
     model: ModelConfig = Field(default_factory=ModelConfig, description="architecture")
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="how it is trained")
-    decoding: DecodingConfig = Field(default_factory=DecodingConfig, description="how text is translated")
+    decoding: DecodingConfig = Field(
+        default_factory=DecodingConfig, json_schema_extra=MAY_CHANGE, description="how text is translated"
+    )
     recipe: RecipeNote | None = Field(default=None, description="what a recipe says about itself")
 
     def unused_settings(self) -> UnusedSettings:
@@ -80,6 +87,10 @@ class RunFile(Section):
 
         with meta_init():
             return build_stacks(self.model, self.model.contexts())
+
+
+CHANGEABLE = frozenset(changeable_keys(RunFile))
+"""The settings, with all below them, that may change in the middle of a run."""
 
 
 @dataclass(frozen=True)

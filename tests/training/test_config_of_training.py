@@ -4,14 +4,10 @@ import pytest
 from pydantic import ValidationError
 
 from deepwire.config.counts import Duration
-from deepwire.training.config import (
-    CosineConfig,
-    EarlyStoppingConfig,
-    InverseSqrtConfig,
-    OptimizerConfig,
-    TrainingConfig,
-)
+from deepwire.training.config import EarlyStoppingConfig, TrainingConfig
+from deepwire.training.optimizer import OptimizerConfig
 from deepwire.training.run.limits import cut_short, tiny_batches
+from deepwire.training.schedule import CosineConfig, InverseSqrtConfig
 
 
 def test_the_default_is_a_run_of_20k_updates() -> None:

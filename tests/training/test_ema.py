@@ -15,8 +15,7 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
-from deepwire.training.ema import MovingAverage
-from deepwire.training.ema_config import EmaConfig
+from deepwire.training.ema import EmaConfig, MovingAverage
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.precision_policy import PrecisionPolicy
 from deepwire.training.run.run_training import run_training

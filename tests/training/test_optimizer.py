@@ -6,8 +6,7 @@ from torch import nn
 
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError
-from deepwire.training.config import OptimizerConfig
-from deepwire.training.optimizer import Optimizer
+from deepwire.training.optimizer import Optimizer, OptimizerConfig
 from deepwire.training.parallel_strategy import ParallelStrategy
 
 START = [0.5, -0.5, 0.25, 1.0]

@@ -6,8 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepwire.training.config import ConstantConfig, CosineConfig, InverseSqrtConfig, NoamConfig
-from deepwire.training.schedule import build_schedule
+from deepwire.training.schedule import (
+    ConstantConfig,
+    CosineConfig,
+    InverseSqrtConfig,
+    NoamConfig,
+    build_schedule,
+)
 
 # Rates that fairseq sets after n finished updates, for (peak, warm-up, initial).
 FAIRSEQ = {

@@ -19,7 +19,7 @@ from deepwire.evaluation.validation_scores import ValidationScores
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.runfile import LoadedRunFile, RunFile, completed
+from deepwire.runfile import CHANGEABLE, LoadedRunFile, RunFile, completed
 from deepwire.training.device import choose_device
 from deepwire.training.direction_validation import directions_in
 from deepwire.training.run.spec import TrainingSpec, TranslateTexts
@@ -92,6 +92,7 @@ def training_spec(loaded: LoadedRunFile, prepared: Prepared) -> TrainingSpec:
         notes=() if scores is None else tuple(scores.notes(_references(prepared, config.data))),
         user_config=loaded.text,
         complete=completed,
+        changeable=CHANGEABLE,
     )
 
 

@@ -14,7 +14,7 @@ from deepwire.data.prepare import prepared as preparation
 from deepwire.distributed.launch import join_process_group
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.ops.process import given_back
-from deepwire.runfile import LoadedRunFile, completed
+from deepwire.runfile import CHANGEABLE, LoadedRunFile, completed
 from deepwire.training.dry_run import DryRun
 from deepwire.training.dry_run import dry_run as make_dry_run
 from deepwire.training.run.run_training import finished, open_session
@@ -61,7 +61,7 @@ def train(
     with _joined(processes) as group:
         directory, done = RunDirectory(loaded.run_directory), None
         if group.main and not fresh:
-            done = finished(directory, loaded.config.training, loaded.resolved, completed)
+            done = finished(directory, loaded.config.training, loaded.resolved, completed, CHANGEABLE)
         told = group.broadcast_value(done)
         if told is not None:
             return Run(directory.path, nothing_to_do=str(told))

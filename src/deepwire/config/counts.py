@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, GetCoreSchemaHandler
+from pydantic import BeforeValidator, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
 Unit = Literal["updates", "epochs", "tokens"]
+Positive = Annotated[float, Field(gt=0)]
+"""A number above 0."""
 
 MAX_SIZE = 2**24
 """More of anything is a mistake, and numbers of elements would not fit into the integers of a machine."""

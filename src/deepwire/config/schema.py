@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Literal, Union, get_args, get_origin
 
-from deepwire.config.section import Section
+from deepwire.config.section import MAY_CHANGE, Section
 
 
 def alternatives(annotation: object) -> tuple[object, ...]:
@@ -65,6 +65,19 @@ def described_keys(section: type[Section], prefix: str = "", depth: int = 8) -> 
         yield path, field.description or ""
         for inner in sections(field.annotation):
             yield from described_keys(inner, path, depth - 1)
+
+
+def changeable_keys(section: type[Section], prefix: str = "", depth: int = 8) -> Iterator[str]:
+    """The dotted keys below ``section`` that are marked by `MAY_CHANGE`, each with all that is below it."""
+    if depth == 0:
+        return
+    for name, field in section.model_fields.items():
+        path = f"{prefix}.{name}" if prefix else name
+        if field.json_schema_extra == MAY_CHANGE:
+            yield path
+            continue
+        for inner in sections(field.annotation):
+            yield from changeable_keys(inner, path, depth - 1)
 
 
 def _items(annotation: object) -> object | None:

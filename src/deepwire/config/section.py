@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 UnusedSettings = Iterator[tuple[str, str]]
 """Settings that change nothing beside the other settings: the dotted key below a section, and the reason."""
+
+MAY_CHANGE: dict[str, JsonValue] = {"may_change": True}
+"""Marks a setting, as its `json_schema_extra`, that may change in the middle of a run: its length, what is
+watched and kept, and where it computes. Paths of text may change because the text is compared by digest."""
 
 
 class Section(BaseModel):

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from deepwire.config.counts import Count
-from deepwire.config.section import Section
+from deepwire.config.section import MAY_CHANGE, Section
 from deepwire.data.languages import Direction, Languages, TagPlace, checked_language, expanded
 from deepwire.data.vocabulary_config import VocabularyConfig
 
@@ -195,16 +195,24 @@ class DataConfig(Section):
         ge=1,
         description="with directions: share of each in an epoch, (its share of the text) ^ (1 / temperature)",
     )
-    train: Corpora = Field(description="training text: a prefix, one corpus, or a list of them")
-    valid: Corpora | None = Field(
-        default=None, description="validation text; with directions it may be a list of corpora"
+    train: Corpora = Field(
+        json_schema_extra=MAY_CHANGE, description="training text: a prefix, one corpus, or a list of them"
     )
-    test: Corpora | None = Field(default=None, description="test text, in the same forms")
+    valid: Corpora | None = Field(
+        json_schema_extra=MAY_CHANGE,
+        default=None,
+        description="validation text; with directions it may be a list of corpora",
+    )
+    test: Corpora | None = Field(
+        json_schema_extra=MAY_CHANGE, default=None, description="test text, in the same forms"
+    )
     vocabulary: VocabularyConfig = Field(
         default={"type": "bpe"}, validate_default=True, description="how text is cut into subwords"
     )
     filters: FilterConfig = Field(default_factory=FilterConfig, description="which training pairs to drop")
-    prepared: Path = Field(default=Path("prepared"), description="folder of prepared corpora")
+    prepared: Path = Field(
+        json_schema_extra=MAY_CHANGE, default=Path("prepared"), description="folder of prepared corpora"
+    )
     source_bos: bool = Field(default=False, description="put the begin-of-sentence symbol on the source too")
     on_bad_utf8: BadUtf8 = Field(
         default="error",

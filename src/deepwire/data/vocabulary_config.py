@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from deepwire.config.counts import Count
-from deepwire.config.section import Section, UnusedSettings
+from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
 
 SMALLEST = 8
 LARGEST = 2**31 - 1
@@ -115,7 +115,9 @@ class ExistingConfig(Section):
     """A vocabulary that is there already, such as that of the model that fine-tuning begins with."""
 
     type: Literal["existing"] = "existing"
-    folder: Path = Field(description="a run, a model directory, or a folder of a vocabulary")
+    folder: Path = Field(
+        json_schema_extra=MAY_CHANGE, description="a run, a model directory, or a folder of a vocabulary"
+    )
     joint: bool = Field(
         default=True, description="whether it is one for both sides, as it must turn out to be"
     )

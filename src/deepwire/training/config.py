@@ -9,9 +9,12 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from deepwire.config.choice import by_name
 from deepwire.config.counts import Count, Duration
-from deepwire.config.section import Section, UnusedSettings
-from deepwire.training.ema_config import EmaConfig
+from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
+from deepwire.training.ema import EmaConfig
+from deepwire.training.logging.depth_records import RecordConfig
+from deepwire.training.optimizer import OptimizerConfig
 from deepwire.training.patterns import Patterns
+from deepwire.training.schedule import CosineConfig, InverseSqrtConfig, ScheduleConfig
 from deepwire.training.warm_start.pretrained_config import PretrainedConfig
 from deepwire.training.warm_start.start_from_config import StartFromConfig
 
@@ -20,110 +23,6 @@ Metric = Literal["loss", "nll", "perplexity", "bleu", "chrf", "chrf++", "ter"]
 Tokenizer = Literal["13a", "intl", "zh", "ja-mecab", "ko-mecab", "flores101", "flores200", "char", "none"]
 InAnyCase = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
 Precision = Literal["fp32", "bf16"]
-Fraction = Annotated[float, Field(ge=0, lt=1)]
-Positive = Annotated[float, Field(gt=0)]
-
-
-class OptimizerConfig(Section):
-    """Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019)."""
-
-    type: Literal["adam", "adamw"] = Field(
-        default="adamw", description="adamw decays weights directly; adam adds the decay to the gradient (L2)"
-    )
-    betas: tuple[Fraction, Fraction] = Field(default=(0.9, 0.98), description="decay of the two moments")
-    eps: Positive = Field(default=1e-9, description="added to the denominator")
-    eps_form: Literal["torch", "fairseq"] = Field(
-        default="torch",
-        description="torch adds eps after the bias correction of the second moment, fairseq before it",
-    )
-    weight_decay: float = Field(default=0.0, ge=0, description="decay of every parameter")
-
-
-class InverseSqrtConfig(Section):
-    """Linear warm-up, then proportional to 1/sqrt(update), as fairseq counts it."""
-
-    type: Literal["inverse_sqrt"] = "inverse_sqrt"
-    peak: Positive = Field(default=1e-3, description="learning rate at the end of the warm-up")
-    warmup: Count = Field(default=2000, ge=0, description="updates of linear warm-up")
-    initial: float = Field(default=1e-7, ge=0, description="learning rate of the first update")
-
-    def unused_settings(self) -> UnusedSettings:
-        """Where a warm-up begins that there is not."""
-        return _of_warmup(self.warmup)
-
-
-class NoamConfig(Section):
-    """scale * d_model^-0.5 * min(u^-0.5, u * warmup^-1.5) (Vaswani et al. 2017, eq. 3)."""
-
-    type: Literal["noam"] = "noam"
-    scale: Positive = Field(default=1.0, description="factor of the whole curve")
-    warmup: Count = Field(default=4000, ge=1, description="updates of linear warm-up")
-
-
-class CosineConfig(Section):
-    """Linear warm-up, then half a cosine down to ``minimum`` (Loshchilov and Hutter 2017)."""
-
-    type: Literal["cosine"] = "cosine"
-    peak: Positive = Field(default=1e-3, description="learning rate at the end of the warm-up")
-    warmup: Count = Field(default=1000, ge=0, description="updates of linear warm-up")
-    initial: float = Field(default=0.0, ge=0, description="learning rate that the warm-up starts from")
-    minimum: float = Field(default=0.0, ge=0, description="learning rate at the end")
-    updates: Count | None = Field(
-        default=None, ge=1, description="updates until the minimum; default: training.max_updates"
-    )
-
-    def unused_settings(self) -> UnusedSettings:
-        """Where a warm-up begins that there is not."""
-        return _of_warmup(self.warmup)
-
-    def end(self, max_updates: int | None) -> int:
-        """The update at which the rate reaches its minimum.
-
-        Raises:
-            ValueError: There is none, or it lies within the warm-up.
-        """
-        end = self.updates or max_updates
-        if end is None:
-            raise ValueError("the cosine schedule needs schedule.updates where max_updates is not set")
-        if end <= self.warmup:
-            name = "schedule.updates" if self.updates else "max_updates"
-            raise ValueError(
-                f"{name} is {end}, where the cosine ends, but schedule.warmup lasts {self.warmup} updates: "
-                "make the warm-up shorter"
-            )
-        return end
-
-
-class ConstantConfig(Section):
-    """Linear warm-up, then one value."""
-
-    type: Literal["constant"] = "constant"
-    peak: Positive = Field(default=3e-4, description="the learning rate")
-    warmup: Count = Field(default=0, ge=0, description="updates of linear warm-up")
-    initial: float = Field(default=0.0, ge=0, description="learning rate that the warm-up starts from")
-
-    def unused_settings(self) -> UnusedSettings:
-        """Where a warm-up begins that there is not."""
-        return _of_warmup(self.warmup)
-
-
-def _of_warmup(updates: int) -> UnusedSettings:
-    if not updates:
-        yield "initial", "there is no warm-up with warmup: 0"
-
-
-def _with_type(value: object) -> object:
-    if isinstance(value, str):
-        return {"type": value}
-    return {"type": "inverse_sqrt", **value} if isinstance(value, dict) else value
-
-
-ScheduleConfig = Annotated[
-    InverseSqrtConfig | NoamConfig | CosineConfig | ConstantConfig,
-    Field(discriminator="type"),
-    BeforeValidator(_with_type),
-]
-"""A schedule section: a plain string stands for its type; a section without a type is `inverse_sqrt`."""
 
 
 class ValidationConfig(Section):
@@ -201,30 +100,19 @@ class CheckpointConfig(Section):
     keep_best: int = Field(default=1, ge=1, description="best checkpoints to keep")
 
 
-class RecordConfig(Section):
-    """What training takes down for analyses, beside its metrics."""
-
-    gradients: Count | None = Field(
-        default=None,
-        ge=1,
-        description="updates between records of the norm of each layer's gradient (gradients.jsonl)",
-    )
-    depth_weights: Count | None = Field(
-        default=None,
-        ge=1,
-        description="updates between records of the weights of layers: DLCL, GTrans, ... "
-        "(depth_weights.jsonl)",
-    )
-
-
 class TrainingConfig(Section):
     """How a model is trained: budget, loss, optimizer, precision, validation, checkpoints."""
 
     max_updates: Count | None = Field(
-        default=20_000, ge=1, description="updates to train; default 20k, or none where stop_after is given"
+        json_schema_extra=MAY_CHANGE,
+        default=20_000,
+        ge=1,
+        description="updates to train; default 20k, or none where stop_after is given",
     )
     stop_after: Duration | None = Field(
-        default=None, description="another limit: updates (20ku), epochs (30e) or target tokens (1Gt)"
+        json_schema_extra=MAY_CHANGE,
+        default=None,
+        description="another limit: updates (20ku), epochs (30e) or target tokens (1Gt)",
     )
     batch_tokens: Count = Field(default=4096, ge=1, description="target tokens of one update")
     micro_batch_tokens: Count | None = Field(
@@ -258,13 +146,20 @@ class TrainingConfig(Section):
     schedule: ScheduleConfig = Field(default=InverseSqrtConfig(), description="learning rate of each update")
     clip_norm: float | None = Field(default=1.0, gt=0, description="largest gradient norm; null: no clipping")
     precision: Literal["auto", "fp32", "bf16"] = Field(
-        default="auto", description="auto takes bf16 where the device computes it faster"
+        json_schema_extra=MAY_CHANGE,
+        default="auto",
+        description="auto takes bf16 where the device computes it faster",
     )
-    device: str = Field(default="auto", description="auto, cpu, cuda or cuda:N")
+    device: str = Field(json_schema_extra=MAY_CHANGE, default="auto", description="auto, cpu, cuda or cuda:N")
     threads: int | None = Field(
-        default=None, ge=1, le=4096, description="CPU threads; default: torch's own choice"
+        json_schema_extra=MAY_CHANGE,
+        default=None,
+        ge=1,
+        le=4096,
+        description="CPU threads; default: torch's own choice",
     )
     processes: int | None = Field(
+        json_schema_extra=MAY_CHANGE,
         default=None,
         ge=1,
         le=256,
@@ -272,32 +167,45 @@ class TrainingConfig(Section):
         "up to four where a micro-batch has fewer than 512 tokens for each thread",
     )
     validation: ValidationConfig = Field(
-        default=ValidationConfig(), description="scores on the validation set"
+        json_schema_extra=MAY_CHANGE, default=ValidationConfig(), description="scores on the validation set"
     )
     early_stopping: EarlyStoppingConfig | None = Field(
-        default=None, description="stop when a metric stands still"
+        json_schema_extra=MAY_CHANGE, default=None, description="stop when a metric stands still"
     )
     checkpoint: CheckpointConfig = Field(
-        default=CheckpointConfig(), description="checkpoints to write and keep"
+        json_schema_extra=MAY_CHANGE, default=CheckpointConfig(), description="checkpoints to write and keep"
     )
     log_every: Count = Field(
-        default=50, ge=1, description="updates between lines of metrics.jsonl and of the log"
+        json_schema_extra=MAY_CHANGE,
+        default=50,
+        ge=1,
+        description="updates between lines of metrics.jsonl and of the log",
     )
     record: RecordConfig = Field(
-        default=RecordConfig(), description="records for deepwire analyze; none unless asked for"
+        json_schema_extra=MAY_CHANGE,
+        default=RecordConfig(),
+        description="records for deepwire analyze; none unless asked for",
     )
-    tensorboard: bool = Field(default=False, description="also write TensorBoard events (extra: tensorboard)")
+    tensorboard: bool = Field(
+        json_schema_extra=MAY_CHANGE,
+        default=False,
+        description="also write TensorBoard events (extra: tensorboard)",
+    )
     sharding: Literal["none", "full"] = Field(
+        json_schema_extra=MAY_CHANGE,
         default="none",
         description="of several processes each holds the whole model (none), or a part of each parameter, "
         "gradient and moment (full), for models that do not fit",
     )
     activation_checkpointing: bool = Field(
+        json_schema_extra=MAY_CHANGE,
         default=False,
         description="keep only what enters each layer for the backward pass and compute the rest again: the "
         "same numbers, much less memory, about a third more time",
     )
-    compile: bool = Field(default=False, description="compile the model with torch.compile")
+    compile: bool = Field(
+        json_schema_extra=MAY_CHANGE, default=False, description="compile the model with torch.compile"
+    )
 
     def unused_settings(self) -> UnusedSettings:
         """A form of smoothing where there is none, and processes where only torchrun makes them."""

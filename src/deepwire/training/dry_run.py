@@ -16,9 +16,9 @@ from deepwire.io.disk_errors import human_bytes
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import peak_memory
 from deepwire.training.device_batches import DeviceBatch, DeviceUpdate
-from deepwire.training.gradient import make_gradient
 from deepwire.training.logging.progress import human_time, short
 from deepwire.training.logging.recorder import SilentRecorder
+from deepwire.training.loop import make_gradient
 from deepwire.training.run.record import RunRecord
 from deepwire.training.run.resume_point import ResumePoint
 from deepwire.training.run.run_training import make_trainer, training_process

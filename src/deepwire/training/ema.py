@@ -4,13 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor
 
+from deepwire.config.counts import Count
+from deepwire.config.section import Section
 from deepwire.errors import ModelError
-from deepwire.training.ema_config import EmaConfig
-from deepwire.training.parallel_strategy import ParallelStrategy
+
+if TYPE_CHECKING:  # a run file is read without it, and sooner
+    from deepwire.training.parallel_strategy import ParallelStrategy
+
+
+class EmaConfig(Section):
+    """An exponential moving average: after each update, average += (1 - decay) (weights - average).
+
+    It forgets the weights of n updates ago with decay^n: at 0.999 it spans about a thousand updates.
+    """
+
+    decay: float = Field(
+        default=0.999, gt=0, lt=1, description="share of the old average that an update keeps"
+    )
+    start: Count = Field(
+        default=0, ge=0, description="until this update the average is the weights themselves"
+    )
+    warmup: bool = Field(
+        default=True,
+        description="n updates after start the decay is at most (1 + n) / (10 + n): the first weights "
+        "are soon forgotten",
+    )
+    model: Literal["average", "weights"] = Field(
+        default="average",
+        description="what validation scores and the model of a checkpoint is; the other is kept beside it",
+    )
 
 
 class MovingAverage:

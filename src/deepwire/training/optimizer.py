@@ -4,19 +4,39 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
+from deepwire.config.counts import Positive
+from deepwire.config.section import Section
 from deepwire.errors import ModelError
-from deepwire.training.config import OptimizerConfig
-from deepwire.training.parallel_strategy import ParallelStrategy
+
+if TYPE_CHECKING:  # a run file is read without it, and sooner
+    from deepwire.training.parallel_strategy import ParallelStrategy
 
 # Both clip_grad_norm_ and fairseq add this to the norm before dividing by it.
 _NORM_EPS = 1e-6
 _KEYS = ("exp_avg", "exp_avg_sq", "step")
+_Decay = Annotated[float, Field(ge=0, lt=1)]
+
+
+class OptimizerConfig(Section):
+    """Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019)."""
+
+    type: Literal["adam", "adamw"] = Field(
+        default="adamw", description="adamw decays weights directly; adam adds the decay to the gradient (L2)"
+    )
+    betas: tuple[_Decay, _Decay] = Field(default=(0.9, 0.98), description="decay of the two moments")
+    eps: Positive = Field(default=1e-9, description="added to the denominator")
+    eps_form: Literal["torch", "fairseq"] = Field(
+        default="torch",
+        description="torch adds eps after the bias correction of the second moment, fairseq before it",
+    )
+    weight_decay: float = Field(default=0.0, ge=0, description="decay of every parameter")
 
 
 class StepResult(NamedTuple):

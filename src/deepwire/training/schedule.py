@@ -4,16 +4,101 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Annotated, Literal
 
-from deepwire.training.config import (
-    ConstantConfig,
-    CosineConfig,
-    InverseSqrtConfig,
-    NoamConfig,
-    ScheduleConfig,
-)
+from pydantic import BeforeValidator, Field
+
+from deepwire.config.counts import Count, Positive
+from deepwire.config.section import Section, UnusedSettings
 
 Schedule = Callable[[int], float]
+
+
+class InverseSqrtConfig(Section):
+    """Linear warm-up, then proportional to 1/sqrt(update), as fairseq counts it."""
+
+    type: Literal["inverse_sqrt"] = "inverse_sqrt"
+    peak: Positive = Field(default=1e-3, description="learning rate at the end of the warm-up")
+    warmup: Count = Field(default=2000, ge=0, description="updates of linear warm-up")
+    initial: float = Field(default=1e-7, ge=0, description="learning rate of the first update")
+
+    def unused_settings(self) -> UnusedSettings:
+        """Where a warm-up begins that there is not."""
+        return _of_warmup(self.warmup)
+
+
+class NoamConfig(Section):
+    """scale * d_model^-0.5 * min(u^-0.5, u * warmup^-1.5) (Vaswani et al. 2017, eq. 3)."""
+
+    type: Literal["noam"] = "noam"
+    scale: Positive = Field(default=1.0, description="factor of the whole curve")
+    warmup: Count = Field(default=4000, ge=1, description="updates of linear warm-up")
+
+
+class CosineConfig(Section):
+    """Linear warm-up, then half a cosine down to ``minimum`` (Loshchilov and Hutter 2017)."""
+
+    type: Literal["cosine"] = "cosine"
+    peak: Positive = Field(default=1e-3, description="learning rate at the end of the warm-up")
+    warmup: Count = Field(default=1000, ge=0, description="updates of linear warm-up")
+    initial: float = Field(default=0.0, ge=0, description="learning rate that the warm-up starts from")
+    minimum: float = Field(default=0.0, ge=0, description="learning rate at the end")
+    updates: Count | None = Field(
+        default=None, ge=1, description="updates until the minimum; default: training.max_updates"
+    )
+
+    def unused_settings(self) -> UnusedSettings:
+        """Where a warm-up begins that there is not."""
+        return _of_warmup(self.warmup)
+
+    def end(self, max_updates: int | None) -> int:
+        """The update at which the rate reaches its minimum.
+
+        Raises:
+            ValueError: There is none, or it lies within the warm-up.
+        """
+        end = self.updates or max_updates
+        if end is None:
+            raise ValueError("the cosine schedule needs schedule.updates where max_updates is not set")
+        if end <= self.warmup:
+            name = "schedule.updates" if self.updates else "max_updates"
+            raise ValueError(
+                f"{name} is {end}, where the cosine ends, but schedule.warmup lasts {self.warmup} updates: "
+                "make the warm-up shorter"
+            )
+        return end
+
+
+class ConstantConfig(Section):
+    """Linear warm-up, then one value."""
+
+    type: Literal["constant"] = "constant"
+    peak: Positive = Field(default=3e-4, description="the learning rate")
+    warmup: Count = Field(default=0, ge=0, description="updates of linear warm-up")
+    initial: float = Field(default=0.0, ge=0, description="learning rate that the warm-up starts from")
+
+    def unused_settings(self) -> UnusedSettings:
+        """Where a warm-up begins that there is not."""
+        return _of_warmup(self.warmup)
+
+
+def _of_warmup(updates: int) -> UnusedSettings:
+    if not updates:
+        yield "initial", "there is no warm-up with warmup: 0"
+
+
+def _with_type(value: object) -> object:
+    if isinstance(value, str):
+        return {"type": value}
+    return {"type": "inverse_sqrt", **value} if isinstance(value, dict) else value
+
+
+ScheduleConfig = Annotated[
+    InverseSqrtConfig | NoamConfig | CosineConfig | ConstantConfig,
+    Field(discriminator="type"),
+    BeforeValidator(_with_type),
+]
+"""A schedule section; one without a type is `inverse_sqrt`."""
 
 
 def build_schedule(config: ScheduleConfig, *, d_model: int, max_updates: int | None) -> Schedule:

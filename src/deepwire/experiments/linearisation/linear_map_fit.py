@@ -19,11 +19,10 @@ from deepwire.experiments.linearisation.linear_layer import Cell, LayerTap, line
 from deepwire.model.context import Side
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
-from deepwire.training.config import CosineConfig, OptimizerConfig
 from deepwire.training.device_batches import DeviceUpdate
-from deepwire.training.optimizer import Optimizer
+from deepwire.training.optimizer import Optimizer, OptimizerConfig
 from deepwire.training.parallel_strategy import ParallelStrategy
-from deepwire.training.schedule import build_schedule
+from deepwire.training.schedule import CosineConfig, build_schedule
 
 
 @dataclass(frozen=True)

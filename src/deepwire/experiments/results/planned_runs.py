@@ -18,7 +18,7 @@ from deepwire.experiments.results.paper_claims import Claim, read_claims
 from deepwire.experiments.results.result_store import decisive
 from deepwire.experiments.results.results_plan import ALL, OWN, Plan, SearchPlan
 from deepwire.runfile import LoadedRunFile, load_run_file, locate
-from deepwire.training.config import CosineConfig
+from deepwire.training.schedule import CosineConfig
 
 _TEXT = "{text}"
 _TAKEN_OUT = re.compile(r"directions\.([^=.]+)=\s*(?:null|~)?\s*")

@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.checkpoint.run_directory import RunDirectory
-from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.training.config import RecordConfig
+from deepwire.config.counts import Count
+from deepwire.config.section import Section
 from deepwire.training.logging.metrics_log import MetricsLog, Value
+
+if TYPE_CHECKING:  # a run file is read without them, and sooner
+    from deepwire.checkpoint.run_directory import RunDirectory
+    from deepwire.model.encoder_decoder import TranslationModel
+
+
+class RecordConfig(Section):
+    """What training takes down for analyses, beside its metrics."""
+
+    gradients: Count | None = Field(
+        default=None,
+        ge=1,
+        description="updates between records of the norm of each layer's gradient (gradients.jsonl)",
+    )
+    depth_weights: Count | None = Field(
+        default=None,
+        ge=1,
+        description="updates between records of the weights of layers: DLCL, GTrans, ... "
+        "(depth_weights.jsonl)",
+    )
 
 
 class DepthRecords:

@@ -138,7 +138,7 @@ def _taken_back(run: RunDirectory, before: Collection[Path] | None, aside: Path 
 
 
 def _changes(spec: TrainingSpec, processes: ProcessGroup) -> list[str]:
-    changes = require_same_settings(spec.run.resolved_config, spec.resolved, spec.complete)
+    changes = require_same_settings(spec.run.resolved_config, spec.resolved, spec.complete, spec.changeable)
     before = processes_before(spec)
     if before != processes.count:
         changes.append(f"processes: {before} -> {processes.count}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +34,7 @@ from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.run.checkpoints import load_moments, newest_state
 from deepwire.training.run.limits import cut_short, limit_reached, tiny_batches
 from deepwire.training.run.resume_point import ResumePoint, open_run
-from deepwire.training.run.same_settings import Complete, as_recorded, require_same_settings
+from deepwire.training.run.same_settings import CHANGEABLE, Complete, as_recorded, require_same_settings
 from deepwire.training.run.signals import Signals
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import TrainingState
@@ -65,6 +65,7 @@ def finished(
     config: TrainingConfig,
     resolved: Mapping[str, object],
     complete: Complete = as_recorded,
+    changeable: Collection[str] = CHANGEABLE,
 ) -> str | None:
     """Why there is nothing to do in ``run``; None if there is. Nothing is written.
 
@@ -76,7 +77,7 @@ def finished(
     if not run.checkpoints() or not run.resolved_config.exists():
         return None
     try:
-        require_same_settings(run.resolved_config, resolved, complete)
+        require_same_settings(run.resolved_config, resolved, complete, changeable)
         state = newest_state(run)
     except ModelError:  # damaged: there is something to do, and start says what
         return None

@@ -2,38 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
+from deepwire.config.schema import changeable_keys
+from deepwire.data.config import DataConfig
 from deepwire.errors import ModelError, UsageError
 from deepwire.io.regular_files import UnreadableError, read_json
+from deepwire.training.config import TrainingConfig
 
-# What may change in the middle of a run: its length, what is watched and kept, and where it computes.
-# The paths of the text may change too, because the text itself is compared by digest.
-FREE = (
-    "run",
-    "decoding",
-    "data.train",
-    "data.valid",
-    "data.test",
-    "data.prepared",
-    "data.vocabulary.folder",
-    "training.max_updates",
-    "training.stop_after",
-    "training.precision",
-    "training.device",
-    "training.threads",
-    "training.processes",
-    "training.validation",
-    "training.early_stopping",
-    "training.checkpoint",
-    "training.log_every",
-    "training.record",
-    "training.tensorboard",
-    "training.compile",
-    "training.sharding",
-    "training.activation_checkpointing",
-)
+CHANGEABLE = frozenset({*changeable_keys(TrainingConfig, "training"), *changeable_keys(DataConfig, "data")})
+"""The settings of text and training, with all below them, that may change in the middle of a run."""
+
 # What a recipe says about itself is no setting.
 _NOTE = "recipe"
 _SHOWN = 60
@@ -48,7 +28,10 @@ def as_recorded(record: Mapping[str, object]) -> Mapping[str, object]:
 
 
 def require_same_settings(
-    resolved_config: Path, now: Mapping[str, object], complete: Complete = as_recorded
+    resolved_config: Path,
+    now: Mapping[str, object],
+    complete: Complete = as_recorded,
+    changeable: Collection[str] = CHANGEABLE,
 ) -> list[str]:
     """Compare the settings of a continued run with those it was started with.
 
@@ -57,6 +40,7 @@ def require_same_settings(
         now: The resolved settings of the present command.
         complete: Brings the record of an earlier version up to this one, so that a setting that is new since
             then is no change while it has its default, nor one that changes nothing.
+        changeable: Dotted keys that may differ, with all below them.
 
     Returns:
         The changes that are allowed, each as ``key: old -> new``.
@@ -66,9 +50,9 @@ def require_same_settings(
         ModelError: If the file cannot be read.
     """
     changed = changed_settings(resolved_config, now, complete)
-    told = {key: f"{key}: {_shown(old)} -> {_shown(new)}" for key, (old, new) in changed.items()}
-    refuse(resolved_config.parent, [told[key] for key in changed if not _free(key)])
-    return [told[key] for key in changed if _free(key)]
+    shown = {key: f"{key}: {_shown(old)} -> {_shown(new)}" for key, (old, new) in changed.items()}
+    refuse(resolved_config.parent, [text for key, text in shown.items() if not _is_below(key, changeable)])
+    return [text for key, text in shown.items() if _is_below(key, changeable)]
 
 
 def changed_settings(
@@ -144,8 +128,9 @@ def flat(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     return leaves
 
 
-def _free(key: str) -> bool:
-    return any(key == free or key.startswith(f"{free}.") for free in FREE)
+def _is_below(key: str, keys: Collection[str]) -> bool:
+    """Whether a dotted key is one of these, or below one."""
+    return any(key == above or key.startswith(f"{above}.") for above in keys)
 
 
 def _shown(value: object) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from deepwire.data.prepare.prepared import Prepared
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.config import TextMetric, TrainingConfig
-from deepwire.training.run.same_settings import Complete, as_recorded
+from deepwire.training.run.same_settings import CHANGEABLE, Complete, as_recorded
 
 
 class TranslateTexts(Protocol):
@@ -58,6 +58,7 @@ class TrainingSpec:
         notes: What the reader of the log should know, one line each.
         user_config: Text of the user's run file, kept for the record.
         complete: Brings the settings that an earlier version recorded up to this one.
+        changeable: Settings that a continuation may change, by dotted key.
     """
 
     run: RunDirectory
@@ -75,3 +76,4 @@ class TrainingSpec:
     notes: tuple[str, ...] = ()
     user_config: str = ""
     complete: Complete = as_recorded
+    changeable: Collection[str] = CHANGEABLE
