@@ -98,7 +98,7 @@ ScheduleConfig = Annotated[
     Field(discriminator="type"),
     BeforeValidator(_with_type),
 ]
-"""A schedule section; one without a type is `inverse_sqrt`."""
+"""A schedule section: a plain string stands for its type; a section without a type is `inverse_sqrt`."""
 
 
 def build_schedule(config: ScheduleConfig, *, d_model: int, max_updates: int | None) -> Schedule:
