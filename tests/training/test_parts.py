@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import platform
 import signal
 from pathlib import Path
@@ -120,6 +121,36 @@ def test_state_comes_back_to_the_last_bit() -> None:
 def test_a_damaged_state_is_named(value: dict[str, object]) -> None:
     with pytest.raises(ModelError):
         TrainingState.from_json(value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    {
+        "epoch": 10**18,
+        "pairs": -1,
+        "steps": 2.5,
+        "update": "20",
+        "pieces": True,
+        "seconds": float("nan"),
+        "scores": {"loss": "low"},
+        "interval": [None],
+        "metrics": 7,
+        "position.epoch": 10**18,
+        "position.window": 10**18,
+        "position.number": 21,
+        "patience.waited": "long",
+        "patience.best": "low",
+    }.items(),
+)
+def test_a_state_that_makes_no_sense_is_refused(key: str, value: object) -> None:
+    from deepwire.data.batching import StreamPosition
+
+    state = json.loads(json.dumps(TrainingState(StreamPosition(number=20), update=20).to_json()))
+    assert TrainingState.from_json(state).update == 20
+    *inner, name = key.split(".")
+    (state[inner[0]] if inner else state)[name] = value
+    with pytest.raises(ModelError, match="the stored training state is damaged"):
+        TrainingState.from_json(state)
 
 
 def test_epochs_are_counted_by_pairs() -> None:
