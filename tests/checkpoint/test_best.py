@@ -116,6 +116,8 @@ def test_nothing_is_called_the_best_where_nothing_was_scored(
         checkpoint(update)
     assert json.loads(run.index.read_text())["best"] is None
     assert resolve(str(run.path)) == run.checkpoint_path(200)
+    run.index.unlink()
+    assert resolve(str(run.path)) == run.checkpoint_path(200)
     with pytest.raises(ModelError, match=re.escape(f"{run.path}@best: nothing was validated yet")) as caught:
         resolve(f"{run.path}@best")
     assert f"{run.path}@last" in caught.value.hint

@@ -102,6 +102,8 @@ class RunDirectory:
                     f"{one.path.name} are unknown: {one.unknown}",
                     self._name_one,
                 )
+        if not any(one.scores for one in checkpoints):
+            return checkpoints[-1]
         return best(checkpoints, self.metric())
 
     def metric(self) -> str:
