@@ -73,7 +73,7 @@ class Optimizer:
         parameters: Names and parameters of the model.
         config: Constants.
         clip_norm: Longest gradient; longer ones are scaled down. None: no clipping.
-        layout: Where the parameters are among the processes.
+        strategy: Where the parameters are among the processes.
     """
 
     def __init__(
