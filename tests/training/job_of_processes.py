@@ -22,7 +22,7 @@ from toy_run import digests, records, run_file, write_corpus
 import deepwire.training.sharded_strategy  # noqa: F401 - what the forked processes need is imported once, here
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.cli.main import main
-from deepwire.distributed import connected_group
+from deepwire.distributed import distributed_group
 
 UPDATES = 12
 RUN_FILE = run_file(
@@ -135,7 +135,7 @@ class Launcher:
     def _fork(self, rank: int, count: int, port: int, arguments: Sequence[str], patch: Patch) -> int:
         def work() -> int:
             # Nobody is there to name the process that failed first.
-            connected_group._COURTESY_SECONDS = 0
+            distributed_group._COURTESY_SECONDS = 0
             os.environ |= {
                 "RANK": str(rank),
                 "LOCAL_RANK": str(rank),

@@ -15,7 +15,7 @@ from job_of_processes import EXACT, UPDATES, Launcher, Patch
 from torch import Tensor
 from toy_run import after_step, stand_before, wait_for
 
-from deepwire.distributed import connected_group
+from deepwire.distributed import distributed_group
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.model.encoder_decoder import LossSums, TranslationModel
 from deepwire.training.optimizer import Optimizer
@@ -183,14 +183,14 @@ def test_a_mistake_is_one_line_once(
 
 def slow_to_say_why(rank: int) -> None:
     """The main process takes its time between failing and saying with which code."""
-    code = connected_group._code
+    code = distributed_group._code
 
     def slow(error: BaseException) -> int:
         time.sleep(0.5)
         return code(error)
 
     if rank == 0:
-        connected_group._code = slow
+        distributed_group._code = slow
 
 
 def test_all_end_with_the_code_of_the_first_that_fails(launcher: Launcher) -> None:
@@ -333,12 +333,14 @@ def test_one_process_says_everything_to_itself() -> None:
 
 
 def test_tensors_travel_in_buckets_of_one_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connected_group, "_BUCKET_BYTES", 100)
+    monkeypatch.setattr(distributed_group, "_BUCKET_BYTES", 100)
     tensors = [torch.full((5, 4), float(number)) for number in range(5)]
     tensors.insert(3, torch.tensor(7))
-    buckets = connected_group._buckets(tensors)
+    buckets = distributed_group._buckets(tensors)
     assert [len(bucket) for bucket in buckets] == [2, 1, 1, 2]
     parts = [
-        part for bucket in buckets for part in connected_group._parts(connected_group._flat(bucket), bucket)
+        part
+        for bucket in buckets
+        for part in distributed_group._parts(distributed_group._flat(bucket), bucket)
     ]
     assert all(torch.equal(part, tensor) for part, tensor in zip(parts, tensors, strict=True))

@@ -20,14 +20,14 @@ from typing import NoReturn
 from torch import Tensor
 from torch._C._distributed_c10d import FileStore, Store
 
-from deepwire.distributed.connected_group import ConnectedGroup, LostProcessError, together
+from deepwire.distributed.distributed_group import DistributedGroup, LostProcessError, process_group_context
 from deepwire.distributed.shared_memory import SharedMemoryReduce
 
 _PR_SET_PDEATHSIG = 1
 _LAST_SECONDS = 10.0
 
 
-class ForkedGroup(ConnectedGroup):
+class ForkedGroup(DistributedGroup):
     """The processes of this machine, the first of which is the one that the user started."""
 
     def __init__(self, store: Store, rank: int, count: int, sums: SharedMemoryReduce) -> None:
@@ -36,10 +36,10 @@ class ForkedGroup(ConnectedGroup):
 
     def all_reduce_tensors(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The sums over the processes, with the same bits in each, in the memory of the tensors."""
-        self._sums.all_reduce_tensors(tensors, self.rank, self._meet)
+        self._sums.all_reduce_tensors(tensors, self.rank, self._barrier)
         return list(tensors)
 
-    def _meet(self) -> None:
+    def _barrier(self) -> None:
         self.all_reduce_numbers([0])
 
     def threads(self, wanted: int | None) -> int:
@@ -55,8 +55,8 @@ class ForkedGroup(ConnectedGroup):
 
 
 @contextmanager
-def forked(count: int) -> Iterator[ForkedGroup]:
-    """Make `count` processes of this one; all begin and end the block together, and only this one leaves it.
+def fork_process_group(count: int) -> Iterator[ForkedGroup]:
+    """Fork this process into `count`; all run the block, and only this one leaves it.
 
     When another process fails or is killed, this one raises `LostProcessError`. When this one ends, however
     it does, so do the others.
@@ -75,7 +75,8 @@ def forked(count: int) -> Iterator[ForkedGroup]:
                 rank, children = other, []
                 break
             children.append(child)
-        with together(_connect(f"/proc/self/fd/{meeting}", rank, count, sums)) as processes:
+        group = _connect(f"/proc/self/fd/{meeting}", rank, count, sums)
+        with process_group_context(group) as processes:
             yield processes
         code = 0
     finally:

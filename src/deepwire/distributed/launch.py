@@ -1,4 +1,4 @@
-"""Which processes take part in a job: those that torchrun started, some made here, or this one alone."""
+"""The process group of a command: what torchrun started, forks of this process, or this one alone."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from deepwire.distributed.process_group import ProcessGroup
 
 @contextmanager
 def join_process_group(wanted: Callable[[], int] = lambda: 1) -> Iterator[ProcessGroup]:
-    """The processes of this job: those that torchrun started; else `wanted()` of this machine.
+    """The process group of this command: what torchrun started; else `wanted()` processes of this machine.
 
     When a process fails, the first to do so lets its error out; the others end silently, because theirs are
     the same or mere consequences.
     """
     # Only torchrun sets the first; the second is found in the environment of many a cluster.
     if "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ["WORLD_SIZE"]) > 1:
-        from deepwire.distributed.torchrun_group import connected
+        from deepwire.distributed.torchrun_group import torchrun_process_group
 
-        with connected() as processes:
+        with torchrun_process_group() as processes:
             yield processes
     elif (count := wanted()) > 1:
-        from deepwire.distributed.forked_group import forked
+        from deepwire.distributed.forked_group import fork_process_group
 
-        with forked(count) as own:
+        with fork_process_group(count) as own:
             yield own
     else:
         yield ProcessGroup()

@@ -1,7 +1,7 @@
-"""The processes that train one model together, and everything they say to each other.
+"""The processes that train one model, and their collectives: all-reduce, broadcast, gather.
 
-Training is written once, for any number of processes. With one, each function here gives back what it is
-given, and nothing is connected.
+Training is written once, for any number of processes. With one, each collective returns what it is given, and
+torch.distributed is not used.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 class ProcessGroup:
     """One process, alone.
 
-    Everything that talks must be called by all processes in the same order.
+    Collectives must be called by all processes in the same order.
 
     Attributes:
         rank: The number of this process, from 0.

@@ -36,7 +36,7 @@ class SharedMemoryReduce:
         os.close(self._file)
 
     @torch.no_grad()
-    def all_reduce_tensors(self, tensors: Sequence[Tensor], rank: int, meet: Callable[[], None]) -> None:
+    def all_reduce_tensors(self, tensors: Sequence[Tensor], rank: int, barrier: Callable[[], None]) -> None:
         """Overwrite CPU tensors, of the same shapes in each process, with their sums over the processes.
 
         The order of additions is the same everywhere, and so are the bits.
@@ -44,19 +44,19 @@ class SharedMemoryReduce:
         Args:
             tensors: Those of this process.
             rank: Its number.
-            meet: Returns when all processes have called it.
+            barrier: Returns when all processes have called it.
         """
         places = self._places(tensors)
         for place, tensor in zip(places[rank], tensors, strict=True):
             place.copy_(tensor)
-        meet()
+        barrier()
         first, second, *others = places
         for index, tensor in enumerate(tensors):
             torch.add(first[index], second[index], out=tensor)
             for other in others:
                 tensor += other[index]
         # Nobody writes again before all have read.
-        meet()
+        barrier()
 
     def _places(self, tensors: Sequence[Tensor]) -> list[list[Tensor]]:
         """For each process, views of its part of the memory with the kinds and shapes of the tensors."""

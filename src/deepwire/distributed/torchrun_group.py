@@ -8,22 +8,22 @@ from contextlib import contextmanager
 
 from torch.distributed.rendezvous import rendezvous
 
-from deepwire.distributed.connected_group import PATIENCE, ConnectedGroup, together
+from deepwire.distributed.distributed_group import TIMEOUT, DistributedGroup, process_group_context
 
 
-class TorchrunGroup(ConnectedGroup):
-    """The processes of the job, as the environment describes them; they meet in the store of torchrun."""
+class TorchrunGroup(DistributedGroup):
+    """The processes that the environment describes; they connect through the store of torchrun."""
 
     after_stop = "torchrun may report the signal below, with a traceback of its own: nothing is wrong"
 
     def __init__(self) -> None:
         names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-        store, _, _ = next(rendezvous("env://", timeout=PATIENCE))
+        store, _, _ = next(rendezvous("env://", timeout=TIMEOUT))
         super().__init__(store, *(int(os.environ[name]) for name in names))
 
 
 @contextmanager
-def connected() -> Iterator[TorchrunGroup]:
-    """The processes of this job, which begin and end the block together; see `join_process_group`."""
-    with together(TorchrunGroup()) as processes:
+def torchrun_process_group() -> Iterator[TorchrunGroup]:
+    """The processes that torchrun started, for a block; see `join_process_group`."""
+    with process_group_context(TorchrunGroup()) as processes:
         yield processes

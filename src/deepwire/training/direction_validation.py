@@ -43,18 +43,19 @@ class DirectionsValidator:
         interrupted: Callable[[], bool],
     ) -> Validation | None:
         """Score ``model``; None when ``interrupted`` said so in a process, and then nothing has changed."""
-        found: dict[str, Validation] = {}
+        by_direction: dict[str, Validation] = {}
         for name, validator in self._validators.items():
-            one = validator.run(model, precision_policy, update, interrupted)
-            if one is None:
+            validation = validator.run(model, precision_policy, update, interrupted)
+            if validation is None:
                 return None
-            found[name] = one
-        return Validation(average([one.scores for one in found.values()]), [], found)
+            by_direction[name] = validation
+        scores = [validation.scores for validation in by_direction.values()]
+        return Validation(average(scores), [], by_direction)
 
 
 def average(scores: list[dict[str, float]]) -> dict[str, float]:
     """The mean of each score; the perplexity that belongs to the mean nll."""
-    means = {name: sum(one[name] for one in scores) / len(scores) for name in scores[0]}
+    means = {name: sum(each[name] for each in scores) / len(scores) for name in scores[0]}
     return {**means, "perplexity": perplexity(means["nll"])}
 
 

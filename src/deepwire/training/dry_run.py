@@ -95,10 +95,10 @@ class _Told(SilentRecorder):
 
 
 def dry_run(spec: TrainingSpec, *, processes: ProcessGroup | None = None) -> DryRun:
-    """Make a few updates as the job would make its first ones; no run directory is made, read or changed.
+    """Make a few updates as training would make its first ones; no run directory is made, read or changed.
 
     Args:
-        job: What would be trained.
+        spec: What would be trained.
         processes: Those that would train together, each of which calls this; default: this one alone.
 
     Raises:
@@ -135,7 +135,7 @@ class _Measured:
 
 
 def _measured(trainer: Trainer, updates: Iterator[DeviceUpdate]) -> Iterator[_Measured]:
-    resume_point = time.perf_counter()
+    begun = time.perf_counter()
     for _ in range(_WARM_UP + _TIMED):
         started = time.perf_counter()
         update = next(updates)
@@ -150,7 +150,7 @@ def _measured(trainer: Trainer, updates: Iterator[DeviceUpdate]) -> Iterator[_Me
         places = sum(_sizes(batch)[0] for batch in update.batches)
         tokens = sum(_sizes(batch)[1] for batch in update.batches)
         yield _Measured(seconds, loss, update.target_tokens, places, tokens)
-        slow = time.perf_counter() - resume_point > _ENOUGH_SECONDS and update.number > _WARM_UP
+        slow = time.perf_counter() - begun > _ENOUGH_SECONDS and update.number > _WARM_UP
         if trainer.processes.all_reduce_numbers([slow])[0]:
             break
 
@@ -163,20 +163,20 @@ def _sizes(batch: DeviceBatch) -> tuple[int, int]:
 
 def _summed_up(trainer: Trainer, measured: list[_Measured]) -> DryRun:
     timed = measured[_WARM_UP:] or measured
-    seconds = sum(one.seconds for one in timed) / len(timed)
-    tokens = sum(one.target_tokens for one in timed) / len(timed)
+    seconds = sum(update.seconds for update in timed) / len(timed)
+    tokens = sum(update.target_tokens for update in timed) / len(timed)
     places, real = trainer.processes.all_reduce_numbers(
-        [sum(one.places for one in measured), sum(one.tokens for one in measured)]
+        [sum(update.places for update in measured), sum(update.tokens for update in measured)]
     )
     parameters = list(trainer.model.parameters())
     kept = trainer.optimizer.state() | (trainer.average.state() if trainer.average is not None else {})
     in_epoch = _tokens_of_epoch(trainer) / tokens
-    precision_policy, threads = trainer.precision_policy.precision, torch.get_num_threads()
-    together = f"{trainer.processes.count} processes on " if trainer.processes.count > 1 else ""
+    precision, threads = trainer.precision_policy.precision, torch.get_num_threads()
+    processes_on = f"{trainer.processes.count} processes on " if trainer.processes.count > 1 else ""
     return DryRun(
-        parameters=sum(one.numel() for one in parameters),
-        trained=sum(one.numel() for one in parameters if one.requires_grad),
-        place=f"{together}{trainer.device}, {precision_policy}, {threads} threads",
+        parameters=sum(parameter.numel() for parameter in parameters),
+        trained=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+        place=f"{processes_on}{trainer.device}, {precision}, {threads} threads",
         updates=len(timed),
         loss=measured[0].loss,
         seconds=seconds,

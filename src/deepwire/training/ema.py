@@ -47,14 +47,14 @@ class MovingAverage:
     Args:
         parameters: Names and trained parameters of the model.
         config: Constants.
-        layout: Where the parameters are among the processes.
+        strategy: Where the parameters are among the processes.
     """
 
     def __init__(
         self, parameters: Mapping[str, Tensor], config: EmaConfig, strategy: ParallelStrategy
     ) -> None:
-        self.config, self._layout, self._parameters = config, strategy, dict(parameters)
-        self._averages = {name: one.detach().clone() for name, one in self._parameters.items()}
+        self.config, self._strategy, self._parameters = config, strategy, dict(parameters)
+        self._averages = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
 
     @torch.no_grad()
     def follow(self, update: int) -> None:
@@ -104,7 +104,7 @@ class MovingAverage:
             name not in kept or kept[name].shape != own[name].shape for name in own
         ):
             raise ModelError("the averages in the checkpoint do not fit the model")
-        self._layout.load(own, kept)
+        self._strategy.load(own, kept)
         if self.config.model == "average":
             self._swap()
 
@@ -125,8 +125,8 @@ class MovingAverage:
 
     def _local(self) -> tuple[list[Tensor], list[Tensor]]:
         """Averages and weights, as far as this process holds them."""
-        local = self._layout.local
+        local = self._strategy.local
         return (
-            [local(one) for one in self._averages.values()],
-            [local(one.detach()) for one in self._parameters.values()],
+            [local(average) for average in self._averages.values()],
+            [local(parameter.detach()) for parameter in self._parameters.values()],
         )

@@ -72,8 +72,8 @@ class Optimizer:
     Args:
         parameters: Names and parameters of the model.
         config: Constants.
-        clip_norm: Largest norm of the gradient; longer ones are scaled down. None: no clipping.
-        layout: Where the parameters are among the processes.
+        clip_norm: Largest norm of the gradient; larger ones are scaled down. None: no clipping.
+        strategy: Where the parameters are among the processes.
     """
 
     def __init__(

@@ -85,11 +85,11 @@ class ParallelStrategy:
 
         A parameter without a gradient here has one elsewhere.
         """
-        gradients = [torch.zeros_like(one) if one.grad is None else one.grad for one in learning]
-        found = self.processes.all_reduce_tensors([*gradients, *sums])
-        for parameter, gradient in zip(learning, found[: len(learning)], strict=True):
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in learning]
+        reduced = self.processes.all_reduce_tensors([*gradients, *sums])
+        for parameter, gradient in zip(learning, reduced[: len(learning)], strict=True):
             parameter.grad = gradient
-        return found[len(learning) :]
+        return reduced[len(learning) :]
 
     @torch.no_grad()
     def load(self, own: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> None:

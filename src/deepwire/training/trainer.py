@@ -48,12 +48,12 @@ class Trainer:
     """A run in motion. In every process of it the same happens, but only the main one leaves a trace.
 
     Attributes:
-        job: What is trained, on what, and how.
+        spec: What is trained, on what, and how.
         processes: Those that train together.
         device: Where.
-        numerics: In which number formats.
+        precision_policy: In which number formats.
         model: The model.
-        layout: Where its parameters are among the processes.
+        strategy: Where its parameters are among the processes.
         loss: The loss of the model, compiled where asked for.
         optimizer: Adam over the parameters of ``model`` that are not frozen.
         average: Their moving average; None where none is kept.
@@ -241,19 +241,19 @@ class Trainer:
             return False
         state, started = self.state, time.perf_counter()
         with self._as_shown(), self.strategy.whole() as model:
-            found = self.validator.run(
+            validation = self.validator.run(
                 model, self.precision_policy, state.update, lambda: self.signals.stop_wanted
             )
         self._meter.skip_time()
         self.signals.settle(self.processes)
-        if found is None:
+        if validation is None:
             return False
-        state.validation_due, state.scores = False, found.scores
+        state.validation_due, state.scores = False, validation.scores
         stopping = self.spec.config.early_stopping
         if stopping is not None:
-            state.patience.see(stopping, found.scores)
-        self.recorder.valid(state, found, time.perf_counter() - started)
-        self.validated(found)
+            state.patience.see(stopping, validation.scores)
+        self.recorder.valid(state, validation, time.perf_counter() - started)
+        self.validated(validation)
         return True
 
     def _save_if_due(self, validated: bool, stop_reason: StopReason | None) -> None:

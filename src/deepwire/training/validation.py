@@ -188,13 +188,13 @@ class Validator:
             return None
         references = [self.store.target_text(line) for line in self.lines.tolist()]
         own = {} if self.part is None else {"language": self.part.direction.target}
-        found: dict[str, float] = {}
+        text_scores: dict[str, float] = {}
         if self.processes.main:
-            found = {
+            text_scores = {
                 name: self.score(name, translations, references, **own) for name in self.config.text_metrics
             }
-        found = cast("dict[str, float]", self.processes.broadcast_value(found))
-        return Validation({**scores, **found}, translations)
+        text_scores = cast("dict[str, float]", self.processes.broadcast_value(text_scores))
+        return Validation({**scores, **text_scores}, translations)
 
     def _translations(
         self, model: TranslationModel, translate: TranslateTexts, interrupted: Callable[[], bool]

@@ -84,22 +84,23 @@ class DepthRecords:
 
 def layers_of(model: TranslationModel) -> list[tuple[str, list[nn.Parameter]]]:
     """Every parameter once: ``encoder.1``, ..., ``encoder.rest``, likewise the decoder, ``other``."""
-    found: list[tuple[str, list[nn.Parameter]]] = []
-    seen: set[int] = set()
+    layers: list[tuple[str, list[nn.Parameter]]] = []
+    seen: set[nn.Parameter] = set()
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         for name, parameters in stack.parameters_by_layer():
-            found.append((f"{side}.{name}", [one for one in parameters if id(one) not in seen]))
-            seen |= {id(one) for one in parameters}
-    return [*found, ("other", [one for one in model.parameters() if id(one) not in seen])]
+            layers.append((f"{side}.{name}", [each for each in parameters if each not in seen]))
+            seen |= set(parameters)
+    return [*layers, ("other", [each for each in model.parameters() if each not in seen])]
 
 
 @torch.no_grad()
 def gradient_norms(layers: list[tuple[str, list[nn.Parameter]]]) -> dict[str, Value]:
     """Euclidean norm of the gradient of each list of parameters; 0 where none has a gradient."""
-    nothing = torch.zeros((), device=next(one.device for _, parameters in layers for one in parameters))
+    device = next(parameter.device for _, parameters in layers for parameter in parameters)
+    nothing = torch.zeros((), device=device)
     lengths: list[Tensor] = []
     for _, parameters in layers:
-        gradients = [one.grad for one in parameters if one.grad is not None]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         lengths.append(nn.utils.get_total_norm(gradients).float() if gradients else nothing)
     # One wait for the device, not one for each layer.
     values: list[float] = torch.stack(lengths).tolist()
@@ -108,10 +109,10 @@ def gradient_norms(layers: list[tuple[str, list[nn.Parameter]]]) -> dict[str, Va
 
 def depth_weights(model: TranslationModel) -> dict[str, Value]:
     """The depth weights of both stacks by ``side.key``, as lists of rows; of several for a pair the mean."""
-    found: dict[str, Value] = {}
+    rows_by_key: dict[str, Value] = {}
     for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
         for weights in stack.depth_weights():
             values = weights.values.detach().float()
             values = values.mean(-1) if values.dim() > 2 else values
-            found[f"{side}.{weights.key}"] = values.tolist()
-    return found
+            rows_by_key[f"{side}.{weights.key}"] = values.tolist()
+    return rows_by_key

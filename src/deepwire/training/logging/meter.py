@@ -62,7 +62,7 @@ class Meter:
 
     def add(self, sums: Sequence[Tensor], tokens: int, step: StepResult) -> None:
         """Take in one update: sums of loss, nll (and divergence) over target tokens, nats; its step."""
-        loss, nll, *rest = (one.double() for one in sums)
+        loss, nll, *rest = (total.double() for total in sums)
         count = torch.full_like(loss, tokens)
         row = torch.stack([loss, nll, count, step.norm.double(), torch.ones_like(count), *rest])
         self._sums += torch.where(step.finite, row, 0.0)

@@ -62,7 +62,7 @@ class Recorder(Protocol):
     def skipped(self, update: int, pairs: list[int]) -> None:
         """Record an update that was not finite, and which training pairs (from 0) it had."""
 
-    def valid(self, state: TrainingState, found: Validation, seconds: float) -> None:
+    def valid(self, state: TrainingState, validation: Validation, seconds: float) -> None:
         """Record a validation that took so many seconds."""
 
     def among_best(self, state: TrainingState) -> bool:
@@ -109,7 +109,7 @@ class SilentRecorder:
     def skipped(self, update: int, pairs: list[int]) -> None:
         """Do nothing."""
 
-    def valid(self, state: TrainingState, found: Validation, seconds: float) -> None:
+    def valid(self, state: TrainingState, validation: Validation, seconds: float) -> None:
         """Do nothing."""
 
     def among_best(self, state: TrainingState) -> bool:  # noqa: ARG002 - the contract of Recorder
@@ -131,7 +131,7 @@ class RunRecorder:
     """Writes the files of the run directory and the lines of the log.
 
     Args:
-        job: What is trained.
+        spec: What is trained.
         display: The terminal and ``log.txt``.
         metrics: ``metrics.jsonl``.
         events: TensorBoard.
@@ -149,7 +149,7 @@ class RunRecorder:
         attempt: Attempt,
     ) -> None:
         self._attempt = attempt
-        self._training_spec, self._run = spec, spec.run
+        self._spec, self._run = spec, spec.run
         self._display, self._metrics, self._events, self._records = display, metrics, events, records
 
     def begin(self) -> None:
@@ -206,7 +206,7 @@ class RunRecorder:
 
     def skipped(self, update: int, pairs: list[int]) -> None:
         """Record an update that was not finite, with its lines and their text, in ``bad_batch.jsonl``."""
-        path, prepared = self._run.bad_batch, self._training_spec.prepared
+        path, prepared = self._run.bad_batch, self._spec.prepared
         lines = [prepared.place(pair) for pair in pairs]
         self.say(
             f"u {update} skipped: loss or gradient is not finite; lines {_few(lines)}, all in {path.name}"
@@ -217,29 +217,29 @@ class RunRecorder:
             file.write(json.dumps({"update": update, "lines": lines, "texts": texts}, ensure_ascii=False))
             file.write("\n")
 
-    def valid(self, state: TrainingState, found: Validation, seconds: float) -> None:
+    def valid(self, state: TrainingState, validation: Validation, seconds: float) -> None:
         """Record a validation, and its translations in ``valid/``."""
-        for name, one in {"": found, **found.directions}.items():
-            if one.translations:
+        for name, scored in {"": validation, **validation.directions}.items():
+            if scored.translations:
                 self._run.translations.mkdir(exist_ok=True)
-                stop_reason = f"{name}.txt" if name else "txt"
-                path = self._run.translations / f"update-{state.update:06d}.{stop_reason}"
-                write_text(path, "".join(f"{line}\n" for line in one.translations))
-        directions = {name: one.scores for name, one in found.directions.items()}
+                suffix = f"{name}.txt" if name else "txt"
+                path = self._run.translations / f"update-{state.update:06d}.{suffix}"
+                write_text(path, "".join(f"{line}\n" for line in scored.translations))
+        directions = {name: scored.scores for name, scored in validation.directions.items()}
         self._metrics.write(
             {
                 "kind": "valid",
                 "update": state.update,
                 "epoch": state.epochs,
-                **found.scores,
+                **validation.scores,
                 **({"directions": directions} if directions else {}),
                 "seconds": seconds,
             }
         )
-        self._events.write("valid", state.update, found.scores)
-        best = self._among_best(found.scores, 1)
-        metric = self._training_spec.config.validation.metric
-        self._display.valid_line(state.update, found.scores, f"best {metric} so far" if best else "")
+        self._events.write("valid", state.update, validation.scores)
+        best = self._among_best(validation.scores, 1)
+        metric = self._spec.config.validation.metric
+        self._display.valid_line(state.update, validation.scores, f"best {metric} so far" if best else "")
         for name, scores in directions.items():
             self._events.write(f"valid {name}", state.update, scores)
         shown = worth_showing({name: scores["nll"] for name, scores in directions.items()})
@@ -253,10 +253,10 @@ class RunRecorder:
 
     def among_best(self, state: TrainingState) -> bool:
         """Whether a checkpoint with these scores would be one of the best that are kept."""
-        return self._among_best(state.scores, self._training_spec.config.checkpoint.keep_best)
+        return self._among_best(state.scores, self._spec.config.checkpoint.keep_best)
 
     def _among_best(self, scores: dict[str, float], count: int) -> bool:
-        metric = self._training_spec.config.validation.metric
+        metric = self._spec.config.validation.metric
         return among_best(self._run.checkpoints(), metric, scores.get(metric), count)
 
     def save(self, model: TranslationModel, snapshot: Snapshot, state: TrainingState, *, asked: bool) -> None:
@@ -264,7 +264,7 @@ class RunRecorder:
         self._metrics.sync()
         self._records.sync()
         state.metrics = self._metrics.digest
-        path = save_checkpoint(self._training_spec, model, snapshot, state)
+        path = save_checkpoint(self._spec, model, snapshot, state)
         if asked:
             self.say(f"u {state.update} saved {path}")
 

@@ -30,7 +30,7 @@ def save_checkpoint(
     """Write the checkpoint of ``state`` and delete those that are no longer kept.
 
     Args:
-        job: What is trained, and where it is kept.
+        spec: What is trained, and where it is kept.
         model: Tells the architecture.
         snapshot: Parameters and moments.
         state: How far training has come.

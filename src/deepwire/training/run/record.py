@@ -19,7 +19,7 @@ class RunRecord:
     """Decisions that a continuation repeats.
 
     Attributes:
-        numerics: Number formats.
+        precision_policy: Number formats.
         micro_batch_tokens: Padded tokens of one forward pass; with it the grouping of sentences is fixed.
         digests: What stands for the text: digests of the prepared text and vocabularies, corpus weights.
         processes: How many processes train; not a decision, because a continuation may have another number.

@@ -1,4 +1,4 @@
-"""From a job to a finished run: lock, continue or begin, train, mark the end."""
+"""From a specification to a finished run: lock, continue or begin, train, mark the end."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Outcome:
     """What became of a run.
 
     Attributes:
-        ending: Why it stopped.
+        stop_reason: Why it stopped.
         best: The best checkpoint, or the newest where nothing was scored; None if nothing was saved.
     """
 
@@ -207,8 +207,8 @@ def make_trainer(
     elif processes.main:
         _begin_with_another(spec, model, recorder)
     frozen = freeze(model, config.freeze)
-    strategy = _layout(spec, model.to(device), processes)
-    learning = {name: one for name, one in model.named_parameters() if one.requires_grad}
+    strategy = _strategy(spec, model.to(device), processes)
+    learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     optimizer = Optimizer(learning.items(), config.optimizer, config.clip_norm, strategy)
     average = MovingAverage(learning, config.ema, strategy) if config.ema is not None else None
     kept = load_moments(resume_point.checkpoint.path) if resume_point.checkpoint is not None else None
@@ -283,7 +283,7 @@ def _restore(
         average.load_state(kept)
 
 
-def _layout(spec: TrainingSpec, model: TranslationModel, processes: ProcessGroup) -> ParallelStrategy:
+def _strategy(spec: TrainingSpec, model: TranslationModel, processes: ProcessGroup) -> ParallelStrategy:
     if spec.config.sharding == "none" or processes.count == 1:
         return ParallelStrategy(model, processes)
     from deepwire.training.sharded_strategy import ShardedStrategy  # a second to import
@@ -319,9 +319,9 @@ def _introduce(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
     spec, say, device, processes = trainer.spec, trainer.recorder.say, trainer.device, trainer.processes
     parameters = sum(parameter.numel() for parameter in trainer.model.parameters())
     valid = spec.prepared.valid
-    together = f"{processes.count} processes on {device.type}" if processes.count > 1 else f"on {device}"
+    where = f"{processes.count} processes on {device.type}" if processes.count > 1 else f"on {device}"
     precision = trainer.precision_policy.precision
-    say(f"run {spec.run.path} {together}, {precision}, {torch.get_num_threads()} threads")
+    say(f"run {spec.run.path} {where}, {precision}, {torch.get_num_threads()} threads")
     if (wanted := spec.config.processes or 1) > processes.count:
         say(
             f"training.processes is {wanted}, but {processes.count} trains here: 'deepwire train' makes more "
@@ -339,7 +339,7 @@ def _introduce(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
     if spec.prepared.languages is not None and valid is not None:
         scored = directions_in(valid, spec.prepared.languages)
         if missing := [
-            name for one in spec.prepared.languages.directions if (name := str(one)) not in scored
+            name for direction in spec.prepared.languages.directions if (name := str(direction)) not in scored
         ]:
             say(f"no validation text for {', '.join(missing)}")
     for signature in spec.signatures:

@@ -24,9 +24,9 @@ def own_parameters(model: TranslationModel) -> frozenset[str]:
     sizes = (model.source_vocabulary, model.target_vocabulary)
     with meta_init():
         larger = build_model(model.config, *sizes, languages=model.languages + 1)
-    shapes = {name: one.shape for name, one in larger.named_parameters(remove_duplicate=False)}
+    shapes = {name: parameter.shape for name, parameter in larger.named_parameters(remove_duplicate=False)}
     own = model.named_parameters(remove_duplicate=False)
-    return frozenset(name for name, one in own if one.shape != shapes[name])
+    return frozenset(name for name, parameter in own if parameter.shape != shapes[name])
 
 
 def by_language(
@@ -44,14 +44,14 @@ def by_language(
         before, after: Their languages.
     """
     moved, there = dict(values), own_parameters(old)
-    shapes = {name: one.shape for name, one in new.named_parameters(remove_duplicate=False)}
-    places = {} if before is None else {name: place for place, name in enumerate(before.names)}
+    shapes = {name: parameter.shape for name, parameter in new.named_parameters(remove_duplicate=False)}
+    places = {} if before is None else {language: place for place, language in enumerate(before.names)}
     wanted = () if after is None else after.names
     for name in own_parameters(new) & values.keys():
         value = values[name]
         if name in there:
             moved[name] = torch.stack(
-                [value[places[one]] if one in places else value.mean(0) for one in wanted]
+                [value[places[language]] if language in places else value.mean(0) for language in wanted]
             )
         elif value.shape == shapes[name][1:]:
             moved[name] = value.expand(shapes[name])

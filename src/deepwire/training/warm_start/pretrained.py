@@ -153,9 +153,9 @@ def _require_settings(encoder: PretrainedEncoder, model: TranslationModel, sides
     rows = encoder.positions.size(0) - int(str(encoder.settings["positions.first"]))
     if model.config.max_length > rows:
         wrong["encoder"].append(f"max_length at most {rows}, not {model.config.max_length}")
-    both = [text for text in wrong["encoder"] if all(text in found for found in wrong.values())]
+    both = [text for text in wrong["encoder"] if all(text in texts for texts in wrong.values())]
     places = {"model": both} | {
-        f"model.{side}": [text for text in found if text not in both] for side, found in wrong.items()
+        f"model.{side}": [text for text in texts if text not in both] for side, texts in wrong.items()
     }
     if any(places.values()):
         listed = "; ".join(f"{place}: {', '.join(texts)}" for place, texts in places.items() if texts)
@@ -184,11 +184,11 @@ def _in_force(config: ModelConfig, side: Side) -> Mapping[str, object]:
     )
 
 
-def _differences(found: Mapping[str, object], wanted: Mapping[str, PlainValue]) -> list[str]:
+def _differences(stored: Mapping[str, object], wanted: Mapping[str, PlainValue]) -> list[str]:
     return [
-        f"{key}={_written(value)}, not {_written(found.get(key))}"
+        f"{key}={_written(value)}, not {_written(stored.get(key))}"
         for key, value in wanted.items()
-        if found.get(key) != value
+        if stored.get(key) != value
     ]
 
 

@@ -113,25 +113,26 @@ def start_from(
     values, maps = _values(loaded, vocabularies, before, languages)
     values = by_language(values, loaded.model, model, before, languages)
     own = dict(model.named_parameters())
-    found = {name: values[name] for name in own if name in values}
-    reshaped = [name for name, value in found.items() if value.shape != own[name].shape]
+    there = {name: values[name] for name in own if name in values}
+    reshaped = [name for name, value in there.items() if value.shape != own[name].shape]
     report = StartReport(
         config.model,
         str(folder),
         fingerprint(folder),
-        loaded=[name for name in found if name not in reshaped],
-        missing=[name for name in own if name not in found],
+        loaded=[name for name in there if name not in reshaped],
+        missing=[name for name in own if name not in there],
         reshaped=reshaped,
-        unexpected=_unused(loaded.model, found.keys()),
+        unexpected=_unused(loaded.model, there.keys()),
         changed=[f"{key}: {old} -> {new}" for key, (old, new) in changed.items()],
         vocabulary={
-            side: {"taken": one.taken, "new": one.new, "dropped": one.dropped} for side, one in maps.items()
+            side: {"taken": rows.taken, "new": rows.new, "dropped": rows.dropped}
+            for side, rows in maps.items()
         },
     )
     _refuse_what_is_not_allowed(config, report, changed, _depths(loaded, model))
     with torch.no_grad():
         for name in report.loaded:
-            own[name].copy_(found[name])
+            own[name].copy_(there[name])
     return report
 
 
@@ -139,13 +140,15 @@ def _values(
     loaded: LoadedModel, new: Vocabularies, before: Languages | None, languages: Languages | None
 ) -> tuple[dict[str, Tensor], dict[str, RowMap]]:
     """The parameters of a model under all their names, with the rows of another vocabulary or other tags."""
-    values = {name: one.detach() for name, one in loaded.model.named_parameters(remove_duplicate=False)}
+    values = {
+        name: parameter.detach() for name, parameter in loaded.model.named_parameters(remove_duplicate=False)
+    }
     old = loaded.vocabularies
     if old.digest == new.digest and before == languages:
         return values, {}
     source, target = (
-        with_tags(map_rows(one, other), one.size, before, languages)
-        for one, other in ((old.source, new.source), (old.target, new.target))
+        with_tags(map_rows(vocabulary, new_vocabulary), vocabulary.size, before, languages)
+        for vocabulary, new_vocabulary in ((old.source, new.source), (old.target, new.target))
     )
     tables = {"source_embedding.table.": source, "target_embedding.table.": target, "head.": target}
     for name, value in values.items():
@@ -162,7 +165,7 @@ def _changes(
     loaded: LoadedModel, model: TranslationModel, source_bos: bool
 ) -> dict[str, tuple[object, object]]:
     """Settings that differ and say how the same parameters are used: key to (old, new)."""
-    old, new = (flat(one.config.model_dump(mode="json")) for one in (loaded.model, model))
+    old, new = (flat(each.config.model_dump(mode="json")) for each in (loaded.model, model))
     keys = [key for key in sorted(old.keys() | new.keys()) if not matches(key, _FREE)]
     changed = {f"model.{key}": (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
     before = loaded.metadata.get("source_bos") is True

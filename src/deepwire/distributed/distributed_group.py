@@ -1,4 +1,4 @@
-"""Several processes, connected by torch.distributed."""
+"""A group of several processes, by torch.distributed."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DeepwireError, ResourceError
 
 Result = TypeVar("Result")
-Connected = TypeVar("Connected", bound="ConnectedGroup")
+Group = TypeVar("Group", bound="DistributedGroup")
 
-# Processes wait for each other this long, and so for the slowest disk; one that dies is noticed at once.
-PATIENCE = timedelta(minutes=30)
+# Of a collective, and so for the slowest disk; a process that dies is noticed at once.
+TIMEOUT = timedelta(minutes=30)
 _POLL_SECONDS = 0.1
 # A process that ends because of another lets that one end first, so that torchrun names the right one.
 _COURTESY_SECONDS = 5.0
@@ -39,7 +39,7 @@ class LostProcessError(DeepwireError):
     """Another process of the job is gone."""
 
 
-class ConnectedGroup(ProcessGroup):
+class DistributedGroup(ProcessGroup):
     """Processes that meet in a store, which lasts at least as long as they do.
 
     Numbers and texts travel through host memory by gloo, tensors between the devices that they are on: by
@@ -54,19 +54,19 @@ class ConnectedGroup(ProcessGroup):
         gpus = torch.cuda.is_available() and dist.is_nccl_available()
         self._store = store
         self._steps = 0
-        with self._losses():
+        with self._lost_process_errors():
             dist.init_process_group(
                 "cpu:gloo,cuda:nccl" if gpus else "gloo",
                 store=store,
                 rank=self.rank,
                 world_size=self.count,
-                timeout=PATIENCE,
+                timeout=TIMEOUT,
             )
 
     def all_reduce_numbers(self, numbers: Sequence[float]) -> list[float]:
         """The sums over the processes."""
         sums = torch.tensor(numbers, dtype=torch.float64)
-        with self._losses():
+        with self._lost_process_errors():
             dist.all_reduce(sums)
         result: list[float] = sums.tolist()
         return result
@@ -75,7 +75,7 @@ class ConnectedGroup(ProcessGroup):
         """The sums over the processes, with the same bits in each."""
         buckets = _buckets(tensors)
         flats = [_flat(bucket) for bucket in buckets]
-        with self._losses():
+        with self._lost_process_errors():
             under_way = [dist.all_reduce(flat, async_op=True) for flat in flats]
             for work in under_way:
                 if work is not None:
@@ -87,7 +87,7 @@ class ConnectedGroup(ProcessGroup):
         """Overwrite the tensors with those of the main process."""
         for bucket in _buckets(tensors):
             flat = _flat(bucket)
-            with self._losses():
+            with self._lost_process_errors():
                 dist.broadcast(flat, 0)
             for tensor, part in zip(bucket, _parts(flat, bucket), strict=True):
                 tensor.copy_(part)
@@ -95,16 +95,16 @@ class ConnectedGroup(ProcessGroup):
     def gather(self, value: object) -> list[object]:
         """The value of each process in the order of ranks."""
         own = _bytes(value)
-        sizes = [int(size) for size in self._each(torch.tensor([len(own)]))]
+        sizes = [int(size) for size in self._all_gather(torch.tensor([len(own)]))]
         padded = torch.zeros(max(sizes), dtype=torch.uint8)
         padded[: len(own)] = own
-        return [_value(data[:size]) for data, size in zip(self._each(padded), sizes, strict=True)]
+        return [_value(data[:size]) for data, size in zip(self._all_gather(padded), sizes, strict=True)]
 
     def broadcast_value(self, value: object) -> object:
         """The value of the main process."""
         own = _bytes(value if self.main else None)
         size = torch.tensor([len(own)])
-        with self._losses():
+        with self._lost_process_errors():
             dist.broadcast(size, 0)
             data = own if self.main else torch.zeros(int(size), dtype=torch.uint8)
             dist.broadcast(data, 0)
@@ -116,10 +116,10 @@ class ConnectedGroup(ProcessGroup):
         done = f"{_STEP}/{self._steps}"
         if self.main:
             result = work()
-            with self._losses():
+            with self._lost_process_errors():
                 self._store.set(done, "done")
             return result
-        with self._losses():
+        with self._lost_process_errors():
             # Not a collective, which would give up after a while: preparing a corpus may take hours.
             while not self._store.check([done]):
                 if self._store.check([_CODE]):
@@ -130,8 +130,8 @@ class ConnectedGroup(ProcessGroup):
     def require_same(self, tensors: Sequence[Tensor], what: str) -> None:
         """See that float32 tensors are the same in all processes, by sums over their bits."""
         sums = torch.stack([tensor.detach().view(torch.int32).sum(dtype=torch.int64) for tensor in tensors])
-        found = self.gather(sums.tolist())
-        strangers = [str(rank) for rank, other in enumerate(found) if other != found[0]]
+        sums_of_ranks = self.gather(sums.tolist())
+        strangers = [str(rank) for rank, other in enumerate(sums_of_ranks) if other != sums_of_ranks[0]]
         if strangers:
             raise ResourceError(
                 f"{what} are no longer the same in all {self.count} processes: "
@@ -171,14 +171,14 @@ class ConnectedGroup(ProcessGroup):
                 return int(self._store.get(_CODE))
         return _code(error)
 
-    def _each(self, tensor: Tensor) -> list[Tensor]:
-        found = [torch.empty_like(tensor) for _ in range(self.count)]
-        with self._losses():
-            dist.all_gather(found, tensor)
-        return found
+    def _all_gather(self, tensor: Tensor) -> list[Tensor]:
+        gathered = [torch.empty_like(tensor) for _ in range(self.count)]
+        with self._lost_process_errors():
+            dist.all_gather(gathered, tensor)
+        return gathered
 
     @contextmanager
-    def _losses(self) -> Iterator[None]:
+    def _lost_process_errors(self) -> Iterator[None]:
         try:
             yield
         except torch.OutOfMemoryError:
@@ -194,8 +194,8 @@ class ConnectedGroup(ProcessGroup):
 
 
 @contextmanager
-def together(processes: Connected) -> Iterator[Connected]:
-    """Let the processes begin and end the block together; see `join_process_group`."""
+def process_group_context(processes: Group) -> Iterator[Group]:
+    """The block begins and ends in all processes at once; see `join_process_group`."""
     try:
         yield processes
         processes.all_reduce_numbers([0])
