@@ -12,7 +12,7 @@ from deepwire.analysis.figures import Bars, HeatMap, Lines
 from deepwire.analysis.gradients import analyse_gradients
 from deepwire.analysis.models import NotApplicableError
 from deepwire.checkpoint.run_directory import RunDirectory
-from deepwire.data.config import DataConfig
+from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.errors import DataError
 from deepwire.model.build import build_model

@@ -16,7 +16,7 @@ from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
     from deepwire.config.yaml_tree import PlainValue
-    from deepwire.data.config import DataConfig
+    from deepwire.data.data_config import DataConfig
     from deepwire.data.languages import Languages
     from deepwire.model.config import ModelConfig
     from deepwire.model.encoder_decoder import TranslationModel
@@ -150,13 +150,13 @@ def configured_size(data: DataConfig) -> int | None:
 def _from_model(name: str) -> Subject:
     from pydantic import ValidationError
 
-    from deepwire.checkpoint.locate import resolve
+    from deepwire.checkpoint.model_path import find_model
     from deepwire.checkpoint.store import CONFIG, metadata_of, read_config, recorded_languages
     from deepwire.data.languages import Languages
     from deepwire.errors import ModelError
     from deepwire.model.config import ModelConfig
 
-    folder = resolve(name)
+    folder = find_model(name)
     record = read_config(folder)
     sizes = [record.get("source_vocabulary"), record.get("target_vocabulary")]
     try:

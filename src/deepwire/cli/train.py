@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from deepwire.checkpoint.run_directory import RunDirectory
-    from deepwire.data.config import DataConfig
+    from deepwire.data.data_config import DataConfig
     from deepwire.data.prepare.prepared import Prepared
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.distributed.process_group import ProcessGroup
@@ -160,7 +160,7 @@ def _look_ahead(loaded: LoadedRunFile, processes: ProcessGroup, *, begins: bool)
             of their own.
         ModelError: There is no such model to begin with.
     """
-    from deepwire.checkpoint.locate import resolve
+    from deepwire.checkpoint.model_path import find_model
     from deepwire.checkpoint.store import read_metadata
     from deepwire.training.device import choose_device
 
@@ -175,7 +175,7 @@ def _look_ahead(loaded: LoadedRunFile, processes: ProcessGroup, *, begins: bool)
     choose_device(config.device, processes)
     if begins and config.start_from is not None:
         model = config.start_from.model  # the other processes need not see it
-        processes.run_on_main_first(lambda: read_metadata(resolve(model)) if processes.main else None)
+        processes.run_on_main_first(lambda: read_metadata(find_model(model)) if processes.main else None)
 
 
 def _training_spec(loaded: LoadedRunFile, run: RunDirectory, quiet: bool) -> TrainingSpec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from deepwire.checkpoint.locate import resolve
+from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import metadata_of, read_config
 from deepwire.data.languages import Direction
 from deepwire.decoding.model_inputs import Warn
@@ -24,7 +24,7 @@ def open_models(
     """
     searching = {"sampling": None, "n_best": 1}
     translator = load(models, device, precision, settings={**searching, **settings}, warn=warn)
-    folder = resolve(models[0])
+    folder = find_model(models[0])
     metadata = metadata_of(read_config(folder))
     source, target = metadata.get("source"), metadata.get("target")
     known = isinstance(source, str) and isinstance(target, str)
