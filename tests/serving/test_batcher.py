@@ -8,10 +8,10 @@ import pytest
 
 from deepwire.decoding.translation_io import Candidate, Request, Translation
 from deepwire.serving.batcher import Batcher, Job, TextFailedError
-from deepwire.serving.engine import Search
 from deepwire.serving.limits import Limits
 from deepwire.serving.metrics import Metrics
-from deepwire.serving.refusal import Refusal
+from deepwire.serving.request_error import RequestError
+from deepwire.serving.served_model import Search
 
 GREEDY, BEAM = Search(1, 1), Search(4, 1)
 SECONDS = 60
@@ -114,7 +114,7 @@ def test_only_the_request_that_the_model_fails_on_fails(batcher, model, held):
 def test_the_queue_is_bounded_and_takes_a_request_whole_or_not(batcher, model, held):
     held(batcher, model)
     batcher.submit(job(*["a"] * 40))
-    with pytest.raises(Refusal, match="41 texts are waiting") as refused:
+    with pytest.raises(RequestError, match="41 texts are waiting") as refused:
         batcher.submit(job(*["b"] * 20))
     assert refused.value.status == 429
     assert 1 <= int(refused.value.headers["Retry-After"]) <= 60
@@ -129,7 +129,7 @@ def test_who_would_wait_too_long_is_told_at_once(batcher, model, held):
     held(batcher, model)
     batcher.submit(job(*["a"] * 9))
     batcher._seconds_per_text = 5.0
-    with pytest.raises(Refusal, match="try again in 50 s") as refused:
+    with pytest.raises(RequestError, match="try again in 50 s") as refused:
         batcher.submit(job("b"))
     assert refused.value.status == 429
     batcher._seconds_per_text = 4.0

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import deepwire
-from deepwire.serving import guard
+from deepwire.serving import middleware
 
 JSON = {"Content-Type": "application/json"}
 
@@ -129,7 +129,7 @@ def test_browsers_are_protected_in_every_answer(server):
         assert not {"server", "access-control-allow-origin"} & set(headers)
 
 
-def test_what_can_be_asked_for(server, engine):
+def test_what_can_be_asked_for(server, served_model):
     facts = server.get("/languages").json
     assert facts["model"] == "<img src=x onerror=alert(1)>"
     assert facts["languages"]["directions"] == [["de", "en"]]
@@ -174,7 +174,7 @@ CHUNK = b"1000\r\n" + b" " * 4096 + b"\r\n"
 )
 def test_a_large_body_is_refused_before_it_is_read(server, framing, linger, monkeypatch):
     """The answer comes early, the client has a moment to stop sending, and the connection is closed."""
-    monkeypatch.setattr(guard, "LINGER_SECONDS", linger)
+    monkeypatch.setattr(middleware, "LINGER_SECONDS", linger)
     with server.connect() as client:
         client.sendall(b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n" + framing)
         head = received(client)
@@ -210,8 +210,8 @@ def test_what_is_no_http_is_refused(server):
         assert received(client).startswith(b"HTTP/1.1 400")
 
 
-def test_slow_clients_are_cut_off_and_others_are_served(engine, serving):
-    with serving.running(engine, header_seconds=600, body_seconds=300) as server:
+def test_slow_clients_are_cut_off_and_others_are_served(served_model, serving):
+    with serving.running(served_model, header_seconds=600, body_seconds=300) as server:
         silent = [server.connect() for _ in range(50)]
         for client in silent[10:]:
             client.sendall(b"POST /translate HTTP/1.1\r\nHost: a\r\nX-Slow: ")
@@ -236,8 +236,8 @@ def test_slow_clients_are_cut_off_and_others_are_served(engine, serving):
         serving.wait_until(lambda: server.metric("deepwire_connections") == 1)
 
 
-def test_a_client_that_fetches_no_answers_is_cut_off(engine, serving):
-    with serving.running(engine, request_seconds=0.3) as server:
+def test_a_client_that_fetches_no_answers_is_cut_off(served_model, serving):
+    with serving.running(served_model, request_seconds=0.3) as server:
         client = server.connect()
         client.settimeout(0.2)
         try:
@@ -249,8 +249,8 @@ def test_a_client_that_fetches_no_answers_is_cut_off(engine, serving):
         assert server.get("/healthz").status == 200
 
 
-def test_too_many_connections_are_refused(engine, serving):
-    with serving.running(engine, connections=3) as server:
+def test_too_many_connections_are_refused(served_model, serving):
+    with serving.running(served_model, connections=3) as server:
         clients = [server.connect() for _ in range(3)]
         with server.connect() as refused:
             assert received(refused).startswith(b"HTTP/1.1 503")
@@ -260,10 +260,10 @@ def test_too_many_connections_are_refused(engine, serving):
         assert server.get("/healthz").status == 200
 
 
-def test_many_clients_at_once_get_their_own_translations(engine, translator, serving):
+def test_many_clients_at_once_get_their_own_translations(served_model, translator, serving):
     lines = serving.texts(120)
     expected = dict(zip(lines, translator.translate(lines), strict=True))
-    model, wrong = serving.Held(engine), []
+    model, wrong = serving.Held(served_model), []
     with serving.running(model) as server:
 
         def asked_for(number):
@@ -290,8 +290,8 @@ def test_many_clients_at_once_get_their_own_translations(engine, translator, ser
         assert server.metric("deepwire_queue_texts") == 0
 
 
-def test_a_client_that_goes_away_leaves_room(engine, serving):
-    model = serving.Held(engine)
+def test_a_client_that_goes_away_leaves_room(served_model, serving):
+    model = serving.Held(served_model)
     with serving.running(model, queue=3) as server, ThreadPoolExecutor(1) as clients:
         first = clients.submit(server.post, {"text": "ein"})
         serving.wait_until(lambda: len(model.batches) == 1)
@@ -315,8 +315,8 @@ def test_a_client_that_goes_away_leaves_room(engine, serving):
         assert model.batches == [["ein"], ["hund"]]
 
 
-def test_a_request_that_the_model_fails_on_fails_alone(engine, serving, caplog):
-    model = serving.Held(engine)
+def test_a_request_that_the_model_fails_on_fails_alone(served_model, serving, caplog):
+    model = serving.Held(served_model)
     running = serving.running(model)
     with running as server, caplog.at_level(logging.INFO), ThreadPoolExecutor(4) as clients:
 
@@ -342,8 +342,8 @@ def test_a_request_that_the_model_fails_on_fails_alone(engine, serving, caplog):
     assert not any(word in caplog.text for word in ("poison", "secret", "zwei", "ein ")), "text was logged"
 
 
-def test_a_request_has_its_time(engine, serving):
-    model = serving.Held(engine)
+def test_a_request_has_its_time(served_model, serving):
+    model = serving.Held(served_model)
     with serving.running(model, request_seconds=0.2) as server:
         answer = server.post({"text": "ein"})
         assert (answer.status, answer.code) == (503, "out_of_time")
@@ -352,9 +352,9 @@ def test_a_request_has_its_time(engine, serving):
         assert server.metric("deepwire_cancelled_total") == 1
 
 
-def test_without_the_token_there_is_no_translation(engine, serving):
+def test_without_the_token_there_is_no_translation(served_model, serving):
     secret = "0123456789abcdef"
-    with serving.running(engine, token=secret) as server:
+    with serving.running(served_model, token=secret) as server:
         for wrong in (
             {},
             {"Authorization": "Bearer x"},
@@ -374,8 +374,8 @@ def test_without_the_token_there_is_no_translation(engine, serving):
         assert server.get("/metrics", **right).status == 200
 
 
-def test_stopping_finishes_what_is_in_work_and_refuses_the_rest(engine, serving):
-    model = serving.Held(engine)
+def test_stopping_finishes_what_is_in_work_and_refuses_the_rest(served_model, serving):
+    model = serving.Held(served_model)
     with serving.running(model) as server, ThreadPoolExecutor(1) as clients:
         answer = clients.submit(server.post, {"text": "ein"})
         serving.wait_until(lambda: model.batches != [])
@@ -392,8 +392,8 @@ def test_stopping_finishes_what_is_in_work_and_refuses_the_rest(engine, serving)
         assert model.batches == [["ein"]]
 
 
-def test_stopping_does_not_wait_for_ever(engine, serving, caplog):
-    model = serving.Held(engine)
+def test_stopping_does_not_wait_for_ever(served_model, serving, caplog):
+    model = serving.Held(served_model)
     with serving.running(model, drain_seconds=0.2) as server, ThreadPoolExecutor(1) as clients:
         asked = clients.submit(server.post, {"text": "ein"})
         serving.wait_until(lambda: model.batches != [])

@@ -12,10 +12,10 @@ from concurrent.futures import Future
 from typing import NamedTuple
 
 from deepwire.decoding.translation_io import Request, Translation
-from deepwire.serving.engine import Search
 from deepwire.serving.limits import Limits
 from deepwire.serving.metrics import Metrics
-from deepwire.serving.refusal import Refusal
+from deepwire.serving.request_error import RequestError
+from deepwire.serving.served_model import Search
 
 Work = Callable[[Sequence[Request], Sequence[int], Search], list[Translation]]
 """Translates texts with so many subwords each."""
@@ -51,15 +51,17 @@ class Job:
         self.requests, self.lengths, self.search = requests, lengths, search
         self.answer: Future[list[Translation]] = Future()
         self.answer.set_running_or_notify_cancel()  # only `Batcher` ends it
-        self._found: list[Translation | None] = [None] * len(requests)
+        self._translations: list[Translation | None] = [None] * len(requests)
         self._left = len(requests)
 
-    def found(self, index: int, translation: Translation) -> None:
+    def set_translation(self, index: int, translation: Translation) -> None:
         """One of the texts is translated."""
-        self._found[index] = translation
+        self._translations[index] = translation
         self._left -= 1
         if self._left == 0 and not self.answer.done():
-            self.answer.set_result([one for one in self._found if one is not None])
+            self.answer.set_result(
+                [translation for translation in self._translations if translation is not None]
+            )
 
     def failed(self, index: int, error: Exception) -> None:
         """One of the texts cannot be translated, and so the request has failed."""
@@ -138,12 +140,12 @@ class Batcher:
         """See that so many texts can be taken.
 
         Raises:
-            Refusal: The queue is full, or so long that the time of the request would be over before its turn.
+            RequestError: The queue is full, or so long that the time of the request would be over first.
         """
         wait = self.texts * self._seconds_per_text
         if self.texts + count > self._limits.queue or wait > _PATIENCE * self._limits.request_seconds:
             seconds = min(_MOST_SECONDS, max(1, math.ceil(wait)))
-            raise Refusal(
+            raise RequestError(
                 "queue_full",
                 f"{self.texts} texts are waiting: try again in {seconds} s",
                 headers={"Retry-After": str(seconds)},
@@ -153,7 +155,7 @@ class Batcher:
         """Put the texts of a request into the queue, all or none.
 
         Raises:
-            Refusal: The queue is full.
+            RequestError: The queue is full.
         """
         with self._changed:
             self.require_room(len(job.requests))
@@ -233,9 +235,11 @@ class Batcher:
         requests = [waiting.job.requests[waiting.place] for waiting in batch]
         try:
             with self._metrics.batch_seconds.time():
-                found = self._work(requests, [waiting.subwords for waiting in batch], batch[0].job.search)
-            if len(found) != len(batch):
-                raise ValueError(f"{len(found)} translations of {len(batch)} texts")
+                translations = self._work(
+                    requests, [waiting.subwords for waiting in batch], batch[0].job.search
+                )
+            if len(translations) != len(batch):
+                raise ValueError(f"{len(translations)} translations of {len(batch)} texts")
         except Exception as error:  # whatever one text does, the others are answered
             if len(batch) == 1:
                 self._metrics.failed.inc()
@@ -246,14 +250,14 @@ class Batcher:
             self._translate(batch[: len(batch) // 2])
             self._translate(batch[len(batch) // 2 :])
             return
-        self._count(batch, found)
-        for waiting, translation in zip(batch, found, strict=True):
-            waiting.job.found(waiting.place, translation)
+        self._count(batch, translations)
+        for waiting, translation in zip(batch, translations, strict=True):
+            waiting.job.set_translation(waiting.place, translation)
 
-    def _count(self, batch: Sequence[_Waiting], found: Sequence[Translation]) -> None:
+    def _count(self, batch: Sequence[_Waiting], translations: Sequence[Translation]) -> None:
         """Count what is translated; before its clients know, for they may look, or ask again, at once."""
         self._in_work -= len(batch)
         self._metrics.texts.inc(len(batch))
         self._metrics.tokens.labels("source").inc(sum(waiting.subwords for waiting in batch))
-        written = sum(len(translation.candidates[0].tokens) for translation in found)
+        written = sum(len(translation.candidates[0].tokens) for translation in translations)
         self._metrics.tokens.labels("target").inc(written)

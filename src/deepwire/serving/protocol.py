@@ -12,7 +12,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
 from deepwire.serving.limits import Limits
-from deepwire.serving.refusal import Refusal
+from deepwire.serving.request_error import RequestError
 
 
 class ServerConfig(uvicorn.Config):
@@ -63,7 +63,7 @@ class Protocol(H11Protocol):
         """A client has connected."""
         super().connection_made(transport)
         if len(self.connections) > self._limits.connections:
-            self._answer(Refusal("too_many_connections", "try again", headers={"Retry-After": "5"}))
+            self._answer(RequestError("too_many_connections", "try again", headers={"Retry-After": "5"}))
             return
         self._await_headers()
 
@@ -94,7 +94,7 @@ class Protocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer to what is no HTTP."""
-        self._answer(Refusal("bad_request", msg))
+        self._answer(RequestError("bad_request", msg))
 
     def _await_headers(self) -> None:
         if self._headers_due is None:
@@ -114,17 +114,17 @@ class Protocol(H11Protocol):
         if self.transport.get_write_buffer_size():
             self.transport.abort()
 
-    def _answer(self, refusal: Refusal) -> None:
+    def _answer(self, error: RequestError) -> None:
         """Answer without the application, and close."""
-        body = json.dumps(refusal.record()).encode()
+        body = json.dumps(error.record()).encode()
         headers = {
             "content-type": "application/json",
             "content-length": str(len(body)),
             "connection": "close",
-            **refusal.headers,
+            **error.headers,
         }
         lines = [
-            f"HTTP/1.1 {refusal.status} Refused",
+            f"HTTP/1.1 {error.status} Refused",
             *(f"{name}: {value}" for name, value in headers.items()),
         ]
         self.transport.write("\r\n".join([*lines, "", ""]).encode("ascii") + body)
