@@ -36,7 +36,7 @@ import machine
 import torch
 
 import deepwire
-from deepwire.checkpoint.locate import resolve
+from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import VOCABULARY, load_model
 from deepwire.data.vocabulary import EOS, UNK, Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig
@@ -145,7 +145,7 @@ def prepare(options: argparse.Namespace, folder: Path) -> tuple[TranslationModel
         limits = (options.length, options.length)
     else:
         # A run that goes on has another best checkpoint tomorrow: every round reads this folder.
-        folder_of_model = resolve(options.model)
+        folder_of_model = find_model(options.model)
         loaded = load_model(folder_of_model, torch.device("cpu"), torch.float32)
         model = loaded.model
         if loaded.metadata.get("source_bos") is True:
@@ -289,7 +289,7 @@ def work(job: Job, format_name: str) -> None:
 def model_of(origin: Mapping[str, str | int | list[str]], kind: torch.dtype) -> TranslationModel:
     match origin:
         case {"name": str(name)}:
-            return load_model(resolve(name), torch.device("cpu"), kind).model
+            return load_model(find_model(name), torch.device("cpu"), kind).model
         case {"recipe": str(recipe), "set": list(overrides), "vocabulary": int(size)}:
             return random_model(recipe, overrides, size).to(kind)
         case _:
@@ -319,7 +319,7 @@ def shortlist_of(job: Job, size: int) -> Callable[[torch.Tensor], torch.Tensor |
 
             return draw
         case folder, {"name": str(name)}:
-            words = Vocabularies.load(resolve(name) / VOCABULARY)
+            words = Vocabularies.load(find_model(name) / VOCABULARY)
             table = Shortlist.load(Path(folder), words).table("")
             return lambda source: batch_shortlist([LanguageRows(0, table, source)]).tokens
         case folder, _:
@@ -363,7 +363,7 @@ def bleu(rounds: Sequence[Mapping[str, object]], options: argparse.Namespace) ->
     """BLEU of each toolkit and beam, where there is a reference; batch sizes change nothing that shows."""
     if options.model is None or options.reference is None:
         return {}
-    target = load_model(resolve(options.model), torch.device("cpu"), torch.float32).vocabularies.target
+    target = load_model(find_model(options.model), torch.device("cpu"), torch.float32).vocabularies.target
     references = lines(options.reference, options.sentences)
     scores = {}
     for each in rounds:

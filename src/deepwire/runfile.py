@@ -17,7 +17,7 @@ from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
 from deepwire.config.settings_reader import Document, Settings, absolute, read_settings
 from deepwire.config.unused_settings import canonical_settings
 from deepwire.config.yaml_tree import PlainValue
-from deepwire.data.config import DataConfig
+from deepwire.data.data_config import DataConfig
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig

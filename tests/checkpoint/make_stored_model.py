@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 from deepwire import __version__
-from deepwire.checkpoint.locate import resolve
+from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import read_config
 from deepwire.cli.main import main
 from deepwire.decoding.translator import load
@@ -65,7 +65,7 @@ def make(name: str) -> None:
         (folder / "run.yaml").write_text(RUN_FILE)
         if main(["train", str(folder / "run.yaml"), f"run={folder / 'run'}"]) != 0:
             sys.exit(1)
-        shutil.copytree(resolve(str(folder / "run")), target / "model")
+        shutil.copytree(find_model(str(folder / "run")), target / "model")
     for unneeded in ("optimizer.safetensors", "state.json"):
         (target / "model" / unneeded).unlink()
     forget(target / "model", ("optimizer.safetensors", "state.json"))

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from deepwire.checkpoint.average import average_models
-from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.manifest import DamagedError
+from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model, save_model
 from deepwire.data.vocabulary import Vocabularies
@@ -63,10 +63,10 @@ def test_names_of_a_run(run: RunDirectory, checkpoint: CheckpointMaker) -> None:
     for update, loss in ((100, 3.0), (200, 2.0), (300, 2.5)):
         checkpoint(update, loss=loss)
     name = str(run.path)
-    assert resolve(name) == resolve(f"{name}@best") == run.checkpoint_path(200)
-    assert resolve(f"{name}@last") == run.checkpoint_path(300)
-    assert resolve(f"{name}@update-100") == resolve(f"{name}@update-000100") == run.checkpoint_path(100)
-    assert resolve(str(run.checkpoint_path(100))) == run.checkpoint_path(100)
+    assert find_model(name) == find_model(f"{name}@best") == run.checkpoint_path(200)
+    assert find_model(f"{name}@last") == run.checkpoint_path(300)
+    assert find_model(f"{name}@update-100") == find_model(f"{name}@update-000100") == run.checkpoint_path(100)
+    assert find_model(str(run.checkpoint_path(100))) == run.checkpoint_path(100)
 
 
 def test_an_average_is_made_once_and_again_when_the_run_went_on(
@@ -75,13 +75,13 @@ def test_an_average_is_made_once_and_again_when_the_run_went_on(
     for update in (100, 200):
         checkpoint(update)
     name = f"{run.path}@avg2"
-    first = resolve(name)
+    first = find_model(name)
     assert first == run.averages / "avg2"
     made = (first / "model.safetensors").stat().st_ino
-    assert resolve(name) == first
+    assert find_model(name) == first
     assert (first / "model.safetensors").stat().st_ino == made
     checkpoint(300)
-    assert (resolve(name) / "model.safetensors").stat().st_ino != made
+    assert (find_model(name) / "model.safetensors").stat().st_ino != made
     assert load_model(first).metadata["average_of"] == ["update-000200", "update-000300"]
 
 
@@ -89,7 +89,7 @@ def test_a_folder_with_an_at_sign_is_a_folder(
     tmp_path: Path, make_model: ModelMaker, vocabularies: Vocabularies
 ) -> None:
     save_model(tmp_path / "me@home", make_model(), vocabularies, {})
-    assert resolve(str(tmp_path / "me@home")) == tmp_path / "me@home"
+    assert find_model(str(tmp_path / "me@home")) == tmp_path / "me@home"
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,14 @@ def test_choices_that_are_not_there_are_named(
     for update in (100, 200):
         checkpoint(update)
     with pytest.raises(ModelError, match=message) as caught:
-        resolve(f"{run.path}{choice}")
+        find_model(f"{run.path}{choice}")
     assert caught.value.hint
 
 
 def test_runs_that_are_not_there_are_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no such run"):
-        resolve(str(tmp_path / "none@best"))
+        find_model(str(tmp_path / "none@best"))
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     for name in ("run", "run@best", "run@last", "run@avg2"):
         with pytest.raises(ModelError, match="no checkpoint yet"):
-            resolve(str(tmp_path / name))
+            find_model(str(tmp_path / name))

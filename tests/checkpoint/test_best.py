@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from permissions import permissions_obeyed
 
-from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.manifest import MANIFEST
+from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.errors import ModelError
 
@@ -44,7 +44,7 @@ def three(run: RunDirectory, checkpoint: CheckpointMaker) -> RunDirectory:
 
 def best(run: RunDirectory) -> Path:
     with permissions_obeyed():
-        return resolve(str(run.path))
+        return find_model(str(run.path))
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
@@ -62,7 +62,7 @@ def test_where_nobody_knows_the_scores_nothing_is_guessed(three: RunDirectory, k
     with pytest.raises(ModelError, match=message) as caught:
         best(three)
     assert f"{three.path}@last" in caught.value.hint
-    assert resolve(f"{three.path}@last") == three.checkpoint_path(300)
+    assert find_model(f"{three.path}@last") == three.checkpoint_path(300)
 
 
 def test_the_metric_is_that_of_the_settings(three: RunDirectory, checkpoint: CheckpointMaker) -> None:
@@ -115,9 +115,9 @@ def test_nothing_is_called_the_best_where_nothing_was_scored(
     for update in (100, 200):
         checkpoint(update)
     assert json.loads(run.index.read_text())["best"] is None
-    assert resolve(str(run.path)) == run.checkpoint_path(200)
+    assert find_model(str(run.path)) == run.checkpoint_path(200)
     run.index.unlink()
-    assert resolve(str(run.path)) == run.checkpoint_path(200)
+    assert find_model(str(run.path)) == run.checkpoint_path(200)
     with pytest.raises(ModelError, match=re.escape(f"{run.path}@best: nothing was validated yet")) as caught:
-        resolve(f"{run.path}@best")
+        find_model(f"{run.path}@best")
     assert f"{run.path}@last" in caught.value.hint

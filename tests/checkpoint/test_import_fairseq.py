@@ -18,11 +18,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from deepwire.checkpoint.importers import (
-    FAMILIES,
-    Foreign,
+    IMPORTERS,
+    ForeignCheckpoint,
     VocabularyFiles,
     convert,
-    read_foreign,
+    read_foreign_checkpoint,
     read_vocabularies,
 )
 from deepwire.checkpoint.store import load_model, save_model
@@ -36,7 +36,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from foreign_checkpoints import ARGUMENTS, golden, parameters, write_dictionary, write_fairseq
 
 torch.set_num_threads(1)
-FAIRSEQ = FAMILIES["fairseq"]
+FAIRSEQ = IMPORTERS["fairseq"]
 SIZE = 48
 TOLERANCE = 1e-5
 THEIRS = {"pad": 1, "bos": 0, "eos": 2, "unk": 3}
@@ -57,7 +57,7 @@ def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> Vocabularies:
 
 
 def model_of(
-    foreign: Foreign, vocabularies: Vocabularies, changes: Mapping[str, Any] | None = None
+    foreign: ForeignCheckpoint, vocabularies: Vocabularies, changes: Mapping[str, Any] | None = None
 ) -> TranslationModel:
     """The model that the checkpoint tells, with changes."""
     tree = FAIRSEQ.architecture(foreign).nested()["model"]
@@ -104,7 +104,7 @@ def check_golden(model: TranslationModel, name: str) -> None:
 )
 def test_golden_models(name: str, form: str, tmp_path: Path, vocabularies: Vocabularies) -> None:
     """The architecture comes from the file alone, and the model gives the golden numbers."""
-    foreign = read_foreign(write_fairseq(tmp_path, name, form))
+    foreign = read_foreign_checkpoint(write_fairseq(tmp_path, name, form))
     told = FAIRSEQ.architecture(foreign)
     assert not told.needed
     assert told.known["model.heads"] == 4
@@ -115,7 +115,7 @@ def test_golden_models(name: str, form: str, tmp_path: Path, vocabularies: Vocab
 @pytest.mark.parametrize("name", [name for name in ARGUMENTS if not name.startswith("hist")])
 def test_bare_parameters(name: str, tmp_path: Path, vocabularies: Vocabularies) -> None:
     """Structure comes from names and shapes; what they cannot tell is said to be needed or assumed."""
-    foreign = read_foreign(write_fairseq(tmp_path, name, "safetensors"))
+    foreign = read_foreign_checkpoint(write_fairseq(tmp_path, name, "safetensors"))
     told = FAIRSEQ.architecture(foreign)
     assert told.needed == ("model.heads",)
     assert {"model.activation", "model.embeddings.scale"} <= set(told.assumed)
@@ -127,7 +127,7 @@ def test_bare_parameters(name: str, tmp_path: Path, vocabularies: Vocabularies) 
 
 def test_saved_model_is_the_same(tmp_path: Path, vocabularies: Vocabularies) -> None:
     """A model directory of an imported model gives the golden numbers, too."""
-    foreign = read_foreign(write_fairseq(tmp_path, "dlcl_prenorm", "pt"))
+    foreign = read_foreign_checkpoint(write_fairseq(tmp_path, "dlcl_prenorm", "pt"))
     save_model(tmp_path / "model", model_of(foreign, vocabularies), vocabularies, {})
     loaded = load_model(tmp_path / "model")
     check_golden(loaded.model, "dlcl_prenorm")
@@ -138,7 +138,7 @@ def test_half_precision_is_widened(tmp_path: Path, vocabularies: Vocabularies) -
     """Parameters in float16 become float32."""
     path = tmp_path / "half.safetensors"
     save_file({name: value.half() for name, value in parameters("fairseq_postnorm").items()}, path)
-    model = model_of(read_foreign(path), vocabularies)
+    model = model_of(read_foreign_checkpoint(path), vocabularies)
     assert {value.dtype for value in model.parameters()} == {torch.float32}
 
 
@@ -162,7 +162,7 @@ def test_embeddings_are_permuted(rows: int, shared: str, old: bool, seed: int) -
     tensors = {"encoder.embed_tokens.weight": source, "decoder.embed_tokens.weight": target}
     if shared in ("inputs", "none"):
         tensors["decoder.embed_out" if old else "decoder.output_projection.weight"] = output
-    foreign = Foreign(Path("x.pt"), tensors, {})
+    foreign = ForeignCheckpoint(Path("x.pt"), tensors, {})
     config = ModelConfig.model_validate({"d_model": 8, "heads": 2, "embeddings": {"tie": shared}})
     found = {name: value for name, (_, value) in FAIRSEQ.embeddings(config, foreign).items()}
     read_source, read_target, predicted = found.values()
@@ -186,7 +186,7 @@ def test_separate_dictionaries(tmp_path: Path) -> None:
     files = VocabularyFiles(*FAIRSEQ.vocabulary_files(tmp_path, "de", "en"))
     both = read_vocabularies(FAIRSEQ, files)
     assert not both.joint
-    model = model_of(Foreign(tmp_path / "x.pt", tensors, {}), both)
+    model = model_of(ForeignCheckpoint(tmp_path / "x.pt", tensors, {}), both)
     assert (model.source_vocabulary, model.target_vocabulary) == (SIZE, 20)
     assert torch.equal(model.head.table.weight[4:], tensors["decoder.embed_out"][4:])
 
@@ -266,7 +266,7 @@ def changed(name: str, drop: tuple[str, ...] = (), **more: Tensor) -> dict[str, 
 def test_what_does_not_fit_is_named(tensors: Any, message: str, vocabularies: Vocabularies) -> None:
     """Missing, unknown, misshapen and broken tensors are listed by name on one line."""
     with pytest.raises(ModelError, match=message) as error:
-        model_of(Foreign(Path("model.pt"), tensors(), {}), vocabularies)
+        model_of(ForeignCheckpoint(Path("model.pt"), tensors(), {}), vocabularies)
     assert str(error.value).startswith("model.pt: ")
     assert "\n" not in str(error.value)
 
@@ -275,7 +275,7 @@ def test_weights_that_should_be_constant(vocabularies: Vocabularies) -> None:
     """Combination weights of a model whose arguments say they are fixed must be the fixed ones."""
     arguments = ARGUMENTS["dlcl_prenorm_fixed_avg"]
     with pytest.raises(ModelError, match=r"encoder.history.weight is learned"):
-        model_of(Foreign(Path("x.pt"), parameters("dlcl_prenorm"), arguments), vocabularies)
+        model_of(ForeignCheckpoint(Path("x.pt"), parameters("dlcl_prenorm"), arguments), vocabularies)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_weights_that_should_be_constant(vocabularies: Vocabularies) -> None:
 )
 def test_kinds_that_are_not_known(arguments: Mapping[str, object], message: str) -> None:
     """A model that computes something else under the same names is refused."""
-    foreign = Foreign(
+    foreign = ForeignCheckpoint(
         Path("x.pt"), parameters("fairseq_prenorm"), {**ARGUMENTS["fairseq_prenorm"], **arguments}
     )
     with pytest.raises(ModelError, match=message):
@@ -300,7 +300,7 @@ def test_groups_that_leave_layers_over() -> None:
     """The released GTrans ignores the layers above its last whole group; that is said, not copied."""
     tensors = {**parameters("gtrans_sparse"), "encoder.encoder_fusion_weight": torch.zeros(3)}
     with pytest.raises(ModelError, match="3 encoder groups of 4 layers"):
-        FAIRSEQ.architecture(Foreign(Path("x.pt"), tensors, {}))
+        FAIRSEQ.architecture(ForeignCheckpoint(Path("x.pt"), tensors, {}))
 
 
 def test_files_of_old_versions(
@@ -322,7 +322,7 @@ def test_files_of_old_versions(
     }
     torch.save(content, path, _use_new_zipfile_serialization=False)
     monkeypatch.undo()
-    check_golden(model_of(read_foreign(path), vocabularies), "fairseq_prenorm")
+    check_golden(model_of(read_foreign_checkpoint(path), vocabularies), "fairseq_prenorm")
 
 
 def test_gates_of_layers(vocabularies: Vocabularies) -> None:
@@ -330,7 +330,7 @@ def test_gates_of_layers(vocabularies: Vocabularies) -> None:
     gates = torch.tensor([0.1, -0.2, 0.3, 0.4])
     tensors = {**parameters("gtrans_sparse"), "decoder.decoder_fusion_weight": gates}
     for arguments in ({}, {**ARGUMENTS["gtrans_sparse"], "decoder_group_type": "dense"}):
-        model = model_of(Foreign(Path("x.pt"), tensors, arguments), vocabularies)
+        model = model_of(ForeignCheckpoint(Path("x.pt"), tensors, arguments), vocabularies)
         assert torch.equal(model.get_parameter("decoder.fusion.layer_gates"), gates)
         fusion = model.config.decoder.fusion.model_dump()
         assert (fusion["representation"], fusion["probabilities"]) == ("mean", "geometric")
@@ -349,10 +349,10 @@ def test_weights_of_groups_by_language(name: str, arguments: bool, vocabularies:
     told = {**ARGUMENTS[name]} if arguments else {}
     if arguments:
         told["decoder_group_type"] = f"ls:{told['decoder_group_type']}"
-    foreign = Foreign(Path("x.pt"), tensors, told)
+    foreign = ForeignCheckpoint(Path("x.pt"), tensors, told)
     assert FAIRSEQ.languages(foreign) == 3
-    assert FAIRSEQ.languages(Foreign(Path("x.pt"), parameters(name), {})) == 0
-    model = model_of(FAIRSEQ.in_order(foreign, (2, 0, 1)), vocabularies)
+    assert FAIRSEQ.languages(ForeignCheckpoint(Path("x.pt"), parameters(name), {})) == 0
+    model = model_of(FAIRSEQ.with_language_order(foreign, (2, 0, 1)), vocabularies)
     vectors = golden(name)
     source, target = ours(vectors["in/src_tokens_rightpad"]), ours(vectors["in/prev_output_tokens"]).clone()
     target[:, 0] = BOS
@@ -362,6 +362,6 @@ def test_weights_of_groups_by_language(name: str, arguments: bool, vocabularies:
     with torch.no_grad():
         found = model.log_probs(source, target, languages=torch.tensor([2]))[..., [BOS, PAD, *range(2, SIZE)]]
     assert (found - expected)[vectors["in/target"] != THEIRS["pad"]].abs().max() < TOLERANCE
-    encoder = Foreign(Path("x.pt"), tensors, {**told, "encoder_group_type": "ls:sparse"})
+    encoder = ForeignCheckpoint(Path("x.pt"), tensors, {**told, "encoder_group_type": "ls:sparse"})
     with pytest.raises(ModelError, match="encoder_group_type=ls:sparse"):
         FAIRSEQ.architecture(encoder)

@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from deepwire.checkpoint.importers import (
-    FAMILIES,
+    IMPORTERS,
     VocabularyFiles,
     convert,
-    read_foreign,
+    read_foreign_checkpoint,
     read_vocabularies,
 )
 from deepwire.errors import ModelError
@@ -45,7 +45,7 @@ def test_no_code_is_run(tmp_path: Path) -> None:
         {"model": parameters("fairseq_prenorm"), "extra": Payload(tmp_path / "canary")}, tmp_path / "x.pt"
     )
     with pytest.raises(ModelError, match="is code and not opened") as error:
-        read_foreign(tmp_path / "x.pt")
+        read_foreign_checkpoint(tmp_path / "x.pt")
     assert "weights_only=False" in error.value.hint
     assert not (tmp_path / "canary").exists()
 
@@ -60,7 +60,7 @@ class Hostile(argparse.Namespace):
 def test_arguments_are_plain_records(tmp_path: Path) -> None:
     """Arguments are read as values by name, whatever the names are."""
     torch.save({"model": {"a": torch.ones(1)}, "args": Hostile()}, tmp_path / "x.pt")
-    found = read_foreign(tmp_path / "x.pt")
+    found = read_foreign_checkpoint(tmp_path / "x.pt")
     assert found.settings == {"__class__": "x", "update": 1, "values": {"a": 1}, "heads": 4}
 
 
@@ -78,7 +78,7 @@ def test_other_files(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     path.write_bytes(content)
     with pytest.raises(ModelError, match=message) as error:
-        read_foreign(path)
+        read_foreign_checkpoint(path)
     assert "\n" not in str(error.value)
 
 
@@ -89,7 +89,7 @@ def test_cut_file(tmp_path: Path) -> None:
     for length in (len(data) // 2, len(data) - 100, 200):
         path.write_bytes(data[:length])
         with pytest.raises(ModelError, match="PyTorch file"):
-            read_foreign(path)
+            read_foreign_checkpoint(path)
 
 
 def test_lists_and_empty_files(tmp_path: Path) -> None:
@@ -101,11 +101,11 @@ def test_lists_and_empty_files(tmp_path: Path) -> None:
     ):
         torch.save(content, tmp_path / "x.pt")
         with pytest.raises(ModelError, match=message):
-            read_foreign(tmp_path / "x.pt")
+            read_foreign_checkpoint(tmp_path / "x.pt")
     with pytest.raises(ModelError, match="is a folder"):
-        read_foreign(tmp_path)
+        read_foreign_checkpoint(tmp_path)
     with pytest.raises(ModelError, match="cannot read: No such file"):
-        read_foreign(tmp_path / "none.pt")
+        read_foreign_checkpoint(tmp_path / "none.pt")
 
 
 def zipped_again(path: Path, compressed: str) -> Path:
@@ -124,11 +124,11 @@ def test_compressed_content_is_refused_before_it_unfolds(
 ) -> None:
     path = tmp_path / "x.pt"
     torch.save({"model": {"a": torch.zeros(100_000)}}, path)
-    assert read_foreign(zipped_again(path, "nothing")).tensors["a"].numel() == 100_000
+    assert read_foreign_checkpoint(zipped_again(path, "nothing")).tensors["a"].numel() == 100_000
     zipped_again(path, compressed)
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it was opened"))
     with pytest.raises(ModelError, match=f"compressed data .*{compressed}"):
-        read_foreign(path)
+        read_foreign_checkpoint(path)
 
 
 def test_members_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_members_that_share_their_bytes_are_refused(tmp_path: Path) -> None:
             archive.filelist.append(again)
     assert path.stat().st_size < 20_000
     with pytest.raises(ModelError, match="names 500000 bytes of content"):
-        read_foreign(path)
+        read_foreign_checkpoint(path)
 
 
 @pytest.mark.parametrize("new_form", [True, False])
@@ -153,14 +153,14 @@ def test_tensors_larger_than_what_is_stored_are_refused(new_form: bool, tmp_path
     wide = {"a": torch.ones(4), "b": torch.zeros(1).expand(30_000, 10_000)}
     torch.save({"model": wide}, path, _use_new_zipfile_serialization=new_form)
     with pytest.raises(ModelError, match=r"tensor b of shape \[30000, 10000\] takes 1200000000 bytes"):
-        read_foreign(path)
+        read_foreign_checkpoint(path)
 
 
 def test_views_of_one_storage_are_read(tmp_path: Path) -> None:
     """Tied tables are one storage with several names, and a tensor may lie transposed."""
     table = torch.arange(6.0).reshape(2, 3)
     torch.save({"model": {"a": table, "b": table, "c": table.T, "d": table[1:]}}, tmp_path / "x.pt")
-    found = read_foreign(tmp_path / "x.pt").tensors
+    found = read_foreign_checkpoint(tmp_path / "x.pt").tensors
     assert found["c"].tolist() == [[0, 3], [1, 4], [2, 5]]
     assert found["d"].tolist() == [[3, 4, 5]]
 
@@ -177,7 +177,7 @@ def test_tensors_that_are_no_plain_numbers_are_refused(kind: str, tmp_path: Path
         }[kind]()
         torch.save({"model": {"a": torch.ones(2), "odd": odd}}, tmp_path / "x.pt")
     with pytest.raises(ModelError, match=f"tensor odd is {kind}"):
-        read_foreign(tmp_path / "x.pt")
+        read_foreign_checkpoint(tmp_path / "x.pt")
 
 
 @pytest.mark.filterwarnings("error")
@@ -189,8 +189,8 @@ def test_pytorch_warns_of_nothing(tmp_path: Path) -> None:
         odd = {"model": {"a": torch.ones(2)}, "storage": torch.FloatStorage(2)}
         torch.save(odd, tmp_path / "x.pt", _use_new_zipfile_serialization=False)
     with pytest.raises(ModelError, match="TorchScript"):
-        read_foreign(tmp_path / "script.pt")
-    assert list(read_foreign(tmp_path / "x.pt").tensors) == ["a"]
+        read_foreign_checkpoint(tmp_path / "script.pt")
+    assert list(read_foreign_checkpoint(tmp_path / "x.pt").tensors) == ["a"]
 
 
 def test_a_missing_layer_does_not_make_a_model_of_a_million(tmp_path: Path) -> None:
@@ -198,14 +198,17 @@ def test_a_missing_layer_does_not_make_a_model_of_a_million(tmp_path: Path) -> N
     values["encoder.layers.999999.fc1.weight"] = values["encoder.layers.0.fc1.weight"]
     torch.save({"model": values}, tmp_path / "x.pt")
     with pytest.raises(ModelError, match=r"has a layer 999999, but only \d+ tensors"):
-        FAMILIES["fairseq"].architecture(read_foreign(tmp_path / "x.pt"))
+        IMPORTERS["fairseq"].architecture(read_foreign_checkpoint(tmp_path / "x.pt"))
 
 
 def test_a_model_much_larger_than_its_checkpoint_is_never_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shapes of single tensors can describe a model of terabytes."""
-    kind, foreign = FAMILIES["fairseq"], read_foreign(write_fairseq(tmp_path, "fairseq_prenorm", "pt"))
+    kind, foreign = (
+        IMPORTERS["fairseq"],
+        read_foreign_checkpoint(write_fairseq(tmp_path, "fairseq_prenorm", "pt")),
+    )
     config = ModelConfig.model_validate({"d_model": 100_000, "heads": 4, "feed_forward": 10_000_000})
     dictionary = write_dictionary(tmp_path / "dict.txt", 44)
     vocabularies = read_vocabularies(kind, VocabularyFiles(dictionary, dictionary))
@@ -220,4 +223,4 @@ def test_a_shape_that_no_tensor_can_have_is_refused(tmp_path: Path) -> None:
     header = b'{"a": {"dtype": "F32", "shape": [0, 9223372036854775808], "data_offsets": [0, 0]}}'
     path.write_bytes(len(header).to_bytes(8, "little") + header)
     with pytest.raises(ModelError, match=r"tensor a: shape \[0, 9223372036854775808\] is too large"):
-        read_foreign(path)
+        read_foreign_checkpoint(path)

@@ -13,11 +13,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from deepwire.checkpoint.importers import (
-    FAMILIES,
-    Foreign,
+    IMPORTERS,
+    ForeignCheckpoint,
     VocabularyFiles,
     convert,
-    read_foreign,
+    read_foreign_checkpoint,
     read_vocabularies,
 )
 from deepwire.data.vocabulary import Vocabularies
@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from foreign_checkpoints import NEUTRON, golden, parameters, write_neutron_vocabulary
 
 torch.set_num_threads(1)
-FAMILY = FAMILIES["neutron"]
+FAMILY = IMPORTERS["neutron"]
 SIZE = 40
 POST_NORM = {"type": "post_norm", "embedding_norm": True}
 
@@ -42,7 +42,7 @@ def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> Vocabularies:
     return read_vocabularies(FAMILY, VocabularyFiles(*FAMILY.vocabulary_files(folder, "de", "en")))
 
 
-def model_of(foreign: Foreign, vocabularies: Vocabularies, **changes: Any) -> TranslationModel:
+def model_of(foreign: ForeignCheckpoint, vocabularies: Vocabularies, **changes: Any) -> TranslationModel:
     tree = FAMILY.architecture(foreign).nested()["model"]
     assert isinstance(tree, dict)
     tree = {"heads": 4, "dropout": 0.0, **tree}
@@ -80,7 +80,7 @@ def test_golden_models(name: str, form: str, tmp_path: Path, vocabularies: Vocab
         torch.save(tensors, path)
     else:
         save_file(tensors, path)
-    foreign = read_foreign(path)
+    foreign = read_foreign_checkpoint(path)
     told = FAMILY.architecture(foreign)
     assert told.known["data.source_bos"] is True
     assert told.known["model.embeddings.tie"] == "output"
@@ -99,16 +99,19 @@ def test_names_of_a_model_trained_with_dropout(vocabularies: Vocabularies) -> No
         key.replace("ff.net.2.", "ff.net.3."): value for key, value in parameters("nmt_std_v1_bias").items()
     }
     tensors |= {"enc.pemb.w": torch.ones(5, 32), "dec.mask": torch.ones(4, 4)}
-    check_golden(model_of(Foreign(Path("x.pt"), tensors, {}), vocabularies), "nmt_std_v1_bias")
+    check_golden(model_of(ForeignCheckpoint(Path("x.pt"), tensors, {}), vocabularies), "nmt_std_v1_bias")
 
 
 def test_shared_embeddings_are_one_matrix(vocabularies: Vocabularies) -> None:
     """Equal matrices are tied; what a run file ties must be equal."""
     tensors = parameters("nmt_std_v2")
     shared = {**tensors, "enc.wemb.weight": tensors["dec.wemb.weight"]}
-    assert FAMILY.architecture(Foreign(Path("x.pt"), shared, {})).known["model.embeddings.tie"] == "all"
+    assert (
+        FAMILY.architecture(ForeignCheckpoint(Path("x.pt"), shared, {})).known["model.embeddings.tie"]
+        == "all"
+    )
     with pytest.raises(ModelError, match=r"dec.wemb.weight differs from another tensor"):
-        model_of(Foreign(Path("x.pt"), tensors, {}), vocabularies, embeddings={"tie": "all"})
+        model_of(ForeignCheckpoint(Path("x.pt"), tensors, {}), vocabularies, embeddings={"tie": "all"})
 
 
 def test_ids_stay_what_they_are(tmp_path: Path) -> None:
@@ -141,29 +144,29 @@ def test_what_does_not_fit(change: Mapping[str, Tensor], message: str, vocabular
     """Parts of another model are named."""
     tensors = {**parameters("nmt_std_v2"), **change}
     with pytest.raises(ModelError, match=message):
-        model_of(Foreign(Path("x.pt"), tensors, {}), vocabularies)
+        model_of(ForeignCheckpoint(Path("x.pt"), tensors, {}), vocabularies)
 
 
 def test_another_model_of_neutron() -> None:
     """A decoder without self-attention is not the standard model."""
     with pytest.raises(ModelError, match="no standard Transformer of Neutron"):
-        FAMILY.architecture(Foreign(Path("x.pt"), parameters("nmt_rnmt"), {}))
+        FAMILY.architecture(ForeignCheckpoint(Path("x.pt"), parameters("nmt_rnmt"), {}))
 
 
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
 def test_parameters_of_each_language(order: tuple[int, ...], vocabularies: Vocabularies) -> None:
     """MuLang: what each language has of its own comes from names and shapes, in the order asked for."""
-    foreign = Foreign(Path("x.pt"), parameters("nmt_mulang"), {})
+    foreign = ForeignCheckpoint(Path("x.pt"), parameters("nmt_mulang"), {})
     assert FAMILY.languages(foreign) == 3
     known = FAMILY.architecture(foreign).known
     expected = {"norm": True, "transform": "released", "embedding": "both", "output_bias": True}
     assert known["model.languages"] == expected
     vectors = golden("nmt_mulang")
     (theirs,) = vectors["grad/param/dec.task_emb.weight"].abs().amax(1).nonzero().flatten().tolist()
-    model = model_of(FAMILY.in_order(foreign, order), vocabularies)
+    model = model_of(FAMILY.with_language_order(foreign, order), vocabularies)
     languages = torch.tensor([order.index(theirs)])
     real = vectors["in/tgt_out"] != 0
     with torch.no_grad():
         found = model.log_probs(vectors["in/src"], vectors["in/tgt_in"], languages=languages)
     assert (found - vectors["out/logp"])[real].abs().max() < 1e-5
-    assert FAMILY.languages(Foreign(Path("x.pt"), parameters("nmt_std_v2"), {})) == 0
+    assert FAMILY.languages(ForeignCheckpoint(Path("x.pt"), parameters("nmt_std_v2"), {})) == 0

@@ -13,8 +13,8 @@ import torch
 from permissions import permissions_obeyed
 
 from deepwire.checkpoint import manifest
-from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.manifest import DamagedError
+from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
 from deepwire.checkpoint.tensors import read_shapes, read_tensors, write_tensors
@@ -76,7 +76,7 @@ def test_a_folder_that_may_not_be_read_is_no_missing_run(
         with permissions_obeyed(), pytest.raises(UnreadableError, match="Permission denied"):
             run.newest_sound(lambda _: None)
         with permissions_obeyed(), pytest.raises(UnreadableError, match="Permission denied"):
-            load_model(resolve(str(run.path)))
+            load_model(find_model(str(run.path)))
         (run.path / folder).chmod(0o755)
 
 

@@ -155,7 +155,7 @@ def test_download_prints_digests_and_wants_as_many_as_addresses(
 
 
 def test_the_command_does_not_load_torch() -> None:
-    modules = "deepwire.cli.data, deepwire.data.filtering.report, deepwire.io.download"
+    modules = "deepwire.cli.data, deepwire.data.filtering.filter_report, deepwire.io.download"
     code = f"import sys, {modules}; print('torch' in sys.modules)"
     assert (
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout

@@ -22,7 +22,7 @@ from deepwire.data.batches.batching import (
     validation_batches,
 )
 from deepwire.data.batches.mixture import tempered
-from deepwire.data.config import DataConfig
+from deepwire.data.data_config import DataConfig
 from deepwire.data.filtering.checking import check
 from deepwire.data.languages import TagPlace
 from deepwire.data.prepare.balancing import balanced_lines

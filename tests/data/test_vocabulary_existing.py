@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.data.config import DataConfig
+from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import prepare
 from deepwire.data.vocabulary import Vocabularies, existing
 from deepwire.data.vocabulary_config import ExistingConfig

@@ -24,11 +24,10 @@ from deepwire.data.vocabulary_config import BpeConfig
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.serving.access import Hosts, Token, bind
-from deepwire.serving.engine import Engine
-from deepwire.serving.guard import Guard
 from deepwire.serving.limits import Limits
 from deepwire.serving.metrics import Metrics
-from deepwire.serving.opening import open_models
+from deepwire.serving.middleware import RequestMiddleware
+from deepwire.serving.served_model import ServedModel, load_served_model
 from deepwire.serving.server import Server
 from deepwire.serving.service import Service
 
@@ -93,9 +92,11 @@ class Answer(NamedTuple):
 class Running:
     """A server in a thread of this process."""
 
-    def __init__(self, engine: Engine, limits: Limits, token: str | None, hosts: Hosts | None) -> None:
-        self.service = Service(engine, limits, Metrics())
-        guard = Guard(self.service, None if token is None else Token(token), hosts)
+    def __init__(
+        self, served_model: ServedModel, limits: Limits, token: str | None, hosts: Hosts | None
+    ) -> None:
+        self.service = Service(served_model, limits, Metrics())
+        guard = RequestMiddleware(self.service, None if token is None else Token(token), hosts)
         self.server = Server(guard, self.service)
         self.bound = bind("127.0.0.1", 0)
         self.port = self.bound.getsockname()[1]
@@ -152,11 +153,11 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 @contextmanager
 def running(
-    engine: Engine, token: str | None = None, hosts: Hosts | None = None, **limits: float
+    served_model: ServedModel, token: str | None = None, hosts: Hosts | None = None, **limits: float
 ) -> Iterator[Running]:
     """A server that ends with the block; patient with clients that a busy machine delays."""
     seconds = dict.fromkeys(("header_seconds", "body_seconds", "request_seconds", "drain_seconds"), 600.0)
-    server = Running(engine, Limits.model_validate({**seconds, **limits}), token, hosts)
+    server = Running(served_model, Limits.model_validate({**seconds, **limits}), token, hosts)
     try:
         yield server
     finally:
@@ -166,11 +167,11 @@ def running(
         wait_until(lambda: not server.service.batcher.alive)
 
 
-class Held(Engine):
+class Held(ServedModel):
     """A model that waits until it may translate, and fails on some texts."""
 
-    def __init__(self, engine: Engine) -> None:
-        super().__init__(engine._translator, engine.name)
+    def __init__(self, served_model: ServedModel) -> None:
+        super().__init__(served_model._translator, served_model.name)
         self.free = threading.Event()
         self.batches: list[list[str]] = []
 
@@ -188,19 +189,19 @@ def one_direction(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def engine(one_direction: Path) -> Engine:
-    return open_models([str(one_direction)], "cpu", "fp32", settings={}, warn=print)
+def served_model(one_direction: Path) -> ServedModel:
+    return load_served_model([str(one_direction)], "cpu", "fp32", settings={}, warn=print)
 
 
 @pytest.fixture(scope="session")
-def polyglot(tmp_path_factory: pytest.TempPathFactory) -> Engine:
+def polyglot(tmp_path_factory: pytest.TempPathFactory) -> ServedModel:
     folder = save(tmp_path_factory.mktemp("served") / "many", LANGUAGES)
-    return open_models([str(folder)], "cpu", "fp32", settings={}, warn=print)
+    return load_served_model([str(folder)], "cpu", "fp32", settings={}, warn=print)
 
 
 @pytest.fixture(scope="module")
-def server(engine: Engine) -> Iterator[Running]:
-    with running(engine) as found:
+def server(served_model: ServedModel) -> Iterator[Running]:
+    with running(served_model) as found:
         yield found
 
 

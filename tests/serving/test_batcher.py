@@ -8,11 +8,11 @@ import pytest
 
 from deepwire.decoding.translation_io import Candidate, Request, Translation
 from deepwire.serving.batcher import Batcher
-from deepwire.serving.engine import Search
 from deepwire.serving.job import Job, TextFailedError
 from deepwire.serving.limits import Limits
 from deepwire.serving.metrics import Metrics
-from deepwire.serving.refusal import Refusal
+from deepwire.serving.request_error import RequestError
+from deepwire.serving.served_model import Search
 
 GREEDY, BEAM = Search(1, 1), Search(4, 1)
 SECONDS = 60
@@ -115,7 +115,7 @@ def test_only_the_request_that_the_model_fails_on_fails(batcher, model, held):
 def test_the_queue_is_bounded_and_takes_a_request_whole_or_not(batcher, model, held):
     held(batcher, model)
     batcher.submit(job(*["a"] * 40))
-    with pytest.raises(Refusal, match="41 texts are waiting") as refused:
+    with pytest.raises(RequestError, match="41 texts are waiting") as refused:
         batcher.submit(job(*["b"] * 20))
     assert refused.value.status == 429
     assert 1 <= int(refused.value.headers["Retry-After"]) <= 60
@@ -130,7 +130,7 @@ def test_who_would_wait_too_long_is_told_at_once(batcher, model, held):
     held(batcher, model)
     batcher.submit(job(*["a"] * 9))
     batcher._seconds_per_text = 5.0
-    with pytest.raises(Refusal, match="10 texts are waiting: try again in 50 s") as refused:
+    with pytest.raises(RequestError, match="10 texts are waiting: try again in 50 s") as refused:
         batcher.submit(job(*["b"] * 9))
     assert refused.value.status == 429
     batcher.submit(job("d"))  # its turn comes earlier
@@ -147,7 +147,7 @@ def test_one_client_cannot_fill_the_queue(model, held):
     batcher.start()
     held(batcher, model)
     batcher.submit(job(*["a"] * 20, client="greedy"))
-    with pytest.raises(Refusal, match="20 texts of this client are waiting") as refused:
+    with pytest.raises(RequestError, match="20 texts of this client are waiting") as refused:
         batcher.submit(job(*["a"] * 11, client="greedy"))
     assert refused.value.status == 429
     batcher.submit(job(*["b"] * 30, client="other"))
@@ -189,7 +189,7 @@ def test_when_the_thread_ends_whoever_waits_or_comes_is_told_at_once(where, mode
         batcher.submit(one)
     batcher.start()
     faults = [one.answer.exception(SECONDS) for one in jobs]
-    assert all(isinstance(fault, Refusal) and fault.status == 503 for fault in faults[where == "tidy" :])
+    assert all(isinstance(fault, RequestError) and fault.status == 503 for fault in faults[where == "tidy" :])
     assert (faults[0] is None) == (where == "tidy")
     refused_at_once(batcher, caplog)
 
@@ -203,7 +203,7 @@ def test_when_the_thread_ends_while_it_rests_whoever_comes_is_told_at_once(model
 
 def refused_at_once(batcher, caplog):
     assert not batcher.alive
-    with pytest.raises(Refusal, match="must be restarted") as refused:
+    with pytest.raises(RequestError, match="must be restarted") as refused:
         batcher.submit(job("late"))
     assert (refused.value.code, batcher.texts) == ("broken", 0)
     assert "the translating thread has ended: EndError at test_batcher.py:" in caplog.text

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import deepwire
-from deepwire.serving import guard
+from deepwire.serving import middleware
 from deepwire.serving.access import Hosts
 
 JSON = {"Content-Type": "application/json"}
@@ -131,7 +131,7 @@ def test_browsers_are_protected_in_every_answer(server):
         assert not {"server", "access-control-allow-origin"} & set(headers)
 
 
-def test_what_can_be_asked_for(server, engine):
+def test_what_can_be_asked_for(server, served_model):
     facts = server.get("/languages").json
     assert facts["model"] == "<img src=x onerror=alert(1)>"
     assert facts["languages"]["directions"] == [["de", "en"]]
@@ -176,7 +176,7 @@ CHUNK = b"1000\r\n" + b" " * 4096 + b"\r\n"
 )
 def test_a_large_body_is_refused_before_it_is_read(server, framing, linger, monkeypatch):
     """The answer comes early, the client has a moment to stop sending, and the connection is closed."""
-    monkeypatch.setattr(guard, "LINGER_SECONDS", linger)
+    monkeypatch.setattr(middleware, "LINGER_SECONDS", linger)
     with server.connect() as client:
         client.sendall(b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n" + framing)
         head = received(client)
@@ -212,8 +212,8 @@ def test_what_is_no_http_is_refused(server):
         assert received(client).startswith(b"HTTP/1.1 400")
 
 
-def test_slow_clients_are_cut_off_and_others_are_served(engine, serving):
-    with serving.running(engine, header_seconds=600, body_seconds=300) as server:
+def test_slow_clients_are_cut_off_and_others_are_served(served_model, serving):
+    with serving.running(served_model, header_seconds=600, body_seconds=300) as server:
         silent = [server.connect() for _ in range(50)]
         for client in silent[10:]:
             client.sendall(b"POST /translate HTTP/1.1\r\nHost: a\r\nX-Slow: ")
@@ -238,8 +238,8 @@ def test_slow_clients_are_cut_off_and_others_are_served(engine, serving):
         serving.wait_until(lambda: server.metric("deepwire_connections") == 1)
 
 
-def test_a_client_that_fetches_no_answers_is_cut_off(engine, serving):
-    with serving.running(engine, request_seconds=0.3) as server:
+def test_a_client_that_fetches_no_answers_is_cut_off(served_model, serving):
+    with serving.running(served_model, request_seconds=0.3) as server:
         client = server.connect()
         client.settimeout(0.2)
         try:
@@ -258,8 +258,8 @@ HALF_A_BODY = (
 
 
 @FOR_ALL_OR_FOR_EACH
-def test_too_many_connections_are_refused(engine, serving, limit):
-    with serving.running(engine, **{limit: 3}) as server:
+def test_too_many_connections_are_refused(served_model, serving, limit):
+    with serving.running(served_model, **{limit: 3}) as server:
         clients = [server.connect() for _ in range(3)]
         for client in clients:
             client.sendall(HALF_A_BODY)
@@ -273,9 +273,9 @@ def test_too_many_connections_are_refused(engine, serving, limit):
 
 
 @FOR_ALL_OR_FOR_EACH
-def test_silent_connections_make_room_for_others(engine, serving, limit):
+def test_silent_connections_make_room_for_others(served_model, serving, limit):
     """Also for others of the same address, which may be a proxy; who has waited longest goes first."""
-    with serving.running(engine, **{limit: 20}) as server:
+    with serving.running(served_model, **{limit: 20}) as server:
         busy = server.connect()
         busy.sendall(HALF_A_BODY)
         serving.wait_until(lambda: server.server.config.clients.busy == 1)
@@ -314,9 +314,9 @@ def test_silent_connections_make_room_for_others(engine, serving, limit):
         ("[", 421),
     ],
 )
-def test_pages_of_strangers_cannot_pretend_to_be_ours(engine, serving, host, status):
+def test_pages_of_strangers_cannot_pretend_to_be_ours(served_model, serving, host, status):
     """DNS rebinding: the name of a stranger that leads to this machine, in a browser that obeys all rules."""
-    with serving.running(engine, hosts=Hosts(["mt.example.org"])) as server:
+    with serving.running(served_model, hosts=Hosts(["mt.example.org"])) as server:
         answer = server.post({"text": "ein"}, Host=host, Origin=f"http://{host}")
         assert answer.status == status
         if status == 421:
@@ -329,13 +329,13 @@ def test_pages_of_strangers_cannot_pretend_to_be_ours(engine, serving, host, sta
             assert received(client).startswith(b"HTTP/1.1 200")
 
 
-def test_a_server_that_cannot_translate_says_so_at_once(engine, serving, caplog):
+def test_a_server_that_cannot_translate_says_so_at_once(served_model, serving, caplog):
     class Ending(serving.Held):
         def translate(self, requests, lengths, search):
             super().translate(requests, lengths, search)
             raise SystemExit("a secret text")
 
-    model = Ending(engine)
+    model = Ending(served_model)
     with serving.running(model) as server, ThreadPoolExecutor(2) as clients:
         assert server.get("/healthz").json == {"status": "alive"}
         first = clients.submit(server.post, {"text": "ein"})
@@ -352,10 +352,10 @@ def test_a_server_that_cannot_translate_says_so_at_once(engine, serving, caplog)
     assert "secret" not in caplog.text
 
 
-def test_many_clients_at_once_get_their_own_translations(engine, translator, serving):
+def test_many_clients_at_once_get_their_own_translations(served_model, translator, serving):
     lines = serving.texts(120)
     expected = dict(zip(lines, translator.translate(lines), strict=True))
-    model, wrong = serving.Held(engine), []
+    model, wrong = serving.Held(served_model), []
     with serving.running(model) as server:
 
         def asked_for(number):
@@ -382,8 +382,8 @@ def test_many_clients_at_once_get_their_own_translations(engine, translator, ser
         assert server.metric("deepwire_queue_texts") == 0
 
 
-def test_a_client_that_goes_away_leaves_room(engine, serving):
-    model = serving.Held(engine)
+def test_a_client_that_goes_away_leaves_room(served_model, serving):
+    model = serving.Held(served_model)
     with serving.running(model, queue=3) as server, ThreadPoolExecutor(1) as clients:
         first = clients.submit(server.post, {"text": "ein"})
         serving.wait_until(lambda: len(model.batches) == 1)
@@ -407,8 +407,8 @@ def test_a_client_that_goes_away_leaves_room(engine, serving):
         assert model.batches == [["ein"], ["hund"]]
 
 
-def test_a_request_that_the_model_fails_on_fails_alone(engine, serving, caplog):
-    model = serving.Held(engine)
+def test_a_request_that_the_model_fails_on_fails_alone(served_model, serving, caplog):
+    model = serving.Held(served_model)
     running = serving.running(model)
     with running as server, caplog.at_level(logging.INFO), ThreadPoolExecutor(4) as clients:
 
@@ -434,8 +434,8 @@ def test_a_request_that_the_model_fails_on_fails_alone(engine, serving, caplog):
     assert not any(word in caplog.text for word in ("poison", "secret", "zwei", "ein ")), "text was logged"
 
 
-def test_a_request_has_its_time(engine, serving):
-    model = serving.Held(engine)
+def test_a_request_has_its_time(served_model, serving):
+    model = serving.Held(served_model)
     with serving.running(model, request_seconds=0.2) as server:
         answer = server.post({"text": "ein"})
         assert (answer.status, answer.code) == (503, "out_of_time")
@@ -444,9 +444,9 @@ def test_a_request_has_its_time(engine, serving):
         assert server.metric("deepwire_cancelled_total") == 1
 
 
-def test_without_the_token_there_is_no_translation(engine, serving):
+def test_without_the_token_there_is_no_translation(served_model, serving):
     secret = "0123456789abcdef"
-    with serving.running(engine, token=secret) as server:
+    with serving.running(served_model, token=secret) as server:
         for wrong in (
             {},
             {"Authorization": "Bearer x"},
@@ -466,8 +466,8 @@ def test_without_the_token_there_is_no_translation(engine, serving):
         assert server.get("/metrics", **right).status == 200
 
 
-def test_stopping_finishes_what_is_in_work_and_refuses_the_rest(engine, serving):
-    model = serving.Held(engine)
+def test_stopping_finishes_what_is_in_work_and_refuses_the_rest(served_model, serving):
+    model = serving.Held(served_model)
     with serving.running(model) as server, ThreadPoolExecutor(1) as clients:
         answer = clients.submit(server.post, {"text": "ein"})
         serving.wait_until(lambda: model.batches != [])
@@ -484,8 +484,8 @@ def test_stopping_finishes_what_is_in_work_and_refuses_the_rest(engine, serving)
         assert model.batches == [["ein"]]
 
 
-def test_stopping_does_not_wait_for_ever(engine, serving, caplog):
-    model = serving.Held(engine)
+def test_stopping_does_not_wait_for_ever(served_model, serving, caplog):
+    model = serving.Held(served_model)
     with serving.running(model, drain_seconds=0.2) as server, ThreadPoolExecutor(1) as clients:
         asked = clients.submit(server.post, {"text": "ein"})
         serving.wait_until(lambda: model.batches != [])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deepwire.checkpoint.run_directory import RunDirectory
-from deepwire.data.config import DataConfig
+from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig

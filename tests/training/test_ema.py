@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 
-from deepwire.checkpoint.locate import resolve
+from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
 from deepwire.distributed.process_group import ProcessGroup
@@ -144,7 +144,7 @@ def test_averages_cannot_come_or_go_within_a_run(make_job: JobMaker) -> None:
 def test_the_average_of_checkpoints_is_made_of_their_models(make_job: JobMaker) -> None:
     job = make_job(max_updates=40, ema={"decay": 0.9})
     run_training(job, quiet=True)
-    loaded = load_model(resolve(f"{job.run.path}@avg2"))
+    loaded = load_model(find_model(f"{job.run.path}@avg2"))
     models = [load_file(job.run.checkpoint_path(update) / "model.safetensors") for update in (20, 40)]
     for name, parameter in loaded.model.named_parameters():
         torch.testing.assert_close(parameter.detach(), (models[0][name] + models[1][name]) / 2)

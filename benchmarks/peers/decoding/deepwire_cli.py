@@ -9,7 +9,7 @@ from peers.decoding.base import Decoder, Format, Request
 from peers.decoding.commands import printed
 from peers.deepwire_cli import Deepwire
 
-from deepwire.checkpoint.locate import resolve
+from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import parameter_count
 
 
@@ -30,7 +30,7 @@ class DeepwireDecoder(Decoder):
         limits = (f"min_length={request.length}", "max_length_ratio=0", f"max_length_extra={request.length}")
         settings = (*limits, "length_penalty=0")
         printed([*self.training_command(folder), *(f"decoding.{each}" for each in settings)], folder)
-        return parameter_count(resolve(str(folder / "run")))
+        return parameter_count(find_model(str(folder / "run")))
 
     def command(self, folder: Path, text: Path, output: Path, request: Request) -> list[str]:
         # Subwords of a batch count with the end of each sentence and once for each hypothesis.

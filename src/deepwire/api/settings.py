@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from os import PathLike, fspath
 from typing import TypeAlias
 
-from deepwire.data.config import DataConfig
+from deepwire.data.data_config import DataConfig
 from deepwire.errors import UsageError
 from deepwire.runfile import LoadedRunFile, load_run_file
 

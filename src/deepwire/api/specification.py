@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deepwire.api.settings import configured_size
-from deepwire.checkpoint.locate import resolve
+from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import read_metadata
-from deepwire.data.config import DataConfig
+from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import Prepared
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.translator import Translator
@@ -69,7 +69,7 @@ def require_startable(loaded: LoadedRunFile, processes: ProcessGroup, *, begins:
     choose_device(config.device, processes)
     if begins and config.start_from is not None:
         model = config.start_from.model  # the other processes need not see it
-        processes.run_on_main_first(lambda: read_metadata(resolve(model)) if processes.main else None)
+        processes.run_on_main_first(lambda: read_metadata(find_model(model)) if processes.main else None)
 
 
 def training_spec(loaded: LoadedRunFile, prepared: Prepared) -> TrainingSpec:

@@ -42,7 +42,9 @@ def _instead_of(folder: Path) -> str:
     left = sorted(int(name[1]) for name in names if name and name[0] != folder.name)
     if not left:
         return "the run has no other checkpoint"
-    return f"use another one: {' or '.join(f'{folder.parent.parent}@update-{one}' for one in left[-2:])}"
+    return (
+        f"use another one: {' or '.join(f'{folder.parent.parent}@update-{update}' for update in left[-2:])}"
+    )
 
 
 def digest(path: Path) -> str:
@@ -143,21 +145,21 @@ def _check_file(folder: Path, name: str, record: tuple[int, str]) -> None:
     size, expected = record
     try:
         with open_regular(path) as file:
-            found_size = os.fstat(file.fileno()).st_size
-            found = _digest(file) if found_size == size else ""
+            actual_size = os.fstat(file.fileno()).st_size
+            actual = _digest(file) if actual_size == size else ""
     except OSError as error:
         raise _trouble(folder, name, error) from error
-    if found_size != size:
-        raise DamagedError(folder, f"{name}: {found_size} bytes, not {size}")
-    if found != expected:
+    if actual_size != size:
+        raise DamagedError(folder, f"{name}: {actual_size} bytes, not {size}")
+    if actual != expected:
         raise DamagedError(folder, f"{name}: digest differs")
 
 
 def _trouble(folder: Path, name: str, error: OSError) -> ModelError:
     """What a file that cannot be opened or read means: damage only where there is no such file."""
-    found = cannot_read(folder / name, error)
-    if isinstance(found, UnreadableError):
-        return found
+    unreadable = cannot_read(folder / name, error)
+    if isinstance(unreadable, UnreadableError):
+        return unreadable
     return DamagedError(
         folder, f"{name}: {'missing' if isinstance(error, FileNotFoundError) else error.strerror}"
     )

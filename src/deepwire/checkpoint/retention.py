@@ -35,18 +35,20 @@ def better(metric: str, score: float, than: float) -> bool:
 def ranked(checkpoints: Sequence[Checkpoint], metric: str) -> list[Checkpoint]:
     """The checkpoints that have a finite score, the best first; of equal ones the older first."""
     sign = -1.0 if metric in HIGHER_IS_BETTER else 1.0
-    scored = [one for one in checkpoints if math.isfinite(one.scores.get(metric, math.nan))]
-    return sorted(scored, key=lambda one: (sign * one.scores[metric], one.update))
+    scored = [
+        checkpoint for checkpoint in checkpoints if math.isfinite(checkpoint.scores.get(metric, math.nan))
+    ]
+    return sorted(scored, key=lambda checkpoint: (sign * checkpoint.scores[metric], checkpoint.update))
 
 
 def best(checkpoints: Sequence[Checkpoint], metric: str) -> Checkpoint | None:
     """The best checkpoint; where none has a score, the newest; None where there is none at all."""
     order = ranked(checkpoints, metric)
-    return order[0] if order else max(checkpoints, key=lambda one: one.update, default=None)
+    return order[0] if order else max(checkpoints, key=lambda checkpoint: checkpoint.update, default=None)
 
 
 def among_best(checkpoints: Sequence[Checkpoint], metric: str, score: float | None, keep: int) -> bool:
-    """Whether a new checkpoint with ``score`` would be one of the ``keep`` best."""
+    """Whether a new checkpoint with ``score`` would be checkpoint of the ``keep`` best."""
     if score is None or not math.isfinite(score):
         return False
     order = ranked(checkpoints, metric)
@@ -60,6 +62,8 @@ def superfluous(
 
     One whose scores are unknown may be the best, and is kept.
     """
-    newest = sorted(checkpoints, key=lambda one: one.update)[-keep_last:]
-    kept = {one.update for one in (*newest, *ranked(checkpoints, metric)[:keep_best])}
-    return [one for one in checkpoints if one.update not in kept and not one.unknown]
+    newest = sorted(checkpoints, key=lambda checkpoint: checkpoint.update)[-keep_last:]
+    kept = {checkpoint.update for checkpoint in (*newest, *ranked(checkpoints, metric)[:keep_best])}
+    return [
+        checkpoint for checkpoint in checkpoints if checkpoint.update not in kept and not checkpoint.unknown
+    ]

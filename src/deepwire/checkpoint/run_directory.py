@@ -88,20 +88,20 @@ class RunDirectory:
         Raises:
             UnreadableError: If the folder of checkpoints cannot be read.
         """
-        found = []
+        checkpoints = []
         for path in _folders(self.checkpoints_folder):
             if not (match := _NAME.fullmatch(path.name)):
                 continue
             update = int(match[1])
             try:
-                found.append(Checkpoint(update, path, _scores(path)))
+                checkpoints.append(Checkpoint(update, path, _scores(path)))
             except ModelError as error:
                 if path not in _folders(self.checkpoints_folder):  # it has just been deleted, or moved aside
                     continue
                 scores = self._indexed_scores(path.name)
                 unknown = error.message if scores is None else ""
-                found.append(Checkpoint(update, path, scores or {}, unknown))
-        return sorted(found, key=lambda one: one.update)
+                checkpoints.append(Checkpoint(update, path, scores or {}, unknown))
+        return sorted(checkpoints, key=lambda checkpoint: checkpoint.update)
 
     def best(self) -> Checkpoint | None:
         """The best checkpoint by the metric of the run; the newest where nothing was scored, or None.
@@ -112,11 +112,11 @@ class RunDirectory:
         checkpoints = self.checkpoints()
         if len(checkpoints) < 2:
             return checkpoints[0] if checkpoints else None
-        for one in checkpoints:
-            if one.unknown:
+        for checkpoint in checkpoints:
+            if checkpoint.unknown:
                 raise ModelError(
                     f"{self.path}: which checkpoint is the best cannot be told, because the scores of "
-                    f"{one.path.name} are unknown: {one.unknown}",
+                    f"{checkpoint.path.name} are unknown: {checkpoint.unknown}",
                     self._name_one,
                 )
         if not any(one.scores for one in checkpoints):
@@ -184,11 +184,11 @@ class RunDirectory:
         with new_folder(target) as temporary:
             write(temporary)
             write_manifest(temporary)
-        found = self.checkpoints()
-        leaving = superfluous(found, metric, keep_last=keep_last, keep_best=keep_best)
-        self._write_index([one for one in found if one not in leaving], metric)
-        for one in leaving:
-            remove_folder(one.path)
+        checkpoints = self.checkpoints()
+        leaving = superfluous(checkpoints, metric, keep_last=keep_last, keep_best=keep_best)
+        self._write_index([checkpoint for checkpoint in checkpoints if checkpoint not in leaving], metric)
+        for checkpoint in leaving:
+            remove_folder(checkpoint.path)
         return target
 
     def newest_sound(
@@ -197,7 +197,7 @@ class RunDirectory:
         """The newest undamaged checkpoint; damaged newer ones are reported and renamed ``update-N.damaged``.
 
         Args:
-            report: Receives a line for each damaged one.
+            report: Receives a line for each damaged checkpoint.
             check: Raises `DamagedError` for a checkpoint whose files are whole but make no sense.
 
         Raises:
@@ -207,18 +207,20 @@ class RunDirectory:
         if self.checkpoints_folder.is_dir():
             recover(self.checkpoints_folder)
         damaged: list[DamagedError] = []
-        for one in reversed(self.checkpoints()):
+        for checkpoint in reversed(self.checkpoints()):
             try:
-                check_manifest(one.path, required=(WEIGHTS, CONFIG, OPTIMIZER, STATE))
+                check_manifest(checkpoint.path, required=(WEIGHTS, CONFIG, OPTIMIZER, STATE))
                 if check is not None:
-                    check(one.path)
+                    check(checkpoint.path)
             except DamagedError as error:
                 damaged.append(error)
                 continue
-            for found in damaged:
-                report(f"checkpoint {found.folder} is damaged ({found.reason}); using {one.path.name}")
-                move_aside(found.folder, "damaged")
-            return one
+            for damage in damaged:
+                report(
+                    f"checkpoint {damage.folder} is damaged ({damage.reason}); using {checkpoint.path.name}"
+                )
+                move_aside(damage.folder, "damaged")
+            return checkpoint
         if damaged:
             raise ModelError(
                 f"{self.checkpoints_folder}: every checkpoint is damaged; "
@@ -233,7 +235,7 @@ class RunDirectory:
             "metric": metric,
             "best": first.path.name if first else None,
             "last": checkpoints[-1].path.name if checkpoints else None,
-            "checkpoints": {one.path.name: one.scores for one in checkpoints if not one.unknown},
+            "checkpoints": {known.path.name: known.scores for known in checkpoints if not known.unknown},
         }
         write_json(self.index, record)
 

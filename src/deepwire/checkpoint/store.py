@@ -213,18 +213,18 @@ def language_names(metadata: dict[str, object]) -> tuple[str, ...]:
     return tuple(map(str, names)) if isinstance(names, list | tuple) else ()
 
 
-def check_fit(path: Path, found: dict[str, Shape], expected: dict[str, Shape]) -> None:
+def check_fit(path: Path, actual: dict[str, Shape], expected: dict[str, Shape]) -> None:
     """See that a file holds the parameters that a model has.
 
     Raises:
         ModelError: Listing missing, unknown and differently shaped parameters.
     """
-    wrong = [f"{name} is missing" for name in expected.keys() - found.keys()]
-    wrong += [f"{name} is unknown" for name in found.keys() - expected.keys()]
+    wrong = [f"{name} is missing" for name in expected.keys() - actual.keys()]
+    wrong += [f"{name} is unknown" for name in actual.keys() - expected.keys()]
     wrong += [
-        f"{name} is {list(found[name])}, not {list(expected[name])}"
-        for name in expected.keys() & found.keys()
-        if found[name] != expected[name]
+        f"{name} is {list(actual[name])}, not {list(expected[name])}"
+        for name in expected.keys() & actual.keys()
+        if actual[name] != expected[name]
     ]
     if wrong:
         more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""

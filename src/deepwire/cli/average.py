@@ -24,7 +24,7 @@ def average(models: Models, last: Last = None, output: Output = None) -> None:
     Examples: deepwire average runs/demo --last 5 --output demo-avg5; deepwire average runs/a runs/b -o mean
     """
     from deepwire.checkpoint.average import average_models
-    from deepwire.checkpoint.locate import averaged, last_checkpoints, resolve
+    from deepwire.checkpoint.model_path import averaged, find_model, last_checkpoints
     from deepwire.checkpoint.run_directory import RunDirectory
 
     if len(models) > 1:
@@ -34,7 +34,7 @@ def average(models: Models, last: Last = None, output: Output = None) -> None:
             )
         if output is None:
             raise UsageError("no place for the average of several models", "add --output DIR")
-        folders = [resolve(name) for name in models]
+        folders = [find_model(name) for name in models]
     else:
         run = RunDirectory(Path(models[0]))
         if output is None:

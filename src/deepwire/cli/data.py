@@ -14,9 +14,9 @@ import typer
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepwire.data.config import DataConfig
+    from deepwire.data.data_config import DataConfig
     from deepwire.data.filtering.checking import Checked
-    from deepwire.data.filtering.report import CheckReport
+    from deepwire.data.filtering.filter_report import CheckReport
 
 app = typer.Typer(help="Check parallel text; download known corpora.", no_args_is_help=True)
 
@@ -149,7 +149,7 @@ def _data_of_files(
 ) -> DataConfig:
     from pydantic import ValidationError
 
-    from deepwire.data.config import DataConfig
+    from deepwire.data.data_config import DataConfig
 
     if not forms:
         raise UsageError("nothing to check", "name a run file, or --source and --target, --tsv or --jsonl")
@@ -196,7 +196,7 @@ def _print_json(found: Checked) -> None:
 
 
 def _print_reports(found: dict[str, CheckReport], mix: list[str]) -> None:
-    from deepwire.data.filtering.report_text import TextLine, report_lines
+    from deepwire.data.filtering.filter_report_text import TextLine, report_lines
 
     lines = [line for role, report in found.items() for line in report_lines(role, report)]
     lines += [TextLine("plain", line) for line in mix]

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from deepwire.data.languages import Direction
     from deepwire.evaluation.comparison import PairedTest, ScoreReport
+    from deepwire.evaluation.metric import Metric
     from deepwire.evaluation.model_translations import SearchSettings
     from deepwire.evaluation.texts import Text
     from deepwire.evaluation.tokenizers import LanguageMetrics
@@ -131,7 +132,6 @@ def evaluate(
     from deepwire.evaluation.comparison import compare
     from deepwire.evaluation.model_translations import SearchSettings, target_language
     from deepwire.evaluation.texts import read_text
-    from deepwire.evaluation.tokenizers import language_of
 
     models = list(model or ())
     files = _with_baseline([str(path) for path in hypotheses or ()], models, baseline)
@@ -148,13 +148,19 @@ def evaluate(
         search = SearchSettings(changes, device, precision, words, _way(direction))
         systems, references = _with_translations(models, source, systems, references, search)
     try:
-        if output is not None:
-            _write(output, systems[-1])
+        _write(output, systems[-1])
     finally:  # the scores are shown even when the disk is full
-        chosen = metrics.of(into or language_of(references[0]))
-        for note in metrics.notes:
-            _warn(note)
-        _show(compare(systems, references, chosen, test), as_json)
+        _show(compare(systems, references, _metrics_for(into, metrics, references), test), as_json)
+
+
+def _metrics_for(language: str, metrics: LanguageMetrics, references: Sequence[Text]) -> list[Metric]:
+    """The metrics of a language, or of that which the reference's name says; what to know of them is told."""
+    from deepwire.evaluation.tokenizers import language_of
+
+    chosen = metrics.of(language or language_of(references[0]))
+    for note in metrics.notes:
+        _warn(note)
+    return chosen
 
 
 def _way(direction: str | None) -> Direction | None:
@@ -258,10 +264,11 @@ def _with_translations(
     return [*files, *(model_translations.translate(name, text, search, _warn) for name in models)], references
 
 
-def _write(output: Path, translation: Text) -> None:
+def _write(output: Path | None, translation: Text) -> None:
     from deepwire.evaluation.model_translations import write_lines
 
-    write_lines(output, translation.lines)
+    if output is not None:
+        write_lines(output, translation.lines)
 
 
 def _show(report: ScoreReport, as_json: bool) -> None:

@@ -59,7 +59,7 @@ def export(
     Examples: deepwire export runs/demo -o demo-ct2 --text test.de --reference test.en;
     deepwire export runs/demo@avg5 -o demo-int8 --quantization int8 --text test.de
     """
-    from deepwire.checkpoint.locate import resolve
+    from deepwire.checkpoint.model_path import find_model
     from deepwire.checkpoint.store import load_model
     from deepwire.export.parity import EXACT, ROUNDED
     from deepwire.io.atomic import new_folder
@@ -79,7 +79,7 @@ def export(
             "add --text FILE with source text, or --unchecked",
         )
     sources, references = _read(text, reference, lines)
-    loaded = load_model(resolve(model))
+    loaded = load_model(find_model(model))
     export_format.require(loaded)
     as_it_is = kind == export_format.quantizations[0]
     allowed = most_different if most_different is not None else EXACT if as_it_is else ROUNDED

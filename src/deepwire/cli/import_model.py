@@ -12,7 +12,7 @@ import typer
 from deepwire.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
-    from deepwire.checkpoint.importers import Architecture, Family, Foreign, VocabularyFiles
+    from deepwire.checkpoint.importers import Architecture, ForeignCheckpoint, Importer, VocabularyFiles
     from deepwire.config.yaml_tree import PlainValue
     from deepwire.data.languages import Languages
     from deepwire.model.encoder_decoder import TranslationModel
@@ -75,31 +75,31 @@ def import_model(
 
     deepwire import neutron mulang.pt --vocabulary common.vcb --languages fr,de,en --output many model.heads=8
     """
-    from deepwire.checkpoint.importers import FAMILIES, convert, read_foreign, read_vocabularies
+    from deepwire.checkpoint.importers import IMPORTERS, convert, read_foreign_checkpoint, read_vocabularies
     from deepwire.checkpoint.manifest import digest
     from deepwire.checkpoint.store import save_model
 
-    kind = FAMILIES.get(family)
-    if kind is None:
-        raise UsageError(f"{family}: not a family of checkpoints", f"use {' or '.join(FAMILIES)}")
+    importer = IMPORTERS.get(family)
+    if importer is None:
+        raise UsageError(f"{family}: not a family of checkpoints", f"use {' or '.join(IMPORTERS)}")
     if output.exists():
         raise UsageError(f"{output}: exists already", "name another folder, or remove it first")
     if target_codes is not None and codes is None:
         raise UsageError("--target-codes needs --codes", "give the merges of the source side, too")
-    foreign = read_foreign(checkpoint)
-    names = _names(languages, kind, foreign)
+    foreign = read_foreign_checkpoint(checkpoint)
+    names = _names(languages, importer, foreign)
     if run is None:
-        config, notes = _from_checkpoint(kind, foreign, overrides or [], names)
+        config, notes = _from_checkpoint(importer, foreign, overrides or [], names)
         source_bos = config.data.source_bos
     else:
-        config, source_bos = _from_run(kind, foreign, run, overrides or [])
+        config, source_bos = _from_run(importer, foreign, run, overrides or [])
         notes = []
     data = config.data
     if names:
-        foreign = kind.in_order(foreign, _order(names, data.languages))
-    files = _files(kind, vocabulary, target_vocabulary, codes, target_codes, (data.source, data.target))
-    vocabularies = read_vocabularies(kind, files)
-    model = convert(kind, foreign, config.model, vocabularies)
+        foreign = importer.with_language_order(foreign, _order(names, data.languages))
+    files = _files(importer, vocabulary, target_vocabulary, codes, target_codes, (data.source, data.target))
+    vocabularies = read_vocabularies(importer, files)
+    model = convert(importer, foreign, config.model, vocabularies)
     metadata: dict[str, object] = {
         **(
             {"source": data.source, "target": data.target}
@@ -108,17 +108,17 @@ def import_model(
         ),
         "source_bos": source_bos,
         "decoding": config.decoding.model_dump(mode="json"),
-        "imported": {"family": kind.name, "checkpoint": checkpoint.name, "blake2b": digest(checkpoint)},
+        "imported": {"family": importer.name, "checkpoint": checkpoint.name, "blake2b": digest(checkpoint)},
     }
     save_model(output, model, vocabularies, metadata)
     if not quiet:
-        _tell(kind, model, config, notes)
+        _tell(importer, model, config, notes)
     print(output)
 
 
-def _names(written: str | None, kind: Family, foreign: Foreign) -> list[str]:
+def _names(written: str | None, importer: Importer, foreign: ForeignCheckpoint) -> list[str]:
     """The languages of a checkpoint with parameters of each, in its order; none for one language pair."""
-    count = kind.languages(foreign)
+    count = importer.languages(foreign)
     names = [] if written is None else [name.strip() for name in written.split(",")]
     if len(set(names)) != count or len(names) != count:
         raise UsageError(
@@ -143,7 +143,7 @@ def _order(names: list[str], languages: Languages | None) -> list[int]:
 
 
 def _files(
-    kind: Family,
+    importer: Importer,
     vocabulary: Path,
     target: Path | None,
     codes: Path | None,
@@ -154,12 +154,12 @@ def _files(
 
     if not vocabulary.is_dir():
         return VocabularyFiles(vocabulary, target or vocabulary, codes, target_codes)
-    source, other = kind.vocabulary_files(vocabulary, *languages)
+    source, other = importer.vocabulary_files(vocabulary, *languages)
     return VocabularyFiles(source, target or other, codes, target_codes)
 
 
 def _from_checkpoint(
-    kind: Family, foreign: Foreign, overrides: list[str], names: list[str]
+    importer: Importer, foreign: ForeignCheckpoint, overrides: list[str], names: list[str]
 ) -> tuple[RunFile, list[str]]:
     """The run file that the checkpoint amounts to, with overrides; and the assumptions in it."""
     import tempfile
@@ -167,7 +167,7 @@ def _from_checkpoint(
     from deepwire.config.settings_reader import Document, read_settings
     from deepwire.runfile import RunFile
 
-    told = kind.architecture(foreign)
+    told = importer.architecture(foreign)
     written = [text.partition("=")[0].strip() for text in overrides]
     for key in told.needed:
         if key not in written:
@@ -193,7 +193,9 @@ def _from_checkpoint(
     return config, notes
 
 
-def _from_run(kind: Family, foreign: Foreign, run: str, overrides: list[str]) -> tuple[RunFile, bool]:
+def _from_run(
+    importer: Importer, foreign: ForeignCheckpoint, run: str, overrides: list[str]
+) -> tuple[RunFile, bool]:
     """The run file, and whether sources begin with BOS; what the checkpoint tells must not contradict it."""
     from deepwire.config.settings_reader import COMMAND_LINE
     from deepwire.runfile import load_run_file
@@ -201,9 +203,9 @@ def _from_run(kind: Family, foreign: Foreign, run: str, overrides: list[str]) ->
     loaded = load_run_file(run, overrides)
     config, origins = loaded.config, loaded.origins
     chosen = {key for key, origin in origins.items() if origin == COMMAND_LINE}
-    source_bos = config.data.source_bos if "data.source_bos" in origins else kind.source_bos
+    source_bos = config.data.source_bos if "data.source_bos" in origins else importer.source_bos
     try:
-        told = kind.architecture(foreign)
+        told = importer.architecture(foreign)
     except ModelError:
         return config, source_bos  # of a kind that its names do not give away: the run file alone decides
     differences = _differences(told, config, source_bos, chosen)
@@ -254,9 +256,9 @@ def _leaves(prefix: str, value: PlainValue) -> dict[str, PlainValue]:
     return {key: leaf for name, inner in below for key, leaf in _leaves(name, inner).items()}
 
 
-def _tell(kind: Family, model: TranslationModel, config: RunFile, notes: list[str]) -> None:
+def _tell(importer: Importer, model: TranslationModel, config: RunFile, notes: list[str]) -> None:
     total = sum(parameter.numel() for parameter in model.parameters())
     layers = f"{config.model.encoder.layers}+{config.model.decoder.layers} layers"
-    lines = [f"{kind.name}: {layers}, {total:,} parameters, {model.target_vocabulary:,} target subwords"]
+    lines = [f"{importer.name}: {layers}, {total:,} parameters, {model.target_vocabulary:,} target subwords"]
     lines += [f"note: not told by the checkpoint, assumed: {note}" for note in notes]
     print("\n".join(lines), file=sys.stderr)

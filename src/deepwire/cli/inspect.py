@@ -143,7 +143,7 @@ def _from_run_file(
 
 
 def _from_model(name: str) -> Subject:
-    from deepwire.checkpoint.locate import resolve
+    from deepwire.checkpoint.model_path import find_model
     from deepwire.checkpoint.store import (
         CONFIG,
         metadata_of,
@@ -154,7 +154,7 @@ def _from_model(name: str) -> Subject:
     from deepwire.data.languages import Languages
     from deepwire.errors import ModelError
 
-    folder = resolve(name)
+    folder = find_model(name)
     record = read_config(folder)
     sizes = [record.get("source_vocabulary"), record.get("target_vocabulary")]
     model = recorded_config(record, folder)

@@ -108,7 +108,7 @@ def _record(made: Prepared, seconds: float) -> dict[str, object]:
 
 def _lines(made: Prepared, seconds: float) -> list[str]:
     from deepwire.data.batches.mixture import share_lines
-    from deepwire.data.filtering.report_text import printable
+    from deepwire.data.filtering.filter_report_text import printable
 
     lines = [line for role, report in made.report.items() for line in _report_lines(role, report)]
     lines += share_lines(made.mix, made.temperature) if made.mix else []
@@ -130,8 +130,8 @@ def _lines(made: Prepared, seconds: float) -> list[str]:
 
 
 def _report_lines(role: str, report: CheckRecord) -> list[str]:
+    from deepwire.data.filtering.filter_report_text import printable
     from deepwire.data.filtering.filters import REASONS
-    from deepwire.data.filtering.report_text import printable
     from deepwire.data.text.wording import counted
 
     lines = [f"{role}: {report['kept']:,} of {counted(report['pairs'], 'pair')} kept"]

@@ -90,9 +90,9 @@ def serve(
     from deepwire.ops.allocator import share_memory
     from deepwire.ops.process import configure_process
     from deepwire.serving.access import bind, is_loopback, read_hosts, read_token, require_safe, url
-    from deepwire.serving.guard import Guard
     from deepwire.serving.metrics import Metrics
-    from deepwire.serving.opening import open_models
+    from deepwire.serving.middleware import RequestMiddleware
+    from deepwire.serving.served_model import load_served_model
     from deepwire.serving.server import Server
     from deepwire.serving.service import Service
 
@@ -103,12 +103,12 @@ def serve(
         share_memory()
         configure_process(threads=threads, flush_denormals=False)
         settings = given(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
-        engine = open_models(models, device, precision, settings=settings, warn=warn)
+        served_model = load_served_model(models, device, precision, settings=settings, warn=warn)
         _log_to_stderr(quiet)
-        service = Service(engine, limits, Metrics())
+        service = Service(served_model, limits, Metrics())
         checked = bool(host_name) or (token is None and is_loopback(bound))
-        server = Server(Guard(service, token, hosts if checked else None), service)
-        line = f"serving {engine.name} at {url(bound)}"
+        server = Server(RequestMiddleware(service, token, hosts if checked else None), service)
+        line = f"serving {served_model.name} at {url(bound)}"
         server.serve_on(bound, begun=lambda: print(line, file=sys.stderr, flush=True))
     interrupted = server.stopped_by is signal.SIGINT
     if service.batcher.alive:  # what it still translates is for nobody, and no reason to stay

@@ -73,38 +73,32 @@ def shortlist(
 
     deepwire shortlist runs/six-directions --seen        (then: translate runs/six-directions --to fr --seen)
     """
-    from deepwire.checkpoint.locate import resolve
+    from deepwire.checkpoint.model_path import find_model
     from deepwire.checkpoint.store import VOCABULARY, read_metadata
     from deepwire.cli.line_by_line import use_threads
     from deepwire.data.languages import Languages
     from deepwire.data.vocabulary import Vocabularies
+    from deepwire.decoding.shortlist import shortlist_store as store
     from deepwire.decoding.shortlist.learning import directions_into, learn_seen_shortlist, learn_shortlist
-    from deepwire.decoding.shortlist.shortlist_store import (
-        RECORD,
-        SEEN,
-        SHORTLIST,
-        Shortlist,
-        check_shortlist_path,
-        shortlist_path,
-    )
 
     settings = _settings(best, first, pairs, seen)
     use_threads(threads)
-    folder = resolve(model)
+    folder = find_model(model)
     into = directions_into(Languages.from_metadata(read_metadata(folder)), to)
     vocabularies = Vocabularies.load(folder / VOCABULARY)
-    place = output or shortlist_path(folder, SEEN if seen else SHORTLIST)
-    check_shortlist_path(place)
+    place = output or store.shortlist_path(folder, store.SEEN if seen else store.SHORTLIST)
+    store.check_shortlist_path(place)
     # Read now: what is wrong with it must not show up only after all has been learned.
-    others = Shortlist.load(place, vocabularies) if to is not None and (place / RECORD).exists() else None
+    extended = to is not None and (place / store.RECORD).exists()
+    others = store.Shortlist.load(place, vocabularies) if extended else None
     progress, begun = _Progress(quiet), time.monotonic()
-    with _text(model, vocabularies, source, target, len(into), progress) as store:
+    with _text(model, vocabularies, source, target, len(into), progress) as text:
         if source is not None:
             into = dict.fromkeys(into)
         if seen:
-            learned = learn_seen_shortlist(store, vocabularies, into, progress.show)
+            learned = learn_seen_shortlist(text, vocabularies, into, progress.show)
         else:
-            learned = learn_shortlist(store, vocabularies, into, settings, progress.show)
+            learned = learn_shortlist(text, vocabularies, into, settings, progress.show)
     (learned if others is None else others.joined(learned)).save(place)
     progress.end()
     if not quiet:

@@ -183,12 +183,12 @@ class _Work:
         Raises:
             UsageError: They are not known.
         """
-        from deepwire.checkpoint.locate import resolve
+        from deepwire.checkpoint.model_path import find_model
         from deepwire.checkpoint.store import read_metadata
         from deepwire.decoding.synthesis import SyntheticCorpus
         from deepwire.errors import UsageError
 
-        stored = read_metadata(resolve(self.models[0]))
+        stored = read_metadata(find_model(self.models[0]))
         names = [str(stored.get(side, "")) for side in ("source", "target")]
         # A model of several languages needs both, also to know what it translates.
         names = [given or name for given, name in zip(self.direction, names, strict=True)]
@@ -209,14 +209,14 @@ class _Work:
     def describe(self, config: Mapping[str, object], formats: Mapping[str, str]) -> dict[str, object]:
         """All that the result depends on, and where it came from."""
         from deepwire import __version__
-        from deepwire.checkpoint.locate import resolve
         from deepwire.checkpoint.manifest import fingerprint
+        from deepwire.checkpoint.model_path import find_model
 
         state = self.text.stat()
         return {
             "command": f"deepwire {self.command}",
             "version": __version__,
-            "models": {name: fingerprint(resolve(name)) for name in self.models},
+            "models": {name: fingerprint(find_model(name)) for name in self.models},
             "text": {"path": str(self.text.resolve()), "bytes": state.st_size, "changed": state.st_mtime_ns},
             "decoding": dict(config),
             "formats": dict(formats),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from deepwire.api.run import Run
-    from deepwire.data.config import DataConfig
+    from deepwire.data.data_config import DataConfig
     from deepwire.distributed.process_group import ProcessGroup
     from deepwire.runfile import LoadedRunFile
 

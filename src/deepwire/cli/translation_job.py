@@ -105,15 +105,15 @@ class TranslationJob:
 
     def describe(self, config: Mapping[str, object], precision: str) -> dict[str, object]:
         """All that the output depends on; parts of an interrupted job count only if it is the same."""
-        from deepwire.checkpoint.locate import resolve
         from deepwire.checkpoint.manifest import fingerprint
+        from deepwire.checkpoint.model_path import find_model
         from deepwire.decoding.shortlist.shortlist_store import shortlist_folder
 
-        words = shortlist_folder(self.shortlist, resolve(self.models[0]))
+        words = shortlist_folder(self.shortlist, find_model(self.models[0]))
         languages = [*self.languages, str(self.text.language_column or "")]
         states = [(path, path.stat()) for path in self.text.files]
         return {
-            "models": [fingerprint(resolve(name)) for name in self.models],
+            "models": [fingerprint(find_model(name)) for name in self.models],
             "text": [[str(path.resolve()), state.st_size, state.st_mtime_ns] for path, state in states],
             "decoding settings": dict(config),
             "precision": precision,

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from pydantic import ValidationError
 
-from deepwire.checkpoint.locate import resolve
+from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import LoadedModel, load_model
 from deepwire.config.settings_reader import from_mapping
 from deepwire.data.languages import Languages
@@ -69,7 +69,7 @@ def load_models(
     kind, packing = number_formats(chosen_device, precision)
     if kind is torch.float32:
         choose_float32_products()
-    models = tuple(load_model(resolve(str(name)), chosen_device, kind) for name in names)
+    models = tuple(load_model(find_model(str(name)), chosen_device, kind) for name in names)
     for model in models:
         pack_weights(model.model, packing)
     first = models[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from deepwire.data.config import CorpusConfig, DataConfig
+from deepwire.data.data_config import CorpusConfig, DataConfig
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.text.corpus import read_pairs
 from deepwire.data.text.references import by_reference
@@ -84,10 +84,10 @@ def selected_target(model: str, direction: Direction | None) -> str:
             named.
         ModelError: There is no such model, or it is damaged.
     """
-    from deepwire.checkpoint.locate import resolve  # torch
+    from deepwire.checkpoint.model_path import find_model  # torch
     from deepwire.checkpoint.store import read_metadata
 
-    metadata = read_metadata(resolve(model))
+    metadata = read_metadata(find_model(model))
     languages = Languages.from_metadata(metadata)
     if languages is None:
         only = [str(metadata[side]) for side in ("source", "target") if side in metadata]
@@ -113,10 +113,10 @@ def target_language(model: str, direction: Direction | None = None) -> str:
     """
     if direction is not None:
         return direction.target
-    from deepwire.checkpoint.locate import resolve  # torch
+    from deepwire.checkpoint.model_path import find_model  # torch
     from deepwire.checkpoint.store import read_metadata
 
-    return named_target(read_metadata(resolve(model)))
+    return named_target(read_metadata(find_model(model)))
 
 
 def named_target(metadata: Mapping[str, object]) -> str:

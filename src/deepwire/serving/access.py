@@ -121,16 +121,16 @@ def bind(host: str, port: int) -> socket.socket:
         )[0]
     except (OSError, UnicodeError) as error:
         raise UsageError(f"{host}: no such address: {error}", "use --host 127.0.0.1") from None
-    found = socket.socket(family, kind, protocol)
+    bound = socket.socket(family, kind, protocol)
     try:
-        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        found.bind(address)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
     except OSError as error:
-        found.close()
+        bound.close()
         raise UsageError(
             f"{host}:{port}: {error.strerror or error}", "choose another --port, or 0 for any that is free"
         ) from None
-    return found
+    return bound
 
 
 def is_loopback(bound: socket.socket) -> bool:

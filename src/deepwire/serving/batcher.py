@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 
 from deepwire.decoding.translation_io import Request, Translation
-from deepwire.serving.engine import Search
 from deepwire.serving.job import Job, TextFailedError, Waiting
 from deepwire.serving.limits import Limits
 from deepwire.serving.metrics import Metrics
 from deepwire.serving.queue import FairQueue
-from deepwire.serving.refusal import Refusal, place_of
+from deepwire.serving.request_error import RequestError, place_of
+from deepwire.serving.served_model import Search
 
 Work = Callable[[Sequence[Request], Sequence[int], Search], list[Translation]]
 """Translates texts with so many subwords each."""
@@ -88,8 +88,8 @@ class Batcher:
         """See that so many texts of a client can be taken.
 
         Raises:
-            Refusal: The queue is full, or so long that the time of the request would be over before its turn;
-                or nothing is translated any more.
+            RequestError: The queue is full, or so long that the time of the request would be over before its
+                turn; or nothing is translated any more.
         """
         if self._broken:
             raise _broken()
@@ -104,13 +104,13 @@ class Batcher:
             return
         seconds = min(_MOST_SECONDS, max(1, math.ceil(wait)))
         headers = {"Retry-After": str(seconds)}
-        raise Refusal("queue_full", f"{said}: try again in {seconds} s", headers=headers)
+        raise RequestError("queue_full", f"{said}: try again in {seconds} s", headers=headers)
 
     def submit(self, job: Job) -> None:
         """Put the texts of a request into the queue, all or none.
 
         Raises:
-            Refusal: As `require_room`.
+            RequestError: As `require_room`.
         """
         with self._changed:
             self.require_room(len(job.requests), job.client)
@@ -186,9 +186,11 @@ class Batcher:
         requests = [waiting.job.requests[waiting.place] for waiting in batch]
         try:
             with self._metrics.batch_seconds.time():
-                found = self._work(requests, [waiting.subwords for waiting in batch], batch[0].job.search)
-            if len(found) != len(batch):
-                raise ValueError(f"{len(found)} translations of {len(batch)} texts")
+                translations = self._work(
+                    requests, [waiting.subwords for waiting in batch], batch[0].job.search
+                )
+            if len(translations) != len(batch):
+                raise ValueError(f"{len(translations)} translations of {len(batch)} texts")
         except Exception as error:  # whatever one text does, the others are answered
             if len(batch) == 1:
                 self._metrics.failed.inc()
@@ -201,18 +203,20 @@ class Batcher:
             self._translate(batch[: len(batch) // 2])
             self._translate(batch[len(batch) // 2 :])
             return
-        self._count(batch, found)
-        for waiting, translation in zip(batch, found, strict=True):
-            waiting.job.found(waiting.place, translation)
+        self._count(batch, translations)
+        for waiting, translation in zip(batch, translations, strict=True):
+            waiting.job.set_translation(waiting.place, translation)
 
-    def _count(self, batch: Sequence[Waiting], found: Sequence[Translation]) -> None:
+    def _count(self, batch: Sequence[Waiting], translations: Sequence[Translation]) -> None:
         """Count what is translated; before its clients know, for they may look, or ask again, at once."""
         self._in_work -= len(batch)
         self._metrics.texts.inc(len(batch))
         self._metrics.tokens.labels("source").inc(sum(waiting.subwords for waiting in batch))
-        written = sum(len(translation.candidates[0].tokens) for translation in found)
+        written = sum(len(translation.candidates[0].tokens) for translation in translations)
         self._metrics.tokens.labels("target").inc(written)
 
 
-def _broken() -> Refusal:
-    return Refusal("broken", "the server cannot translate any more and must be restarted; its log says why")
+def _broken() -> RequestError:
+    return RequestError(
+        "broken", "the server cannot translate any more and must be restarted; its log says why"
+    )

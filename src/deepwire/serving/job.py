@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from typing import NamedTuple
 
 from deepwire.decoding.translation_io import Request, Translation
-from deepwire.serving.engine import Search
+from deepwire.serving.served_model import Search
 
 # Thousands of texts of one word in a batch would have more logits at a time than all else takes.
 _LEAST_COST = 8
@@ -44,15 +44,17 @@ class Job:
         self.costs = [max(_LEAST_COST, length) for length in lengths]
         self.answer: Future[list[Translation]] = Future()
         self.answer.set_running_or_notify_cancel()  # only `Batcher` ends it
-        self._found: list[Translation | None] = [None] * len(requests)
+        self._translations: list[Translation | None] = [None] * len(requests)
         self._left = len(requests)
 
-    def found(self, index: int, translation: Translation) -> None:
+    def set_translation(self, index: int, translation: Translation) -> None:
         """One of the texts is translated."""
-        self._found[index] = translation
+        self._translations[index] = translation
         self._left -= 1
         if self._left == 0 and not self.answer.done():
-            self.answer.set_result([one for one in self._found if one is not None])
+            self.answer.set_result(
+                [translation for translation in self._translations if translation is not None]
+            )
 
     def failed(self, error: Exception) -> None:
         """One of the texts cannot be translated, and so the request has failed."""

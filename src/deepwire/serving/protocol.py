@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 
 from deepwire.serving.connections import Connections, client_of
 from deepwire.serving.limits import Limits
-from deepwire.serving.refusal import Refusal
+from deepwire.serving.request_error import RequestError
 
 
 class ServerConfig(uvicorn.Config):
@@ -67,7 +67,7 @@ class Protocol(H11Protocol):
         super().connection_made(transport)
         self._client = client_of(self.client[0] if self.client else "")
         if not self._clients.admit(transport, self._client, self.loop.time()):
-            self._answer(Refusal("too_many_connections", "try again", headers={"Retry-After": "5"}))
+            self._answer(RequestError("too_many_connections", "try again", headers={"Retry-After": "5"}))
             return
         self._await_headers()
         self._note_waiting()
@@ -102,7 +102,7 @@ class Protocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Answer to what is no HTTP."""
-        self._answer(Refusal("bad_request", msg))
+        self._answer(RequestError("bad_request", msg))
 
     def _note_waiting(self) -> None:
         """Whether the client owes a request, and has got all answers: then the connection may make room."""
@@ -127,17 +127,17 @@ class Protocol(H11Protocol):
         if self.transport.get_write_buffer_size():
             self.transport.abort()
 
-    def _answer(self, refusal: Refusal) -> None:
+    def _answer(self, error: RequestError) -> None:
         """Answer without the application, and close."""
-        body = json.dumps(refusal.record()).encode()
+        body = json.dumps(error.record()).encode()
         headers = {
             "content-type": "application/json",
             "content-length": str(len(body)),
             "connection": "close",
-            **refusal.headers,
+            **error.headers,
         }
         lines = [
-            f"HTTP/1.1 {refusal.status} Refused",
+            f"HTTP/1.1 {error.status} Refused",
             *(f"{name}: {value}" for name, value in headers.items()),
         ]
         self.transport.write("\r\n".join([*lines, "", ""]).encode("ascii") + body)

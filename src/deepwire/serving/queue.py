@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
-from deepwire.serving.engine import Search
 from deepwire.serving.job import Job, Waiting
+from deepwire.serving.served_model import Search
 
 
 class _Turn(NamedTuple):

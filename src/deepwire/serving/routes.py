@@ -12,13 +12,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from deepwire.serving.body import read_body
 from deepwire.serving.connections import client_of
 from deepwire.serving.job import TextFailedError
 from deepwire.serving.limits import Limits
 from deepwire.serving.metrics import CONTENT_TYPE
 from deepwire.serving.page import File, read_page
-from deepwire.serving.refusal import Refusal, place_of
+from deepwire.serving.request_body import read_request_body
+from deepwire.serving.request_error import RequestError, place_of
 from deepwire.serving.service import GoneError, Service
 
 PAGE = read_page()
@@ -44,19 +44,21 @@ def application(service: Service) -> Starlette:
         Route("/metrics", _metrics(service), methods=["GET"]),
         *(Route(path, _file(file), methods=["GET"]) for path, file in PAGE.items()),
     ]
-    found = Starlette(routes=routes, exception_handlers={Refusal: _refused, HTTPException: _http_error})
-    found.router.redirect_slashes = False
-    return found
+    app = Starlette(
+        routes=routes, exception_handlers={RequestError: _request_error, HTTPException: _http_error}
+    )
+    app.router.redirect_slashes = False
+    return app
 
 
-def refusal_response(refusal: Refusal, request_id: str) -> Response:
+def error_response(error: RequestError, request_id: str) -> Response:
     """The answer to a refused request."""
-    return JSONResponse(refusal.record(request_id), refusal.status, refusal.headers)
+    return JSONResponse(error.record(request_id), error.status, error.headers)
 
 
-async def _refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refusal)
-    return refusal_response(error, request.state.id)
+async def _request_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    return error_response(error, request.state.id)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -64,23 +66,23 @@ async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     if error.status_code == 405:
         allowed = (error.headers or {}).get("Allow", "")
-        refusal = Refusal("method_not_allowed", f"use {allowed}", headers=error.headers)
+        answer = RequestError("method_not_allowed", f"use {allowed}", headers=error.headers)
     else:
-        refusal = Refusal("not_found", "there is nothing at this address")
-    return refusal_response(refusal, request.state.id)
+        answer = RequestError("not_found", "there is nothing at this address")
+    return error_response(answer, request.state.id)
 
 
 def _translate(service: Service) -> _Endpoint:
     async def translate(request: Request) -> Response:
         try:
-            body = read_body(await _read(request, service.limits), service.limits)
+            body = read_request_body(await _read(request, service.limits), service.limits)
             client = client_of(request.client.host if request.client else "")
             answer = await service.translate(body, client, lambda: _gone(request))
         except (GoneError, ClientDisconnect):
             return Response(status_code=_CLIENT_GONE)
         except TextFailedError as error:
             note_failure(request.state.id, error.__cause__ or error)
-            raise Refusal("internal", "the model failed on this text", index=error.index) from None
+            raise RequestError("internal", "the model failed on this text", index=error.index) from None
         return JSONResponse(answer)
 
     return translate
@@ -95,15 +97,15 @@ async def _read(request: Request, limits: Limits) -> bytes:
     """The body of a request.
 
     Raises:
-        Refusal: It is not JSON, too large, or comes too slowly.
+        RequestError: It is not JSON, too large, or comes too slowly.
         ClientDisconnect: The client has gone away.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
-        raise Refusal("unsupported_media_type", "send Content-Type: application/json")
+        raise RequestError("unsupported_media_type", "send Content-Type: application/json")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise Refusal("unsupported_media_type", "send the body as it is, without Content-Encoding")
-    too_large = Refusal("too_large", f"the body has more than {limits.body_bytes} bytes")
+        raise RequestError("unsupported_media_type", "send the body as it is, without Content-Encoding")
+    too_large = RequestError("too_large", f"the body has more than {limits.body_bytes} bytes")
     # h11 has seen to it that the length is a number, and that nothing is sent beyond it.
     if int(request.headers.get("content-length", "0")) > limits.body_bytes:
         raise too_large
@@ -115,7 +117,7 @@ async def _read(request: Request, limits: Limits) -> bytes:
                 if len(body) > limits.body_bytes:
                     raise too_large
     except TimeoutError:
-        raise Refusal("body_too_slow", f"no whole body within {limits.body_seconds:g} s") from None
+        raise RequestError("body_too_slow", f"no whole body within {limits.body_seconds:g} s") from None
     return bytes(body)
 
 

@@ -13,7 +13,7 @@ from types import FrameType
 
 import uvicorn
 
-from deepwire.serving.guard import Guard
+from deepwire.serving.middleware import RequestMiddleware
 from deepwire.serving.protocol import ServerConfig
 from deepwire.serving.service import Service
 
@@ -30,7 +30,7 @@ class Server(uvicorn.Server):
         stopped_by: The signal that ended it; None while there was none.
     """
 
-    def __init__(self, guard: Guard, service: Service) -> None:
+    def __init__(self, guard: RequestMiddleware, service: Service) -> None:
         super().__init__(ServerConfig(guard, service.limits))
         self.stopped_by: signal.Signals | None = None
         self._service = service

@@ -12,16 +12,16 @@ import deepwire
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.ops.allocator import Surplus, give_memory_back
 from deepwire.serving.batcher import Batcher
-from deepwire.serving.body import Body
-from deepwire.serving.engine import Engine, Search
 from deepwire.serving.job import Job, TextFailedError
 from deepwire.serving.limits import Limits
-from deepwire.serving.lines import Lines, has_words
 from deepwire.serving.metrics import Metrics
-from deepwire.serving.refusal import Refusal
+from deepwire.serving.request_body import RequestBody
+from deepwire.serving.request_error import RequestError
+from deepwire.serving.served_model import Search, ServedModel
+from deepwire.serving.text_lines import TextLines, has_words
 
 
-class _Place(NamedTuple):
+class _LinePosition(NamedTuple):
     """A line of a request: which text, and which line of it, both counted from 0."""
 
     text: int
@@ -49,16 +49,16 @@ class Service:
     """Translates for many clients.
 
     Args:
-        engine: The model.
+        model: What translates.
         limits: What a client can ask for.
         metrics: Counts.
     """
 
-    def __init__(self, engine: Engine, limits: Limits, metrics: Metrics) -> None:
-        self.engine, self.limits, self.metrics = engine, limits, metrics
+    def __init__(self, model: ServedModel, limits: Limits, metrics: Metrics) -> None:
+        self.model, self.limits, self.metrics = model, limits, metrics
         self.work = Work()
         self.batcher = Batcher(
-            engine.translate, engine.budget, limits, metrics, tidy=Surplus().check, rest=give_memory_back
+            model.translate, model.budget, limits, metrics, tidy=Surplus().check, rest=give_memory_back
         )
         # One thread: long texts of one client must not take the cores from the model.
         self._segmenting = ThreadPoolExecutor(1, "segmenting")
@@ -74,11 +74,11 @@ class Service:
 
     def facts(self) -> dict[str, object]:
         """The model, its languages, and what can be asked for."""
-        search, limits = self.engine.search, self.limits
+        search, limits = self.model.search, self.limits
         return {
-            "model": self.engine.name,
+            "model": self.model.name,
             "version": deepwire.__version__,
-            "languages": self.engine.languages(),
+            "languages": self.model.languages(),
             "beam": search.beam,
             "limits": {
                 "texts": limits.texts,
@@ -90,7 +90,7 @@ class Service:
         }
 
     async def translate(
-        self, body: Body, client: str, gone: Callable[[], Awaitable[None]]
+        self, body: RequestBody, client: str, gone: Callable[[], Awaitable[None]]
     ) -> dict[str, object]:
         """The answer to a request.
 
@@ -100,7 +100,7 @@ class Service:
             gone: Returns when the client has gone away.
 
         Raises:
-            Refusal: It asks for what cannot be done, or there is no time or room for it.
+            RequestError: It asks for what cannot be done, or there is no time or room for it.
             GoneError: Nobody waits for the answer any more.
             TextFailedError: The model failed on it.
         """
@@ -111,19 +111,19 @@ class Service:
         except TimeoutError:
             self.metrics.cancelled.inc()
             seconds = self.limits.request_seconds
-            raise Refusal(
+            raise RequestError(
                 "out_of_time", f"not translated within {seconds:g} s", headers={"Retry-After": "10"}
             ) from None
         finally:
             self.work.requests -= 1
 
     async def _translate(
-        self, body: Body, client: str, gone: Callable[[], Awaitable[None]]
+        self, body: RequestBody, client: str, gone: Callable[[], Awaitable[None]]
     ) -> dict[str, object]:
         search = self._search(body)
-        to, from_ = self.engine.into(body.target, body.source)
-        texts = [Lines.of(text) for text in body.all]
-        found: dict[_Place, Translation] = {}
+        to, from_ = self.model.into(body.target, body.source)
+        texts = [TextLines.of(text) for text in body.all]
+        translated: dict[_LinePosition, Translation] = {}
         places = [place for place in _places(texts) if has_words(_line(texts, place))]
         if places:
             self.batcher.require_room(len(places), client)
@@ -134,39 +134,41 @@ class Service:
                 translations = await self._answer(Job(requests, lengths, search, client), gone)
             except TextFailedError as error:
                 raise TextFailedError(places[error.index].text) from error.__cause__
-            found = dict(zip(places, translations, strict=True))
+            translated = dict(zip(places, translations, strict=True))
         scores = body.n_best is not None
-        return {"translations": [_record(text, index, found, scores) for index, text in enumerate(texts)]}
+        return {
+            "translations": [_record(text, index, translated, scores) for index, text in enumerate(texts)]
+        }
 
     @property
     def _most_subwords(self) -> int:
-        return min(self.limits.subwords, self.engine.most_subwords)
+        return min(self.limits.subwords, self.model.most_subwords)
 
     @property
     def _most_beam(self) -> int:
-        return max(self.limits.beam, self.engine.search.beam)
+        return max(self.limits.beam, self.model.search.beam)
 
-    def _search(self, body: Body) -> Search:
-        beam = body.beam or self.engine.search.beam
+    def _search(self, body: RequestBody) -> Search:
+        beam = body.beam or self.model.search.beam
         n_best = body.n_best or 1
         if beam > self._most_beam:
-            raise Refusal("invalid", f"beam: at most {self._most_beam}, but is {beam}")
+            raise RequestError("invalid", f"beam: at most {self._most_beam}, but is {beam}")
         if n_best > beam:
-            raise Refusal("invalid", f"n_best: at most the beam ({beam}), but is {n_best}")
+            raise RequestError("invalid", f"n_best: at most the beam ({beam}), but is {n_best}")
         return Search(beam, n_best)
 
     async def _lengths(
-        self, lines: Sequence[str], places: Sequence[_Place], texts: Sequence[Lines]
+        self, lines: Sequence[str], places: Sequence[_LinePosition], texts: Sequence[TextLines]
     ) -> list[int]:
         """Subwords of each line; `places` and `texts` are where it stands in the request."""
         loop = asyncio.get_running_loop()
-        lengths = await loop.run_in_executor(self._segmenting, self.engine.lengths, lines)
+        lengths = await loop.run_in_executor(self._segmenting, self.model.lengths, lines)
         for (index, number), length in zip(places, lengths, strict=True):
             if length > self._most_subwords:
                 where = f"text {index}"
                 if texts[index].breaks:
                     where += f", line {number + 1}"
-                raise Refusal(
+                raise RequestError(
                     "invalid", f"{where}: {length} subwords, at most {self._most_subwords}", index=index
                 )
         return lengths
@@ -189,23 +191,28 @@ class Service:
                 self.batcher.drop(job)
 
 
-def _places(texts: Sequence[Lines]) -> Iterator[_Place]:
+def _places(texts: Sequence[TextLines]) -> Iterator[_LinePosition]:
     for index, text in enumerate(texts):
         for number in range(len(text.lines)):
-            yield _Place(index, number)
+            yield _LinePosition(index, number)
 
 
-def _line(texts: Sequence[Lines], place: _Place) -> str:
+def _line(texts: Sequence[TextLines], place: _LinePosition) -> str:
     return texts[place.text].lines[place.line]
 
 
-def _record(text: Lines, index: int, found: Mapping[_Place, Translation], scores: bool) -> dict[str, object]:
+def _record(
+    text: TextLines, index: int, translated: Mapping[_LinePosition, Translation], scores: bool
+) -> dict[str, object]:
     """A translation as JSON, of a text of several lines with the line breaks of the text.
 
     With scores, one line has its candidates, and several have a record each under `lines`: the translation of
     a line does not depend on the others.
     """
-    lines = [_line_record(found.get(_Place(index, number)), scores) for number in range(len(text.lines))]
+    lines = [
+        _line_record(translated.get(_LinePosition(index, number)), scores)
+        for number in range(len(text.lines))
+    ]
     if len(lines) == 1:
         return lines[0]
     whole: dict[str, object] = {"text": text.joined([str(line["text"]) for line in lines])}
@@ -220,7 +227,7 @@ def _line_record(translation: Translation | None, scores: bool) -> dict[str, obj
     if not scores:
         return {"text": translation.text}
     candidates = [
-        {"text": one.text, "score": one.score, "log_probability": one.log_probability}
-        for one in translation.candidates
+        {"text": candidate.text, "score": candidate.score, "log_probability": candidate.log_probability}
+        for candidate in translation.candidates
     ]
     return {"text": translation.text, "candidates": candidates}

@@ -12,7 +12,7 @@ from deepwire.analysis.internals.gradient_norms import analyse_gradients
 from deepwire.analysis.report.figures import Bars, HeatMap, Lines
 from deepwire.analysis.subject.model_and_text import NotApplicableError
 from deepwire.checkpoint.run_directory import RunDirectory
-from deepwire.data.config import DataConfig
+from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.errors import DataError
 from deepwire.model.build import build_model

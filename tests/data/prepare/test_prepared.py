@@ -20,7 +20,7 @@ import zstandard
 
 from deepwire.data import parallel_map
 from deepwire.data.batches.token_store import StoreWriter
-from deepwire.data.config import DataConfig
+from deepwire.data.data_config import DataConfig
 from deepwire.data.filtering import block_filter
 from deepwire.data.prepare import fingerprint, segmentation
 from deepwire.data.prepare import prepared as prepared_module

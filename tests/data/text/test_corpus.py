@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.data.config import DataConfig
+from deepwire.data.data_config import DataConfig
 from deepwire.data.text.corpus import read_pairs
 from deepwire.data.text.files import ReadNotes
 from deepwire.data.text.pairs import Pair

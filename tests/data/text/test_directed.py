@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from deepwire.data.config import DataConfig, Role
+from deepwire.data.data_config import DataConfig, Role
 from deepwire.data.languages import Direction
 from deepwire.data.text.corpus import read_pairs
 from deepwire.data.text.directed import directed, directions_of, opus100_prefix

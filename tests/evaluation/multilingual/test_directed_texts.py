@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.data.config import CorpusConfig
+from deepwire.data.data_config import CorpusConfig
 from deepwire.data.languages import Direction
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.multilingual.directed_texts import DirectedTexts, texts_at, texts_of_run

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.checkpoint.locate import resolve
+from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import load_model
 from deepwire.cli.main import main
 from deepwire.errors import ModelError, UsageError
@@ -127,7 +127,7 @@ def test_what_was_measured_is_shown_and_so_is_what_failed(done: Done, plan: Path
     record = json.loads((done.folder / "results.json").read_text())
     assert {one["system"] for one in record["runs"]} == {"lstm", "plain"}
     for one in record["runs"]:
-        model = load_model(resolve(f"{done.folder}/runs/{one['direction']}/{one['system']}/seed-1")).model
+        model = load_model(find_model(f"{done.folder}/runs/{one['direction']}/{one['system']}/seed-1")).model
         assert one["parameters"] == sum(parameter.numel() for parameter in model.parameters())
     assert [one["run"] for one in record["failed"]] == ["de-en.broken.1"]
     findings = json.loads((done.folder / "findings.json").read_text())

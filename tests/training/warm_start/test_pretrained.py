@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from deepwire.checkpoint.importers.pretrained import read_pretrained
+from deepwire.checkpoint.importers.pretrained_encoder import read_pretrained
 from deepwire.cli.main import main
 from deepwire.data.subwords.base import SPECIAL_PIECES
 from deepwire.data.text.pairs import Pair

@@ -11,8 +11,8 @@ from pathlib import Path
 from deepwire.analysis.report.finding import ModelSource
 from deepwire.analysis.subject.model_and_text import model_source, run_of
 from deepwire.analysis.subject.run_records import read_records
-from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.manifest import digest
+from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import STATE, VOCABULARY, parameter_count, read_config, read_metadata
 from deepwire.errors import ModelError
 from deepwire.evaluation.model_translations import RESOLVED_CONFIG
@@ -62,7 +62,7 @@ def read_run(name: str) -> ComparedRun:
     source, run = model_source(name), run_of(name)
     entries = [] if run is None else [_numbers(entry) for entry in read_records(run.path / METRICS)]
     train, valid = ([entry for kind, entry in entries if kind == wanted] for wanted in ("train", "valid"))
-    folder = resolve(name)
+    folder = find_model(name)
     return ComparedRun(
         name=name,
         source=source,

@@ -9,8 +9,8 @@ from pathlib import Path
 from torch import Tensor
 
 from deepwire.analysis.report.finding import ModelSource
-from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.manifest import fingerprint
+from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import LoadedModel, load_model, read_metadata
 from deepwire.data.languages import Direction
@@ -60,7 +60,7 @@ def open_model(name: str, device: str = "cpu") -> AnalysedModel:
         UsageError: There is no such device.
     """
     place = pick_device(device)
-    return AnalysedModel(name, load_model(resolve(name), place), run_of(name))
+    return AnalysedModel(name, load_model(find_model(name), place), run_of(name))
 
 
 def model_source(name: str) -> ModelSource:
@@ -69,7 +69,7 @@ def model_source(name: str) -> ModelSource:
     Raises:
         ModelError: There is no such model, or its description is damaged.
     """
-    folder = resolve(name)
+    folder = find_model(name)
     return _source(name, folder, read_metadata(folder))
 
 

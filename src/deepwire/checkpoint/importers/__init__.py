@@ -1,25 +1,27 @@
-"""Checkpoints of other programs as models of this one: one file for each family; this is their table.
+"""Checkpoints of other programs as models of this one: one file for each program; this is their table.
 
-A model is read with `read_foreign`, its architecture with `Family.architecture`, its vocabularies with
-`read_vocabularies`, and made with `convert`; `checkpoint.store.save_model` writes it.
+A model is read with `read_foreign_checkpoint`, its architecture with `Importer.architecture`, its
+vocabularies with `read_vocabularies`, and made with `convert`; `checkpoint.store.save_model` writes it.
 """
 
-from deepwire.checkpoint.importers.archive import Foreign, read_foreign
-from deepwire.checkpoint.importers.base import Architecture, Family
-from deepwire.checkpoint.importers.convert import convert
-from deepwire.checkpoint.importers.fairseq import FairseqFamily
-from deepwire.checkpoint.importers.neutron import NeutronFamily
-from deepwire.checkpoint.importers.vocabulary import VocabularyFiles, read_vocabularies
+from deepwire.checkpoint.importers.conversion import convert
+from deepwire.checkpoint.importers.fairseq import FairseqImporter
+from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint, read_foreign_checkpoint
+from deepwire.checkpoint.importers.foreign_vocabulary import VocabularyFiles, read_vocabularies
+from deepwire.checkpoint.importers.importer import Architecture, Importer
+from deepwire.checkpoint.importers.neutron import NeutronImporter
 
 __all__ = [
-    "FAMILIES",
+    "IMPORTERS",
     "Architecture",
-    "Family",
-    "Foreign",
+    "ForeignCheckpoint",
+    "Importer",
     "VocabularyFiles",
     "convert",
-    "read_foreign",
+    "read_foreign_checkpoint",
     "read_vocabularies",
 ]
 
-FAMILIES: dict[str, Family] = {family.name: family for family in (FairseqFamily(), NeutronFamily())}
+IMPORTERS: dict[str, Importer] = {
+    importer.name: importer for importer in (FairseqImporter(), NeutronImporter())
+}

@@ -7,13 +7,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from deepwire.checkpoint.importers.archive import Foreign
-from deepwire.checkpoint.importers.base import Architecture, Family, Numbering, Place, Places
 from deepwire.checkpoint.importers.fairseq_architecture import (
     OF_LANGUAGE,
     fairseq_architecture,
     group_languages,
     history_norms,
+)
+from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint
+from deepwire.checkpoint.importers.importer import (
+    Architecture,
+    Destination,
+    Destinations,
+    Importer,
+    Numbering,
 )
 from deepwire.data.text.files import BadLine, display, read_lines
 from deepwire.errors import DataError
@@ -45,7 +51,7 @@ _EMBEDDING = {
 }
 
 
-class FairseqFamily(Family):
+class FairseqImporter(Importer):
     """fairseq. Its decoder starts with the end symbol; sources end with it and begin with nothing."""
 
     name = "fairseq"
@@ -57,7 +63,7 @@ class FairseqFamily(Family):
         ("decoder.output_projection.weight", "decoder.embed_out"),
     )
 
-    def architecture(self, foreign: Foreign) -> Architecture:
+    def architecture(self, foreign: ForeignCheckpoint) -> Architecture:
         """From arguments, names and shapes."""
         return fairseq_architecture(foreign)
 
@@ -65,44 +71,46 @@ class FairseqFamily(Family):
         """Version numbers, and what sinusoids leave behind."""
         return _IGNORED.fullmatch(name) is not None
 
-    def places(self, name: str, model: TranslationModel, foreign: Foreign) -> Places | None:
+    def destinations_of(
+        self, name: str, model: TranslationModel, foreign: ForeignCheckpoint
+    ) -> Destinations | None:
         """Where a tensor goes."""
         side, _, rest = name.partition(".")
         if side not in _SIDES:
             return None
         if rest in _EMBEDDING:
-            return (Place(f"{_SIDES[side]}.{_EMBEDDING[rest]}"),)
+            return (Destination(f"{_SIDES[side]}.{_EMBEDDING[rest]}"),)
         of_language = OF_LANGUAGE.fullmatch(name)
         if of_language is not None:
             (whole,) = _group_weights(of_language[1], model, foreign) or (None,)
             part = int(of_language[2]), self.languages(foreign)
-            return None if whole is None else (Place(whole.name, *part),)
+            return None if whole is None else (Destination(whole.name, *part),)
         if rest in ("decoder_fusion_weight", "loss_weight"):
             return _group_weights(rest, model, foreign)
         if rest in _WHOLE:
-            return (Place(f"{side}.{_WHOLE[rest]}"),)
+            return (Destination(f"{side}.{_WHOLE[rest]}"),)
         norm = _HISTORY_NORM.fullmatch(name)
         if norm is not None:
             depth = len((model.encoder if side == "encoder" else model.decoder).mixers)
             # Some versions count norms from the first layer, others from the embedding.
             shift = 1 if history_norms(foreign, side)[-1] < depth else 0
-            return (Place(f"{side}.aggregation.norms.{int(norm[1]) + shift}.{norm[2]}"),)
+            return (Destination(f"{side}.aggregation.norms.{int(norm[1]) + shift}.{norm[2]}"),)
         layer = _LAYER.fullmatch(name)
         return None if layer is None else _in_layer(side, int(layer[1]), layer[2], layer[3])
 
-    def languages(self, foreign: Foreign) -> int:
+    def languages(self, foreign: ForeignCheckpoint) -> int:
         """As many as there are weights of groups in a GTrans of kind ls:sparse or its like."""
         return group_languages(foreign)
 
-    def in_order(self, foreign: Foreign, order: Sequence[int]) -> Foreign:
+    def with_language_order(self, foreign: ForeignCheckpoint, order: Sequence[int]) -> ForeignCheckpoint:
         """The weights of groups have the number of the language in their name."""
         places = {str(old): new for new, old in enumerate(order)}
 
         def renamed(name: str) -> str:
-            found = OF_LANGUAGE.fullmatch(name)
-            return name if found is None else f"decoder.{found[1]}.{places.get(found[2], found[2])}"
+            match = OF_LANGUAGE.fullmatch(name)
+            return name if match is None else f"decoder.{match[1]}.{places.get(match[2], match[2])}"
 
-        return replace(foreign, tensors={renamed(name): one for name, one in foreign.tensors.items()})
+        return replace(foreign, tensors={renamed(name): tensor for name, tensor in foreign.tensors.items()})
 
     def read_pieces(self, path: Path) -> list[str]:
         """The pieces of a `dict.txt`: a piece and its count a line."""
@@ -127,44 +135,52 @@ class FairseqFamily(Family):
         return folder / f"dict.{source}.txt", folder / f"dict.{target}.txt"
 
 
-def _group_weights(rest: str, model: TranslationModel, foreign: Foreign) -> Places | None:
+def _group_weights(rest: str, model: TranslationModel, foreign: ForeignCheckpoint) -> Destinations | None:
     """GTrans: gates of the groups or of their layers; the weight of a single prediction says nothing."""
     fusion = model.decoder.fusion
     if rest == "loss_weight":
         if isinstance(fusion, MixedGroups):
-            return (Place("decoder.fusion.weights"),)
+            return (Destination("decoder.fusion.weights"),)
         single = foreign.tensors.get("decoder.loss_weight")
         return () if single is not None and single.numel() == 1 else None
-    return (Place(f"decoder.fusion.{'layer_gates' if isinstance(fusion, MixedGroups) else 'gates'}"),)
+    return (Destination(f"decoder.fusion.{'layer_gates' if isinstance(fusion, MixedGroups) else 'gates'}"),)
 
 
-def _in_layer(side: str, layer: int, part: str, leaf: str) -> Places | None:
+def _in_layer(side: str, layer: int, part: str, leaf: str) -> Destinations | None:
     norms = _NORMS[side]
     for number, name in enumerate(norms):
         if part in (name, f"layer_norms.{number}"):
-            return (Place(f"{side}.connection.norms.{layer * len(norms) + number}.{leaf}"),)
+            return (Destination(f"{side}.connection.norms.{layer * len(norms) + number}.{leaf}"),)
     if part in ("fc1", "fc2"):
-        return (Place(f"{side}.feed_forwards.{layer}.{'input' if part == 'fc1' else 'output'}.{leaf}"),)
+        return (Destination(f"{side}.feed_forwards.{layer}.{'input' if part == 'fc1' else 'output'}.{leaf}"),)
     if (part, leaf) == ("self_attn.relative", "position_keys"):
-        return (Place(f"{side}.mixers.{layer}.relative.table"),)
+        return (Destination(f"{side}.mixers.{layer}.relative.table"),)
     kind, _, projection = part.partition(".")
     folder = {"self_attn": "mixers", "encoder_attn": "crosses"}.get(kind)
     return None if folder is None else _projection(f"{side}.{folder}.{layer}", projection, leaf)
 
 
-def _projection(module: str, projection: str, leaf: str) -> Places | None:
+def _projection(module: str, projection: str, leaf: str) -> Destinations | None:
     """Queries, keys and values are one matrix in old versions and three in later ones; here 3, or 1 and 2."""
     if projection == "out_proj":
-        return (Place(f"{module}.output.{leaf}"),)
+        return (Destination(f"{module}.output.{leaf}"),)
     if ".mixers." in module:
         whole = f"{module}.query_key_value.{leaf}"
         if projection == "in_proj":
-            return (Place(whole),)
-        parts = {"q_proj": Place(whole, 0, 3), "k_proj": Place(whole, 1, 3), "v_proj": Place(whole, 2, 3)}
+            return (Destination(whole),)
+        parts = {
+            "q_proj": Destination(whole, 0, 3),
+            "k_proj": Destination(whole, 1, 3),
+            "v_proj": Destination(whole, 2, 3),
+        }
     else:
         query, both = f"{module}.query.{leaf}", f"{module}.key_value.{leaf}"
         if projection == "in_proj":
-            return (Place(query), Place(both))
-        parts = {"q_proj": Place(query), "k_proj": Place(both, 0, 2), "v_proj": Place(both, 1, 2)}
-    found = parts.get(projection)
-    return None if found is None else (found,)
+            return (Destination(query), Destination(both))
+        parts = {
+            "q_proj": Destination(query),
+            "k_proj": Destination(both, 0, 2),
+            "v_proj": Destination(both, 1, 2),
+        }
+    destination = parts.get(projection)
+    return None if destination is None else (destination,)

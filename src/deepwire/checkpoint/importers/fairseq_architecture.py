@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from deepwire.checkpoint.importers.archive import Foreign
-from deepwire.checkpoint.importers.base import Architecture, number_of_layers
+from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint
+from deepwire.checkpoint.importers.importer import Architecture, number_of_layers
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.errors import ModelError
 from deepwire.model.context import Side
@@ -39,7 +39,7 @@ _DECODING: Mapping[str, PlainValue] = {
 }
 
 
-def fairseq_architecture(foreign: Foreign) -> Architecture:
+def fairseq_architecture(foreign: ForeignCheckpoint) -> Architecture:
     """The settings of a Transformer, DLCL or GTrans checkpoint.
 
     Raises:
@@ -50,7 +50,7 @@ def fairseq_architecture(foreign: Foreign) -> Architecture:
 
 @dataclass
 class _Reader:
-    foreign: Foreign
+    foreign: ForeignCheckpoint
 
     def read(self) -> Architecture:
         """All settings; see `Architecture`."""
@@ -136,11 +136,11 @@ class _Reader:
     def _combinations(self, side: Side) -> dict[str, PlainValue]:
         depth, pre_norm = self.layers(side), self._has(f"{side}.layer_norm.weight")
         fusion = self._encoder_groups(depth, pre_norm) if side == "encoder" else self._decoder_groups(depth)
-        found = {
+        settings = {
             f"model.{side}.aggregation": self._history(side, depth, pre_norm),
             f"model.{side}.fusion": fusion,
         }
-        return {key: value for key, value in found.items() if value is not None}
+        return {key: value for key, value in settings.items() if value is not None}
 
     def _history(self, side: Side, depth: int, pre_norm: bool) -> PlainValue:
         """DLCL and its relatives; None for the ordinary stack."""
@@ -171,7 +171,7 @@ class _Reader:
         # Entries count from the embedding, so with its norm there is one more than layers.
         first = ("once" if pre_norm else "twice") if len(norms) > depth else "none"
         window, dropout = settings.get("history_window_size"), settings.get("history_dropout")
-        found: dict[str, PlainValue] = {
+        combined: dict[str, PlainValue] = {
             "type": "dlcl",
             "initial": "one" if settings.get("init_value") == "one" else "average",
             "learned": settings.get(f"{side}_learnable", True) is not False,
@@ -182,7 +182,7 @@ class _Reader:
             "window": window if isinstance(window, int) and window > 0 else None,
             "dropout": dropout if isinstance(dropout, float) else 0.0,
         }
-        return {**found, "window_form": "initial"} if found["window"] else found
+        return {**combined, "window_form": "initial"} if combined["window"] else combined
 
     def _encoder_groups(self, depth: int, pre_norm: bool) -> PlainValue:
         groups = self._shape("encoder.encoder_fusion_weight", 0)
@@ -248,12 +248,12 @@ class _Reader:
             "attention": ("attention_dropout",),
             "activation": ("activation_dropout", "relu_dropout"),
         }
-        found: dict[str, PlainValue] = {}
+        rates: dict[str, PlainValue] = {}
         for place, arguments in names.items():
             values = [settings[name] for name in arguments if isinstance(settings.get(name), int | float)]
             if values:
-                found[f"model.dropout.{place}"] = float(str(values[0]))
-        return found
+                rates[f"model.dropout.{place}"] = float(str(values[0]))
+        return rates
 
     def _told(
         self,
@@ -279,9 +279,9 @@ class _Reader:
                         f"it holds {', '.join(sorted(self.foreign.tensors)[:3])}, ...",
                     )
         for argument, value in _REFUSED.items():
-            found = self.foreign.settings.get(argument, value)
-            if found != value and found is not None:
-                raise self._unknown(argument, found)
+            stored = self.foreign.settings.get(argument, value)
+            if stored != value and stored is not None:
+                raise self._unknown(argument, stored)
 
     def _unknown(self, argument: str, value: object) -> ModelError:
         return ModelError(
@@ -302,21 +302,21 @@ class _Reader:
 
     def _one(self, name: str, *values: int | None) -> int:
         """The value that both stacks share."""
-        found = {value for value in values if value is not None}
-        if len(found) != 1:
+        different = {value for value in values if value is not None}
+        if len(different) != 1:
             raise ModelError(
                 f"{self.foreign.path}: encoder and decoder differ in {name}: "
-                f"{' and '.join(map(str, sorted(found)))}, which no model here can"
+                f"{' and '.join(map(str, sorted(different)))}, which no model here can"
             )
-        return found.pop()
+        return different.pop()
 
 
-def group_languages(foreign: Foreign) -> int:
+def group_languages(foreign: ForeignCheckpoint) -> int:
     """How many target languages have weights of groups of their own; 0 where all share them."""
-    return len({found[2] for found in map(OF_LANGUAGE.fullmatch, foreign.tensors) if found})
+    return len({match[2] for match in map(OF_LANGUAGE.fullmatch, foreign.tensors) if match})
 
 
-def history_norms(foreign: Foreign, side: str) -> list[int]:
+def history_norms(foreign: ForeignCheckpoint, side: str) -> list[int]:
     """Numbers of the norms of a history, in order."""
     pattern = re.compile(rf"{side}\.history\.layer_norms\.(\d+)\.weight")
     return sorted(int(match[1]) for match in map(pattern.fullmatch, foreign.tensors) if match)

@@ -10,13 +10,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from deepwire.checkpoint.importers.archive import Foreign
-from deepwire.checkpoint.importers.base import (
+from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint
+from deepwire.checkpoint.importers.importer import (
     Architecture,
-    Family,
+    Destination,
+    Destinations,
+    Importer,
     Numbering,
-    Place,
-    Places,
     number_of_layers,
 )
 from deepwire.config.yaml_tree import PlainValue
@@ -54,7 +54,7 @@ _DECODING: dict[str, PlainValue] = {
 }
 
 
-class NeutronFamily(Family):
+class NeutronImporter(Importer):
     """Neutron. Its special ids are ours; sources begin with `<sos>`, as targets do."""
 
     name = "neutron"
@@ -62,7 +62,7 @@ class NeutronFamily(Family):
     source_bos = True
     tables = (("enc.wemb.weight",), ("dec.wemb.weight",), ("dec.classifier.weight",))
 
-    def architecture(self, foreign: Foreign) -> Architecture:
+    def architecture(self, foreign: ForeignCheckpoint) -> Architecture:
         """From names and shapes: Neutron stores no settings."""
         return _architecture(foreign, self.languages(foreign))
 
@@ -70,50 +70,52 @@ class NeutronFamily(Family):
         """Sinusoids, masks and distances that old versions store."""
         return _IGNORED.fullmatch(name) is not None
 
-    def places(
+    def destinations_of(
         self,
         name: str,
         model: TranslationModel,
-        foreign: Foreign,  # noqa: ARG002
-    ) -> Places | None:
+        foreign: ForeignCheckpoint,  # noqa: ARG002
+    ) -> Destinations | None:
         """Where a tensor goes."""
         prefix, _, rest = name.partition(".")
         if name == "dec.classifier.bias":
-            return (Place("head.bias"),)
+            return (Destination("head.bias"),)
         if prefix not in _SIDES:
             return None
         side = _SIDES[prefix]
         if rest in _OF_LANGUAGES:
-            return (Place(_OF_LANGUAGES[rest].format(_EMBEDDINGS[prefix])),)
+            return (Destination(_OF_LANGUAGES[rest].format(_EMBEDDINGS[prefix])),)
         # In post-norm form each norm ends the sub-layer before, and the first one follows the embedding.
         ends = isinstance(model.config.stack(side).connection, PostNormConfig)
         calls = len((model.encoder if side == "encoder" else model.decoder).connection.calls)
         if rest.startswith("out_normer."):
             leaf = rest.removeprefix("out_normer.")
             norm = f"norms.{calls - 1}" if ends else "final_norm"
-            return (Place(f"{side}.connection.{norm}.{leaf}"),)
-        found = _LAYER.fullmatch(name)
-        if found is None or found[2] not in _SUBLAYERS[prefix]:
+            return (Destination(f"{side}.connection.{norm}.{leaf}"),)
+        match = _LAYER.fullmatch(name)
+        if match is None or match[2] not in _SUBLAYERS[prefix]:
             return None
-        layer, kind, part, leaf = int(found[1]), found[2], found[3], found[4]
+        layer, kind, part, leaf = int(match[1]), match[2], match[3], match[4]
         if part == "normer":
             kinds = _SUBLAYERS[prefix]
             number = layer * len(kinds) + kinds.index(kind) - (1 if ends else 0)
             norm = f"norms.{number}" if number >= 0 else "embedding_norm"
-            return (Place(f"{side}.connection.{norm}.{leaf}"),)
+            return (Destination(f"{side}.connection.{norm}.{leaf}"),)
         own = _part(kind, part)
         if own is None:
             return None
         return (
-            Place(f"{side}.{_FOLDERS[kind]}.{layer}.{own}{'' if own == 'relative.table' else f'.{leaf}'}"),
+            Destination(
+                f"{side}.{_FOLDERS[kind]}.{layer}.{own}{'' if own == 'relative.table' else f'.{leaf}'}"
+            ),
         )
 
-    def languages(self, foreign: Foreign) -> int:
+    def languages(self, foreign: ForeignCheckpoint) -> int:
         """As many as there are gains in each norm of a MuLang."""
         norm = foreign.tensors.get("enc.out_normer.weight")
         return norm.size(0) if norm is not None and norm.dim() == 2 else 0
 
-    def in_order(self, foreign: Foreign, order: Sequence[int]) -> Foreign:
+    def with_language_order(self, foreign: ForeignCheckpoint, order: Sequence[int]) -> ForeignCheckpoint:
         """Those of a MuLang are norms, language embeddings, the encoder's map and the output bias."""
 
         def of_languages(name: str, value: Tensor) -> bool:
@@ -161,7 +163,7 @@ def _part(kind: str, part: str) -> str | None:
     return "input" if part == "net.0" else "output" if _SECOND.fullmatch(part) else None
 
 
-def _architecture(foreign: Foreign, languages: int) -> Architecture:
+def _architecture(foreign: ForeignCheckpoint, languages: int) -> Architecture:
     tensors = foreign.tensors
     first, second = "enc.nets.0.ff.net.0", _second(foreign)
     for name in (
@@ -212,7 +214,7 @@ def _architecture(foreign: Foreign, languages: int) -> Architecture:
     return Architecture(known, assumed, tuple(needed))
 
 
-def _languages(foreign: Foreign) -> PlainValue:
+def _languages(foreign: ForeignCheckpoint) -> PlainValue:
     """What each language of a MuLang has its own of."""
     tensors = foreign.tensors
     sides = [side for prefix, side in _SIDES.items() if f"{prefix}.task_emb.weight" in tensors]
@@ -225,17 +227,17 @@ def _languages(foreign: Foreign) -> PlainValue:
     }
 
 
-def _second(foreign: Foreign) -> str:
+def _second(foreign: ForeignCheckpoint) -> str:
     """The name of the second map of the first feed-forward part."""
     names = ("enc.nets.0.ff.net.3", "enc.nets.0.ff.net.2")
     return next((name for name in names if f"{name}.weight" in foreign.tensors), names[0])
 
 
-def _layers(foreign: Foreign, prefix: str) -> int:
+def _layers(foreign: ForeignCheckpoint, prefix: str) -> int:
     return number_of_layers(foreign, rf"{prefix}\.nets\.(\d+)\.")
 
 
-def _tie(foreign: Foreign) -> str:
+def _tie(foreign: ForeignCheckpoint) -> str:
     source, target = (foreign.tensors[f"{prefix}.wemb.weight"] for prefix in _SIDES)
     output = foreign.tensors.get("dec.classifier.weight", target)
     inputs = source.shape == target.shape and torch.equal(source, target)

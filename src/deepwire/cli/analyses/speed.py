@@ -100,17 +100,17 @@ def speed(
     work = _base(base)
     values = _values({"batch": batch, "beam": beam, "length": length, "depth": depth})
     use_threads(threads)
-    found = [_architecture(name, vocabulary_size) for name in subjects]
-    programs = [Program.parse(one, threads) for one in beside or ()]
+    systems = [_architecture(name, vocabulary_size) for name in subjects]
+    programs = [Program.parse(command, threads) for command in beside or ()]
     text = None
     if programs or mode == _TEXT:
-        _check_trained(found)
+        _check_trained(systems)
         way = read_direction(direction)
         pairs = read_pairs(subjects[0], source, reference, sentences, way)
         text = TextWork(open_scorers(subjects, pairs, {"beam": work.beam}, device, precision, way), programs)
     made = finding(
-        [architecture for architecture, _ in found],
-        [source for _, source in found if source is not None],
+        [architecture for architecture, _ in systems],
+        [source for _, source in systems if source is not None],
         values,
         modes,
         work,
@@ -129,7 +129,7 @@ def _modes(mode: str) -> list[Mode]:
     from deepwire.cli.analyses.choices import ALL, one_of
 
     chosen = one_of(mode, (*AXES, ALL, _TEXT), "--mode")
-    return [one for one in AXES if chosen in (one, ALL)]
+    return [axis for axis in AXES if chosen in (axis, ALL)]
 
 
 def _values(written: Mapping[Axis, str]) -> dict[Axis, list[int]]:
@@ -137,7 +137,7 @@ def _values(written: Mapping[Axis, str]) -> dict[Axis, list[int]]:
     return {axis: numbers(text, f"--{axis}") for axis, text in written.items() if text}
 
 
-def _check_trained(found: Sequence[tuple[Architecture, ModelSource | None]]) -> None:
+def _check_trained(systems: Sequence[tuple[Architecture, ModelSource | None]]) -> None:
     """See that all can translate a text.
 
     Raises:
@@ -145,7 +145,7 @@ def _check_trained(found: Sequence[tuple[Architecture, ModelSource | None]]) -> 
     """
     from deepwire.errors import UsageError
 
-    for architecture, source in found:
+    for architecture, source in systems:
         if source is None:
             raise UsageError(
                 f"{architecture.name}: is not trained, so it cannot translate a text",

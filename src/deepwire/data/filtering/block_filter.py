@@ -9,7 +9,7 @@ from itertools import chain, compress
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.config import FilterConfig
+from deepwire.data.data_config import FilterConfig
 from deepwire.data.filtering.duplicates import Digests, digests_of
 from deepwire.data.filtering.filters import PairFilter, Reasons
 from deepwire.data.parallel_map import ordered_map

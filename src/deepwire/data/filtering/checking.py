@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from deepwire.data.batches.mixture import DirectionShare, shares
-from deepwire.data.config import DataConfig, Role
+from deepwire.data.data_config import DataConfig, Role
+from deepwire.data.filtering.filter_report import CheckReport
 from deepwire.data.filtering.filters import NAMES
-from deepwire.data.filtering.report import CheckReport
 from deepwire.data.filtering.selection import Selection
 from deepwire.data.text.corpus import corpus_files
 from deepwire.data.text.directed import directed

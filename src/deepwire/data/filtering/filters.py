@@ -7,7 +7,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.config import FilterConfig
+from deepwire.data.data_config import FilterConfig
 from deepwire.data.text.reader import Lines
 
 REASONS = {

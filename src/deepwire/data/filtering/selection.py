@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.config import CorpusConfig, DataConfig, FilterConfig, Role
+from deepwire.data.data_config import CorpusConfig, DataConfig, FilterConfig, Role
 from deepwire.data.filtering.block_filter import Sifted, sift
 from deepwire.data.filtering.duplicates import DigestSet
+from deepwire.data.filtering.filter_report import CheckReport
 from deepwire.data.filtering.filters import NUMBERS, REASONS
-from deepwire.data.filtering.report import CheckReport
 from deepwire.data.text.corpus import reader
 from deepwire.data.text.directed import directions_of
 from deepwire.data.text.pairs import PairBlock

@@ -9,7 +9,7 @@ from typing import TypedDict
 import numpy as np
 
 from deepwire.data.batches.token_store import StoreWriter
-from deepwire.data.config import DataConfig
+from deepwire.data.data_config import DataConfig
 from deepwire.data.filtering.block_filter import Sifted
 from deepwire.data.filtering.filters import NUMBERS
 from deepwire.data.filtering.selection import Selection

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from deepwire.data.config import CorpusConfig, DataConfig, Role
+from deepwire.data.data_config import CorpusConfig, DataConfig, Role
 from deepwire.data.prepare.seal import read_sealed, seal
 from deepwire.data.text.corpus import corpus_files
 from deepwire.data.text.directed import directed

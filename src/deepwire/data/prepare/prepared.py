@@ -16,7 +16,7 @@ from deepwire.data.batches.mixture import DirectionShare, epoch_weights, shares
 from deepwire.data.batches.order import Part
 from deepwire.data.batches.store_header import has_sums
 from deepwire.data.batches.token_store import TokenStore
-from deepwire.data.config import DataConfig
+from deepwire.data.data_config import DataConfig
 from deepwire.data.languages import Languages
 from deepwire.data.prepare.build import TRAIN, VALID, VOCABULARY, Builder, CorpusPlace, Progress
 from deepwire.data.prepare.fingerprint import FileDigests, describe, describe_role, digest_of

@@ -107,11 +107,6 @@ class Learner(Protocol):
         """
 
 
-def mended(text: str) -> str:
-    """Text without halves of surrogate pairs, which UTF-8 cannot hold; they become U+FFFD."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
 def _ordinary(ids: Iterable[int]) -> list[int]:
     kept = []
     for number in map(int, ids):

@@ -13,8 +13,9 @@ from typing import Self
 import numpy as np
 import sentencepiece
 
-from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Segmentation, Vocabulary, mended, number_type
+from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Segmentation, Vocabulary, number_type
 from deepwire.data.subwords.sampling import NEVER, DropoutMerges, Lattice
+from deepwire.data.text.one_line import without_surrogates
 from deepwire.errors import ModelError
 
 SPACE = "\u2581"
@@ -83,7 +84,7 @@ class SentencePieceVocabulary(Vocabulary):
         try:
             ids: list[int] = self._processor.encode(escaped(text))
         except _LONE_SURROGATE:
-            ids = self._processor.encode(escaped(mended(text)))
+            ids = self._processor.encode(escaped(without_surrogates(text)))
         return ids
 
     def encode_lines(self, texts: Sequence[str]) -> list[list[int]]:
@@ -101,7 +102,7 @@ class SentencePieceVocabulary(Vocabulary):
         try:
             normal = self._processor.normalize(escaped(text))
         except _LONE_SURROGATE:
-            normal = self._processor.normalize(escaped(mended(text)))
+            normal = self._processor.normalize(escaped(without_surrogates(text)))
         generator, numbers, ids = random.Random(seed), self._numbers, list[int]()
         for word in _WORD.findall(normal):
             for piece in self._cut(word, strength, generator):

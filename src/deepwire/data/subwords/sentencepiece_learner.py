@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import sentencepiece
 
-from deepwire.data.filtering.report import Reservoir
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary
 from deepwire.data.subwords.sentencepiece import (
     BpeVocabulary,
@@ -17,6 +16,7 @@ from deepwire.data.subwords.sentencepiece import (
     escaped,
 )
 from deepwire.data.text.pairs import Pair
+from deepwire.data.text.reservoir import Reservoir
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
 from deepwire.errors import DataError
 

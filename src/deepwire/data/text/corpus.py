@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from deepwire.data.config import BadUtf8, CorpusConfig, DataConfig
+from deepwire.data.data_config import BadUtf8, CorpusConfig, DataConfig
 from deepwire.data.languages import Direction
 from deepwire.data.text.blocks import RawBlock, two_file_blocks
 from deepwire.data.text.directed import prefix_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from deepwire.data.config import CorpusConfig, DataConfig, Role, serves
+from deepwire.data.data_config import CorpusConfig, DataConfig, Role, serves
 from deepwire.data.languages import Direction
 from deepwire.data.text.files import text_exists
 from deepwire.data.text.references import by_reference

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from deepwire.data.config import STDIN, BadUtf8
+from deepwire.data.data_config import STDIN, BadUtf8
 from deepwire.errors import DataError
 from deepwire.io.output import COMPRESSED_SUFFIXES
 from deepwire.io.similar_names import similar_file_names

@@ -1,4 +1,4 @@
-"""Keeping a text on one line: files have a sentence a line, and other programs end a line at CR as well."""
+"""Text that can be a line of a UTF-8 file: a sentence a line, and other programs end a line at CR as well."""
 
 from __future__ import annotations
 
@@ -15,3 +15,8 @@ def joined(text: str) -> str:
 def plain(text: str) -> str:
     """`text` with a space for each line break and each NUL, which this toolkit takes for a damaged line."""
     return joined(text).replace("\0", " ")
+
+
+def without_surrogates(text: str) -> str:
+    """Text without halves of surrogate pairs, which UTF-8 cannot hold; they become U+FFFD."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

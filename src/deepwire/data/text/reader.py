@@ -11,7 +11,7 @@ from typing import Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.config import BadUtf8
+from deepwire.data.data_config import BadUtf8
 from deepwire.data.text.blocks import RawBlock
 from deepwire.data.text.files import BadLine, Decoder, Line, Raw, ReadNotes
 

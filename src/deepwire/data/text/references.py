@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import count, takewhile
 from pathlib import Path
 
-from deepwire.data.config import CorpusConfig, DataConfig
+from deepwire.data.data_config import CorpusConfig, DataConfig
 from deepwire.data.text.files import find_text, text_exists
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from deepwire.data.config import STDIN, CorpusConfig, DataConfig
+from deepwire.data.data_config import STDIN, CorpusConfig, DataConfig
 from deepwire.data.text.files import display
 from deepwire.errors import DataError
 

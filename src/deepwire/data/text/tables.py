@@ -6,11 +6,10 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from deepwire.data.config import BadUtf8
-from deepwire.data.subwords.base import mended
+from deepwire.data.data_config import BadUtf8
 from deepwire.data.text.blocks import Layout, RawBlock, one_file_blocks, refuse_empty
 from deepwire.data.text.files import BadLine, Line, ReadNotes, display
-from deepwire.data.text.one_line import joined
+from deepwire.data.text.one_line import joined, without_surrogates
 from deepwire.data.text.reader import Lines, decoded, without_faults
 from deepwire.data.text.wording import counted
 from deepwire.errors import DataError
@@ -189,7 +188,7 @@ def _plain_text(text: str, where: str, on_bad_utf8: BadUtf8, notes: ReadNotes) -
                 f"{where}: half of a surrogate pair (\\ud800 to \\udfff) is not text",
                 "repair the line, or set data.on_bad_utf8 to skip or replace",
             ) from None
-        text = mended(text)
+        text = without_surrogates(text)
         if on_bad_utf8 == "skip":
             return BadLine("bad_utf8", text)
         notes.replaced_lines += 1

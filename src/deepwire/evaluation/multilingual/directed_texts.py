@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
-from deepwire.data.config import CorpusConfig, DataConfig, Role, serves
+from deepwire.data.data_config import CorpusConfig, DataConfig, Role, serves
 from deepwire.data.languages import Direction
 from deepwire.data.text.corpus import corpus_files, read_pairs
 from deepwire.data.text.directed import directed

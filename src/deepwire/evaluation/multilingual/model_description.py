@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deepwire.checkpoint.locate import resolve
+from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import CONFIG, read_metadata
 from deepwire.data.languages import Direction, Languages
 from deepwire.errors import ModelError
@@ -35,7 +35,7 @@ def describe(name: str) -> ModelDescription:
     Raises:
         ModelError: There is no such model, or its description is damaged.
     """
-    folder = resolve(name)
+    folder = find_model(name)
     metadata = read_metadata(folder)
     languages = Languages.from_metadata(metadata)
     if languages is not None:

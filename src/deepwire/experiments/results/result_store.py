@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from deepwire.analysis.subject.measurement_cache import MeasurementCache
-from deepwire.data.config import CorpusConfig, DataConfig
+from deepwire.data.data_config import CorpusConfig, DataConfig
 from deepwire.data.prepare.prepared import text_digest
 from deepwire.data.vocabulary_config import ExistingConfig, SubwordNmtConfig
 from deepwire.errors import DataError

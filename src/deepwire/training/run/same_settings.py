@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from deepwire.config.schema import changeable_keys
-from deepwire.data.config import DataConfig
+from deepwire.data.data_config import DataConfig
 from deepwire.errors import ModelError, UsageError
 from deepwire.io.regular_files import UnreadableError, read_json
 from deepwire.training.config import TrainingConfig

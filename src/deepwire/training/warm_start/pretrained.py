@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor, nn
 
-from deepwire.checkpoint.importers.pretrained import PretrainedEncoder, read_pretrained
+from deepwire.checkpoint.importers.pretrained_encoder import PretrainedEncoder, read_pretrained
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import UsageError

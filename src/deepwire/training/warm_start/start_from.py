@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 import torch
 from torch import Tensor
 
-from deepwire.checkpoint.locate import resolve
 from deepwire.checkpoint.manifest import fingerprint
+from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import LoadedModel, load_model
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import Vocabularies
@@ -106,7 +106,7 @@ def start_from(
     Raises:
         ModelError: There is no such model, it is damaged, or it differs in what is not allowed to.
     """
-    folder = resolve(config.model)
+    folder = find_model(config.model)
     loaded = load_model(folder)
     before = Languages.from_metadata(loaded.metadata)
     changed = _changes(loaded, model, source_bos) | _changes_of_languages(before, languages)

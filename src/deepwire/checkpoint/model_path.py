@@ -16,7 +16,7 @@ from deepwire.errors import ModelError
 _FORMS = "RUN, RUN@best, RUN@last, RUN@update-2000 or RUN@avg5"
 
 
-def resolve(name: str) -> Path:
+def find_model(name: str) -> Path:
     """The model directory that a MODEL name stands for.
 
     A run directory stands for its best checkpoint, or the newest where nothing was scored; ``RUN@best``,
@@ -34,12 +34,12 @@ def resolve(name: str) -> Path:
     run = RunDirectory(Path(run_name))
     checkpoints = _checkpoints(run, name)
     if choice == "best":
-        found = _best(run, name)
-        if not found.scores:
+        best = _best(run, name)
+        if not best.scores:
             raise ModelError(
                 f"{name}: nothing was validated yet", f"the newest checkpoint is {run.path}@last"
             )
-        return found.path
+        return best.path
     if choice == "last":
         return checkpoints[-1].path
     if match := re.fullmatch(r"update-(\d+)", choice):
@@ -74,7 +74,7 @@ def last_checkpoints(run: RunDirectory, count: int) -> list[Path]:
             f"{run.path}: has {len(checkpoints)} checkpoints, so the last {count} cannot be averaged",
             f"average fewer: {run.path}@avg{len(checkpoints)}; or set training.checkpoint.keep_last={count}",
         )
-    return [one.path for one in checkpoints[-count:]]
+    return [checkpoint.path for checkpoint in checkpoints[-count:]]
 
 
 def _existing(path: Path) -> Path:
@@ -85,12 +85,12 @@ def _existing(path: Path) -> Path:
 
 
 def _best(run: RunDirectory, name: str) -> Checkpoint:
-    found = run.best()
-    if found is None:
+    best = run.best()
+    if best is None:
         raise ModelError(f"{name}: the run has no checkpoint yet")
     if lost := run.lost_best():
-        _warn(f"{run.path}: its best checkpoint {lost} is gone; using {found.path.name}")
-    return found
+        _warn(f"{run.path}: its best checkpoint {lost} is gone; using {best.path.name}")
+    return best
 
 
 @cache
@@ -109,10 +109,10 @@ def _checkpoints(run: RunDirectory, name: str) -> list[Checkpoint]:
 
 
 def _at_update(run: RunDirectory, checkpoints: list[Checkpoint], update: int) -> Path:
-    for one in checkpoints:
-        if one.update == update:
-            return one.path
-    there = ", ".join(str(one.update) for one in checkpoints)
+    for checkpoint in checkpoints:
+        if checkpoint.update == update:
+            return checkpoint.path
+    there = ", ".join(str(checkpoint.update) for checkpoint in checkpoints)
     raise ModelError(f"{run.path}: no checkpoint at update {update}", f"there are: {there}")
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepwire.serving.lines import Lines, has_words
+from deepwire.serving.text_lines import TextLines, has_words
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ from deepwire.serving.lines import Lines, has_words
     ],
 )
 def test_a_text_is_cut_at_its_line_breaks(text: str, lines: tuple[str, ...], breaks: tuple[str, ...]) -> None:
-    assert Lines.of(text) == (lines, breaks)
+    assert TextLines.of(text) == (lines, breaks)
 
 
 @given(st.text("ab \n\r\v\f\x85\u2028\u2029\x1c\t", max_size=30))
 def test_nothing_is_lost_between_the_lines(text: str) -> None:
-    cut = Lines.of(text)
+    cut = TextLines.of(text)
     assert cut.joined(cut.lines) == text
     assert not any(mark in line for line in cut.lines for mark in "\n\r\v\f\x85\u2028\u2029")
 

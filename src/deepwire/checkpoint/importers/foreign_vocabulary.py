@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from deepwire.checkpoint.importers.base import Family
+from deepwire.checkpoint.importers.importer import Importer
 from deepwire.data.subwords.base import Vocabulary
 from deepwire.data.subwords.dictionary import Dictionary
 from deepwire.data.subwords.merges import Merges
@@ -30,15 +30,15 @@ class VocabularyFiles:
     target_codes: Path | None = None
 
 
-def read_vocabularies(family: Family, files: VocabularyFiles) -> Vocabularies:
+def read_vocabularies(importer: Importer, files: VocabularyFiles) -> Vocabularies:
     """Read them; ordinary ids stay what they are, the four special ones become ours.
 
     Raises:
         DataError: A file is missing or is not what it should be.
     """
     joint = files.source == files.target
-    pieces = family.read_pieces(files.source)
-    target_pieces = pieces if joint else family.read_pieces(files.target)
+    pieces = importer.read_pieces(files.source)
+    target_pieces = pieces if joint else importer.read_pieces(files.target)
     if files.codes is None:
         source = _words(pieces)
         return Vocabularies(source, source if joint else _words(target_pieces), joint, "words")

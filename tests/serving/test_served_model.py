@@ -5,13 +5,13 @@ import torch
 
 from deepwire.decoding.translation_io import Request
 from deepwire.errors import UsageError
-from deepwire.serving.engine import Engine, Search
-from deepwire.serving.refusal import Refusal
+from deepwire.serving.request_error import RequestError
+from deepwire.serving.served_model import Search, ServedModel
 
 
-def test_each_core_gets_a_batch_of_its_own(engine, serving, monkeypatch):
+def test_each_core_gets_a_batch_of_its_own(served_model, serving, monkeypatch):
     """Twelve texts for two cores are two batches; two texts stay together, for a part is too little work."""
-    translator = engine._translator
+    translator = served_model._translator
     batches = []
     generate = translator._generate
 
@@ -22,16 +22,19 @@ def test_each_core_gets_a_batch_of_its_own(engine, serving, monkeypatch):
     monkeypatch.setattr(translator, "_generate", counted)
     texts = serving.texts(12)
     alone = [
-        engine.translate([Request(text)], engine.lengths([text]), engine.search)[0].text for text in texts
+        served_model.translate([Request(text)], served_model.lengths([text]), served_model.search)[0].text
+        for text in texts
     ]
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        assert engine.cores == 2
+        assert served_model.cores == 2
         for count, parts in ((12, 2), (2, 1)):
             batches.clear()
             asked = texts[:count]
-            found = engine.translate([Request(text) for text in asked], engine.lengths(asked), engine.search)
+            found = served_model.translate(
+                [Request(text) for text in asked], served_model.lengths(asked), served_model.search
+            )
             assert [translation.text for translation in found] == alone[:count]
             assert len(batches) == parts
             assert max(batches) <= count // parts + 2
@@ -39,20 +42,20 @@ def test_each_core_gets_a_batch_of_its_own(engine, serving, monkeypatch):
         torch.set_num_threads(before)
 
 
-def test_the_search_of_a_request_changes_nothing_for_others(engine):
-    lengths = engine.lengths(["ein hund"])
-    (wide,) = engine.translate([Request("ein hund")], lengths, Search(4, 3))
+def test_the_search_of_a_request_changes_nothing_for_others(served_model):
+    lengths = served_model.lengths(["ein hund"])
+    (wide,) = served_model.translate([Request("ein hund")], lengths, Search(4, 3))
     assert len(wide.candidates) == 3
-    (usual,) = engine.translate([Request("ein hund")], lengths, engine.search)
+    (usual,) = served_model.translate([Request("ein hund")], lengths, served_model.search)
     assert len(usual.candidates) == 1
-    assert engine.search == Search(2, 1)
+    assert served_model.search == Search(2, 1)
     with pytest.raises(UsageError, match="n_best must be at most beam"):
-        engine.translate([Request("ein hund")], lengths, Search(1, 2))
+        served_model.translate([Request("ein hund")], lengths, Search(1, 2))
 
 
-def test_where_the_languages_are_not_known_none_can_be_named(engine):
-    unknown = Engine(engine._translator, "model")
+def test_where_the_languages_are_not_known_none_can_be_named(served_model):
+    unknown = ServedModel(served_model._translator, "served_model")
     assert unknown.into(None, None) == ("", "")
     assert unknown.languages() == {"several": False, "sources": [], "targets": [], "directions": []}
-    with pytest.raises(Refusal, match="one direction only"):
+    with pytest.raises(RequestError, match="one direction only"):
         unknown.into("en", None)

@@ -27,7 +27,7 @@ STATUS: Mapping[str, int] = {
 """Every code that an answer can have, with its HTTP status."""
 
 
-class Refusal(Exception):  # noqa: N818 - it is an answer
+class RequestError(Exception):
     """Why a request is refused.
 
     Args:

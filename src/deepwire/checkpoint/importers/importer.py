@@ -1,4 +1,4 @@
-"""The contract of a family of foreign checkpoints, and what all of them share."""
+"""The contract of an importer of the checkpoints of one program, and what all of them share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from deepwire.checkpoint.importers.archive import Foreign
+from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK
 from deepwire.errors import ModelError
@@ -48,13 +48,13 @@ class Architecture:
             below = tree
             for section in sections:
                 inner = below.setdefault(section, {})
-                assert isinstance(inner, dict)  # keys of one family never name a value and a section alike
+                assert isinstance(inner, dict)  # keys of one program never name a value and a section alike
                 below = inner
             below[last] = value
         return tree
 
 
-class Place(NamedTuple):
+class Destination(NamedTuple):
     """Where a foreign tensor, or a part of one, goes: a parameter, or one of several equal parts of it."""
 
     name: str
@@ -62,8 +62,8 @@ class Place(NamedTuple):
     parts: int = 1
 
 
-Places = tuple[Place, ...]
-"""A foreign tensor is cut along its first axis; each piece goes to the next place."""
+Destinations = tuple[Destination, ...]
+"""A foreign tensor is cut along its first axis; each piece goes to the next destination."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Numbering:
         return rows
 
 
-def number_of_layers(foreign: Foreign, pattern: str) -> int:
+def number_of_layers(foreign: ForeignCheckpoint, pattern: str) -> int:
     """How many layers a stack has.
 
     Args:
@@ -93,14 +93,14 @@ def number_of_layers(foreign: Foreign, pattern: str) -> int:
     Raises:
         ModelError: There cannot be so many.
     """
-    found = [re.match(pattern, name) for name in foreign.tensors]
-    layers = max((int(match[1]) for match in found if match), default=-1) + 1
-    if layers > len(found):
-        raise ModelError(f"{foreign.path}: has a layer {layers - 1}, but only {len(found)} tensors")
+    matches = [re.match(pattern, name) for name in foreign.tensors]
+    layers = max((int(match[1]) for match in matches if match), default=-1) + 1
+    if layers > len(matches):
+        raise ModelError(f"{foreign.path}: has a layer {layers - 1}, but only {len(matches)} tensors")
     return layers
 
 
-class Family(ABC):
+class Importer(ABC):
     """Checkpoints of one program.
 
     Attributes:
@@ -117,7 +117,7 @@ class Family(ABC):
     tables: ClassVar[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]
 
     @abstractmethod
-    def architecture(self, foreign: Foreign) -> Architecture:
+    def architecture(self, foreign: ForeignCheckpoint) -> Architecture:
         """What the checkpoint says about its architecture.
 
         Raises:
@@ -129,14 +129,16 @@ class Family(ABC):
         """Whether a tensor is no parameter: a buffer that can be computed again."""
 
     @abstractmethod
-    def places(self, name: str, model: TranslationModel, foreign: Foreign) -> Places | None:
+    def destinations_of(
+        self, name: str, model: TranslationModel, foreign: ForeignCheckpoint
+    ) -> Destinations | None:
         """Where a tensor goes; None for an unknown name. Embeddings are not asked for."""
 
-    def languages(self, foreign: Foreign) -> int:  # noqa: ARG002
+    def languages(self, foreign: ForeignCheckpoint) -> int:  # noqa: ARG002
         """How many target languages have parameters of their own; 0 in a model of one language pair."""
         return 0
 
-    def in_order(self, foreign: Foreign, order: Sequence[int]) -> Foreign:  # noqa: ARG002
+    def with_language_order(self, foreign: ForeignCheckpoint, order: Sequence[int]) -> ForeignCheckpoint:  # noqa: ARG002
         """The checkpoint with its languages in another order: the first is number `order[0]` there."""
         return foreign
 
@@ -158,21 +160,21 @@ class Family(ABC):
             return config
         return config.model_copy(update={"embeddings": config.embeddings.model_copy(update={"start": "eos"})})
 
-    def embeddings(self, config: ModelConfig, foreign: Foreign) -> dict[str, tuple[str, Tensor]]:
+    def embeddings(self, config: ModelConfig, foreign: ForeignCheckpoint) -> dict[str, tuple[str, Tensor]]:
         """Values of the three tables in the order of our ids, by parameter, each with the foreign name.
 
         Args:
             config: What the checkpoint was trained with.
             foreign: The checkpoint.
         """
-        found = [next((name for name in names if name in foreign.tensors), None) for names in self.tables]
+        chosen = [next((name for name in names if name in foreign.tensors), None) for names in self.tables]
         tie = config.embeddings.tie
-        if tie in ("all", "inputs") and found[1] is None:
-            found[1] = found[0]
-        if tie in ("all", "output") and found[2] is None:
-            found[2] = found[1]
+        if tie in ("all", "inputs") and chosen[1] is None:
+            chosen[1] = chosen[0]
+        if tie in ("all", "output") and chosen[2] is None:
+            chosen[2] = chosen[1]
         values = {}
-        for parameter, name in zip((SOURCE, TARGET, HEAD), found, strict=True):
+        for parameter, name in zip((SOURCE, TARGET, HEAD), chosen, strict=True):
             if name is not None:
                 table = foreign.tensors[name]
                 values[parameter] = (name, table[self.numbering.rows(table.size(0))])

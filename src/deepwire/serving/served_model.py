@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
+from deepwire.checkpoint.model_path import find_model
+from deepwire.checkpoint.store import metadata_of, read_config
 from deepwire.data.languages import Direction
+from deepwire.decoding.model_inputs import Warn
 from deepwire.decoding.sentence_batches import MAX_PARALLEL_BATCHES, batches_by_length
 from deepwire.decoding.translation_io import Request, Translation
-from deepwire.decoding.translator import Translator
+from deepwire.decoding.translator import Translator, load
 from deepwire.errors import UsageError
 from deepwire.model.decoder_state import DecoderState
-from deepwire.serving.refusal import Refusal
+from deepwire.serving.request_error import RequestError
 
 # Texts are only divided among cores where each part is worth the trouble.
 _FEWEST_TEXTS = 2
@@ -26,7 +30,7 @@ class Search(NamedTuple):
     n_best: int
 
 
-class Engine:
+class ServedModel:
     """A translator, its name and its languages.
 
     Args:
@@ -64,33 +68,35 @@ class Engine:
         directions = self.directions()
         return {
             "several": several is not None,
-            "sources": sorted({one.source for one in directions}),
-            "targets": sorted({one.target for one in directions}),
-            "directions": [[one.source, one.target] for one in directions],
+            "sources": sorted({way.source for way in directions}),
+            "targets": sorted({way.target for way in directions}),
+            "directions": [[way.source, way.target] for way in directions],
         }
 
     def into(self, target: str | None, source: str | None) -> tuple[str, str]:
         """The languages to give to the translator.
 
         Raises:
-            Refusal: The model does not know them, or must be told one.
+            RequestError: The model does not know them, or must be told one.
         """
         languages = self._translator.languages
         if languages is None:
             known = self._direction or (None, None)
             for asked, name in ((source, known[0]), (target, known[1])):
                 if asked is not None and asked != name:
-                    raise Refusal("invalid", f"the model has one direction only, not {asked!r}: leave it out")
+                    raise RequestError(
+                        "invalid", f"the model has one direction only, not {asked!r}: leave it out"
+                    )
             return "", ""
         if target is None and len(languages.targets) > 1:
-            raise Refusal("invalid", f"target: one of {', '.join(languages.targets)} is needed")
+            raise RequestError("invalid", f"target: one of {', '.join(languages.targets)} is needed")
         target = languages.targets[0] if target is None else target
         try:
             languages.target(target)
             if source is not None:
                 languages.require_source(source)
         except UsageError as error:
-            raise Refusal("invalid", f"{error.message}: {error.hint}") from None
+            raise RequestError("invalid", f"{error.message}: {error.hint}") from None
         return target, source or ""
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
@@ -128,3 +134,24 @@ class Engine:
         while tokens * beam < most and len(batches_by_length(rows, tokens)) > self.cores:
             tokens += tokens // 10 + 1
         return min(most, tokens * beam)
+
+
+def load_served_model(
+    models: Sequence[str], device: str, precision: str, *, settings: Mapping[str, object], warn: Warn
+) -> ServedModel:
+    """Load models, several as an ensemble, that always search: a server draws nothing at random.
+
+    Raises:
+        ModelError: A model is missing or damaged, or they do not fit.
+        UsageError: A setting is impossible, or the device does not exist.
+    """
+    searching = {"sampling": None, "n_best": 1}
+    translator = load(models, device, precision, settings={**searching, **settings}, warn=warn)
+    folder = find_model(models[0])
+    metadata = metadata_of(read_config(folder))
+    source, target = metadata.get("source"), metadata.get("target")
+    known = isinstance(source, str) and isinstance(target, str)
+    direction = Direction(str(source), str(target)) if known else None
+    # Where the models lie is nobody's business.
+    name = " + ".join(Path(model).resolve().name for model in models)
+    return ServedModel(translator, name, direction)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from deepwire.data.config import CorpusConfig, DataConfig, FilterConfig
+from deepwire.data.data_config import CorpusConfig, DataConfig, FilterConfig
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deepwire.data.config import DataConfig
+from deepwire.data.data_config import DataConfig
 from deepwire.data.filtering.checking import check
+from deepwire.data.filtering.filter_report import CheckReport
+from deepwire.data.filtering.filter_report_text import printable, report_lines
 from deepwire.data.filtering.filters import NUMBERS
-from deepwire.data.filtering.report import CheckReport, Reservoir
-from deepwire.data.filtering.report_text import printable, report_lines
 from deepwire.data.text.pairs import Pair
+from deepwire.data.text.reservoir import Reservoir
 from deepwire.data.text.scripts import script_shares
 from deepwire.errors import DataError
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from deepwire.checkpoint.importers.bounds import check_archive, check_tensors
+from deepwire.checkpoint.importers.memory_limits import check_archive, check_tensors
 from deepwire.checkpoint.tensors import read_tensors
 from deepwire.errors import ModelError
 
@@ -26,7 +26,7 @@ _KEEP_PARAMETERS = (
 
 
 @dataclass(frozen=True)
-class Foreign:
+class ForeignCheckpoint:
     """What a checkpoint of another program holds.
 
     Attributes:
@@ -40,7 +40,7 @@ class Foreign:
     settings: Mapping[str, object]
 
 
-class Record:
+class PlainRecord:
     """Takes the place of a class of another program: keeps named plain values, and can do nothing.
 
     Attributes:
@@ -49,7 +49,7 @@ class Record:
 
     values: dict[str, object]
 
-    def __new__(cls, *_: object) -> Record:
+    def __new__(cls, *_: object) -> PlainRecord:
         """An empty record, whatever the object was made of."""
         record = super().__new__(cls)
         object.__setattr__(record, "values", {})
@@ -66,7 +66,7 @@ class Record:
 
 
 # What fairseq leaves in its checkpoints beside tensors: arguments, meters, numbers of numpy. None of these
-# classes is imported; `Record` stands for each.
+# classes is imported; `PlainRecord` stands for each.
 _REPLACED = (
     "argparse.Namespace",
     *(
@@ -79,7 +79,7 @@ _REPLACED = (
 )
 
 
-def read_foreign(path: Path) -> Foreign:
+def read_foreign_checkpoint(path: Path) -> ForeignCheckpoint:
     """Read a `.safetensors` file, or a PyTorch file of which only plain values and tensors are accepted.
 
     Raises:
@@ -102,18 +102,18 @@ def read_foreign(path: Path) -> Foreign:
             "'parameters.pt')",
         )
     if path.suffix == ".safetensors":
-        return Foreign(path, read_tensors(path, torch.device("cpu")), {})
+        return ForeignCheckpoint(path, read_tensors(path, torch.device("cpu")), {})
     check_archive(path)
-    found = _from_content(path, _read_plain(path))
-    check_tensors(path, found.tensors)
-    return found
+    foreign = _from_content(path, _read_plain(path))
+    check_tensors(path, foreign.tensors)
+    return foreign
 
 
 def _read_plain(path: Path) -> object:
     """The content of a PyTorch file, read by PyTorch's restricted reader."""
     # mypy knows only the form without a name; the form with one stands for a class that is never imported.
     replaced: list[Callable[..., object] | tuple[Callable[..., object], str]] = [
-        (Record, name) for name in _REPLACED
+        (PlainRecord, name) for name in _REPLACED
     ]
     try:
         # PyTorch warns of old forms of storage and the like here, which its users need not know.
@@ -147,7 +147,7 @@ def _read_plain(path: Path) -> object:
     return content
 
 
-def _from_content(path: Path, content: object) -> Foreign:
+def _from_content(path: Path, content: object) -> ForeignCheckpoint:
     if isinstance(content, list):
         raise ModelError(
             f"{path}: holds a list without names, so nobody knows which tensor is which",
@@ -165,20 +165,20 @@ def _from_content(path: Path, content: object) -> Foreign:
         raise ModelError(
             f"{path}: holds no tensors", "a checkpoint is parameters by name, or has them as 'model'"
         )
-    return Foreign(path, tensors, _settings(content))
+    return ForeignCheckpoint(path, tensors, _settings(content))
 
 
 def _settings(content: Mapping[str, object]) -> dict[str, object]:
     """The arguments of the program: one list of them (`args`), or several sections of them (`cfg`)."""
-    found: dict[str, object] = {}
+    settings: dict[str, object] = {}
     sections = _values(content.get("cfg"))
     for each in (content.get("args"), sections.get("task"), sections.get("model")):
-        found |= _values(each)
-    return found
+        settings |= _values(each)
+    return settings
 
 
 def _values(value: object) -> dict[str, object]:
-    if isinstance(value, Record):
+    if isinstance(value, PlainRecord):
         return dict(value.values)
     if isinstance(value, Mapping):
         return {name: below for name, below in value.items() if isinstance(name, str)}

@@ -6,25 +6,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepwire.serving.body import read_body
 from deepwire.serving.limits import Limits
-from deepwire.serving.refusal import Refusal
+from deepwire.serving.request_body import read_request_body
+from deepwire.serving.request_error import RequestError
 
 LIMITS = Limits(texts=3, characters=10)
 
 
 def test_text_and_texts() -> None:
-    assert read_body(b'{"text": "a\\nb"}', LIMITS).all == ["a\nb"]
-    found = read_body(b'{"texts": ["a", ""], "target": "de", "beam": 2, "n_best": 1}', LIMITS)
+    assert read_request_body(b'{"text": "a\\nb"}', LIMITS).all == ["a\nb"]
+    found = read_request_body(b'{"texts": ["a", ""], "target": "de", "beam": 2, "n_best": 1}', LIMITS)
     assert (found.all, found.target, found.beam, found.n_best) == (["a", ""], "de", 2, 1)
-    assert read_body(b'{"texts": []}', LIMITS).all == []
+    assert read_request_body(b'{"texts": []}', LIMITS).all == []
 
 
 def test_lines_are_limited_as_texts_are() -> None:
     """Whoever sends lines in one text has the model do as much; empty lines are no work."""
-    assert read_body(b'{"texts": ["a\\n\\r\\n \\n\\nb", "c"]}', LIMITS)
-    with pytest.raises(Refusal, match="4 lines of text, but at most 3 at a time"):
-        read_body(b'{"texts": ["a\\nb", "c\\rd"]}', LIMITS)
+    assert read_request_body(b'{"texts": ["a\\n\\r\\n \\n\\nb", "c"]}', LIMITS)
+    with pytest.raises(RequestError, match="4 lines of text, but at most 3 at a time"):
+        read_request_body(b'{"texts": ["a\\nb", "c\\rd"]}', LIMITS)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_lines_are_limited_as_texts_are() -> None:
     ],
 )
 def test_reasons_are_in_the_words_of_json(body: bytes, said: str) -> None:
-    with pytest.raises(Refusal) as caught:
-        read_body(body, LIMITS)
+    with pytest.raises(RequestError) as caught:
+        read_request_body(body, LIMITS)
     assert caught.value.message == said
 
 
@@ -90,8 +90,8 @@ def test_reasons_are_in_the_words_of_json(body: bytes, said: str) -> None:
     ],
 )
 def test_wrong_bodies_are_refused_with_a_reason(body: bytes, code: str, said: str, index: int | None) -> None:
-    with pytest.raises(Refusal) as caught:
-        read_body(body, LIMITS)
+    with pytest.raises(RequestError) as caught:
+        read_request_body(body, LIMITS)
     assert (caught.value.code, caught.value.index) == (code, index)
     assert said in caught.value.message
     json.dumps(caught.value.record("1"), ensure_ascii=False).encode()
@@ -114,9 +114,9 @@ BODIES = st.binary(max_size=40) | st.dictionaries(KEYS, JSON, max_size=4).map(
 def test_whatever_comes_is_read_or_refused(body: bytes) -> None:
     found = refused = None
     try:
-        found = read_body(body, LIMITS)
-    except Refusal as refusal:
-        refused = refusal
+        found = read_request_body(body, LIMITS)
+    except RequestError as error:
+        refused = error
     if found is not None:
         assert len(found.all) <= 3
         assert all(len(text) <= 10 for text in found.all)

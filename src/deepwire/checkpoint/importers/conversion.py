@@ -7,9 +7,9 @@ from functools import partial
 
 from torch import Tensor
 
-from deepwire.checkpoint.importers.archive import Foreign
-from deepwire.checkpoint.importers.base import HEAD, SOURCE, Family, Place, Places
-from deepwire.checkpoint.importers.filling import fill
+from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint
+from deepwire.checkpoint.importers.importer import HEAD, SOURCE, Destination, Destinations, Importer
+from deepwire.checkpoint.importers.parameter_filler import fill_parameters
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
 from deepwire.model.build import build_model
@@ -22,15 +22,15 @@ _MOST_COPIES = 3
 
 
 def convert(
-    family: Family, foreign: Foreign, config: ModelConfig, vocabularies: Vocabularies
+    importer: Importer, foreign: ForeignCheckpoint, config: ModelConfig, vocabularies: Vocabularies
 ) -> TranslationModel:
-    """Build the model of `config` and fill it from the checkpoint, in the order of our ids.
+    """Build the model of `config` and fill_parameters it from the checkpoint, in the order of our ids.
 
     Raises:
         ModelError: The vocabulary has another size, or names and shapes do not fit the architecture.
         UsageError: One embedding for vocabularies of different sizes.
     """
-    tables = family.embeddings(config, foreign)
+    tables = importer.embeddings(config, foreign)
     for parameter, size in ((SOURCE, vocabularies.source.size), (HEAD, vocabularies.target.size)):
         name, value = tables.get(parameter, ("", None))
         if value is not None and value.size(0) != size:
@@ -41,29 +41,29 @@ def convert(
             )
     build = partial(
         build_model,
-        family.final_config(config),
+        importer.final_config(config),
         vocabularies.source.size,
         vocabularies.target.size,
-        languages=family.languages(foreign),
+        languages=importer.languages(foreign),
     )
     with meta_init():
         _refuse_larger(build(), foreign)
     model = build()
 
-    def values() -> Iterator[tuple[str, Tensor, Places | None]]:
+    def values() -> Iterator[tuple[str, Tensor, Destinations | None]]:
         for parameter, (name, value) in tables.items():
-            yield name, value, (Place(parameter),)
-        lookups = {name for names in family.tables for name in names}
+            yield name, value, (Destination(parameter),)
+        lookups = {name for names in importer.tables for name in names}
         for name, value in foreign.tensors.items():
-            if name not in lookups and not family.ignores(name):
-                yield name, value, family.places(name, model, foreign)
+            if name not in lookups and not importer.ignores(name):
+                yield name, value, importer.destinations_of(name, model, foreign)
 
-    fill(model, foreign.path, values())
+    fill_parameters(model, foreign.path, values())
     return model.eval()
 
 
-def _refuse_larger(model: TranslationModel, foreign: Foreign) -> None:
-    """Before memory is taken: a checkpoint cannot fill a model of many times its size."""
+def _refuse_larger(model: TranslationModel, foreign: ForeignCheckpoint) -> None:
+    """Before memory is taken: a checkpoint cannot fill_parameters a model of many times its size."""
     wanted = sum(parameter.numel() for parameter in model.parameters())
     held = sum(tensor.numel() for tensor in foreign.tensors.values())
     if wanted > _MOST_COPIES * held:

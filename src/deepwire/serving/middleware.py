@@ -14,8 +14,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from deepwire.serving.access import Hosts, Token
-from deepwire.serving.refusal import Refusal
-from deepwire.serving.routes import OPEN, PATHS, WATCHED, application, note_failure, refusal_response
+from deepwire.serving.request_error import RequestError
+from deepwire.serving.routes import OPEN, PATHS, WATCHED, application, error_response, note_failure
 from deepwire.serving.service import Service
 
 HEADERS = {
@@ -30,15 +30,15 @@ HEADERS = {
 LINGER_SECONDS = 0.5
 """How long a client may go on sending a body that is refused (RFC 9112, section 9.6)."""
 _LONGEST_METHOD = 10
-_STOPPING = Refusal("stopping", "the server is being stopped", headers={"Retry-After": "10"})
-_WRONG_HOST = Refusal(
+_STOPPING = RequestError("stopping", "the server is being stopped", headers={"Retry-After": "10"})
+_WRONG_HOST = RequestError(
     "wrong_host", "this server has another name; deepwire serve --host-name NAME gives it one"
 )
 
 log = logging.getLogger("deepwire.serving")
 
 
-class Guard:
+class RequestMiddleware:
     """The whole application of a server.
 
     Args:
@@ -55,23 +55,23 @@ class Guard:
         """Answer a request (ASGI)."""
         exchange = _Exchange(scope, receive, send, self._service)
         try:
-            refusal = self._refusal(scope)
-            if refusal is None:
+            refused = self._refuse(scope)
+            if refused is None:
                 await self._app(scope, exchange.receive, exchange.send)
             else:
-                await refusal_response(refusal, exchange.id)(scope, exchange.receive, exchange.send)
+                await error_response(refused, exchange.id)(scope, exchange.receive, exchange.send)
         except asyncio.CancelledError:  # the time for stopping is over
             if exchange.status is None:
-                await refusal_response(_STOPPING, exchange.id)(scope, exchange.receive, exchange.send)
+                await error_response(_STOPPING, exchange.id)(scope, exchange.receive, exchange.send)
         except Exception as error:  # a fault of ours: the client gets a line, and the server lives on
             note_failure(exchange.id, error)
             if exchange.status is None:
-                refusal = Refusal("internal", "the server failed on this request")
-                await refusal_response(refusal, exchange.id)(scope, exchange.receive, exchange.send)
+                answer = RequestError("internal", "the server failed on this request")
+                await error_response(answer, exchange.id)(scope, exchange.receive, exchange.send)
         finally:
             exchange.end()
 
-    def _refusal(self, scope: Scope) -> Refusal | None:
+    def _refuse(self, scope: Scope) -> RequestError | None:
         """Why the request is not even looked at."""
         path, headers = scope["path"], dict(scope["headers"])
         if self._hosts is not None and not self._hosts.admit(headers.get(b"host")):
@@ -80,7 +80,7 @@ class Guard:
             return _STOPPING
         if self._token is None or path in OPEN or self._token.admits(headers.get(b"authorization")):
             return None
-        return Refusal(
+        return RequestError(
             "unauthorized",
             "send Authorization: Bearer, and the token of this server",
             headers={"WWW-Authenticate": "Bearer"},

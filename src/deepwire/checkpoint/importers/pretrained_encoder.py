@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from deepwire.checkpoint.importers.archive import read_foreign
-from deepwire.checkpoint.importers.base import Numbering
+from deepwire.checkpoint.importers.foreign_checkpoint import read_foreign_checkpoint
+from deepwire.checkpoint.importers.importer import Numbering
 from deepwire.checkpoint.importers.sentencepiece_numbering import renumbered
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.subwords.base import Vocabulary
@@ -113,7 +113,7 @@ class PretrainedEncoder:
         if kind == "crosses":
             maps = {"query": query, "key_value": torch.cat((key, value))}
         return {
-            **{f"{there}.{name}.{leaf}": found for name, found in maps.items()},
+            **{f"{there}.{name}.{leaf}": tensor for name, tensor in maps.items()},
             f"{there}.output.{leaf}": self.tensors[f"{here}.output.dense.{leaf}"],
             f"{side}.connection.norms.{norm}.{leaf}": self.tensors[f"{here}.output.LayerNorm.{leaf}"],
         }
@@ -209,9 +209,9 @@ def _eps(folder: Path, record: Mapping[str, object]) -> float:
 def _tensors(folder: Path, numbers: Mapping[str, int]) -> dict[str, Tensor]:
     """The parameters of embeddings and layers, checked for names and shapes."""
     path = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), folder / _WEIGHTS[0])
-    found = read_foreign(path).tensors
-    prefix = next((name.removesuffix(_WORDS) for name in found if name.endswith(_WORDS)), "")
-    tensors = {name.removeprefix(prefix): value for name, value in found.items() if name.startswith(prefix)}
+    stored = read_foreign_checkpoint(path).tensors
+    prefix = next((name.removesuffix(_WORDS) for name in stored if name.endswith(_WORDS)), "")
+    tensors = {name.removeprefix(prefix): value for name, value in stored.items() if name.startswith(prefix)}
     if (named := numbers["num_hidden_layers"]) > len(tensors):
         raise ModelError(f"{path}: has {len(tensors)} tensors, but {CONFIG} names {named} layers")
     expected = _expected(numbers)

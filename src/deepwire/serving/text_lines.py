@@ -10,7 +10,7 @@ from typing import NamedTuple
 _BREAK = re.compile("(\r\n|[\n\v\f\r\x85\u2028\u2029])")
 
 
-class Lines(NamedTuple):
+class TextLines(NamedTuple):
     """A text, cut at its line breaks; a model translates one line at a time.
 
     Attributes:
@@ -22,7 +22,7 @@ class Lines(NamedTuple):
     breaks: tuple[str, ...]
 
     @classmethod
-    def of(cls, text: str) -> Lines:
+    def of(cls, text: str) -> TextLines:
         """Cut a text; one without breaks is one line."""
         parts = _BREAK.split(text)
         return cls(tuple(line.replace("\0", " ") for line in parts[::2]), tuple(parts[1::2]))

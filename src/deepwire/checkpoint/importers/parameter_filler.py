@@ -1,4 +1,4 @@
-"""Puts foreign tensors into a model: every tensor must find its place, and every parameter a value."""
+"""Puts foreign tensors into a model: every tensor must find its destination, and every parameter a value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from deepwire.checkpoint.importers.base import Place, Places
+from deepwire.checkpoint.importers.importer import Destination, Destinations
 from deepwire.errors import ModelError
 from deepwire.model.encoder_decoder import TranslationModel
 
@@ -17,7 +17,7 @@ _CONSTANT = 1e-6
 """Weights that are not learned are equal to the constants of this project up to rounding."""
 
 
-class Filler:
+class ParameterFiller:
     """Fills the parameters of a model and remembers what did not fit.
 
     Args:
@@ -34,22 +34,21 @@ class Filler:
             id(value): torch.zeros(value.size(0) if value.dim() else 1, dtype=torch.bool)
             for value in self._parameters.values()
         }
+        self._known = self._parameters.keys() | self._constants.keys()
         self.unknown: list[str] = []
         self._misfits: list[str] = []
 
-    def put(self, name: str, value: Tensor, places: Places) -> None:
-        """Copy the tensor called `name` to its places; none says that nothing depends on it."""
-        if not places:
+    def put(self, name: str, value: Tensor, destinations: Destinations) -> None:
+        """Copy the tensor called `name` to its destinations; none says that nothing depends on it."""
+        if not destinations:
             return
         value = value.to(torch.float32)
         if not bool(torch.isfinite(value).all()):
             self._misfits.append(f"{name} is not finite")
-        elif any(
-            place.name not in self._parameters and place.name not in self._constants for place in places
-        ):
+        elif any(name not in self._known for name, _, _ in destinations):
             self.unknown.append(name)
         else:
-            self._put(name, value, places)
+            self._put(name, value, destinations)
 
     def finish(self) -> None:
         """See that nothing is unknown, nothing missing, and everything of the right shape.
@@ -69,8 +68,8 @@ class Filler:
                 "is it the architecture of this checkpoint? Settings: --run RUNFILE, or model.key=value",
             )
 
-    def _put(self, name: str, value: Tensor, places: Places) -> None:
-        targets = [self._target(place) for place in places]
+    def _put(self, name: str, value: Tensor, destinations: Destinations) -> None:
+        targets = [self._target(destination) for destination in destinations]
         sizes = [target.size(0) for target, _ in targets]
         pieces = [value]
         if len(targets) > 1 and value.dim() and value.size(0) == sum(sizes):
@@ -90,16 +89,16 @@ class Filler:
                 target.copy_(piece)
                 filled.fill_(True)
 
-    def _target(self, place: Place) -> tuple[Tensor, Tensor | None]:
-        """The values at a place, and which of them are filled; None for a constant."""
-        parameter = self._parameters.get(place.name)
+    def _target(self, destination: Destination) -> tuple[Tensor, Tensor | None]:
+        """The values at a destination, and which of them are filled; None for a constant."""
+        parameter = self._parameters.get(destination.name)
         if parameter is None:
-            return self._constants[place.name], None
+            return self._constants[destination.name], None
         filled = self._filled[id(parameter)]
         part = slice(0, len(filled))
-        if place.parts > 1:
-            size = len(filled) // place.parts
-            part = slice(place.part * size, (place.part + 1) * size)
+        if destination.parts > 1:
+            size = len(filled) // destination.parts
+            part = slice(destination.part * size, (destination.part + 1) * size)
         return parameter.detach()[part], filled[part]
 
 
@@ -107,10 +106,10 @@ def _without_ones(value: Tensor) -> list[int]:
     return [size for size in value.shape if size != 1]
 
 
-def _is_constant(found: Tensor, constant: Tensor) -> bool:
+def _is_constant(weights: Tensor, constant: Tensor) -> bool:
     """Whether weights that combine layers are the constant ones; those above the diagonal are never used."""
-    used = torch.ones(found.shape[:2]).tril().unsqueeze(-1)
-    return bool(((found - constant) * used).abs().max() < _CONSTANT)
+    used = torch.ones(weights.shape[:2]).tril().unsqueeze(-1)
+    return bool(((weights - constant) * used).abs().max() < _CONSTANT)
 
 
 def _listed(names: Sequence[str], text: str, between: str = ", ") -> str:
@@ -120,17 +119,19 @@ def _listed(names: Sequence[str], text: str, between: str = ", ") -> str:
     return f"{text.format(len(names))} ({between.join(names[:_SHOWN])}{more})"
 
 
-def fill(model: TranslationModel, path: Path, values: Iterable[tuple[str, Tensor, Places | None]]) -> None:
-    """Fill all parameters of a model from foreign tensors; None as places says that a name is unknown.
+def fill_parameters(
+    model: TranslationModel, path: Path, values: Iterable[tuple[str, Tensor, Destinations | None]]
+) -> None:
+    """Fill all parameters of a model from foreign tensors; None as destinations says that a name is unknown.
 
     Raises:
         ModelError: Something is unknown, missing, of another shape, or not finite.
     """
-    filler = Filler(model, path)
+    filler = ParameterFiller(model, path)
     with torch.no_grad():
-        for name, value, places in values:
-            if places is None:
+        for name, value, destinations in values:
+            if destinations is None:
                 filler.unknown.append(name)
             else:
-                filler.put(name, value, places)
+                filler.put(name, value, destinations)
     filler.finish()

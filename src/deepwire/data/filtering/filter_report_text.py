@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from deepwire.data.filtering.filter_report import CheckReport
 from deepwire.data.filtering.filters import REASONS
-from deepwire.data.filtering.report import CheckReport
 from deepwire.data.text.wording import counted
 
 _CONTROL = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F)), "\ufffd")

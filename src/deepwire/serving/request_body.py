@@ -1,0 +1,186 @@
+"""The body of `POST /translate`: JSON with fixed keys, read without trusting any of it."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+
+from deepwire.serving.limits import Limits
+from deepwire.serving.request_error import RequestError
+from deepwire.serving.text_lines import TextLines, has_words
+
+_SHOWN = 80
+_EXAMPLE = '{"text": "Ein Hund."}'
+
+# What other servers and toolkits call it, where the letters do not tell.
+_ELSEWHERE: Mapping[str, str] = {
+    **dict.fromkeys(("q", "query", "src", "input", "sentence", "data", "string"), "text"),
+    **dict.fromkeys(("sentences", "inputs", "lines"), "texts"),
+    **dict.fromkeys(("to", "tgt", "lang", "language", "target_lang", "tgt_lang"), "target"),
+    **dict.fromkeys(("from", "source_lang", "src_lang"), "source"),
+    **dict.fromkeys(("num_beams", "width"), "beam"),
+    **dict.fromkeys(("alternatives", "num_hypotheses", "num_return_sequences"), "n_best"),
+}
+
+_MUST_BE: Mapping[str, str] = {
+    "string": "a string",
+    "list": "a list of strings",
+    "int": "a whole number",
+    "finite_number": "a whole number",
+    "model": f"a JSON object such as {_EXAMPLE}",
+}
+
+Language = Annotated[str, Field(max_length=40)]
+
+
+class RequestBody(BaseModel):
+    """What a client asks for."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    text: str | None = None
+    """One text; either this or `texts`."""
+    texts: list[str] | None = Field(None, fail_fast=True)
+    """Texts; each is translated on its own."""
+    target: Language | None = None
+    """The language to translate into."""
+    source: Language | None = None
+    """The language of the texts."""
+    beam: int | None = Field(None, ge=1)
+    """Hypotheses kept per sentence; default: that of the server."""
+    n_best: int | None = Field(None, ge=1)
+    """Asks for the best so many translations of each text, with scores."""
+
+    @model_validator(mode="after")
+    def _one_of_two(self) -> Self:
+        if (self.text is None) == (self.texts is None):
+            raise ValueError("give either text or texts")
+        return self
+
+    @property
+    def all(self) -> list[str]:
+        """The texts, however they were given."""
+        return [self.text] if self.text is not None else self.texts or []
+
+
+def read_request_body(body: bytes, limits: Limits) -> RequestBody:
+    """Read and check what a client has sent.
+
+    Raises:
+        RequestError: It is no JSON, has other keys or types, or more than the limits allow.
+    """
+    try:
+        request = RequestBody.model_validate(_parsed(body))
+    except ValidationError as error:
+        raise _request_error(error) from None
+    _check_texts(request, limits)
+    return request
+
+
+def _parsed(body: bytes) -> object:
+    try:
+        return json.loads(body.decode("utf-8"), object_pairs_hook=_once, parse_constant=_no_number)
+    except UnicodeDecodeError as fault:
+        raise RequestError("bad_json", f"the body is not UTF-8: byte {fault.start}") from None
+    except json.JSONDecodeError as fault:
+        raise RequestError("bad_json", f"not JSON: {fault.msg}, at character {fault.pos}") from None
+    except RecursionError:
+        raise RequestError("bad_json", "not JSON that anybody reads: too deep") from None
+    except ValueError as fault:
+        raise RequestError("bad_json", f"not JSON: {str(fault)[:_SHOWN]}") from None
+
+
+def _once(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    keys = dict(pairs)
+    if len(keys) < len(pairs):
+        raise ValueError("a key comes twice")
+    return keys
+
+
+def _no_number(constant: str) -> object:
+    raise ValueError(f"{constant} is no JSON number")
+
+
+def _check_texts(body: RequestBody, limits: Limits) -> None:
+    texts = body.all
+    if len(texts) > limits.texts:
+        raise RequestError("invalid", f"texts: {len(texts)} texts, but at most {limits.texts} at a time")
+    for index, text in enumerate(texts):
+        if len(text) > limits.characters:
+            raise RequestError(
+                "invalid", f"text {index}: {len(text)} characters, at most {limits.characters}", index=index
+            )
+        if text != printable(text):
+            raise RequestError("invalid", f"text {index}: half a surrogate pair is no character", index=index)
+    lines = sum(has_words(line) for text in texts for line in TextLines.of(text).lines)
+    if lines > limits.texts:
+        raise RequestError("invalid", f"{lines} lines of text, but at most {limits.texts} at a time")
+
+
+def _request_error(error: ValidationError) -> RequestError:
+    """The first fault, in the words of JSON; of what the client has sent only the names of keys."""
+    fault = error.errors(include_url=False)[0]
+    index = next((part for part in fault["loc"] if isinstance(part, int)), None)
+    where = f"text {index}" if index is not None else ".".join(map(_key, fault["loc"]))
+    text = _text(fault)
+    return RequestError("invalid", f"{where}: {text}" if where else text, index=index)
+
+
+def printable(text: str) -> str:
+    """`text` with ? for halves of surrogate pairs, which no UTF-8 can hold."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _key(part: str | int) -> str:
+    return printable(str(part))[:_SHOWN] or '""'
+
+
+def _text(fault: ErrorDetails) -> str:
+    kind, context = fault["type"], fault.get("ctx", {})
+    if kind == "extra_forbidden":
+        return f"unknown key{_other_key(str(fault['loc'][-1]), list(RequestBody.model_fields))}"
+    if kind == "value_error":
+        return str(context["error"])
+    if kind == "string_unicode":
+        return "half a surrogate pair is no character" + ("" if fault["loc"] else ", not even in a key")
+    if kind == "greater_than_equal":
+        return f"must be at least {context['ge']}"
+    if kind == "string_too_long":
+        return f"must have at most {context['max_length']} characters"
+    wanted = next((words for start, words in _MUST_BE.items() if kind.startswith(start)), None)
+    if wanted is None:  # nothing that the fields of today can give
+        return fault["msg"][:1].lower() + fault["msg"][1:]
+    subject = "" if fault["loc"] else "the body "
+    return f"{subject}must be {wanted}, not {_kind(fault['input'])}{_other_form(fault)}"
+
+
+def _kind(value: object) -> str:
+    """What JSON calls a value; not the value, which may be a text."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    kinds = ((str, "a string"), (list, "a list"), (dict, "an object"), (int, "a number"))
+    return next(
+        (name for kind, name in kinds if isinstance(value, kind)), "a number with a point or an exponent"
+    )
+
+
+def _other_form(fault: ErrorDetails) -> str:
+    """Where one text was sent as several, or several as one."""
+    if fault["loc"] == ("texts",) and isinstance(fault["input"], str):
+        return "; a single text goes under text"
+    if fault["loc"] == ("text",) and isinstance(fault["input"], list):
+        return "; several texts go under texts"
+    return ""
+
+
+def _other_key(word: str, keys: list[str]) -> str:
+    close = [_ELSEWHERE[word.lower()]] if word.lower() in _ELSEWHERE else []
+    close += difflib.get_close_matches(word[:_SHOWN].lower(), keys, n=1)
+    return f" (did you mean {close[0]}?)" if close else f"; known are {', '.join(keys)}"

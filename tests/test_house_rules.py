@@ -1,0 +1,93 @@
+"""What can be counted of the rules of CONTRIBUTING.md: sizes, file names, where tests lie, public names."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import deepwire
+
+ROOT = Path(__file__).parents[1]
+SOURCE, TESTS = ROOT / "src" / "deepwire", ROOT / "tests"
+SOURCES = sorted(SOURCE.rglob("*.py"))
+
+MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION, MOST_FILES_OF_A_NAME = 400, 60, 2
+
+# Exceptions, each to be mended: an entry that needs none any longer fails its test.
+LONG_FILES: set[str] = set()
+LONG_FUNCTIONS = {"analysis/speed_finding.py: finding"}
+COMMON_FILE_NAMES = {"__init__.py"}
+
+# Folders of tests that are of no single package.
+OTHER_TESTS = {"golden", "endtoend", "faults", "benchmarks", "examples"}
+
+# Whoever uses deepwire from Python relies on these: one that is added goes here, one that is removed breaks
+# somebody's program.
+PUBLIC_NAMES = {
+    "__version__",
+    "build",
+    "keep_memory",
+    "load",
+}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(SOURCE).as_posix()
+
+
+def functions(path: Path) -> Iterator[tuple[str, int]]:
+    """Name and number of lines of every function, without its decorators."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{name_of(path)}: {node.name}", (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def test_there_are_sources() -> None:
+    assert len(SOURCES) > 200
+
+
+def test_files_are_short() -> None:
+    lines = {name_of(path): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
+    assert {name for name, count in lines.items() if count > MOST_LINES_OF_A_FILE} == LONG_FILES
+
+
+def test_functions_are_short() -> None:
+    lengths = [entry for path in SOURCES for entry in functions(path)]
+    assert {name for name, count in lengths if count > MOST_LINES_OF_A_FUNCTION} == LONG_FUNCTIONS
+
+
+def test_a_file_name_tells_its_room() -> None:
+    names = [path.name for path in SOURCES]
+    common = {name for name in names if names.count(name) > MOST_FILES_OF_A_NAME}
+    assert common == COMMON_FILE_NAMES
+
+
+def test_the_folders_of_tests_mirror_those_of_the_sources() -> None:
+    folders = {path.parent.relative_to(TESTS) for path in TESTS.rglob("test_*.py")} - {Path()}
+    strange = [
+        str(folder)
+        for folder in sorted(folders)
+        if folder.parts[0] not in OTHER_TESTS and not (SOURCE / folder).is_dir()
+    ]
+    assert strange == []
+
+
+def test_every_package_is_tested_where_its_name_says() -> None:
+    packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
+    untested = {name for name in packages if not list((TESTS / name).rglob("test_*.py"))}
+    assert untested == {"recipes", "results"}
+
+
+def test_the_public_names_are_these() -> None:
+    """They are also what `from deepwire import` finds."""
+    assert set(deepwire.__all__) == PUBLIC_NAMES
+    for name in PUBLIC_NAMES:
+        assert getattr(deepwire, name) is not None
+
+
+def test_other_names_are_not_public() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'train_everything'"):
+        deepwire.train_everything  # noqa: B018
