@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from sacrebleu.metrics import BLEU
 
+from deepwire.analysis.report import plots
 from deepwire.cli.main import main
 
 NUMBERS = range(30)
@@ -73,9 +75,10 @@ def test_the_text_form_names_systems_groups_and_signatures(capsys):
     )
     lines = out.splitlines()
     assert lines[0] == "good against bad on test"
-    assert [line.split("  ")[0] for line in lines[4:7]] == ["all", "de", "Romance"]
-    assert "Out of en: better in 2 and worse in 0 of 2" in lines
-    assert any(line.startswith("BLEU|nrefs:1|case:mixed|eff:no|tok:13a|") for line in lines)
+    out_of_en = [re.split("  +", line)[1] for line in lines if line.startswith("Out of en  ")]
+    assert out_of_en == ["all", "de", "Romance"]
+    assert "Note: Out of en: better in 2 and worse in 0 of 2" in lines
+    assert any(line.startswith("Note: BLEU|nrefs:1|case:mixed|eff:no|tok:13a|") for line in lines)
 
 
 def test_a_group_of_a_language_without_a_direction_is_refused(capsys):
@@ -120,8 +123,9 @@ def test_zero_shot_directions_stand_apart_with_their_language(capsys):
 def test_without_training_text_nobody_claims_to_know_the_language(capsys):
     write("good/de-fr.hyp", TEXT["fr"])
     out, _ = run(capsys, "good", "--test", "test", "--trained", ",".join(DIRECTIONS))
+    out = " ".join(out.split())
     assert "right language" not in out.replace("in the right language", "")
-    assert "note: nobody looked whether translations are in the right language" in out
+    assert "Note: nobody looked whether translations are in the right language" in out
 
 
 def test_opus_100_is_read_as_published(capsys):
@@ -150,6 +154,26 @@ def test_the_page_is_written_beside_the_text(capsys):
     assert page.startswith("<!DOCTYPE html>")
     assert page.count("<svg") == 2
     assert "win ratio" in out
+
+
+def test_a_page_needs_no_matplotlib_and_says_what_it_lacks(capsys, monkeypatch):
+    monkeypatch.setattr(plots, "find_spec", lambda name: None)
+    _, err = run(capsys, "good", "--test", "test", "--html", "table.html")
+    assert "warning: table.html: without plots: figures are drawn by matplotlib" in err
+    assert "<svg" not in Path("table.html").read_text(encoding="utf-8")
+    _, err = run(capsys, "good", "--test", "test", "--plots", "plots", code=2)
+    assert "pip install 'deepwire[analysis]'" in err
+
+
+def test_its_json_can_stand_in_a_report_and_its_plots_are_drawn(capsys):
+    pytest.importorskip("matplotlib")
+    out, _ = run(capsys, "good", "bad", "--test", "test", "--samples", "20", "--json", "--plots", "plots")
+    Path("table.json").write_text(out)
+    assert main(["analyze", "report", "table.json", "--html", "report.html"]) == 0
+    assert capsys.readouterr().out.startswith("good against bad on test\n")
+    assert Path("report.html").read_text(encoding="utf-8").count("<svg") == 2
+    names = [f"directions-{name}.{form}" for name in ("into-en", "out-of-en") for form in ("png", "svg")]
+    assert sorted(path.name for path in Path("plots").iterdir()) == names
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepwire.cli.analyses.options import FindingOutputs, Plots
 from deepwire.cli.decoding_options import BatchTokens, Beam, Device, LengthPenalty, Precision, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from deepwire.analysis.report.finding import ModelSource
     from deepwire.data.languages import Direction
     from deepwire.evaluation.comparison import PairedTest
-    from deepwire.evaluation.multilingual.direction_table import DirectionsReport
     from deepwire.evaluation.multilingual.language_groups import Group
     from deepwire.evaluation.tokenizers import LanguageMetrics
 
@@ -125,6 +127,7 @@ def evaluate_directions(
     language_text: LanguageText = None,
     output: Output = None,
     html: Html = None,
+    plots: Plots = None,
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
     batch_tokens: BatchTokens = None,
@@ -141,11 +144,12 @@ def evaluate_directions(
 
     deepwire evaluate-directions hyps/ours hyps/theirs --test opus-100-corpus --subset de,zh,br,te
     """
+    from deepwire.analysis.direction_scores import directions_finding
     from deepwire.cli.line_by_line import given, warn
     from deepwire.evaluation.model_translations import SearchSettings
     from deepwire.evaluation.multilingual import evaluate_directions as work
 
-    _check_output(html)
+    outputs = FindingOutputs(as_json, html, plots, needs_pictures=False)
     changes = given(beam=beam, length_penalty=length_penalty, batch_tokens=batch_tokens)
     request = work.DirectionsRequest(
         system=system,
@@ -161,17 +165,21 @@ def evaluate_directions(
         output=output,
         search=SearchSettings(changes, device, precision, "seen" if seen else False),
     )
-    _show(work.evaluate_directions(request, warn, _progress), html, as_json)
+    report = work.evaluate_directions(request, warn, _progress)
+    finding = directions_finding(report, _models(system, baseline))
+    outputs.write([finding], more=report.to_json())
 
 
-def _check_output(html: Path | None) -> None:
-    """A page that cannot be written is refused before an hour of translation."""
-    from deepwire.errors import UsageError
+def _models(*systems: str | None) -> list[ModelSource]:
+    """Those of the systems that are one model; others are named by the title of the finding."""
+    from deepwire.analysis.subject.model_and_text import model_source
+    from deepwire.errors import ModelError
 
-    if html is not None and not html.parent.is_dir():
-        raise UsageError(f"{html}: the folder {html.parent} does not exist", "create it first")
-    if html is not None and html.is_dir():
-        raise UsageError(f"{html}: is a directory", "name a file in it")
+    sources = []
+    for system in filter(None, systems):
+        with suppress(ModelError):
+            sources.append(model_source(system))
+    return sources
 
 
 def _directions(text: str | None) -> list[Direction] | None:
@@ -203,16 +211,3 @@ def _progress(line: str) -> None:
     import sys
 
     print(line, file=sys.stderr)
-
-
-def _show(report: DirectionsReport, html: Path | None, as_json: bool) -> None:
-    import json
-
-    from deepwire.evaluation.multilingual import page, record, text
-    from deepwire.io.atomic import write_text
-
-    try:
-        if html is not None:
-            write_text(html, page.as_html(report))
-    finally:  # the scores are shown even when the disk is full
-        print(json.dumps(record.as_json(report), ensure_ascii=False) if as_json else text.as_text(report))

@@ -130,16 +130,17 @@ def _p_value(comparison: Comparison) -> str:
 
 
 def _test_note(report: ScoreReport) -> str:
-    return title_of_test(next(system for system in report.systems if system.comparisons).comparisons[0])
+    comparison = next(system for system in report.systems if system.comparisons).comparisons[0]
+    return f"{title_of_test(comparison)}; * p < {_SIGNIFICANT}"
 
 
 def title_of_test(comparison: Comparison) -> str:
-    """Which test a comparison is, with its settings and the sign of significance."""
+    """Which test a comparison is, with its settings."""
     title = {
         "bootstrap": "paired bootstrap (Koehn 2004), two-sided",
         "randomization": "approximate randomisation (Riezler & Maxwell 2005), two-sided",
     }[comparison.test]
-    return f"{title}; {comparison.samples} samples, seed {comparison.seed}; * p < {_SIGNIFICANT}"
+    return f"{title}; {comparison.samples} samples, seed {comparison.seed}"
 
 
 def aligned(rows: Iterable[list[str]], names: int) -> str:

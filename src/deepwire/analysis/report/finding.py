@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from deepwire import __version__
 from deepwire.analysis.report.figures import Figure
@@ -99,7 +100,9 @@ class Finding(Record):
 
 
 class Findings(Record):
-    """Several findings, as they are written to a JSON file."""
+    """Several findings, as they are written to a JSON file; what else the file holds is left alone."""
+
+    model_config = ConfigDict(extra="ignore")
 
     format: Literal[1] = 1
     findings: tuple[Finding, ...]
@@ -124,9 +127,20 @@ def provenance(
     )
 
 
-def to_json(findings: Sequence[Finding], *, indent: int | None = None) -> str:
-    """Findings as JSON; `from_json` gives back what was written, number for number."""
-    return Findings(findings=tuple(findings)).model_dump_json(indent=indent)
+def to_json(
+    findings: Sequence[Finding], *, indent: int | None = None, more: Mapping[str, object] | None = None
+) -> str:
+    """Findings as JSON; `from_json` gives back what was written, number for number.
+
+    Args:
+        findings: What to write.
+        indent: Spaces for each level; None for one line.
+        more: Further keys beside the findings, which `from_json` does not read.
+    """
+    record = Findings(findings=tuple(findings))
+    if not more:
+        return record.model_dump_json(indent=indent)
+    return json.dumps({**record.model_dump(mode="json"), **more}, indent=indent, ensure_ascii=False)
 
 
 def from_json(text: str | bytes, name: str) -> tuple[Finding, ...]:

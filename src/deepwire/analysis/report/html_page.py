@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from deepwire.analysis.report.figures import Figure
 from deepwire.analysis.report.finding import Finding
@@ -20,10 +20,14 @@ if TYPE_CHECKING:
     from jinja2 import Template
     from markupsafe import Markup
 
+_SHORT = 20
+"""Letters of a cell that stays on one line."""
+
 
 class _Cell(TypedDict):
     text: str
-    numeric: bool
+    kind: Literal["number", "short", ""]
+    """Its class in the style sheet."""
 
 
 class _ShownRow(TypedDict):
@@ -53,13 +57,20 @@ class _ShownFinding(TypedDict):
     origin: Sequence[tuple[str, str]]
 
 
-def as_html(findings: Sequence[Finding], title: str, about: str = "") -> str:
+def as_html(findings: Sequence[Finding], title: str, about: str = "", *, pictures: bool = True) -> str:
     """A page with all findings, `about` below its title, the numbers of each figure in a table below it.
 
+    Args:
+        findings: What to show.
+        title, about: At the top.
+        pictures: Whether to draw figures; without them only their numbers are shown.
+
     Raises:
-        UsageError: There are figures, and matplotlib is not installed.
+        UsageError: There are figures to be drawn, and matplotlib is not installed.
     """
-    sections = [_shown_finding(finding, f"f{number}") for number, finding in enumerate(findings, 1)]
+    sections = [
+        _shown_finding(finding, f"f{number}", pictures=pictures) for number, finding in enumerate(findings, 1)
+    ]
     return _template().render(title=title, about=about, sections=sections)
 
 
@@ -79,26 +90,31 @@ def _template() -> Template:
     return environment.get_template("findings.html")
 
 
-def _shown_finding(finding: Finding, key: str) -> _ShownFinding:
+def _shown_finding(finding: Finding, key: str, *, pictures: bool) -> _ShownFinding:
     return {
         "key": key,
         "title": finding.title,
         "measured": finding.measured,
         "tables": [_shown_table(table) for table in finding.tables],
-        "figures": [_shown_figure(figure, key, finding.subject) for figure in finding.figures],
+        "figures": [
+            _shown_figure(figure, key, finding.subject, pictures=pictures) for figure in finding.figures
+        ],
         "notes": finding.notes,
         "origin": origin(finding.provenance),
     }
 
 
-def _shown_figure(figure: Figure, key: str, subject: str) -> _ShownFigure:
+def _shown_figure(figure: Figure, key: str, subject: str, *, pictures: bool) -> _ShownFigure:
     from markupsafe import Markup, escape
 
+    table = _shown_table(figure.table())
+    if not pictures:
+        return {"picture": "", "caption": figure.caption, "table": table}
     unique = figure.model_copy(update={"name": f"{key}-{figure.name}"})
     label = f'<svg role="img" aria-label="{escape(figure.title)}"'
     # Drawn here by matplotlib, which escapes the texts in it.
     picture = Markup(svg(unique, [subject]).replace("<svg", label, 1))
-    return {"picture": picture, "caption": figure.caption, "table": _shown_table(figure.table())}
+    return {"picture": picture, "caption": figure.caption, "table": table}
 
 
 def _shown_table(table: Table) -> _ShownTable:
@@ -115,4 +131,7 @@ def _shown_table(table: Table) -> _ShownTable:
 
 
 def _cells(texts: Sequence[str], numeric: Sequence[bool]) -> list[_Cell]:
-    return [{"text": text, "numeric": flag} for text, flag in zip(texts, numeric, strict=True)]
+    return [
+        {"text": text, "kind": "number" if flag else "short" if len(text) <= _SHORT else ""}
+        for text, flag in zip(texts, numeric, strict=True)
+    ]

@@ -36,15 +36,20 @@ def read_findings(path: Path) -> tuple[Finding, ...]:
 
 
 def save_html(
-    findings: Sequence[Finding], path: Path, title: str = "deepwire analysis", about: str = ""
+    findings: Sequence[Finding],
+    path: Path,
+    title: str = "deepwire analysis",
+    about: str = "",
+    *,
+    pictures: bool = True,
 ) -> None:
-    """Write findings as one page that needs no other file, in one step.
+    """Write findings as one page that needs no other file, in one step; the arguments are those of `as_html`.
 
     Raises:
         ResourceError: The file cannot be written.
-        UsageError: There are figures, and matplotlib is not installed.
+        UsageError: There are figures to be drawn, and matplotlib is not installed.
     """
-    write_text(path, as_html(findings, title, about))
+    write_text(path, as_html(findings, title, about, pictures=pictures))
 
 
 def save_plots(findings: Sequence[Finding], folder: Path) -> list[Path]:

@@ -32,7 +32,9 @@ def _blocks(finding: Finding) -> Iterator[str]:
         )
         yield shown if not figure.caption else f"{shown}\n{textwrap.fill(figure.caption, _WIDTH)}"
     if finding.notes:
-        yield "\n".join(textwrap.fill(f"Note: {note}", _WIDTH) for note in finding.notes)
+        yield "\n".join(
+            textwrap.fill(f"Note: {note}", _WIDTH, break_long_words=False) for note in finding.notes
+        )
     yield "\n".join(f"{name}: {value}" for name, value in origin(finding.provenance))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,6 +44,12 @@ Output = Annotated[
 class FindingOutputs:
     """Where findings go; made before the work begins, so that what cannot be written is known early.
 
+    Attributes:
+        as_json: Print JSON and no text.
+        html, plots, output: Where the page, the drawings, and text or JSON are written; None: not.
+        needs_pictures: Whether a page without drawings is refused where matplotlib is not installed;
+            otherwise a warning says that it shows the numbers only.
+
     Raises:
         UsageError: Plots are wanted and matplotlib is not installed, or a folder is missing.
     """
@@ -52,20 +58,30 @@ class FindingOutputs:
     html: Path | None = None
     plots: Path | None = None
     output: Path | None = None
+    needs_pictures: bool = True
 
     def __post_init__(self) -> None:
         from deepwire.analysis.report.plots import require_matplotlib
 
-        if self.html is not None or self.plots is not None:
+        if self.plots is not None or (self.html is not None and self.needs_pictures):
             require_matplotlib()
         for path in (self.html, self.output):
             if path is not None and not path.parent.is_dir():
                 raise UsageError(f"{path}: the folder {path.parent} does not exist", "make it first")
+            if path is not None and path.is_dir():
+                raise UsageError(f"{path}: is a directory", "name a file in it")
         if self.plots is not None and self.plots.exists() and not self.plots.is_dir():
             raise UsageError(f"{self.plots}: is a file, but --plots needs a folder")
 
-    def write(self, findings: Sequence[Finding], title: str = "") -> None:
+    def write(
+        self, findings: Sequence[Finding], title: str = "", more: Mapping[str, object] | None = None
+    ) -> None:
         """Write the findings: text or JSON, then the page, then the plots.
+
+        Args:
+            findings: At least one.
+            title: Of the page; that of the first finding by default.
+            more: Further keys of the JSON, beside the findings.
 
         Raises:
             ResourceError: Something cannot be written.
@@ -75,13 +91,25 @@ class FindingOutputs:
         from deepwire.analysis.report.terminal_text import as_text
         from deepwire.io.atomic import write_text
 
-        text = f"{to_json(findings)}\n" if self.as_json else as_text(findings)
+        text = f"{to_json(findings, more=more)}\n" if self.as_json else as_text(findings)
         if self.output is None:
             sys.stdout.write(text)
             sys.stdout.flush()
         else:
             write_text(self.output, text)
         if self.html is not None:
-            save_html(findings, self.html, title or findings[0].title)
+            save_html(findings, self.html, title or findings[0].title, pictures=self._can_draw())
         if self.plots is not None:
             save_plots(findings, self.plots)
+
+    def _can_draw(self) -> bool:
+        from deepwire.analysis.report.plots import require_matplotlib
+
+        try:
+            require_matplotlib()
+        except UsageError as error:
+            if self.needs_pictures:
+                raise
+            print(f"warning: {self.html}: without plots: {error}", file=sys.stderr)
+            return False
+        return True

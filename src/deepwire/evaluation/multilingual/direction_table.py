@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from deepwire.data.languages import Direction
 from deepwire.evaluation.comparison import PairedTest, few_sentences, paired_comparison, text_warnings
 from deepwire.evaluation.metric import Floats, Metric, Score, check_line_counts
 from deepwire.evaluation.multilingual.language_groups import Group
+from deepwire.evaluation.score_report import JsonValue, plain
 from deepwire.evaluation.significance import Comparison, holm
 from deepwire.evaluation.texts import Text
 
@@ -63,6 +64,24 @@ class DirectionRow:
     def p_value(self) -> float | None:
         """That of the first metric; None without a test."""
         return self.comparisons[0].p_value if self.comparisons else None
+
+    def to_json(self) -> JsonValue:
+        """Everything that is known of the direction."""
+        about = self.about
+        return {
+            "direction": str(self.direction),
+            "source": self.direction.source,
+            "target": self.direction.target,
+            "lines": self.lines,
+            "zero_shot": about.zero_shot,
+            "training_pairs": about.training_pairs,
+            "scores": [_score_to_json(score) for score in self.scores],
+            "baseline": [_score_to_json(score) for score in self.baseline],
+            "comparisons": [plain(asdict(comparison)) for comparison in self.comparisons],
+            "right_language": about.right_language,
+            "baseline_right_language": about.baseline_right_language,
+            "reference_right_language": about.reference_right_language,
+        }
 
 
 @dataclass(frozen=True)
@@ -118,6 +137,25 @@ class DirectionAverage:
             for (gain, _), p_value in zip(tested, corrected, strict=True)
         )
 
+    def to_json(self) -> JsonValue:
+        """The means, and with a baseline how many directions are better and worse."""
+        record: dict[str, JsonValue] = {
+            "name": self.name,
+            "directions": [str(row.direction) for row in self.rows],
+            "scores": list(self.values),
+        }
+        if self.win_ratio is not None:
+            record |= {
+                "baseline": list(self.baseline),
+                "wins": self.wins,
+                "win_ratio": self.win_ratio,
+                "significantly_better": self.significant(1),
+                "significantly_worse": self.significant(-1),
+                "better_after_holm": self.corrected(1) if self.correctable else None,
+                "worse_after_holm": self.corrected(-1) if self.correctable else None,
+            }
+        return record
+
 
 def samples_for(directions: int, test: str = "bootstrap") -> int:
     """The fewest samples with which a p-value can pass Holm's correction.
@@ -140,6 +178,14 @@ class DirectionBlock:
     title: str
     averages: tuple[DirectionAverage, ...]
     rows: tuple[DirectionRow, ...]
+
+    def to_json(self) -> JsonValue:
+        """The averages and the directions."""
+        return {
+            "title": self.title,
+            "averages": [average.to_json() for average in self.averages],
+            "directions": [row.to_json() for row in self.rows],
+        }
 
 
 @dataclass(frozen=True)
@@ -165,6 +211,18 @@ class DirectionsReport:
     signatures: Mapping[str, tuple[str, ...]]
     notes: tuple[str, ...]
     paired: PairedTest | None = None
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Everything in the report as JSON values; numbers are not rounded."""
+        return {
+            "system": self.system,
+            "baseline": self.baseline,
+            "test": self.test,
+            "metrics": list(self.metrics),
+            "blocks": [block.to_json() for block in self.blocks],
+            "signatures": {signature: list(names) for signature, names in self.signatures.items()},
+            "notes": list(self.notes),
+        }
 
 
 @dataclass(frozen=True)
@@ -285,6 +343,11 @@ def _scores(metrics: Sequence[Metric], statistics: Sequence[Floats], reference: 
     """Of all outputs as one text, by each metric; none where there are no outputs."""
     pairs = zip(metrics, statistics, strict=False)
     return tuple(metric.score_of(counts.sum(axis=0), len(reference.answers)) for metric, counts in pairs)
+
+
+def _score_to_json(score: Score) -> JsonValue:
+    details = {key: plain(value) for key, value in score.details.items()}
+    return {"name": score.name, "score": score.value, "signature": score.signature, **details}
 
 
 def _largest_first(row: DirectionRow) -> tuple[int, str]:

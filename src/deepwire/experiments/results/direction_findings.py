@@ -5,15 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 
+from deepwire.analysis.direction_scores import direction_figures, direction_notes, direction_tables
 from deepwire.analysis.report.figures import Axis, Bars, Series
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.report_tables import Cell, Column, Table
-from deepwire.evaluation.multilingual.direction_table import (
-    DirectionAverage,
-    DirectionBlock,
-    DirectionsReport,
-)
-from deepwire.evaluation.multilingual.text import signature_lines, verdicts
 from deepwire.experiments.results.run_measurement import RunResult, pace
 from deepwire.experiments.results.system_comparison import ComparedPair, SystemComparison
 
@@ -153,7 +148,7 @@ def _figure(found: SystemComparison) -> Bars:
 
 def _comparison(found: SystemComparison, one: ComparedPair) -> Finding:
     report, pair = one.report, one.plan
-    notes = [*verdicts(report), *signature_lines(report), *report.notes]
+    notes = list(direction_notes(report))
     if one.missing:
         notes.insert(0, f"Not measured of both yet, and in none of the averages: {', '.join(one.missing)}.")
     return Finding(
@@ -165,88 +160,8 @@ def _comparison(found: SystemComparison, one: ComparedPair) -> Finding:
             f"{report.paired.samples if report.paired else 0} resamples of the sentences, and of the runs "
             "where there are several seeds."
         ),
-        tables=(
-            _averages(report),
-            *(_directions(report, block) for block in report.blocks if block.rows),
-        ),
-        figures=(_pair_figure(one),),
+        tables=direction_tables(report),
+        figures=direction_figures(report),
         notes=tuple(notes),
         provenance=provenance(),
-    )
-
-
-def _averages(report: DirectionsReport) -> Table:
-    rows = [(block.title, average) for block in report.blocks for average in block.averages]
-    names = [name for metric in report.metrics for name in (metric, f"{metric} of {report.baseline}")]
-    return Table(
-        title="Averages",
-        columns=(
-            Column(name="directions"),
-            Column(name="languages"),
-            Column(name="number"),
-            *(Column(name=name, digits=2) for name in names),
-            Column(name="difference", digits=2),
-            Column(name="win ratio", unit="%", digits=0),
-            Column(name="better, p < 0.05"),
-            Column(name="worse, p < 0.05"),
-        ),
-        rows=tuple((title, *_average(average)) for title, average in rows),
-    )
-
-
-def _average(average: DirectionAverage) -> tuple[Cell, ...]:
-    scores = zip(average.values, average.baseline, strict=True)
-    return (
-        average.name,
-        len(average.rows),
-        *(value for pair in scores for value in pair),
-        average.values[0] - average.baseline[0],
-        average.win_ratio,
-        average.significant(1),
-        average.significant(-1),
-    )
-
-
-def _directions(report: DirectionsReport, block: DirectionBlock) -> Table:
-    names = [name for metric in report.metrics for name in (metric, f"{metric} of {report.baseline}")]
-    rows = []
-    for row in block.rows:
-        scores = zip(row.scores, row.baseline, strict=True)
-        interval = row.comparisons[0].difference_interval if row.comparisons else None
-        rows.append(
-            (
-                str(row.direction),
-                row.lines,
-                *(score.value for pair in scores for score in pair),
-                row.scores[0].value - row.baseline[0].value,
-                "" if interval is None else f"{interval.low:+.2f} to {interval.high:+.2f}",
-                row.p_value,
-            )
-        )
-    return Table(
-        title=block.title,
-        columns=(
-            Column(name="direction"),
-            Column(name="lines"),
-            *(Column(name=name, digits=2) for name in names),
-            Column(name="difference", digits=2),
-            Column(name="95 % interval"),
-            Column(name="p", digits=4),
-        ),
-        rows=tuple(rows),
-    )
-
-
-def _pair_figure(one: ComparedPair) -> Bars:
-    rows = one.average.rows
-    return Bars(
-        name="bleu",
-        title=f"BLEU: {one.title}",
-        x=Axis(label="direction"),
-        y=Axis(label="BLEU"),
-        categories=tuple(str(row.direction) for row in rows),
-        series=(
-            Series(name=one.plan.system, y=tuple(row.scores[0].value for row in rows)),
-            Series(name=one.plan.baseline, y=tuple(row.baseline[0].value for row in rows)),
-        ),
     )

@@ -8,7 +8,6 @@ from pathlib import Path
 from deepwire.analysis.report.finding import Finding
 from deepwire.analysis.report.markdown_page import as_markdown
 from deepwire.analysis.report.report_files import save_html, save_json
-from deepwire.evaluation.multilingual.record import as_json
 from deepwire.experiments.results.experiment_runner import ExperimentRunner
 from deepwire.experiments.results.result_findings import build_report
 from deepwire.io.atomic import write_json, write_text
@@ -46,7 +45,7 @@ def write_pages(
         ],
         "missing": gathered.waiting(),
         "trials": runner.search.record(),
-        "comparisons": [{"title": one.title, **as_json(one.report)} for one in report.comparisons],
+        "comparisons": [{"title": one.title, **one.report.to_json()} for one in report.comparisons],
     }
     write_json(folder / JSON, record)
     save_json(findings, folder / FINDINGS)
