@@ -68,7 +68,7 @@ def translate_all(
         ModelError, UsageError, ResourceError: A model cannot be loaded, or does not have the direction.
     """
     targets = [selected_target(model, where.direction) or None for model in models]
-    found = []
+    translated = []
     for model, name, to in zip(models, names, targets, strict=True):
         translator = load(model, where.device, where.precision, warn=tell)
         begun, before = time.perf_counter(), time.process_time()
@@ -77,8 +77,8 @@ def translate_all(
         busy = busy if translator.device.type == "cpu" else seconds
         tell(f"{name}: {len(lines):,} lines in {seconds:.1f} s")
         words = sum(len(line.split()) for line in lines)
-        found.append(RunTranslation(Text(name, lines), seconds, busy, words))
-    return found
+        translated.append(RunTranslation(Text(name, lines), seconds, busy, words))
+    return translated
 
 
 def score_all(
@@ -101,7 +101,9 @@ def score_all(
     metrics = LanguageMetrics(METRICS)
     chosen = metrics.of(language or language_of(pairs.reference))
     paired = test if len(translations) > 1 else None
-    return compare([one.text for one in translations], [pairs.reference], chosen, paired), metrics.notes
+    return compare(
+        [translation.text for translation in translations], [pairs.reference], chosen, paired
+    ), metrics.notes
 
 
 def score_table(report: ScoreReport) -> Table:
@@ -145,7 +147,7 @@ def verdicts(report: ScoreReport) -> Iterator[str]:
 
 def waiting(translations: Sequence[RunTranslation]) -> Iterator[str]:
     """A note if the processor was shared, so that speeds say little."""
-    share = min(one.busy / max(one.seconds, 1e-9) for one in translations)
+    share = min(translation.busy / max(translation.seconds, 1e-9) for translation in translations)
     if share < _OWN_PROCESSOR:
         yield (
             f"While translating, this process had as little as {share:.0%} of a processor: others were at "
@@ -161,8 +163,8 @@ def example_table(translations: Sequence[RunTranslation], pairs: ParallelText, c
     metric: Metric = make_metric("chrf")
     scores = np.stack(
         [
-            metric.sentence_values(metric.statistics(one.text.lines, pairs.reference.lines))
-            for one in translations
+            metric.sentence_values(metric.statistics(translation.text.lines, pairs.reference.lines))
+            for translation in translations
         ]
     )
     spread = scores.max(axis=0) - scores.min(axis=0)
@@ -171,8 +173,15 @@ def example_table(translations: Sequence[RunTranslation], pairs: ParallelText, c
     for place in order:
         rows.append((place + 1, "source", None, pairs.source.lines[place]))
         rows.append((place + 1, "reference", None, pairs.reference.lines[place]))
-        for number, one in enumerate(translations):
-            rows.append((place + 1, one.text.name, float(scores[number, place]), one.text.lines[place]))
+        for number, translation in enumerate(translations):
+            rows.append(
+                (
+                    place + 1,
+                    translation.text.name,
+                    float(scores[number, place]),
+                    translation.text.lines[place],
+                )
+            )
     return Table(
         title="Sentences whose translations differ most",
         columns=(

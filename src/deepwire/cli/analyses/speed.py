@@ -90,7 +90,7 @@ def speed(
     deepwire analyze speed runs/base --mode text --beside 'other=other-translate --beam 4 model' --threads 2
     """
     from deepwire.analysis.speed.other_programs import Program
-    from deepwire.analysis.speed.speed_finding import TextWork, finding
+    from deepwire.analysis.speed.speed_finding import TextWork, speed_finding
     from deepwire.analysis.subject.model_and_text import read_pairs
     from deepwire.cli.line_by_line import use_threads
     from deepwire.decoding.model_loading import pick_device
@@ -100,17 +100,17 @@ def speed(
     work = _base(base)
     values = _values({"batch": batch, "beam": beam, "length": length, "depth": depth})
     use_threads(threads)
-    found = [_architecture(name, vocabulary_size) for name in subjects]
-    programs = [Program.parse(one, threads) for one in beside or ()]
+    architectures = [_architecture(name, vocabulary_size) for name in subjects]
+    programs = [Program.parse(command, threads) for command in beside or ()]
     text = None
     if programs or mode == _TEXT:
-        _check_trained(found)
+        _check_trained(architectures)
         way = read_direction(direction)
         pairs = read_pairs(subjects[0], source, reference, sentences, way)
         text = TextWork(open_scorers(subjects, pairs, {"beam": work.beam}, device, precision, way), programs)
-    made = finding(
-        [architecture for architecture, _ in found],
-        [source for _, source in found if source is not None],
+    made = speed_finding(
+        [architecture for architecture, _ in architectures],
+        [source for _, source in architectures if source is not None],
         values,
         modes,
         work,
@@ -129,7 +129,7 @@ def _modes(mode: str) -> list[Mode]:
     from deepwire.cli.analyses.choices import ALL, one_of
 
     chosen = one_of(mode, (*AXES, ALL, _TEXT), "--mode")
-    return [one for one in AXES if chosen in (one, ALL)]
+    return [axis for axis in AXES if chosen in (axis, ALL)]
 
 
 def _values(written: Mapping[Axis, str]) -> dict[Axis, list[int]]:
@@ -137,7 +137,7 @@ def _values(written: Mapping[Axis, str]) -> dict[Axis, list[int]]:
     return {axis: numbers(text, f"--{axis}") for axis, text in written.items() if text}
 
 
-def _check_trained(found: Sequence[tuple[Architecture, ModelSource | None]]) -> None:
+def _check_trained(architectures: Sequence[tuple[Architecture, ModelSource | None]]) -> None:
     """See that all can translate a text.
 
     Raises:
@@ -145,7 +145,7 @@ def _check_trained(found: Sequence[tuple[Architecture, ModelSource | None]]) -> 
     """
     from deepwire.errors import UsageError
 
-    for architecture, source in found:
+    for architecture, source in architectures:
         if source is None:
             raise UsageError(
                 f"{architecture.name}: is not trained, so it cannot translate a text",

@@ -48,7 +48,7 @@ class DirectedTexts:
         Raises:
             DataError: There is none, a side is missing or damaged, or a line cannot be used.
         """
-        found: list[Pair] = []
+        pairs: list[Pair] = []
         for data, corpus in self._corpora(direction):
             for pair in read_pairs(corpus, data):
                 if pair.fault:
@@ -56,16 +56,16 @@ class DirectedTexts:
                         f"{corpus.label}:{pair.line}: the pair cannot be used ({pair.fault})",
                         "scoring needs every line; repair it",
                     )
-                found.append(pair)
-        if not found:
+                pairs.append(pair)
+        if not pairs:
             raise DataError(
                 f"{self.name}: no test set for {direction}",
                 "leave the direction out, or name others with --test",
             )
         name = f"{self.name} {direction}"
         return (
-            Text(f"{name} ({direction.source})", [pair.source for pair in found]),
-            Text(f"{name} ({direction.target})", [pair.target for pair in found]),
+            Text(f"{name} ({direction.source})", [pair.source for pair in pairs]),
+            Text(f"{name} ({direction.target})", [pair.target for pair in pairs]),
         )
 
     def lines(self, language: str, directions: Sequence[Direction]) -> Iterator[str]:
