@@ -77,7 +77,7 @@ def test_every_analysis_prints_text_and_json(analyze: Command, tmp_path: Path) -
     for what, words in (
         ("weights", "Probability weights"),
         ("gates", "how far back a cell reaches"),
-        ("gradients", "norm of the gradient"),
+        ("gradients", "gradient norm"),
     ):
         code, text, errors = analyze(what, "run")
         assert (code, errors) == (0, "")

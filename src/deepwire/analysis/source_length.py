@@ -89,16 +89,16 @@ def cut(lengths: Sequence[int], bounds: Sequence[int]) -> list[Bucket]:
         raise UsageError(
             f"bounds of lengths must ascend from 1, not {list(bounds)}", "give them like 15,30,45"
         )
-    found = []
+    buckets = []
     for low, high in zip([1, *(bound + 1 for bound in bounds)], [*bounds, None], strict=True):
         rows = tuple(
             row for row, length in enumerate(lengths) if low <= length and (high is None or length <= high)
         )
         if rows:
-            found.append(Bucket(low, high, rows, sum(lengths[row] for row in rows)))
-    if not found:
+            buckets.append(Bucket(low, high, rows, sum(lengths[row] for row in rows)))
+    if not buckets:
         raise DataError("no line of the source has a word")
-    return found
+    return buckets
 
 
 def length_scores(
@@ -114,11 +114,11 @@ def length_scores(
     for scorer in scorers:
         scorer.translate(scorer.model, sources[:WARM_UP])
     for number in range(rounds):
-        for one, scorer in enumerate(scorers):
+        for scorer, own_seconds, own_outputs in zip(scorers, seconds, outputs, strict=True):
             for place, bucket in enumerate(buckets):
                 done = scorer.translate(scorer.model, [sources[row] for row in bucket.rows])
-                seconds[one][place] = min(seconds[one][place], done.seconds)
-                outputs[one][place] = done.lines
+                own_seconds[place] = min(own_seconds[place], done.seconds)
+                own_outputs[place] = done.lines
             tell(f"{scorer.name}: round {number + 1} of {rounds}")
     answers = [reference.only(bucket.rows) for bucket in buckets]
     return [
@@ -145,7 +145,7 @@ def _score(
 _LENGTH = Axis(label="length of the source", unit="words")
 
 
-def finding(
+def source_length_finding(
     scorers: Sequence[Scorer], buckets: Sequence[Bucket], rounds: int, tell: Callable[[str], None]
 ) -> Finding:
     """Measure and show.
@@ -157,7 +157,7 @@ def finding(
         tell: Hears how far it is.
     """
     names = [scorer.name for scorer in scorers]
-    found = list(zip(names, length_scores(scorers, buckets, rounds, tell), strict=True))
+    scores_of = list(zip(names, length_scores(scorers, buckets, rounds, tell), strict=True))
     categories = tuple(bucket.name for bucket in buckets)
     return Finding(
         analysis="length",
@@ -168,7 +168,7 @@ def finding(
             "warm up and without loading the model; models and parts take turns. Ranges of BLEU "
             f"hold 95 % of {SAMPLES} bootstrap resamples of the part."
         ),
-        tables=(_buckets_table(buckets), _scores_table(found)),
+        tables=(_buckets_table(buckets), _scores_table(scores_of)),
         figures=(
             Bars(
                 name="bleu",
@@ -177,7 +177,7 @@ def finding(
                 x=_LENGTH,
                 y=Axis(label="BLEU"),
                 categories=categories,
-                series=tuple(_bleu(*each) for each in found),
+                series=tuple(_bleu(*each) for each in scores_of),
             ),
             Bars(
                 name="speed",
@@ -187,8 +187,8 @@ def finding(
                 y=Axis(label="speed", unit="sentences/s"),
                 categories=categories,
                 series=tuple(
-                    Series(name=name, y=tuple(one.sentences_per_second for one in scores))
-                    for name, scores in found
+                    Series(name=name, y=tuple(score.sentences_per_second for score in scores))
+                    for name, scores in scores_of
                 ),
             ),
         ),
@@ -210,11 +210,11 @@ def _buckets_table(buckets: Sequence[Bucket]) -> Table:
             Column(name="sentences"),
             Column(name="mean length", unit="words", digits=1),
         ),
-        rows=tuple((one.name, len(one.rows), one.words / len(one.rows)) for one in buckets),
+        rows=tuple((bucket.name, len(bucket.rows), bucket.words / len(bucket.rows)) for bucket in buckets),
     )
 
 
-def _scores_table(found: Sequence[tuple[str, Sequence[LengthScore]]]) -> Table:
+def _scores_table(scores_of: Sequence[tuple[str, Sequence[LengthScore]]]) -> Table:
     return Table(
         title="Each model on each part",
         columns=(
@@ -230,16 +230,16 @@ def _scores_table(found: Sequence[tuple[str, Sequence[LengthScore]]]) -> Table:
         rows=tuple(
             (
                 name,
-                one.bucket.name,
-                one.bleu,
-                one.range.low,
-                one.range.high,
-                one.sentences_per_second,
-                one.words_per_second,
-                one.output_ratio,
+                score.bucket.name,
+                score.bleu,
+                score.range.low,
+                score.range.high,
+                score.sentences_per_second,
+                score.words_per_second,
+                score.output_ratio,
             )
-            for name, scores in found
-            for one in scores
+            for name, scores in scores_of
+            for score in scores
         ),
     )
 
@@ -248,10 +248,10 @@ def _bleu(name: str, scores: Sequence[LengthScore]) -> Series:
     """BLEU of each part with its range."""
     return Series(
         name=name,
-        y=tuple(one.bleu for one in scores),
+        y=tuple(score.bleu for score in scores),
         # Resamples of very few sentences may all lie on one side of the score.
-        low=tuple(min(one.bleu, one.range.low) for one in scores),
-        high=tuple(max(one.bleu, one.range.high) for one in scores),
+        low=tuple(min(score.bleu, score.range.low) for score in scores),
+        high=tuple(max(score.bleu, score.range.high) for score in scores),
     )
 
 

@@ -87,17 +87,17 @@ def export(
     # It gets its name when it has passed.
     with new_folder(rejected) as folder:
         export_format.write(loaded, folder, kind)
-        found = None if unchecked else _compare(export_format, loaded, folder, sources, references)
-        _record(folder / PARITY, export_format, model, kind, found, allowed)
-    if found is not None and not found.mean_difference <= allowed:
+        parity = None if unchecked else _compare(export_format, loaded, folder, sources, references)
+        _record(folder / PARITY, export_format, model, kind, parity, allowed)
+    if parity is not None and not parity.mean_difference <= allowed:
         raise DeepwireError(
-            f"{rejected}: {export_format.name} computes something else: {found}; "
+            f"{rejected}: {export_format.name} computes something else: {parity}; "
             f"allowed is {allowed:g} on average",
             "--most-different allows more",
         )
     rejected.replace(output)
     if not quiet:
-        print("not compared" if found is None else str(found), file=sys.stderr)
+        print("not compared" if parity is None else str(parity), file=sys.stderr)
     print(output)
 
 
@@ -138,13 +138,13 @@ def _record(
     export_format: ExportFormat,
     model: str,
     quantization: str,
-    found: Parity | None,
+    parity: Parity | None,
     allowed: float,
 ) -> None:
     from deepwire import __version__
     from deepwire.io.atomic import write_json
 
-    compared = None if found is None else found.to_json() | {"allowed_mean_difference": allowed}
+    compared = None if parity is None else parity.to_json() | {"allowed_mean_difference": allowed}
     write_json(
         path,
         {

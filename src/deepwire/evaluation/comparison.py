@@ -172,7 +172,7 @@ def few_sentences(paired: PairedTest | None, sentences: int) -> list[str]:
 
 def text_warnings(texts: Sequence[Text], metrics: Sequence[Metric]) -> list[str]:
     """What is odd about texts, one line each: tokenised text for metrics of raw text, or the reverse."""
-    found: list[str] = []
+    warnings: list[str] = []
     raw_tokenizers = [
         metric.tokenize
         for metric in metrics
@@ -180,20 +180,20 @@ def text_warnings(texts: Sequence[Text], metrics: Sequence[Metric]) -> list[str]
     ]
     for text in texts:
         if raw_tokenizers and (share := tokenized_share(text.lines)) > _SUSPICIOUS_SHARE:
-            found.append(
+            warnings.append(
                 f'{text.name} looks tokenised ({share:.0%} of lines end in " ."), but BLEU with tokenizer '
                 f"{raw_tokenizers[0]} expects raw text: detokenise it, or use the metric multi-bleu"
             )
         is_multi_bleu = any(isinstance(metric, MultiBleuMetric) for metric in metrics)
         if is_multi_bleu and (share := detokenized_share(text.lines)) > _SUSPICIOUS_SHARE:
-            found.append(
+            warnings.append(
                 f"{text.name} looks like raw text ({share:.0%} of lines end in a word with a full stop), but "
                 "multi-bleu counts white-space tokens: tokenise it, or use the metric bleu"
             )
     for text in texts:
         if odd := without_spaces(text, metrics):
-            return [*found, odd]  # the others are of the same language
-    return found
+            return [*warnings, odd]  # the others are of the same language
+    return warnings
 
 
 def without_spaces(text: Text, metrics: Sequence[Metric]) -> str:

@@ -87,11 +87,11 @@ def _sentence_counts(hypothesis: list[bytes], references: list[list[bytes]]) -> 
     closest = min((abs(len(reference) - length), len(reference)) for reference in references)[1]
     matches, counts = [], []
     for order in range(1, MAX_ORDER + 1):
-        found = _ngrams(hypothesis, order)
+        ngrams = _ngrams(hypothesis, order)
         allowed: Counter[NGram] = Counter()
         for reference in references:
             allowed |= _ngrams(reference, order)
-        matches.append((found & allowed).total())
+        matches.append((ngrams & allowed).total())
         counts.append(max(length - order + 1, 0))
     return [length, closest, *matches, *counts]
 

@@ -131,14 +131,14 @@ def approximate_randomization(
         UsageError: ``samples`` is less than 1.
     """
     difference, first, second = _observed(metric, baseline, system, samples)
-    baseline, system = (_runs(one).sum(axis=0) for one in (baseline, system))
+    baseline, system = (_runs(statistics).sum(axis=0) for statistics in (baseline, system))
     rng = np.random.default_rng(seed)
     total, exchange = baseline.sum(axis=0) + system.sum(axis=0), baseline - system
     extreme = 0
     for rows in _chunks(samples, len(baseline)):
         swapped = rng.integers(2, size=(rows, len(baseline)), dtype=np.bool_)
-        one = system.sum(axis=0) + swapped.astype(np.float64) @ exchange
-        spread = np.abs(metric.values(one) - metric.values(total - one))
+        swapped_totals = system.sum(axis=0) + swapped.astype(np.float64) @ exchange
+        spread = np.abs(metric.values(swapped_totals) - metric.values(total - swapped_totals))
         extreme += int(np.sum(spread >= abs(difference) - _ROUNDING))
     return Comparison(
         test="randomization",
@@ -182,7 +182,7 @@ def resampled_scores(
     """
     rng, rng_of_runs = np.random.default_rng(seed), np.random.default_rng([seed, 1])
     runs = [_runs(system) for system in systems]
-    together = np.concatenate([one for system in runs for one in system], axis=1)
+    together = np.concatenate([run for system in runs for run in system], axis=1)
     ends = np.cumsum([len(system) for system in runs])[:-1]
     parts = []
     for rows in _chunks(samples, len(together)):
@@ -208,7 +208,9 @@ def _observed(metric: Metric, baseline: Floats, system: Floats, samples: int) ->
     lines = baseline.shape[-2], system.shape[-2]
     if lines[0] != lines[1]:
         raise DataError(f"line counts differ: baseline {lines[0]}, system {lines[1]}")
-    first, second = (float(metric.values(_runs(one).sum(axis=(0, 1)))) for one in (baseline, system))
+    first, second = (
+        float(metric.values(_runs(statistics).sum(axis=(0, 1)))) for statistics in (baseline, system)
+    )
     return second - first, first, second
 
 

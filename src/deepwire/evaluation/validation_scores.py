@@ -42,13 +42,13 @@ class ValidationScores:
     @property
     def signatures(self) -> tuple[str, ...]:
         """Each way of counting once, with the languages it is for where not all have the same."""
-        found: dict[str, list[str]] = {}
+        languages_of: dict[str, list[str]] = {}
         for language, metrics in self._metrics.items():
             for metric in metrics:
-                found.setdefault(f"{metric.name}|{metric.signature(1)}", []).append(language)
+                languages_of.setdefault(f"{metric.name}|{metric.signature(1)}", []).append(language)
         return tuple(
             signature if len(languages) == len(self._metrics) else f"{signature} ({', '.join(languages)})"
-            for signature, languages in found.items()
+            for signature, languages in languages_of.items()
         )
 
     def notes(self, references: Mapping[str, Sequence[str]]) -> Iterator[str]:

@@ -92,12 +92,13 @@ def compare(
         numbers = {piece: number for number, piece in enumerate(target.pieces(range(target.size)))}
         decoded = [target.decode(numbers[piece] for piece in pieces) for pieces in theirs]
         here, there = (
-            corpus_score("bleu", each, wanted).value for each in ([one.text for one in ours], decoded)
+            corpus_score("bleu", each, wanted).value
+            for each in ([translation.text for translation in ours], decoded)
         )
         bleu = here, there
     same = [
-        list(one.candidates[0].tokens)[:_SURE] == other[:_SURE]
-        for one, other in zip(ours, theirs, strict=True)
+        list(translation.candidates[0].tokens)[:_SURE] == other[:_SURE]
+        for translation, other in zip(ours, theirs, strict=True)
     ]
     return Parity(
         lines=len(kept),
@@ -115,16 +116,16 @@ def _differences(
     ours: Sequence[Translation],
 ) -> list[float]:
     """|Difference| of every subword's log-probability in our translations, those of no subwords left out."""
-    scored = list(translator.score([(one.request.text, one.text) for one in ours]))
-    pairs = [(source, one) for source, one in zip(sources, scored, strict=True) if one.flag is None]
+    scored = list(translator.score([(translation.request.text, translation.text) for translation in ours]))
+    pairs = [(source, score) for source, score in zip(sources, scored, strict=True) if score.flag is None]
     if not pairs:
         raise ModelError(
             f"the model's translations of all {len(ours)} lines are empty, so there is nothing to compare",
             "train it longer, or give other text; --unchecked exports it as it is",
         )
-    there = exported.score([source for source, _ in pairs], [one.tokens for _, one in pairs])
+    there = exported.score([source for source, _ in pairs], [score.tokens for _, score in pairs])
     return [
-        abs(one - other)
+        abs(our_log_prob - their_log_prob)
         for (_, score), log_probs in zip(pairs, there, strict=True)
-        for one, other in zip(score.token_log_probabilities, log_probs, strict=True)
+        for our_log_prob, their_log_prob in zip(score.token_log_probabilities, log_probs, strict=True)
     ]

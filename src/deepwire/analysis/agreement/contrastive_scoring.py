@@ -68,15 +68,15 @@ def analyse_agreement(
     """
     subjects = [model_source(model) for model in models]
     targets = [selected_target(model, direction) or None for model in models]
-    found = [
+    by_model = [
         decide(model, load(model, device, precision, warn=_silent), contrasts, normalize=normalize, to=to)
         for model, to in zip(models, targets, strict=True)
     ]
     kinds = list(dict.fromkeys(contrast.kind for contrast in contrasts if contrast.kind))
-    tables = [_overall(found)]
-    tables += [_by_kind(found, contrasts, kinds)] if len(kinds) > 1 else []
+    tables = [_overall(by_model)]
+    tables += [_by_kind(by_model, contrasts, kinds)] if len(kinds) > 1 else []
     places = _distances(contrasts, longest)
-    tables += [_distance_table(found, places, longest)] if places else []
+    tables += [_distance_table(by_model, places, longest)] if places else []
     return Finding(
         analysis="agreement",
         title=f"Contrastive decisions of {', '.join(models)}",
@@ -84,8 +84,8 @@ def analyse_agreement(
         f"right if the one without the error has the higher {_score_name(normalize)}. A tie is wrong. "
         "Ranges are 95 % intervals (Wilson 1927).",
         tables=tuple(tables),
-        figures=(_distance_figure(found, places, longest),) if places else (),
-        notes=tuple(_notes(found, contrasts)),
+        figures=(_distance_figure(by_model, places, longest),) if places else (),
+        notes=tuple(_notes(by_model, contrasts)),
         provenance=provenance(
             subjects, [f"{name}, {len(contrasts):,} contrasts"], {"score": _score_name(normalize)}
         ),
@@ -107,7 +107,9 @@ def decide(
     """
     pairs = list(
         dict.fromkeys(
-            pair for one in contrasts for pair in ((one.source, one.reference), (one.source, one.contrastive))
+            pair
+            for contrast in contrasts
+            for pair in ((contrast.source, contrast.reference), (contrast.source, contrast.contrastive))
         )
     )
     scores = {
@@ -115,12 +117,15 @@ def decide(
         for pair, score in zip(pairs, translator.score(pairs, to=to), strict=True)
     }
 
-    def right(one: Contrast) -> bool | None:
-        reference, contrastive = scores[one.source, one.reference], scores[one.source, one.contrastive]
+    def right(contrast: Contrast) -> bool | None:
+        reference, contrastive = (
+            scores[contrast.source, contrast.reference],
+            scores[contrast.source, contrast.contrastive],
+        )
         return None if reference is None or contrastive is None else reference > contrastive
 
     decisions = tuple(map(right, contrasts))
-    if all(one is None for one in decisions):
+    if all(decision is None for decision in decisions):
         raise DataError(f"{model}: can score none of the contrasts: their sides are empty or too long")
     return Decisions(model, decisions)
 
@@ -136,21 +141,23 @@ def wilson(right: int, count: int) -> tuple[float, float]:
 def mcnemar(first: Iterable[bool | None], second: Iterable[bool | None]) -> float:
     """p-value of the difference of two models on the same contrasts: exact, two-sided (McNemar 1947)."""
     pairs = [
-        (one, two) for one, two in zip(first, second, strict=True) if one is not None and two is not None
+        (before, after)
+        for before, after in zip(first, second, strict=True)
+        if before is not None and after is not None
     ]
-    wins = sum(bool(two) and not one for one, two in pairs)
-    losses = sum(bool(one) and not two for one, two in pairs)
+    wins = sum(bool(after) and not before for before, after in pairs)
+    losses = sum(bool(before) and not after for before, after in pairs)
     count, fewer = wins + losses, min(wins, losses)
     tail = sum(math.comb(count, number) for number in range(fewer + 1))
     # Whole numbers until the division: 2 ** count is beyond what a float holds for large sets.
     return min(1.0, tail * 2 / (1 << count))
 
 
-def _overall(found: Sequence[Decisions]) -> Table:
+def _overall(by_model: Sequence[Decisions]) -> Table:
     rows = []
-    for place, one in enumerate(found):
-        p = mcnemar(found[0].right, one.right) if place else None
-        rows.append((one.model, *_accuracy(one.right), p))
+    for place, decisions in enumerate(by_model):
+        p = mcnemar(by_model[0].right, decisions.right) if place else None
+        rows.append((decisions.model, *_accuracy(decisions.right), p))
     return Table(
         title="Accuracy",
         columns=(
@@ -166,18 +173,18 @@ def _overall(found: Sequence[Decisions]) -> Table:
     )
 
 
-def _by_kind(found: Sequence[Decisions], contrasts: Sequence[Contrast], kinds: Sequence[str]) -> Table:
+def _by_kind(by_model: Sequence[Decisions], contrasts: Sequence[Contrast], kinds: Sequence[str]) -> Table:
     rows = []
     for kind in kinds:
         places = [place for place, contrast in enumerate(contrasts) if contrast.kind == kind]
-        shares = [_accuracy(_chosen(one, places))[2] for one in found]
+        shares = [_accuracy(_chosen(decisions, places))[2] for decisions in by_model]
         rows.append((kind, len(places), *shares))
     return Table(
         title="Accuracy by kind of error",
         columns=(
             Column(name="error"),
             Column(name="contrasts"),
-            *(Column(name=one.model, unit="%", digits=2) for one in found),
+            *(Column(name=decisions.model, unit="%", digits=2) for decisions in by_model),
         ),
         rows=tuple(rows),
     )
@@ -185,17 +192,19 @@ def _by_kind(found: Sequence[Decisions], contrasts: Sequence[Contrast], kinds: S
 
 def _distances(contrasts: Sequence[Contrast], longest: int) -> dict[int, list[int]]:
     """The places of the contrasts at each distance, shortest first; ``longest + 1`` is all above."""
-    found: dict[int, list[int]] = {}
+    places: dict[int, list[int]] = {}
     for place, contrast in enumerate(contrasts):
         if contrast.distance is not None:
-            found.setdefault(min(contrast.distance, longest + 1), []).append(place)
-    return dict(sorted(found.items()))
+            places.setdefault(min(contrast.distance, longest + 1), []).append(place)
+    return dict(sorted(places.items()))
 
 
-def _distance_table(found: Sequence[Decisions], places: Mapping[int, Sequence[int]], longest: int) -> Table:
+def _distance_table(
+    by_model: Sequence[Decisions], places: Mapping[int, Sequence[int]], longest: int
+) -> Table:
     columns = [Column(name="distance", unit="words"), Column(name="contrasts")]
-    for one in found:
-        columns += [Column(name=one.model, unit="%", digits=2), Column(name="from"), Column(name="to")]
+    for decisions in by_model:
+        columns += [Column(name=decisions.model, unit="%", digits=2), Column(name="from"), Column(name="to")]
     columns = [
         column if column.unit or column.name == "contrasts" else column.model_copy(update={"digits": 1})
         for column in columns
@@ -203,21 +212,23 @@ def _distance_table(found: Sequence[Decisions], places: Mapping[int, Sequence[in
     rows = []
     for distance, chosen in places.items():
         cells: list[Cell] = [f">{longest}" if distance > longest else str(distance), len(chosen)]
-        for one in found:
-            cells += _accuracy(_chosen(one, chosen))[2:]
+        for decisions in by_model:
+            cells += _accuracy(_chosen(decisions, chosen))[2:]
         rows.append(tuple(cells))
     return Table(title="Accuracy by distance", columns=tuple(columns), rows=tuple(rows))
 
 
-def _distance_figure(found: Sequence[Decisions], places: Mapping[int, Sequence[int]], longest: int) -> Figure:
+def _distance_figure(
+    by_model: Sequence[Decisions], places: Mapping[int, Sequence[int]], longest: int
+) -> Figure:
     """Accuracy over distance, where there are contrasts enough for it to mean something."""
     drawn = {distance: chosen for distance, chosen in places.items() if len(chosen) >= _ENOUGH} or places
     series = []
-    for one in found:
-        cells = [_accuracy(_chosen(one, chosen)) for chosen in drawn.values()]
+    for decisions in by_model:
+        cells = [_accuracy(_chosen(decisions, chosen)) for chosen in drawn.values()]
         series.append(
             Series(
-                name=one.model,
+                name=decisions.model,
                 x=tuple(map(float, drawn)),
                 y=tuple(cell[2] for cell in cells),
                 low=tuple(cell[3] for cell in cells),
@@ -241,7 +252,7 @@ def _distance_figure(found: Sequence[Decisions], places: Mapping[int, Sequence[i
 
 def _accuracy(right: Sequence[bool | None]) -> tuple[int, int, float | None, float | None, float | None]:
     """Decisions, right ones, and accuracy with its interval in percent; None without decisions."""
-    decided = [one for one in right if one is not None]
+    decided = [decision for decision in right if decision is not None]
     if not decided:
         return 0, 0, None, None, None
     low, high = wilson(sum(decided), len(decided))
@@ -252,11 +263,14 @@ def _chosen(decisions: Decisions, places: Sequence[int]) -> list[bool | None]:
     return [decisions.right[place] for place in places]
 
 
-def _notes(found: Sequence[Decisions], contrasts: Sequence[Contrast]) -> Iterator[str]:
-    for one in found:
-        left_out = sum(right is None for right in one.right)
+def _notes(by_model: Sequence[Decisions], contrasts: Sequence[Contrast]) -> Iterator[str]:
+    for decisions in by_model:
+        left_out = sum(right is None for right in decisions.right)
         if left_out:
-            yield f"{one.model}: {left_out} contrasts were left out, as a side is empty or too long for it."
+            yield (
+                f"{decisions.model}: {left_out} contrasts were left out, as a side is empty or too long "
+                "for it."
+            )
     same = sum(contrast.reference == contrast.contrastive for contrast in contrasts)
     if same:
         yield f"{same} contrasts have no error in them: both sides are the same, and every model is wrong."

@@ -56,14 +56,14 @@ def read_lingeval(path: Path) -> list[Contrast]:
         raise DataError(f"{name}: cannot read: {error}") from None
     if not isinstance(items, list):
         raise DataError(f"{name}: not a list of items", "the form is that of LingEval97: lingeval97.json")
-    found = [
+    contrasts = [
         contrast
         for number, item in enumerate(items, 1)
         for contrast in _contrasts(item, f"{name}: item {number}")
     ]
-    if not found:
+    if not contrasts:
         raise DataError(f"{name}: holds no contrast")
-    return found
+    return contrasts
 
 
 def drawn(contrasts: Sequence[Contrast], count: int, seed: int) -> list[Contrast]:
@@ -95,7 +95,10 @@ def read_plain(
             for number, line in enumerate(numbers.lines, 1)
         ]
     rows = zip(*(text.lines for text in texts), values, strict=True)
-    return [Contrast(one, two, three, distance=distance) for one, two, three, distance in rows]
+    return [
+        Contrast(source_line, reference_line, contrastive_line, distance=distance)
+        for source_line, reference_line, contrastive_line, distance in rows
+    ]
 
 
 def _contrasts(item: object, where: str) -> list[Contrast]:
@@ -105,12 +108,12 @@ def _contrasts(item: object, where: str) -> list[Contrast]:
     errors = item.get("errors")
     if not isinstance(errors, list):
         raise DataError(f"{where}: errors is not a list")
-    found = []
+    contrasts = []
     for error in errors:
         if not isinstance(error, dict):
             raise DataError(f"{where}: an error is not an object")
         distance = error.get("distance")
-        found.append(
+        contrasts.append(
             Contrast(
                 source,
                 reference,
@@ -119,7 +122,7 @@ def _contrasts(item: object, where: str) -> list[Contrast]:
                 None if distance is None else _distance(distance, where),
             )
         )
-    return found
+    return contrasts
 
 
 def _text(record: dict[str, object], key: str, where: str) -> str:

@@ -81,9 +81,9 @@ def _reached(
     """What a checkpoint says of its own progress; of a model without that, what was logged at its update."""
     if (folder / STATE).exists():
         state = read_json(folder / STATE)
-        _, found = _numbers(state)
+        _, progress = _numbers(state)
         scores = state.get("scores")
-        return found | (_numbers(scores)[1] if isinstance(scores, dict) else {})
+        return progress | (_numbers(scores)[1] if isinstance(scores, dict) else {})
     metadata = read_metadata(folder)
     validated = [] if "average_of" in metadata else valid  # nobody has scored an average
     logged = [entry for entry in (*train, *validated) if entry.get("update") == metadata.get("update")]

@@ -38,7 +38,7 @@ def learning_curves(runs: Sequence[ComparedRun], names: Sequence[str]) -> Iterat
 
 
 def _lines(name: str, title: str, x: Axis, y: Axis, series: Sequence[Series]) -> Iterator[Figure]:
-    drawn = tuple(one for one in series if one.y)
+    drawn = tuple(curve for curve in series if curve.y)
     if drawn:
         yield Lines(name=name, title=title, x=x, y=y, series=drawn)
 
@@ -55,14 +55,14 @@ def _training(runs: Sequence[ComparedRun], names: Sequence[str], key: str) -> li
 def _validation(
     runs: Sequence[ComparedRun], names: Sequence[str], key: str, *, by_time: bool = False
 ) -> list[Series]:
-    found = []
+    curves = []
     for run, name in zip(runs, names, strict=True):
         points = [(entry["update"], entry[key]) for entry in run.valid if key in entry and "update" in entry]
         if by_time:
             times = {entry["update"]: entry["seconds"] / _HOUR for entry in run.train if "seconds" in entry}
             points = [(times[update], value) for update, value in points if update in times]
-        found.append(_series(name, points))
-    return found
+        curves.append(_series(name, points))
+    return curves
 
 
 def _series(name: str, points: Sequence[tuple[float, float]]) -> Series:

@@ -195,8 +195,11 @@ def _speeds(
     for place, (run, name) in enumerate(zip(runs, names, strict=True)):
         cells: list[Cell] = [name, run.typical("tokens_per_second")]
         if translations:
-            one = translations[place]
-            cells += [len(one.text.lines) / one.seconds, one.words / one.seconds]
+            translation = translations[place]
+            cells += [
+                len(translation.text.lines) / translation.seconds,
+                translation.words / translation.seconds,
+            ]
         rows.append(tuple(cells))
     return Table(title="Speed", columns=tuple(columns), rows=tuple(rows))
 

@@ -34,31 +34,33 @@ def differing(settings: Sequence[Settings]) -> dict[str, list[str | None]]:
     A part that has another type in another run is one row with the types; ``differing_parts`` has the rest.
     """
     parts = _parts(settings)
-    found: dict[str, list[str | None]] = {}
+    rows: dict[str, list[str | None]] = {}
     for name in _different(settings):
         part = _part_of(name, parts)
         if part is None:
-            found[name] = [_plain(one.get(name)) for one in settings]
+            rows[name] = [_plain(values.get(name)) for values in settings]
         else:
-            found[part] = [_plain(one.get(part + _TYPE, one.get(part))) for one in settings]
-    return found
+            rows[part] = [_plain(values.get(part + _TYPE, values.get(part))) for values in settings]
+    return rows
 
 
 def differing_parts(settings: Sequence[Settings]) -> Iterator[DifferingPart]:
     """The parts that have another type in another run, once for each way in which they are set."""
     for name in _parts(settings):
         ways: dict[tuple[str, str], list[int]] = {}
-        for place, one in enumerate(settings):
-            if name + _TYPE in one:
-                ways.setdefault((str(_plain(one[name + _TYPE])), _described(name, one)), []).append(place)
+        for place, values in enumerate(settings):
+            if name + _TYPE in values:
+                ways.setdefault((str(_plain(values[name + _TYPE])), _described(name, values)), []).append(
+                    place
+                )
         for (kind, text), places in ways.items():
             if text:
                 yield DifferingPart(name, kind, text, tuple(places))
 
 
 def _different(settings: Sequence[Settings]) -> list[str]:
-    names = sorted({name for one in settings for name in one})
-    return [name for name in names if len({one.get(name) for one in settings}) > 1]
+    names = sorted({name for values in settings for name in values})
+    return [name for name in names if len({values.get(name) for values in settings}) > 1]
 
 
 def _parts(settings: Sequence[Settings]) -> list[str]:

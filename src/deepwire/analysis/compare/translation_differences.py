@@ -68,7 +68,7 @@ def translate_all(
         ModelError, UsageError, ResourceError: A model cannot be loaded, or does not have the direction.
     """
     targets = [selected_target(model, where.direction) or None for model in models]
-    found = []
+    translated = []
     for model, name, to in zip(models, names, targets, strict=True):
         translator = load(model, where.device, where.precision, warn=tell)
         begun, before = time.perf_counter(), time.process_time()
@@ -77,8 +77,8 @@ def translate_all(
         busy = busy if translator.device.type == "cpu" else seconds
         tell(f"{name}: {len(lines):,} lines in {seconds:.1f} s")
         words = sum(len(line.split()) for line in lines)
-        found.append(RunTranslation(Text(name, lines), seconds, busy, words))
-    return found
+        translated.append(RunTranslation(Text(name, lines), seconds, busy, words))
+    return translated
 
 
 def score_all(
@@ -146,7 +146,7 @@ def verdicts(report: ScoreReport) -> Iterator[str]:
 
 def waiting(translations: Sequence[RunTranslation]) -> Iterator[str]:
     """A note if the processor was shared, so that speeds say little."""
-    share = min(one.busy / max(one.seconds, 1e-9) for one in translations)
+    share = min(translation.busy / max(translation.seconds, 1e-9) for translation in translations)
     if share < _OWN_PROCESSOR:
         yield (
             f"While translating, this process had as little as {share:.0%} of a processor: others were at "

@@ -61,13 +61,13 @@ def kinds_of(configs: Sequence[ModelConfig]) -> list[str]:
     """`kind_of` each model; where two of one kind differ in more than depth, with what they differ in."""
     kinds = [kind_of(config) for config in configs]
     settings = [_but_for_depth(config) for config in configs]
-    found = []
+    names = []
     for kind, own in zip(kinds, settings, strict=True):
         alike = [other for name, other in zip(kinds, settings, strict=True) if name == kind]
         keys = {key for other in alike for key in own.keys() | other.keys() if own.get(key) != other.get(key)}
         said = ", ".join(f"{key} {own.get(key, 'not set')}" for key in sorted(keys))
-        found.append(f"{kind} ({said})" if said else kind)
-    return found
+        names.append(f"{kind} ({said})" if said else kind)
+    return names
 
 
 def _but_for_depth(config: ModelConfig) -> dict[str, str]:
@@ -80,12 +80,13 @@ def _but_for_depth(config: ModelConfig) -> dict[str, str]:
 def curves(runs: Iterable[DepthOfRun], side: Side) -> list[Curve]:
     """The runs as curves over the depth of one stack."""
     other: Side = "decoder" if side == "encoder" else "encoder"
-    found: dict[tuple[str, int], dict[int, list[float]]] = {}
+    bleu_by_depth: dict[tuple[str, int], dict[int, list[float]]] = {}
     for run in runs:
-        points = found.setdefault((run.kind, run.layers(other)), {})
+        points = bleu_by_depth.setdefault((run.kind, run.layers(other)), {})
         points.setdefault(run.layers(side), []).append(run.bleu)
     return [
-        _curve(f"{kind}, {layers} {other} layers", points) for (kind, layers), points in sorted(found.items())
+        _curve(f"{kind}, {layers} {other} layers", points)
+        for (kind, layers), points in sorted(bleu_by_depth.items())
     ]
 
 
@@ -100,7 +101,7 @@ def depth_of_runs_finding(
 ) -> Finding:
     """BLEU against depth, one line for each kind of layers (Wang et al. 2019, Fig. 3)."""
     side = varying_side(runs)
-    found = curves(runs, side)
+    depth_curves = curves(runs, side)
     return Finding(
         analysis="depth-of-runs",
         title="BLEU against depth over a set of runs",
@@ -136,7 +137,7 @@ def depth_of_runs_finding(
                         low=curve.low,
                         high=curve.high,
                     )
-                    for curve in found
+                    for curve in depth_curves
                 ),
             ),
         ),

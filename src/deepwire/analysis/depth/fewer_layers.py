@@ -66,11 +66,11 @@ def layer_scores(scorer: Scorer, side: Side, tell: Callable[[str], None]) -> lis
         UsageError: The fusion of the stack needs all layers.
     """
     depth = part(scorer.model, side).depth
-    found = []
+    scores = []
     for layers in range(1, depth + 1):
-        found.append(DepthScore(side, layers, scorer.bleu(with_layers(scorer.model, side, layers))))
-        tell(f"{side} with {layers} of {depth} layers: BLEU {found[-1].bleu:.2f}")
-    return found
+        scores.append(DepthScore(side, layers, scorer.bleu(with_layers(scorer.model, side, layers))))
+        tell(f"{side} with {layers} of {depth} layers: BLEU {scores[-1].bleu:.2f}")
+    return scores
 
 
 def group_scores(scorer: Scorer, tell: Callable[[str], None]) -> list[GroupScore]:
@@ -79,12 +79,12 @@ def group_scores(scorer: Scorer, tell: Callable[[str], None]) -> list[GroupScore
     Empty where the decoder does not predict with a mixture of groups.
     """
     weights = group_weights(scorer.model, scorer.languages)
-    found = []
+    scores = []
     for first, last in _ranges(len(weights)):
         bleu = scorer.bleu(scorer.model, groups=f"{first}:{last}")
-        found.append(GroupScore(first, last, sum(weights[first - 1 : last]), bleu))
+        scores.append(GroupScore(first, last, sum(weights[first - 1 : last]), bleu))
         tell(f"decoder groups {first}:{last}: BLEU {bleu:.2f}")
-    return found
+    return scores
 
 
 def group_weights(model: TranslationModel, languages: Tensor | None = None) -> Sequence[float]:
@@ -140,7 +140,7 @@ def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: Callable[[
     )
 
 
-def beside(findings: Sequence[Finding]) -> Iterator[Finding]:
+def fewer_layers_side_by_side(findings: Sequence[Finding]) -> Iterator[Finding]:
     """Several models without their top layers in one figure (Yang et al. 2022, Fig. 7).
 
     Args:
@@ -158,9 +158,9 @@ def beside(findings: Sequence[Finding]) -> Iterator[Finding]:
     if len(drawn) < 2:
         return
     lines = (
-        one.model_copy(update={"name": f"{model}, {one.name}"})
+        line.model_copy(update={"name": f"{model}, {line.name}"})
         for model, figure in drawn
-        for one in figure.series
+        for line in figure.series
     )
     origin = findings[0].provenance
     yield Finding(
@@ -178,8 +178,10 @@ def beside(findings: Sequence[Finding]) -> Iterator[Finding]:
 
 
 def _layers_table(scores: Sequence[DepthScore]) -> Table:
-    whole = {side: max(one.layers for one in scores if one.side == side) for side in {s.side for s in scores}}
-    best = {one.side: one.bleu for one in scores if one.layers == whole[one.side]}
+    whole = {
+        side: max(score.layers for score in scores if score.side == side) for side in {s.side for s in scores}
+    }
+    best = {score.side: score.bleu for score in scores if score.layers == whole[score.side]}
     return Table(
         title="BLEU with the lowest layers of one stack",
         columns=(
@@ -190,8 +192,14 @@ def _layers_table(scores: Sequence[DepthScore]) -> Table:
             Column(name="change", unit="BLEU", digits=2),
         ),
         rows=tuple(
-            (one.side, one.layers, whole[one.side] - one.layers, one.bleu, one.bleu - best[one.side])
-            for one in scores
+            (
+                score.side,
+                score.layers,
+                whole[score.side] - score.layers,
+                score.bleu,
+                score.bleu - best[score.side],
+            )
+            for score in scores
         ),
     )
 
@@ -204,7 +212,7 @@ def _groups_table(groups: Sequence[GroupScore]) -> Table:
             Column(name="weight of all", digits=3),
             Column(name="BLEU", digits=2),
         ),
-        rows=tuple((_group_name(one), one.weight, one.bleu) for one in groups),
+        rows=tuple((_group_name(score), score.weight, score.bleu) for score in groups),
     )
 
 
@@ -212,9 +220,9 @@ def _figures(scorer: Scorer, scores: Sequence[DepthScore], groups: Sequence[Grou
     figures: list[Figure] = []
     if scores:
         lines = []
-        for side in dict.fromkeys(one.side for one in scores):
-            own = [one for one in scores if one.side == side]
-            x, y = tuple(float(one.layers) for one in own), tuple(one.bleu for one in own)
+        for side in dict.fromkeys(score.side for score in scores):
+            own = [score for score in scores if score.side == side]
+            x, y = tuple(float(score.layers) for score in own), tuple(score.bleu for score in own)
             lines.append(Series(name=f"{side} (of {part(scorer.model, side).depth})", x=x, y=y))
         figures.append(
             Lines(
@@ -233,7 +241,7 @@ def _figures(scorer: Scorer, scores: Sequence[DepthScore], groups: Sequence[Grou
                 x=Axis(label="groups"),
                 y=_BLEU,
                 categories=tuple(map(_group_name, groups)),
-                series=(Series(name="BLEU", y=tuple(one.bleu for one in groups)),),
+                series=(Series(name="BLEU", y=tuple(score.bleu for score in groups)),),
             )
         )
     return figures

@@ -75,11 +75,11 @@ def analyse_weights(model: str, layer: int | None = None, *, blank: bool = True)
         )
     _check_layer(shown, layer)
     figures: list[Figure] = []
-    for one in shown:
-        figures += _figures(one, layer, blank=blank)
+    for matrix in shown:
+        figures += _figures(matrix, layer, blank=blank)
     over_training, origin = _over_training(subject, shown)
     notes = []
-    if any(one.weights.values.shape[2:].numel() > 1 for one in shown):
+    if any(matrix.weights.values.shape[2:].numel() > 1 for matrix in shown):
         notes.append("A pair of depths has several weights (one a feature, or some); their mean is shown.")
     return Finding(
         analysis="weights",
@@ -125,37 +125,37 @@ def _show(side: str, weights: DepthWeights) -> _Shown:
     return _Shown(side, weights, values.tolist())
 
 
-def _figures(one: _Shown, layer: int | None, *, blank: bool) -> Iterator[Figure]:
-    weights = one.weights
+def _figures(matrix: _Shown, layer: int | None, *, blank: bool) -> Iterator[Figure]:
+    weights = matrix.weights
     if len(weights.rows) == 1:
         yield Bars(
-            name=one.name,
-            title=one.title,
+            name=matrix.name,
+            title=matrix.title,
             x=Axis(label=weights.column_axis),
             y=Axis(label=weights.value),
             categories=weights.columns,
-            series=(Series(name=weights.value, y=tuple(one.values[0])),),
+            series=(Series(name=weights.value, y=tuple(matrix.values[0])),),
         )
         return
     yield HeatMap(
-        name=one.name,
-        title=one.title,
+        name=matrix.name,
+        title=matrix.title,
         caption=_THINNED if weights.thinned and blank else "",
         row_axis=Axis(label=weights.row_axis),
         column_axis=Axis(label=weights.column_axis),
         value=Axis(label=weights.value),
         rows=weights.rows,
         columns=weights.columns,
-        values=tuple(map(tuple, one.values)),
-        hidden=tuple(tuple(small(row)) for row in one.values) if weights.thinned and blank else (),
+        values=tuple(map(tuple, matrix.values)),
+        hidden=tuple(tuple(small(row)) for row in matrix.values) if weights.thinned and blank else (),
     )
     if weights.thinned and (layer is None or layer < len(weights.columns)):
-        yield _successors(one, layer)
+        yield _successors(matrix, layer)
 
 
 def _check_layer(shown: Sequence[_Shown], layer: int | None) -> None:
     """See that one of the stacks has the layer; the other may be shallower."""
-    followed = {one.side: len(one.weights.columns) - 1 for one in shown if one.weights.thinned}
+    followed = {matrix.side: len(matrix.weights.columns) - 1 for matrix in shown if matrix.weights.thinned}
     if layer is None or any(0 <= layer <= last for last in followed.values()):
         return
     if not followed:
@@ -166,15 +166,15 @@ def _check_layer(shown: Sequence[_Shown], layer: int | None) -> None:
     raise UsageError(f"{known}, and no layer {layer}", "0 is the embedding")
 
 
-def _successors(one: _Shown, layer: int | None) -> Figure:
+def _successors(matrix: _Shown, layer: int | None) -> Figure:
     """One column of the matrix: how much of one layer's output all later ones read (Fig. 5c)."""
-    weights = one.weights
+    weights = matrix.weights
     chosen = (len(weights.columns) - 1) // 2 if layer is None else layer
-    reached = [(row, values[chosen]) for row, values in zip(weights.rows, one.values, strict=True)]
+    reached = [(row, values[chosen]) for row, values in zip(weights.rows, matrix.values, strict=True)]
     reached = [(row, value) for row, value in reached if not math.isnan(value)]
     return Bars(
-        name=f"{one.name}-successors",
-        title=f"{one.side.capitalize()}: weights of {weights.columns[chosen]} in all that read it",
+        name=f"{matrix.name}-successors",
+        title=f"{matrix.side.capitalize()}: weights of {weights.columns[chosen]} in all that read it",
         caption="One column of the matrix: in ordinary residual connections it would be constant.",
         x=Axis(label=weights.row_axis),
         y=Axis(label=weights.value),
@@ -194,7 +194,7 @@ def _over_training(subject: AnalysedModel, shown: Sequence[_Shown]) -> tuple[lis
         origin = f"Curves over training show the {len(records)} checkpoints that the run kept."
     if len(records) < 2:
         return [], ""
-    figures = [_curves(one, records) for one in shown]
+    figures = [_curves(matrix, records) for matrix in shown]
     return [figure for figure in figures if figure is not None], origin
 
 
@@ -203,27 +203,29 @@ def _of_checkpoints(subject: AnalysedModel) -> Iterator[Mapping[str, object]]:
         return
     checkpoints = subject.run.checkpoints()
     model = load_model(checkpoints[0].path).model if len(checkpoints) > 1 else None
-    for one in checkpoints if model is not None else ():
+    for checkpoint in checkpoints if model is not None else ():
         if model is not None:
-            read_weights(one.path, model)
-            values = {f"{side}.{found.key}": _show(side, found).values for side, found in _all_weights(model)}
-            yield {"update": one.update, **values}
+            read_weights(checkpoint.path, model)
+            values = {
+                f"{side}.{weights.key}": _show(side, weights).values for side, weights in _all_weights(model)
+            }
+            yield {"update": checkpoint.update, **values}
 
 
-def _curves(one: _Shown, records: Sequence[Mapping[str, object]]) -> Figure | None:
+def _curves(matrix: _Shown, records: Sequence[Mapping[str, object]]) -> Figure | None:
     """The last row of the weights over updates, one line for each column."""
-    weights = one.weights
+    weights = matrix.weights
     points: list[tuple[int, list[float | None]]] = []
     for record in records:
-        match record.get("update"), record.get(f"{one.side}.{weights.key}"):
+        match record.get("update"), record.get(f"{matrix.side}.{weights.key}"):
             case int(update), [*_, list(row)] if len(row) == len(weights.columns):
                 points.append((update, [value if isinstance(value, float) else None for value in row]))
     if len(points) < 2:
         return None
     single = len(weights.rows) == 1
     return Lines(
-        name=f"{one.name}-over-training",
-        title=f"{one.title}, over training",
+        name=f"{matrix.name}-over-training",
+        title=f"{matrix.title}, over training",
         caption="" if single else f"The last row of the matrix: {weights.row_axis} {weights.rows[-1]}.",
         x=Axis(label="update"),
         y=Axis(label=weights.value),

@@ -62,17 +62,17 @@ def analyse_gates(
         )
     to = selected_target(model, direction)
     pairs = read_pairs(model, source, reference, sentences, direction)
-    found = observe(inside, batches(subject, pairs, to=to))
-    figures = [figure for family in found for figure in _figures(family)]
+    families = observe(inside, batches(subject, pairs, to=to))
+    figures = [figure for family in families for figure in _figures(family)]
     return Finding(
         analysis="gates",
         title=f"Gates of {model}",
         measured="The model reads the text, the decoder with the reference as its past, and every gate is "
         "looked at for each word and each feature. Mean and standard deviation are over both; a gate counts "
         f"as closed below {CLOSED} and as open above {OPEN}.",
-        tables=tuple(table for family in found for table in _tables(family)),
+        tables=tuple(table for family in families for table in _tables(family)),
         figures=tuple(figures),
-        notes=tuple(sorted({note for family in found for note in _meanings(family)})),
+        notes=tuple(sorted({note for family in families for note in _meanings(family)})),
         provenance=provenance([subject.source], [pairs.description]),
     )
 
@@ -136,7 +136,7 @@ def _figures(family: FamilyStatistics) -> Iterator[Figure]:
             caption=caption,
             x=Axis(label="place in depth, from the bottom"),
             y=y,
-            series=tuple(one.model_copy(update={"x": x}) for one in series),
+            series=tuple(curve.model_copy(update={"x": x}) for curve in series),
         )
     if family.kept:
         yield _reach(family, name)
@@ -146,9 +146,9 @@ def _series(name: str, sums: Sequence[GateSums]) -> Series:
     """The mean of each, with one standard deviation below and above it."""
     return Series(
         name=name,
-        y=tuple(one.mean for one in sums),
-        low=tuple(one.mean - one.deviation for one in sums),
-        high=tuple(one.mean + one.deviation for one in sums),
+        y=tuple(part.mean for part in sums),
+        low=tuple(part.mean - part.deviation for part in sums),
+        high=tuple(part.mean + part.deviation for part in sums),
     )
 
 
@@ -250,22 +250,22 @@ def observe(model: TranslationModel, batches: Iterable[PairBatch]) -> list[Famil
     Returns:
         One entry for each kind of gate in each stack; none where the model has no gates over depth.
     """
-    found: dict[tuple[str, str], FamilyStatistics] = {}
+    families: dict[tuple[str, str], FamilyStatistics] = {}
     with _watched(model) as seen:
         for batch in batches:
             seen.clear()
             model.decode(batch.source, batch.target_input, languages=batch.languages)
             words = {"encoder": batch.source != model.pad_id, "decoder": batch.target_input != model.pad_id}
             for side, probe, place, gates in seen:
-                family = found.setdefault((side, probe.family), FamilyStatistics(side, probe))
+                family = families.setdefault((side, probe.family), FamilyStatistics(side, probe))
                 for name, values in gates.items():
                     for at, part in _parts(probe, place, values[words[side]]):
                         family.sums[at].setdefault(name, GateSums()).add(part)
-            for (side, name), family in found.items():
+            for (side, name), family in families.items():
                 _follow(
                     family, [each for each in seen if (each[0], each[1].family) == (side, name)], words[side]
                 )
-    return list(found.values())
+    return list(families.values())
 
 
 def _parts(probe: GateProbe, place: Place, values: Tensor) -> Iterator[tuple[Place, Tensor]]:

@@ -19,7 +19,7 @@ _MOST_COLUMNS = 50
 
 
 def analyse_gradients(run: str) -> Finding:
-    """The norm of the gradient of each layer's parameters over the updates of a run.
+    """The gradient norm of each layer's parameters over the updates of a run.
 
     Args:
         run: A run directory that was trained with ``training.record.gradients``.
@@ -49,7 +49,7 @@ def analyse_gradients(run: str) -> Finding:
         ]
         if series:
             figures.append(_curves(side, series) if len(series) <= _FEW_LAYERS else _field(side, series))
-            medians[side] = {one.name: _median(one.y) for one in series}
+            medians[side] = {curve.name: _median(curve.y) for curve in series}
     figures.append(_by_layer(medians))
     newest = place.checkpoints()
     return Finding(
@@ -65,8 +65,13 @@ def analyse_gradients(run: str) -> Finding:
         ),
         provenance=provenance(
             [
-                ModelSource(name=run, folder=str(one.path), digest=fingerprint(one.path), update=one.update)
-                for one in newest[-1:]
+                ModelSource(
+                    name=run,
+                    folder=str(checkpoint.path),
+                    digest=fingerprint(checkpoint.path),
+                    update=checkpoint.update,
+                )
+                for checkpoint in newest[-1:]
             ]
         ),
     )
@@ -75,9 +80,9 @@ def analyse_gradients(run: str) -> Finding:
 def _curves(side: str, series: Sequence[Series]) -> Lines:
     return Lines(
         name=f"{side}-gradients",
-        title=f"{side.capitalize()}: norm of the gradient of each layer",
+        title=f"{side.capitalize()}: gradient norm of each layer",
         x=Axis(label="update"),
-        y=Axis(label="norm of the gradient", unit=_UNIT, log=True),
+        y=Axis(label="gradient norm", unit=_UNIT, log=True),
         series=tuple(series),
         ordered=True,
     )
@@ -90,30 +95,30 @@ def _field(side: str, series: Sequence[Series]) -> HeatMap:
     begins = range(0, len(updates), size)
     return HeatMap(
         name=f"{side}-gradients",
-        title=f"{side.capitalize()}: norm of the gradient of each layer",
+        title=f"{side.capitalize()}: gradient norm of each layer",
         caption=f"Each column is the median of {size} records." if size > 1 else "",
         row_axis=Axis(label="layer"),
         column_axis=Axis(label="update" if size == 1 else "updates from"),
-        value=Axis(label="norm of the gradient", unit=_UNIT, log=True),
-        rows=tuple(one.name.removeprefix("layer ") for one in series),
+        value=Axis(label="gradient norm", unit=_UNIT, log=True),
+        rows=tuple(curve.name.removeprefix("layer ") for curve in series),
         columns=tuple(f"{updates[begin]:.0f}" for begin in begins),
-        values=tuple(tuple(_median(one.y[begin : begin + size]) for begin in begins) for one in series),
+        values=tuple(tuple(_median(curve.y[begin : begin + size]) for begin in begins) for curve in series),
     )
 
 
 def _by_layer(medians: Mapping[str, Mapping[str, float | None]]) -> Lines:
     return Lines(  # no bars: on a logarithmic scale they begin nowhere
         name="gradients-by-layer",
-        title="Norm of the gradient by layer, median over the recorded updates",
+        title="Gradient norm by layer, median over the recorded updates",
         x=Axis(label="layer, from the bottom"),
-        y=Axis(label="norm of the gradient", unit=_UNIT, log=True),
+        y=Axis(label="gradient norm", unit=_UNIT, log=True),
         series=tuple(
             Series(
                 name=side,
-                x=tuple(float(name.removeprefix("layer ")) for name in found),
-                y=tuple(found.values()),
+                x=tuple(float(name.removeprefix("layer ")) for name in norms),
+                y=tuple(norms.values()),
             )
-            for side, found in medians.items()
+            for side, norms in medians.items()
         ),
     )
 

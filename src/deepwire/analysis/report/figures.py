@@ -94,24 +94,25 @@ class Lines(_Figure):
 
     @model_validator(mode="after")
     def _fits(self) -> Lines:
-        for one in self.series:
-            if len(one.x) != len(one.y):
-                raise ValueError(f"figure {self.name}: {one.name!r} has {len(one.x)} x for {len(one.y)} y")
+        for line in self.series:
+            if len(line.x) != len(line.y):
+                raise ValueError(f"figure {self.name}: {line.name!r} has {len(line.x)} x for {len(line.y)} y")
         return self
 
     def table(self) -> Table:
         """One row for each x, one column for each line."""
-        places = sorted({x for one in self.series for x in one.x})
-        found = [dict(zip(one.x, one.y, strict=True)) for one in self.series]
+        places = sorted({x for line in self.series for x in line.x})
+        values_at = [dict(zip(line.x, line.y, strict=True)) for line in self.series]
         whole = all(place.is_integer() for place in places)
         return Table(
             title=_with_unit(self.title, self.y),
             columns=(
                 Column(name=self.x.label, unit=self.x.unit),
-                *(Column(name=one.name) for one in self.series),
+                *(Column(name=line.name) for line in self.series),
             ),
             rows=tuple(
-                (int(place) if whole else place, *(values.get(place) for values in found)) for place in places
+                (int(place) if whole else place, *(values.get(place) for values in values_at))
+                for place in places
             ),
         )
 
@@ -127,9 +128,11 @@ class Bars(_Figure):
 
     @model_validator(mode="after")
     def _fits(self) -> Bars:
-        for one in self.series:
-            if one.x or len(one.y) != len(self.categories):
-                raise ValueError(f"figure {self.name}: {one.name!r} needs one value for each category, no x")
+        for group in self.series:
+            if group.x or len(group.y) != len(self.categories):
+                raise ValueError(
+                    f"figure {self.name}: {group.name!r} needs one value for each category, no x"
+                )
         return self
 
     def table(self) -> Table:
@@ -138,10 +141,10 @@ class Bars(_Figure):
             title=_with_unit(self.title, self.y),
             columns=(
                 Column(name=self.x.text),
-                *(Column(name=one.name) for one in self.series),
+                *(Column(name=group.name) for group in self.series),
             ),
             rows=tuple(
-                (category, *(one.y[number] for one in self.series))
+                (category, *(group.y[number] for group in self.series))
                 for number, category in enumerate(self.categories)
             ),
         )

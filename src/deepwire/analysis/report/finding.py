@@ -85,8 +85,8 @@ class Finding(Record):
     def subject(self) -> str:
         """Models and texts in one line, to stand below a figure; empty where neither was read."""
         models = [
-            one.name if one.update is None else f"{one.name} (update {one.update})"
-            for one in self.provenance.models
+            model.name if model.update is None else f"{model.name} (update {model.update})"
+            for model in self.provenance.models
         ]
         named = ", ".join(models) if len(models) <= _FEW_MODELS else f"{len(models)} models"
         return "; ".join(part for part in (named, *self.provenance.data) if part)

@@ -176,24 +176,24 @@ def _draw_lines(axes: Axes, figure: Lines) -> None:
     count = len(figure.series)
     shades = _shades(count, ordered=figure.ordered, lightest=0.75)
     crowded = count > _FEW and figure.ordered  # dashes of many lines would only be noise
-    for number, one in enumerate(figure.series):
+    for number, line in enumerate(figure.series):
         axes.plot(
-            one.x,
-            _plotted(one.y),
-            label=_folded(one.name),
+            line.x,
+            _plotted(line.y),
+            label=_folded(line.name),
             color=shades[number],
             linestyle="-" if crowded else _DASHES[number % len(_DASHES)],
             marker=_MARKERS[number % len(_MARKERS)] if count <= _FEW else None,
             markersize=4,
-            markevery=(0, max(1, len(one.x) // _MARKS)),
+            markevery=(0, max(1, len(line.x) // _MARKS)),
             linewidth=0.9 if crowded else 1.4,
         )
-        if one.low:
+        if line.low:
             axes.fill_between(
-                one.x, _plotted(one.low), _plotted(one.high), color=shades[number], alpha=0.15, linewidth=0
+                line.x, _plotted(line.low), _plotted(line.high), color=shades[number], alpha=0.15, linewidth=0
             )
     _name_axes(axes, figure.x, figure.y)
-    places = {place for one in figure.series for place in one.x}
+    places = {place for line in figure.series for place in line.x}
     if figure.x.log and len(places) <= _TICKS:
         axes.set_xticks(sorted(places), [f"{place:g}" for place in sorted(places)])
         axes.set_xticks([], minor=True)
@@ -228,9 +228,9 @@ def _name_lines_at_their_ends(axes: Axes, figure: Lines) -> None:
 
     ends = []
     every = math.ceil(len(figure.series) / _NAMED)
-    for number, one in enumerate(figure.series):
+    for number, line in enumerate(figure.series):
         last = next(
-            (value for value in reversed(one.y) if value is not None and (value > 0 or not log)), None
+            (value for value in reversed(line.y) if value is not None and (value > 0 or not log)), None
         )
         if last is not None and number % every == 0:
             ends.append((height(last), number))
@@ -267,18 +267,18 @@ def _draw_bars(axes: Axes, figure: Bars) -> None:
     count = len(figure.series)
     shades = _shades(count, ordered=True, lightest=0.95, darkest=0.35)
     width = 0.8 / count
-    for number, one in enumerate(figure.series):
+    for number, group in enumerate(figure.series):
         places = [category - 0.4 + (number + 0.5) * width for category in range(len(figure.categories))]
         axes.bar(
             places,
-            _plotted(one.y),
+            _plotted(group.y),
             width,
-            label=_folded(one.name),
+            label=_folded(group.name),
             color=shades[number],
             edgecolor="black",
             linewidth=0.6,
             hatch=_HATCHES[number % len(_HATCHES)],
-            yerr=_errors(one),
+            yerr=_errors(group),
             capsize=3,
         )
     _name_axes(axes, figure.x, figure.y)
@@ -292,11 +292,11 @@ def _draw_bars(axes: Axes, figure: Bars) -> None:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
 
 
-def _errors(one: Series) -> list[list[float]] | None:
+def _errors(group: Series) -> list[list[float]] | None:
     """How far the range reaches below and above each value."""
-    if not one.low:
+    if not group.low:
         return None
-    triples = list(zip(one.low, one.y, one.high, strict=True))
+    triples = list(zip(group.low, group.y, group.high, strict=True))
     below = [0.0 if low is None or y is None else y - low for low, y, _ in triples]
     above = [0.0 if high is None or y is None else high - y for _, y, high in triples]
     return [below, above]

@@ -50,18 +50,18 @@ def aligned(table: Table) -> str:
     return "\n".join([table.title, *lines])
 
 
-def origin(found: Provenance) -> list[tuple[str, str]]:
+def origin(provenance: Provenance) -> list[tuple[str, str]]:
     """Names and values of where the numbers come from, for people."""
     rows = []
-    for model in found.models:
+    for model in provenance.models:
         update = "" if model.update is None else f", update {model.update}"
         rows.append(("model", f"{model.name}{update} (files {model.digest})"))
-    rows += [("text", text) for text in found.data]
-    if found.settings:
-        rows.append(("settings", ", ".join(f"{name} {value}" for name, value in found.settings.items())))
-    versions = f"deepwire {found.deepwire}, torch {found.torch}, Python {found.python}, {found.machine}"
-    rows += [("measured with", versions), ("date", found.date)]
-    return [*rows, ("command", found.command)] if found.command else rows
+    rows += [("text", text) for text in provenance.data]
+    if provenance.settings:
+        rows.append(("settings", ", ".join(f"{name} {value}" for name, value in provenance.settings.items())))
+    versions = f"deepwire {provenance.deepwire}, torch {provenance.torch}, Python {provenance.python}"
+    rows += [("measured with", f"{versions}, {provenance.machine}"), ("date", provenance.date)]
+    return [*rows, ("command", provenance.command)] if provenance.command else rows
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:

@@ -77,14 +77,14 @@ class Program:
                 f"--beside {self.name}: the command failed ({_status(done.returncode)}): {said[-1][:_SHOWN]}",
                 f"try it alone: {shlex.join(self.command)}",
             )
-        found = done.stdout.decode(errors="replace").split("\n")
-        found = found[:-1] if found[-1] == "" else found
-        if len(found) != len(lines):
+        lines_out = done.stdout.decode(errors="replace").split("\n")
+        lines_out = lines_out[:-1] if lines_out[-1] == "" else lines_out
+        if len(lines_out) != len(lines):
             raise UsageError(
-                f"--beside {self.name}: the command gave {len(found)} lines for {len(lines)}",
+                f"--beside {self.name}: the command gave {len(lines_out)} lines for {len(lines)}",
                 "it must write one line to stdout for each line on stdin, and nothing else",
             )
-        return found
+        return lines_out
 
 
 def _status(code: int) -> str:

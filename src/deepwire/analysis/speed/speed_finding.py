@@ -51,7 +51,7 @@ class TextWork:
     programs: Sequence[Program] = ()
 
 
-def finding(
+def speed_finding(
     subjects: Sequence[Architecture],
     sources: Sequence[ModelSource],
     values: Mapping[Axis, Sequence[int]],
@@ -90,7 +90,7 @@ def finding(
     if not sweeps and not texts:
         raise UsageError("no axis to measure", "give values such as --batch 1,8,64")
     notes = list(text_notes(texts, text.programs)) if text else []
-    if any(one.memory is None for _, _, speeds in sweeps for one in speeds):
+    if any(speed.memory is None for _, _, speeds in sweeps for speed in speeds):
         notes.append("This system does not tell the peak memory of a process.")
     settings = {name: str(value) for name, value in asdict(base).items() if value is not None and sweeps}
     settings |= {"rounds": str(rounds), "device": _device(device), "threads": str(torch.get_num_threads())}
@@ -154,14 +154,14 @@ def _table(mode: Mode, axis: Axis, speeds: Sequence[Speed]) -> Table:
         ),
         rows=tuple(
             (
-                one.subject,
-                _value(one, axis),
-                one.sentences_per_second,
-                one.tokens_per_second,
-                1000 * one.seconds,
-                _mib(one),
+                speed.subject,
+                _value(speed, axis),
+                speed.sentences_per_second,
+                speed.tokens_per_second,
+                1000 * speed.seconds,
+                _mib(speed),
             )
-            for one in speeds
+            for speed in speeds
         ),
     )
 
@@ -177,12 +177,12 @@ def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed], caption: str) -> l
         (
             "speed",
             FigureAxis(label="speed", unit="target tokens/s", from_zero=True),
-            lambda one: one.tokens_per_second,
+            lambda speed: speed.tokens_per_second,
         )
     ]
-    if all(one.memory is not None for one in speeds):
+    if all(speed.memory is not None for speed in speeds):
         shown.append(("memory", FigureAxis(label="peak memory", unit="MiB", from_zero=True), _mib))
-    names = list(dict.fromkeys(one.subject for one in speeds))
+    names = list(dict.fromkeys(speed.subject for speed in speeds))
     return [
         Lines(
             name=f"{mode}-{axis}-{name}",
@@ -193,8 +193,8 @@ def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed], caption: str) -> l
             series=tuple(
                 Series(
                     name=subject,
-                    x=tuple(float(_value(one, axis)) for one in speeds if one.subject == subject),
-                    y=tuple(value(one) for one in speeds if one.subject == subject),
+                    x=tuple(float(_value(speed, axis)) for speed in speeds if speed.subject == subject),
+                    y=tuple(value(speed) for speed in speeds if speed.subject == subject),
                 )
                 for subject in names
             ),

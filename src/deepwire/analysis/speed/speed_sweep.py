@@ -150,7 +150,7 @@ def sweep(
     Raises:
         UsageError: A value is not positive, a subject cannot have a depth, or there is no such precision.
     """
-    found = []
+    speeds = []
     precision_policy, formats = PrecisionPolicy.choose("auto", device), number_formats(device, precision)
     for value in values:
         workload = base.at(axis, value)
@@ -168,11 +168,11 @@ def sweep(
             for place, work in enumerate(works):
                 seconds[place] = min(seconds[place], _timed(work, device))
         for subject, took, peak in zip(subjects, seconds, memory, strict=True):
-            found.append(Speed(subject.name, mode, workload, took, peak))
+            speeds.append(Speed(subject.name, mode, workload, took, peak))
             tell(
-                f"{subject.name}: {mode}, {axis} {value}: {found[-1].tokens_per_second:,.0f} target tokens/s"
+                f"{subject.name}: {mode}, {axis} {value}: {speeds[-1].tokens_per_second:,.0f} target tokens/s"
             )
-    return found
+    return speeds
 
 
 def _work(subject: Architecture, workload: Workload, device: torch.device) -> tuple[TranslationModel, _Batch]:

@@ -92,11 +92,11 @@ def measure_text(
     works = [(model.name, False, _of(model)) for model in models]
     works += [(program.name, True, program.translate) for program in programs]
     times: list[tuple[float, float]] = [(float("inf"), float("inf"))] * len(works)
-    found: list[list[str]] = [[] for _ in works]
+    translations: list[list[str]] = [[] for _ in works]
     for done in range(1, rounds + 1):
         for place, (name, _, translate) in enumerate(works):
             first, _ = _timed(translate, lines[:1])
-            whole, found[place] = _timed(translate, lines)
+            whole, translations[place] = _timed(translate, lines)
             times[place] = min(times[place][0], first), min(times[place][1], whole)
             tell(f"{name}: round {done} of {rounds}: {whole:.1f} s, {first:.2f} s for one sentence")
     words = sum(len(line.split()) for line in lines[1:])
@@ -111,7 +111,7 @@ def measure_text(
             words_out=sum(len(line.split()) for line in translation),
             bleu=models[0].score(translation),
         )
-        for (name, program, _), (first, whole), translation in zip(works, times, found, strict=True)
+        for (name, program, _), (first, whole), translation in zip(works, times, translations, strict=True)
     ]
 
 
@@ -121,8 +121,8 @@ def _of(model: Scorer) -> Callable[[Sequence[str]], list[str]]:
 
 def _timed(translate: Callable[[Sequence[str]], list[str]], lines: Sequence[str]) -> tuple[float, list[str]]:
     begun = time.perf_counter()
-    found = translate(lines)
-    return time.perf_counter() - begun, found
+    translation = translate(lines)
+    return time.perf_counter() - begun, translation
 
 
 TITLE = "Translation of a text"
@@ -143,22 +143,22 @@ def text_table(speeds: Sequence[TextSpeed]) -> Table:
         ),
         rows=tuple(
             (
-                one.name,
-                one.sentences_per_second,
-                one.words_per_second,
-                one.whole,
-                one.first,
-                one.words_out,
-                one.bleu,
+                speed.name,
+                speed.sentences_per_second,
+                speed.words_per_second,
+                speed.whole,
+                speed.first,
+                speed.words_out,
+                speed.bleu,
             )
-            for one in speeds
+            for speed in speeds
         ),
     )
 
 
 def text_figure(speeds: Sequence[TextSpeed]) -> Bars:
     """Sentences a second of every subject."""
-    values: tuple[Number, ...] = tuple(one.sentences_per_second for one in speeds)
+    values: tuple[Number, ...] = tuple(speed.sentences_per_second for speed in speeds)
     return Bars(
         name="text",
         title="Speed of translating a text, start-up subtracted",
@@ -166,14 +166,14 @@ def text_figure(speeds: Sequence[TextSpeed]) -> Bars:
         "load their model; the shortest of each.",
         x=Axis(label="model, or command of another program"),
         y=Axis(label="speed", unit="sentences/s"),
-        categories=tuple(one.name for one in speeds),
+        categories=tuple(speed.name for speed in speeds),
         series=(Series(name="speed", y=values),),
     )
 
 
 def text_notes(speeds: Sequence[TextSpeed], programs: Sequence[Program]) -> tuple[str, ...]:
     """What a reader should know of these numbers."""
-    unclear = [one.name for one in speeds if not one.clear]
+    unclear = [speed.name for speed in speeds if not speed.clear]
     notes = [f"Command beside: {program.written}" for program in programs]
     if programs:
         notes.append(

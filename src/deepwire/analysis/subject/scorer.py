@@ -138,5 +138,7 @@ class Scorer:
             languages=self.loaded.languages,
         )
         begun = time.perf_counter()
-        found = translator.translate(self.pairs.source.lines if lines is None else lines, to=self.to or None)
-        return TimedTranslation(found, time.perf_counter() - begun)
+        translation = translator.translate(
+            self.pairs.source.lines if lines is None else lines, to=self.to or None
+        )
+        return TimedTranslation(translation, time.perf_counter() - begun)

@@ -56,7 +56,7 @@ def depth(
 
     deepwire analyze depth --runs runs/deep-6 runs/deep-12 runs/dlcl-6 runs/dlcl-12
     """
-    from deepwire.analysis.depth.fewer_layers import beside, fewer_layers_finding
+    from deepwire.analysis.depth.fewer_layers import fewer_layers_finding, fewer_layers_side_by_side
     from deepwire.analysis.subject.model_and_text import read_pairs
     from deepwire.analysis.subject.model_stacks import SIDES
     from deepwire.cli.analyses.choices import one_or_all
@@ -75,7 +75,7 @@ def depth(
     for name in models:  # one after the other: only one has to fit into memory
         scorer = open_scorers([name], pairs, changes, device, precision, way)[0]
         findings.append(fewer_layers_finding(scorer, sides, tell))
-    outputs.write([*findings, *beside(findings)])
+    outputs.write([*findings, *fewer_layers_side_by_side(findings)])
 
 
 def _over_runs(

@@ -55,7 +55,7 @@ def length(
 
     deepwire analyze length runs/transformer runs/mhplstm --bounds 15,30,45 --plots plots
     """
-    from deepwire.analysis.source_length import cut, equal_bounds, finding, lengths_in_words
+    from deepwire.analysis.source_length import cut, equal_bounds, lengths_in_words, source_length_finding
     from deepwire.analysis.subject.model_and_text import read_pairs
     from deepwire.cli.line_by_line import use_threads
 
@@ -68,4 +68,4 @@ def length(
     buckets = cut(lengths, chosen)
     changes: dict[str, object] = {"beam": beam, "batch_tokens": batch_tokens}
     scorers = open_scorers(models, pairs, changes, device, precision, way)
-    outputs.write([finding(scorers, buckets, rounds, tell)])
+    outputs.write([source_length_finding(scorers, buckets, rounds, tell)])

@@ -85,7 +85,7 @@ def linearise(
     from deepwire.analysis.subject.model_and_text import read_pairs, run_of
     from deepwire.analysis.subject.training_text import training_text
     from deepwire.cli.line_by_line import use_threads
-    from deepwire.experiments.linearisation.layer_scores import finding, layer_scores
+    from deepwire.experiments.linearisation.layer_scores import layer_scores, linearisation_finding
 
     outputs = FindingOutputs(as_json, html, plots, output)
     settings = _settings(reading, cell, side, layers, updates, update_tokens, rate, seed)
@@ -99,7 +99,7 @@ def linearise(
     if folder is None and run is not None:
         folder = run.path / "analysis" / "linearise"
     whole, scores = layer_scores(scorer, text, settings, folder or Path("linearise"), tell)
-    outputs.write([finding(scorer, settings, whole, scores)])
+    outputs.write([linearisation_finding(scorer, settings, whole, scores)])
 
 
 def _settings(

@@ -90,14 +90,13 @@ def speed(
     deepwire analyze speed runs/base --mode text --beside 'other=other-translate --beam 4 model' --threads 2
     """
     from deepwire.analysis.speed.other_programs import Program
-    from deepwire.analysis.speed.speed_finding import TextWork, finding
+    from deepwire.analysis.speed.speed_finding import TextWork, speed_finding
     from deepwire.analysis.subject.model_and_text import read_pairs
     from deepwire.cli.line_by_line import use_threads
     from deepwire.decoding.model_loading import pick_device
 
     outputs = FindingOutputs(as_json, html, plots, output)
-    modes = _modes(mode)
-    work = _base(base)
+    modes, work = _modes(mode), _base(base)
     values = _values({"batch": batch, "beam": beam, "length": length, "depth": depth})
     use_threads(threads)
     systems = [_architecture(name, vocabulary_size) for name in subjects]
@@ -108,7 +107,7 @@ def speed(
         way = read_direction(direction)
         pairs = read_pairs(subjects[0], source, reference, sentences, way)
         text = TextWork(open_scorers(subjects, pairs, {"beam": work.beam}, device, precision, way), programs)
-    made = finding(
+    made = speed_finding(
         [architecture for architecture, _ in systems],
         [source for _, source in systems if source is not None],
         values,

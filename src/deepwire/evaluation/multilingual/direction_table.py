@@ -359,8 +359,8 @@ def _means(scores: Sequence[tuple[Score, ...]]) -> tuple[float, ...]:
 
 
 def _signatures(rows: Sequence[DirectionRow]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, set[str]] = {}
+    languages_of: dict[str, set[str]] = {}
     for row in rows:
         for score in row.scores:
-            found.setdefault(f"{score.name}|{score.signature}", set()).add(row.direction.target)
-    return {signature: tuple(sorted(languages)) for signature, languages in found.items()}
+            languages_of.setdefault(f"{score.name}|{score.signature}", set()).add(row.direction.target)
+    return {signature: tuple(sorted(languages)) for signature, languages in languages_of.items()}

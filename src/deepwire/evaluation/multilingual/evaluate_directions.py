@@ -160,14 +160,14 @@ class _Evaluation:
 
     def _with_tests(self, chosen: list[Direction]) -> list[Direction]:
         """Those that can be scored; a direction that was asked for by name must be one of them."""
-        found = [direction for direction in chosen if self.tests.has(direction)]
-        missing = [direction for direction in chosen if direction not in found]
-        if missing and (self.request.directions or not found):
+        testable = [direction for direction in chosen if self.tests.has(direction)]
+        missing = [direction for direction in chosen if direction not in testable]
+        if missing and (self.request.directions or not testable):
             self.tests.read(missing[0])  # says what is missing
             raise DataError(f"{self.tests.name}: no test set for {missing[0]}")
         if missing:
             self.notes.append(f"there is no test set for {', '.join(map(str, missing))}: left out")
-        return found
+        return testable
 
     def _table(self) -> DirectionTable:
         request = self.request
@@ -222,9 +222,9 @@ class _Evaluation:
         kept = self.store.kept(direction, mark)
         if kept is not None:
             return Text(f"{self.system.name} {direction}", kept)
-        found = self.system.translate(direction, source)
-        self.store.keep(direction, found.lines, mark)
-        return found
+        translation = self.system.translate(direction, source)
+        self.store.keep(direction, translation.lines, mark)
+        return translation
 
     def _about(
         self, direction: Direction, reference: Text, hypotheses: Text, baseline: Text | None

@@ -104,10 +104,10 @@ def read_sizes(path: Path, directions: Sequence[Direction], centre: str) -> dict
     for name, size in record.items():
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
             raise DataError(f"{path}: the size of {name} is not a number of pairs: {size!r}")
-    found: dict[Direction, int] = {}
+    sizes: dict[Direction, int] = {}
     for direction in directions:
         names = [str(direction), *(language for language in direction if language != centre)]
         size = next((record[name] for name in names if name in record), None)
         if size is not None and (str(direction) in record or centre in direction):
-            found[direction] = size
-    return found
+            sizes[direction] = size
+    return sizes

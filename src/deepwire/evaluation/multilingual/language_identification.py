@@ -47,8 +47,8 @@ class LanguageIdentifier:
 
     def share(self, lines: Sequence[str], language: str) -> float | None:
         """The share (0 to 1) of lines with letters that are in a language; None if there is no such line."""
-        found = [name for line in lines if (name := self.identify(line)) is not None]
-        return sum(name == language for name in found) / len(found) if found else None
+        identified = [name for line in lines if (name := self.identify(line)) is not None]
+        return sum(name == language for name in identified) / len(identified) if identified else None
 
 
 def train_identifier(texts: Mapping[str, Iterable[str]]) -> LanguageIdentifier:
@@ -90,10 +90,10 @@ def _characters(line: str) -> NDArray[np.uint64]:
 
 def _ngrams(characters: NDArray[np.uint64]) -> Places:
     """Hashes of all n-grams of 1 to ``LONGEST`` characters, numbers below 2^16."""
-    found = []
+    ngrams = []
     hashed = np.zeros(len(characters), np.uint64)
     for length in range(1, min(LONGEST, len(characters)) + 1):
         tail = characters[length - 1 :]
         hashed = (hashed[: len(tail)] + tail + np.uint64(length)) * _MULTIPLIER
-        found.append((hashed >> np.uint64(64 - _BITS)).astype(np.int64))
-    return np.concatenate(found)
+        ngrams.append((hashed >> np.uint64(64 - _BITS)).astype(np.int64))
+    return np.concatenate(ngrams)

@@ -26,10 +26,10 @@ def parse_directions(text: str) -> list[Direction]:
     Raises:
         UsageError: One of them is no direction, or there is none.
     """
-    found = [parse_direction(part.strip()) for part in text.split(",") if part.strip()]
-    if not found:
+    directions = [parse_direction(part.strip()) for part in text.split(",") if part.strip()]
+    if not directions:
         raise UsageError("no direction is named", "write them like en-de,de-en")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(directions))
 
 
 def languages_of(directions: Iterable[Direction]) -> list[str]:

@@ -110,21 +110,23 @@ def layer_scores(
     done = MeasurementCache(folder, _decisive(scorer, text, settings))
     whole = _remembered(done, "whole", lambda: {"bleu": scorer.bleu(scorer.model)})["bleu"]
     tell(f"whole model: BLEU {whole:.2f}")
-    found: dict[tuple[Side, int, Reading], LayerScore] = {}
+    score_of: dict[tuple[Side, int, Reading], LayerScore] = {}
     for side in settings.sides:
         wanted = [(layer, reading) for layer in layers[side] for reading in settings.readings]
         for layer, reading in wanted:
             record = done.get(_name(side, layer, reading))
             if record is not None:
-                found[side, layer, reading] = _from_record(side, layer, reading, record)
-        missing = [each for each in wanted if (side, *each) not in found]
+                score_of[side, layer, reading] = _from_record(side, layer, reading, record)
+        missing = [each for each in wanted if (side, *each) not in score_of]
         for score in _measure(scorer, text, settings, side, missing, tell):
             numbers = {"bleu": score.bleu, "explained": score.explained, "loss": score.loss}
             done.put(_name(side, score.layer, score.reading), _without_nan(numbers))
-            found[side, score.layer, score.reading] = score
+            score_of[side, score.layer, score.reading] = score
             change = score.change(whole)
             tell(f"{side} layer {score.layer}, {score.reading}: BLEU {score.bleu:.2f} ({change:+.2f} %)")
-    return whole, [found[key] for key in sorted(found, key=lambda key: (SIDES.index(key[0]), key[1], key[2]))]
+    return whole, [
+        score_of[key] for key in sorted(score_of, key=lambda key: (SIDES.index(key[0]), key[1], key[2]))
+    ]
 
 
 def _measure(
@@ -200,9 +202,9 @@ def _decisive(scorer: Scorer, text: TrainingText, settings: LinearisationSetting
 def _remembered(done: MeasurementCache, name: str, work: Callable[[], dict[str, float]]) -> dict[str, float]:
     record = done.get(name)
     if record is None:
-        found = work()
-        done.put(name, found)
-        return found
+        score = work()
+        done.put(name, score)
+        return score
     return {key: float(value) for key, value in record.items() if isinstance(value, int | float)}
 
 
@@ -226,7 +228,7 @@ _HOW: dict[Reading, str] = {
 }
 
 
-def finding(
+def linearisation_finding(
     scorer: Scorer, settings: LinearisationSettings, whole: float, scores: Sequence[LayerScore]
 ) -> Finding:
     """The scores as tables and bars.
@@ -250,18 +252,28 @@ def finding(
         rows=(
             ("whole model", None, None, whole, 0.0, None, None),
             *(
-                (one.side, one.layer, one.reading, one.bleu, one.change(whole), 100 * one.explained, one.loss)
-                for one in scores
+                (
+                    score.side,
+                    score.layer,
+                    score.reading,
+                    score.bleu,
+                    score.change(whole),
+                    100 * score.explained,
+                    score.loss,
+                )
+                for score in scores
             ),
         ),
     )
-    sides = [side for side in SIDES if any(one.side == side for one in scores)]
+    sides = [side for side in SIDES if any(score.side == side for score in scores)]
     return Finding(
         analysis="linearise",
         title=f"One layer at a time replaced by a linear map: {scorer.name}",
         measured=_measured(settings),
         tables=(table,),
-        figures=tuple(_bars(side, whole, [one for one in scores if one.side == side]) for side in sides),
+        figures=tuple(
+            _bars(side, whole, [score for score in scores if score.side == side]) for side in sides
+        ),
         notes=_notes(scorer, settings),
         provenance=provenance(
             (scorer.source,), (scorer.pairs.description,), scorer.settings | settings.shown
@@ -270,9 +282,9 @@ def finding(
 
 
 def _bars(side: Side, whole: float, scores: Sequence[LayerScore]) -> Bars:
-    layers = sorted({one.layer for one in scores})
-    values = {(one.layer, one.reading): one.change(whole) for one in scores}
-    readings = [reading for reading in READINGS if any(one.reading == reading for one in scores)]
+    layers = sorted({score.layer for score in scores})
+    values = {(score.layer, score.reading): score.change(whole) for score in scores}
+    readings = [reading for reading in READINGS if any(score.reading == reading for score in scores)]
     return Bars(
         name=side,
         title=f"Change of BLEU with one linear {side} layer",

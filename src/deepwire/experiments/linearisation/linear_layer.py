@@ -171,5 +171,5 @@ def _passed_on(model: TranslationModel, side: Side) -> DepthState:
 
 def _place(connection: Connection, layer: int) -> tuple[int, int]:
     """Number of the first call of a layer (from 0), and how many calls it has; they follow each other."""
-    found = [index for index, call in enumerate(connection.calls) if call.layer == layer]
-    return found[0], len(found)
+    calls = [index for index, call in enumerate(connection.calls) if call.layer == layer]
+    return calls[0], len(calls)

@@ -16,18 +16,18 @@ _MILLION = 10**6
 _MINUTE = 60
 
 
-def directions_findings(found: SystemComparison, compared: Sequence[ComparedPair]) -> list[Finding]:
+def directions_findings(comparison: SystemComparison, compared: Sequence[ComparedPair]) -> list[Finding]:
     """The findings of a plan whose directions are shown together; none before anything was measured."""
-    if not found.systems():
+    if not comparison.systems():
         return []
-    return [_summary(found), *(_comparison(found, one) for one in compared)]
+    return [_summary(comparison), *(_comparison(comparison, pair) for pair in compared)]
 
 
-def _summary(found: SystemComparison) -> Finding:
-    plan = found.plan
-    notes = [f"Failed: {run.name}: {why.message}" for run, why in found.gathered.failures]
-    notes += found.gathered.not_run(plan.systems)
-    settings = next(iter(found.gathered.results)).settings
+def _summary(comparison: SystemComparison) -> Finding:
+    plan = comparison.plan
+    notes = [f"Failed: {run.name}: {why.message}" for run, why in comparison.gathered.failures]
+    notes += comparison.gathered.not_run(plan.systems)
+    settings = next(iter(comparison.gathered.results)).settings
     return Finding(
         analysis="directions",
         title=f"{plan.title}: all systems",
@@ -38,24 +38,24 @@ def _summary(found: SystemComparison) -> Finding:
             f"systems in which BLEU is higher than that of {plan.baseline}. better, worse: number of those "
             "with p below 0.05 (two-sided, each direction tested separately). Parameters and time are the "
             "sums over all models of a system; updates are those of each model. Speeds are those of the "
-            f"machine that trained, {pace(found.gathered.results)}: target tokens per second, sentences per "
-            "second."
+            f"machine that trained, {pace(comparison.gathered.results)}: target tokens per second, "
+            "sentences per second."
         ),
         tables=(
-            Table(title="All systems", columns=_columns(found), rows=tuple(_rows(found))),
-            _matrix(found, "BLEU", lambda result: result.bleu),
-            _matrix(found, "chrF", lambda result: result.chrf),
+            Table(title="All systems", columns=_columns(comparison), rows=tuple(_rows(comparison))),
+            _matrix(comparison, "BLEU", lambda result: result.bleu),
+            _matrix(comparison, "chrF", lambda result: result.chrf),
         ),
-        figures=(_figure(found),),
-        notes=(*notes, *found.metrics.notes),
+        figures=(_figure(comparison),),
+        notes=(*notes, *comparison.metrics.notes),
         provenance=provenance(
             settings={k: v for k, v in settings.items() if k not in ("BLEU", "text digest")}
         ),
     )
 
 
-def _columns(found: SystemComparison) -> tuple[Column, ...]:
-    centre = found.plan.centre
+def _columns(comparison: SystemComparison) -> tuple[Column, ...]:
+    centre = comparison.plan.centre
     kinds = (f"out of {centre}", f"into {centre}", "all")
     return (
         Column(name="system"),
@@ -74,23 +74,23 @@ def _columns(found: SystemComparison) -> tuple[Column, ...]:
     )
 
 
-def _rows(found: SystemComparison) -> list[tuple[Cell, ...]]:
-    plan = found.plan
+def _rows(comparison: SystemComparison) -> list[tuple[Cell, ...]]:
+    plan = comparison.plan
     kinds = [
-        found.directions(source=plan.centre),
-        found.directions(target=plan.centre),
-        found.directions(),
+        comparison.directions(source=plan.centre),
+        comparison.directions(target=plan.centre),
+        comparison.directions(),
     ]
     rows = []
-    for system in found.systems():
-        models = found.models(system)
-        measured = [name for name in plan.directions if found.of(system, name)]
-        against = found.against_baseline(system)
+    for system in comparison.systems():
+        models = comparison.models(system)
+        measured = [name for name in plan.directions if comparison.of(system, name)]
+        against = comparison.against_baseline(system)
         rows.append(
             (
                 f"{system} (baseline)" if system == plan.baseline else system,
-                *(found.mean(system, kind, lambda result: result.bleu) for kind in kinds),
-                *(found.mean(system, kind, lambda result: result.chrf) for kind in kinds),
+                *(comparison.mean(system, kind, lambda result: result.bleu) for kind in kinds),
+                *(comparison.mean(system, kind, lambda result: result.chrf) for kind in kinds),
                 *_against(against),
                 f"{len(measured)} of {len(plan.directions)}",
                 len(models),
@@ -98,7 +98,7 @@ def _rows(found: SystemComparison) -> list[tuple[Cell, ...]]:
                 max(model.updates for model in models),
                 statistics.fmean(model.training_speed for model in models),
                 sum(model.training_seconds for model in models) / _MINUTE,
-                statistics.harmonic_mean([result.decoding_speed for result in found.of(system)]),
+                statistics.harmonic_mean([result.decoding_speed for result in comparison.of(system)]),
             )
         )
     return rows
@@ -111,34 +111,34 @@ def _against(compared: ComparedPair | None) -> tuple[Cell, Cell, Cell]:
     return average.win_ratio, average.significant(1), average.significant(-1)
 
 
-def _matrix(found: SystemComparison, name: str, number: Callable[[RunResult], float]) -> Table:
+def _matrix(comparison: SystemComparison, name: str, number: Callable[[RunResult], float]) -> Table:
     """One row for each direction, one column for each system."""
-    systems = found.systems()
+    systems = comparison.systems()
     return Table(
         title=f"{name} of every direction",
         columns=(Column(name="direction"), *(Column(name=system, digits=2) for system in systems)),
         rows=tuple(
-            (direction, *(found.mean(system, [direction], number) for system in systems))
-            for direction in found.plan.directions
+            (direction, *(comparison.mean(system, [direction], number) for system in systems))
+            for direction in comparison.plan.directions
         ),
     )
 
 
-def _figure(found: SystemComparison) -> Bars:
-    systems = found.systems()
+def _figure(comparison: SystemComparison) -> Bars:
+    systems = comparison.systems()
     return Bars(
         name="bleu",
         title="BLEU of every direction",
         caption="Means over seeds.",
         x=Axis(label="direction"),
         y=Axis(label="BLEU"),
-        categories=tuple(found.plan.directions),
+        categories=tuple(comparison.plan.directions),
         series=tuple(
             Series(
                 name=system,
                 y=tuple(
-                    found.mean(system, [direction], lambda result: result.bleu)
-                    for direction in found.plan.directions
+                    comparison.mean(system, [direction], lambda result: result.bleu)
+                    for direction in comparison.plan.directions
                 ),
             )
             for system in systems
@@ -146,14 +146,16 @@ def _figure(found: SystemComparison) -> Bars:
     )
 
 
-def _comparison(found: SystemComparison, one: ComparedPair) -> Finding:
-    report, pair = one.report, one.plan
+def _comparison(comparison: SystemComparison, compared: ComparedPair) -> Finding:
+    report, pair = compared.report, compared.plan
     notes = list(direction_notes(report))
-    if one.missing:
-        notes.insert(0, f"Not measured of both yet, and in none of the averages: {', '.join(one.missing)}.")
+    if compared.missing:
+        notes.insert(
+            0, f"Not measured of both yet, and in none of the averages: {', '.join(compared.missing)}."
+        )
     return Finding(
         analysis=f"comparison-{pair.system}-{pair.baseline}",
-        title=f"{found.plan.title}: {one.title}",
+        title=f"{comparison.plan.title}: {compared.title}",
         measured=(
             f"{pair.system} against {pair.baseline} on {report.test}, in each direction with the seeds that "
             "both have; outputs of several seeds are scored as one text. p: two-sided, paired bootstrap over "

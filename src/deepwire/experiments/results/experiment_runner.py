@@ -138,7 +138,7 @@ class ExperimentRunner:
         """What is to be trained or measured, by the names of runs."""
         wanted = self._wanted(systems, directions)
         self._warn([run for run, _ in wanted])
-        found: dict[str, _PendingRun] = {}
+        pending: dict[str, _PendingRun] = {}
         for number, (run, chosen) in enumerate(wanted, 1):
             label = f"[{number}/{len(wanted)}] {run.part} {run.system} seed {run.seed}"
             left = [direction for direction in chosen if self.result(run, direction) is None]
@@ -148,30 +148,30 @@ class ExperimentRunner:
             if before is not None and not retry:
                 self._tell(f"{label}: failed before ({before.message}); --retry tries again")
                 continue
-            found[run.name] = _PendingRun(run, left, label)
-        return found
+            pending[run.name] = _PendingRun(run, left, label)
+        return pending
 
     def _wanted(self, systems: Sequence[str], directions: Sequence[str]) -> list[tuple[RunPlan, list[str]]]:
         """Runs of these systems, each with its directions among these; all without any."""
-        found = [
-            (run, [one for one in run.directions if not directions or one in directions])
+        chosen_runs = [
+            (run, [direction for direction in run.directions if not directions or direction in directions])
             for run in self.loaded.runs
             if not systems or run.system in systems
         ]
-        return [(run, chosen) for run, chosen in found if chosen]
+        return [(run, chosen) for run, chosen in chosen_runs if chosen]
 
     def _begun(self, left: Mapping[str, _PendingRun]) -> Iterator[RunPlan]:
-        for one in left.values():
-            self._tell(f"{one.label}: training in {one.run.folder}")
-            yield one.run
+        for entry in left.values():
+            self._tell(f"{entry.label}: training in {entry.run.folder}")
+            yield entry.run
 
     def _warn(self, runs: Sequence[RunPlan]) -> None:
         """Say which systems learn next to nothing; their own runs are quiet."""
-        found: dict[str, dict[str, None]] = {}
+        systems_of: dict[str, dict[str, None]] = {}
         for run in runs:
             if warning := cut_short(run.loaded.config.training):
-                found.setdefault(warning, {})[run.system] = None
-        for warning, systems in found.items():
+                systems_of.setdefault(warning, {})[run.system] = None
+        for warning, systems in systems_of.items():
             self._tell(f"warning: {', '.join(systems)}: {warning}")
 
     def _conclude(self, run: RunPlan, failure: Failure | None, left: _PendingRun) -> None:
@@ -203,8 +203,8 @@ class ExperimentRunner:
 
     def _done(self, wanted: Sequence[tuple[RunPlan, list[str]]]) -> list[tuple[RunPlan, RunResult]]:
         """What has been measured of some runs and directions."""
-        found = [(run, self.result(run, direction)) for run, names in wanted for direction in names]
-        return [(run, result) for run, result in found if result is not None]
+        measured = [(run, self.result(run, direction)) for run, names in wanted for direction in names]
+        return [(run, result) for run, result in measured if result is not None]
 
     def _catch_up(self, wanted: Sequence[tuple[RunPlan, list[str]]]) -> None:
         """Translate test sets that the plan did not have yet when models were measured."""
@@ -245,9 +245,9 @@ class ExperimentRunner:
         """What has been done so far."""
         results, failures, missing = list[RunResult](), [], []
         for run in self.loaded.runs:
-            found = {direction: self.result(run, direction) for direction in run.directions}
-            results += [result for result in found.values() if result is not None]
-            left = tuple(direction for direction, result in found.items() if result is None)
+            measured = {direction: self.result(run, direction) for direction in run.directions}
+            results += [result for result in measured.values() if result is not None]
+            left = tuple(direction for direction, result in measured.items() if result is None)
             if not left:
                 continue
             failure = self.failure(run)

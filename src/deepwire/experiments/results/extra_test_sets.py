@@ -78,8 +78,8 @@ class ExtraTestSets:
         return read_text(self._place(run, result.direction, name)).lines
 
     def _has(self, run: RunPlan, result: RunResult, name: str) -> bool:
-        found = self._kept.get(_label(run, result.direction, name), run.loaded)
-        return found == self._record(result, name) and self._place(run, result.direction, name).exists()
+        stored = self._kept.get(_label(run, result.direction, name), run.loaded)
+        return stored == self._record(result, name) and self._place(run, result.direction, name).exists()
 
     def _record(self, result: RunResult, name: str) -> dict[str, object]:
         return {"model": result.model, "text digest": self._digests[result.direction, name]}

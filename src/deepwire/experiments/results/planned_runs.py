@@ -189,14 +189,14 @@ class _RunPlanner:
         if self.plan.search is None:
             return
         for system in self.plan.systems:
-            found: dict[str, Trial] = {}
+            trials: dict[str, Trial] = {}
             for name, settings in self.plan.alternatives_of(system).items():
                 new = Trial((name,), settings, self._trial(system, name, self.plan.search))
                 key = json.dumps(decisive(new.run.loaded.resolved))
-                old = found.get(key)
-                found[key] = new if old is None else replace(old, names=(*old.names, name))
-            if len(found) > 1:
-                yield from found.values()
+                old = trials.get(key)
+                trials[key] = new if old is None else replace(old, names=(*old.names, name))
+            if len(trials) > 1:
+                yield from trials.values()
 
     def more_tests(self, direction: str, runs: Sequence[RunPlan]) -> Iterator[tuple[str, tuple[Text, Text]]]:
         """The test sets of a direction besides ``data.test``, each with its name, source and reference."""
@@ -209,13 +209,13 @@ class _RunPlanner:
             # The folder of the text is a setting, and like all settings seen from here.
             base = Path.cwd() if _TEXT in place else self.home
             path = absolute(Path(_with_text(place, self.plan.text)), base)
-            found = texts_at(str(path), "test").read(languages)
-            first = seen.setdefault(_content(found), f"more_tests.{name}")
+            texts = texts_at(str(path), "test").read(languages)
+            first = seen.setdefault(_content(texts), f"more_tests.{name}")
             if first != f"more_tests.{name}":
                 raise UsageError(
                     f"more_tests.{name}: the same text as {first}", "counted twice it would prove too much"
                 )
-            yield name, found
+            yield name, texts
 
     def _trial(self, system: str, name: str, search: SearchPlan) -> RunPlan:
         direction = search.direction or next(iter(self.plan.directions))
@@ -293,7 +293,7 @@ def _check_taken_out(path: Path, overrides: Sequence[str]) -> None:
     Raises:
         UsageError: The plan has no such direction.
     """
-    names = [found[1] for found in map(_TAKEN_OUT.fullmatch, overrides) if found]
+    names = [match[1] for match in map(_TAKEN_OUT.fullmatch, overrides) if match]
     if not names:
         return
     others = [text for text in overrides if not _TAKEN_OUT.fullmatch(text)]
@@ -331,7 +331,7 @@ def _check_directions(plan: Plan, system: str, loaded: LoadedRunFile, directions
     """
     data, name = loaded.config.data, f"system {system}"
     if plan.systems[system].one_model:
-        known = [] if data.languages is None else [str(one) for one in data.languages.directions]
+        known = [] if data.languages is None else [str(direction) for direction in data.languages.directions]
         for direction in directions:
             if direction not in known:
                 raise UsageError(

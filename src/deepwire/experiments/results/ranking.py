@@ -47,12 +47,12 @@ class RankedSystem:
     @property
     def bleu(self) -> Spread:
         """Over seeds."""
-        return Spread.of([one.bleu for one in self.results])
+        return Spread.of([result.bleu for result in self.results])
 
     def mean(self, name: str, seeds: Set[int] = frozenset()) -> float:
         """Mean of a number of the runs: ``training_speed``; of those with these seeds, if any are given."""
-        chosen = [one for one in self.results if not seeds or one.seed in seeds]
-        return statistics.fmean(float(getattr(one, name)) for one in chosen)
+        chosen = [result for result in self.results if not seeds or result.seed in seeds]
+        return statistics.fmean(float(getattr(result, name)) for result in chosen)
 
 
 class OutputStatistics:
@@ -119,17 +119,17 @@ def means(ranks: Sequence[RankedSystem], systems: Sequence[str], name: str) -> d
 
     Of each over its own seeds where they share none; systems without a run are left out.
     """
-    found = [one for one in ranks if one.system in systems]
-    seeds = [{run.seed for run in one.results} for one in found]
+    chosen = [ranked for ranked in ranks if ranked.system in systems]
+    seeds = [{run.seed for run in ranked.results} for ranked in chosen]
     shared = set.intersection(*seeds) if seeds else set[int]()
-    return {one.system: one.mean(name, shared) for one in found}
+    return {ranked.system: ranked.mean(name, shared) for ranked in chosen}
 
 
 def corrected(ranks: Sequence[RankedSystem]) -> list[float | None]:
     """The two-sided p-value of each comparison, corrected for the number of them; None for the baseline."""
-    tested = {place: one.comparison for place, one in enumerate(ranks) if one.comparison is not None}
-    found = dict(zip(tested, holm([test.p_value for test in tested.values()]), strict=True))
-    return [found.get(place) for place in range(len(ranks))]
+    tested = {place: ranked.comparison for place, ranked in enumerate(ranks) if ranked.comparison is not None}
+    corrected_p = dict(zip(tested, holm([test.p_value for test in tested.values()]), strict=True))
+    return [corrected_p.get(place) for place in range(len(ranks))]
 
 
 def rank_systems(
@@ -139,10 +139,10 @@ def rank_systems(
     by_system: dict[str, list[RunResult]] = {}
     for result in results:
         by_system.setdefault(result.system, []).append(result)
-    found = [
+    ranked = [
         RankedSystem(
             system, tuple(own), None if system == baseline else outputs.compare(baseline, system, samples)
         )
         for system, own in by_system.items()
     ]
-    return sorted(found, key=lambda standing: -standing.bleu.mean)
+    return sorted(ranked, key=lambda standing: -standing.bleu.mean)

@@ -80,7 +80,7 @@ def build_report(runner: ExperimentRunner) -> ResultsReport:
         if side_by_side is None:
             findings.append(_ranking_finding(plan, direction, ranks, gathered, next(iter(texts))))
             if together is not ranks:
-                missing = [f"{one.system}.{one.seed}" for one in own if one not in outputs]
+                missing = [f"{result.system}.{result.seed}" for result in own if result not in outputs]
                 findings.append(_all_texts(plan, direction, together, texts, missing))
         verdicts += _verdicts(runner, direction, ranks, together, outputs, gathered)
     if verdicts:
@@ -124,12 +124,12 @@ def _texts(
         there = {key: lines for key, lines in found.items() if lines is not None}
         return OutputStatistics.of(metric, pairs.reference.answers, there)
 
-    found = {own.description: outputs(own, lambda run, _: runner.lines(run, direction))}
+    texts = {own.description: outputs(own, lambda run, _: runner.lines(run, direction))}
     for name, pairs in runner.extra_tests.pairs(direction).items():
-        found[f"{name}, {len(pairs.source.lines):,} pairs"] = outputs(
+        texts[f"{name}, {len(pairs.source.lines):,} pairs"] = outputs(
             pairs, partial(runner.extra_tests.lines, name=name)
         )
-    return found
+    return texts
 
 
 def _together(plan: Plan, results: Sequence[RunResult], outputs: OutputStatistics) -> list[RankedSystem]:
@@ -156,8 +156,8 @@ def _ranking_finding(
             "one seed, they say nothing about others. p (Holm): corrected for the number of systems in the "
             "table; below 0.05, a difference is more than an effect of many comparisons on this test set. "
             "Speeds are those of the machine that trained, "
-            f"{pace([one for rank in ranks for one in rank.results])}: target tokens per second, sentences "
-            "per second."
+            f"{pace([result for rank in ranks for result in rank.results])}: target tokens per second, "
+            "sentences per second."
         ),
         tables=(_ranking_table(plan, ranks),),
         figures=(_ranking_figure(plan, ranks),),
@@ -181,20 +181,20 @@ def _ranking_table(plan: Plan, ranks: Sequence[RankedSystem]) -> Table:
     )
     rows = []
     after_all = corrected(ranks)
-    for rank, one in enumerate(ranks, 1):
-        bleu = one.bleu
+    for rank, ranked in enumerate(ranks, 1):
+        bleu = ranked.bleu
         rows.append(
             (
                 rank,
-                _called(plan, one),
+                _called(plan, ranked),
                 bleu.mean,
                 bleu.deviation,
                 bleu.count,
-                *_tested(one.comparison, after_all[rank - 1]),
-                one.mean("chrf"),
-                one.mean("parameters") / _MILLION,
-                one.mean("training_speed"),
-                one.mean("decoding_speed"),
+                *_tested(ranked.comparison, after_all[rank - 1]),
+                ranked.mean("chrf"),
+                ranked.mean("parameters") / _MILLION,
+                ranked.mean("training_speed"),
+                ranked.mean("decoding_speed"),
             )
         )
     return Table(title="Ranking", columns=columns, rows=tuple(rows))
@@ -218,17 +218,17 @@ def _all_texts(
     )
     after_all = corrected(ranks)
     rows = []
-    for rank, one in enumerate(ranks, 1):
-        scores = [[outputs.score(result) for result in one.results] for outputs in texts.values()]
+    for rank, ranked in enumerate(ranks, 1):
+        scores = [[outputs.score(result) for result in ranked.results] for outputs in texts.values()]
         rows.append(
             (
                 rank,
-                _called(plan, one),
-                one.bleu.count,
+                _called(plan, ranked),
+                ranked.bleu.count,
                 *(fmean(each) for each in scores),
-                one.bleu.mean,
-                one.bleu.deviation,
-                *_tested(one.comparison, after_all[rank - 1]),
+                ranked.bleu.mean,
+                ranked.bleu.deviation,
+                *_tested(ranked.comparison, after_all[rank - 1]),
             )
         )
     return Finding(
@@ -246,17 +246,19 @@ def _all_texts(
     )
 
 
-def _called(plan: Plan, one: RankedSystem) -> str:
-    return f"{one.system} (baseline)" if one.system == plan.baseline else one.system
+def _called(plan: Plan, ranked: RankedSystem) -> str:
+    return f"{ranked.system} (baseline)" if ranked.system == plan.baseline else ranked.system
 
 
 def _tested(test: Comparison | None, after_all: float | None) -> tuple[float | str | None, ...]:
     """What stands under `_TESTED`; nothing for the baseline."""
     if test is None:
         return (None, "", None, None)
-    found = test.difference_interval
+    bounds = test.difference_interval
     interval = (
-        "" if found is None else " to ".join(f"{round(end, 2) + 0.0:+.2f}" for end in (found.low, found.high))
+        ""
+        if bounds is None
+        else " to ".join(f"{round(end, 2) + 0.0:+.2f}" for end in (bounds.low, bounds.high))
     )
     return (test.difference, interval, test.p_value, after_all)
 
@@ -268,13 +270,13 @@ def _ranking_figure(plan: Plan, ranks: Sequence[RankedSystem]) -> Bars:
         caption=f"Means over seeds, with the lowest and the highest; {plan.baseline} is the baseline.",
         x=Axis(label="system"),
         y=Axis(label="BLEU"),
-        categories=tuple(one.system for one in ranks),
+        categories=tuple(ranked.system for ranked in ranks),
         series=(
             Series(
                 name="BLEU",
-                y=tuple(one.bleu.mean for one in ranks),
-                low=tuple(one.bleu.low for one in ranks),
-                high=tuple(one.bleu.high for one in ranks),
+                y=tuple(ranked.bleu.mean for ranked in ranks),
+                low=tuple(ranked.bleu.low for ranked in ranks),
+                high=tuple(ranked.bleu.high for ranked in ranks),
             ),
         ),
     )
@@ -290,22 +292,22 @@ def _verdicts(
 ) -> list[Verdict]:
     """The claims held against the speeds of `ranks`, and the BLEU of `together`, that of `outputs`."""
     why = {run.system: FAILED for run, _ in gathered.failures if direction in run.directions}
-    half = {one.system for one in ranks} - {one.system for one in together}
+    half = {ranked.system for ranked in ranks} - {ranked.system for ranked in together}
     why |= dict.fromkeys(half, "has not translated all test sets")
-    found = []
+    verdicts = []
     for claim in runner.loaded.claims:
         of_text = claim.measure == "bleu"
         measured = means(together if of_text else ranks, (claim.higher, claim.lower), claim.measure)
         test = None
         if of_text and len(measured) > 1:
             test = outputs.compare(claim.lower, claim.higher, _samples(runner.loaded.plan))
-        found.append(judge(claim, direction, measured, test, why))
-    return found
+        verdicts.append(judge(claim, direction, measured, test, why))
+    return verdicts
 
 
 def _claims(plan: Plan, verdicts: Sequence[Verdict]) -> Finding:
-    counts = Counter((one.direction, one.kind) for one in verdicts)
-    judged = [name for name in plan.directions if any(one.direction == name for one in verdicts)]
+    counts = Counter((verdict.direction, verdict.kind) for verdict in verdicts)
+    judged = [name for name in plan.directions if any(verdict.direction == name for verdict in verdicts)]
     outcomes = sorted({outcome for _, outcome in counts})
     summary = Table(
         title="How many claims went which way",
@@ -325,7 +327,7 @@ def _claims(plan: Plan, verdicts: Sequence[Verdict]) -> Finding:
             Column(name="outcome"),
             Column(name="remark"),
         ),
-        rows=tuple(_claim_row(one) for one in verdicts),
+        rows=tuple(_claim_row(verdict) for verdict in verdicts),
     )
     return Finding(
         analysis="claims",
@@ -347,8 +349,8 @@ def _claims(plan: Plan, verdicts: Sequence[Verdict]) -> Finding:
     )
 
 
-def _claim_row(one: Verdict) -> tuple[str | float | None, ...]:
-    claim = one.claim
+def _claim_row(verdict: Verdict) -> tuple[str | float | None, ...]:
+    claim = verdict.claim
     measure = claim.measure.replace("_", " ").replace("bleu", "BLEU")
     there = "not legible in our copy" if claim.numbers is None else _pair(claim.numbers)
     return (
@@ -356,10 +358,10 @@ def _claim_row(one: Verdict) -> tuple[str | float | None, ...]:
         claim.paper,
         f"{claim.where}{f', {claim.task}' if claim.task else ''}",
         there,
-        one.direction,
-        "" if one.here is None else _pair(one.here),
-        one.p_value,
-        one.outcome,
+        verdict.direction,
+        "" if verdict.here is None else _pair(verdict.here),
+        verdict.p_value,
+        verdict.outcome,
         claim.remark,
     )
 

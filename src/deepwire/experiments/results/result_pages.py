@@ -45,7 +45,7 @@ def write_pages(
         ],
         "missing": gathered.waiting(),
         "trials": runner.search.record(),
-        "comparisons": [{"title": one.title, **one.report.to_json()} for one in report.comparisons],
+        "comparisons": [{"title": pair.title, **pair.report.to_json()} for pair in report.comparisons],
     }
     write_json(folder / JSON, record)
     save_json(findings, folder / FINDINGS)

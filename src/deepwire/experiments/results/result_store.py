@@ -40,21 +40,21 @@ class ResultStore:
         or in a record of an earlier version, it has to lie where it did.
         """
         match self._records.get(name):
-            case {"settings": dict(settings), "found": dict(found), **others}:
+            case {"settings": dict(settings), "found": dict(record), **others}:
                 before, now = others.get("text"), self._digest(run)
                 known = before is not None and now is not None
                 alike = before == now and same(settings, run.resolved, anywhere=True)
-                return found if (alike if known else same(settings, run.resolved)) else None
+                return record if (alike if known else same(settings, run.resolved)) else None
             case _:
                 return None
 
-    def put(self, name: str, run: LoadedRunFile, found: Mapping[str, object]) -> None:
-        """Keep what was found with a run, in one step.
+    def put(self, name: str, run: LoadedRunFile, values: Mapping[str, object]) -> None:
+        """Keep what was measured with a run, in one step.
 
         Raises:
             ResourceError: It cannot be written.
         """
-        record = {"settings": dict(run.resolved), "text": self._digest(run), "found": dict(found)}
+        record = {"settings": dict(run.resolved), "text": self._digest(run), "found": dict(values)}
         self._records.put(name, record)
 
     def _digest(self, run: LoadedRunFile) -> str | None:
@@ -82,8 +82,8 @@ def same(before: Mapping[str, object], now: Mapping[str, object], *, anywhere: b
         anywhere: Wherever their text lies.
     """
 
-    def alike(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
-        return decisive(one, anywhere=anywhere) == decisive(other, anywhere=anywhere)
+    def alike(first: Mapping[str, object], other: Mapping[str, object]) -> bool:
+        return decisive(first, anywhere=anywhere) == decisive(other, anywhere=anywhere)
 
     return alike(before, now) or alike(completed(before), completed(now))
 
@@ -106,8 +106,8 @@ def decisive(resolved: Mapping[str, object], *, anywhere: bool = False) -> dict[
 def _without_files(value: object) -> object:
     if isinstance(value, dict):
         return {
-            name: _without_files(one)
-            for name, one in value.items()
-            if not (name in _FILES and isinstance(one, str))
+            name: _without_files(entry)
+            for name, entry in value.items()
+            if not (name in _FILES and isinstance(entry, str))
         }
-    return [_without_files(one) for one in value] if isinstance(value, list) else value
+    return [_without_files(entry) for entry in value] if isinstance(value, list) else value

@@ -33,18 +33,18 @@ def runs_finding(runner: ExperimentRunner, gathered: GatheredResults) -> Finding
         ),
         rows=tuple(
             (
-                one.direction,
-                one.system,
-                one.seed,
-                one.bleu,
-                one.chrf,
-                one.valid_loss,
-                one.updates,
-                one.target_tokens / _MILLION,
-                one.training_seconds / _MINUTE,
-                one.memory / 2**20,
+                result.direction,
+                result.system,
+                result.seed,
+                result.bleu,
+                result.chrf,
+                result.valid_loss,
+                result.updates,
+                result.target_tokens / _MILLION,
+                result.training_seconds / _MINUTE,
+                result.memory / 2**20,
             )
-            for one in gathered.results
+            for result in gathered.results
         ),
     )
     tables = [table, _systems(plan, runner.search.taken())]
@@ -76,7 +76,8 @@ def _families(plan: Plan) -> Table:
         title="Settings that several systems share",
         columns=(Column(name="systems"), Column(name="settings"), Column(name="why")),
         rows=tuple(
-            (", ".join(one.systems), " ".join(one.settings), one.why) for one in plan.families.values()
+            (", ".join(family.systems), " ".join(family.settings), family.why)
+            for family in plan.families.values()
         ),
     )
 

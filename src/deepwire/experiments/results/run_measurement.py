@@ -89,9 +89,11 @@ def pace(results: Sequence[RunResult]) -> str:
 
 def conditions(results: Sequence[RunResult]) -> list[str]:
     """Sentences that say with what and when runs were trained and measured, and where they differ."""
-    models = {(one.model, one.system, one.seed): one for one in results}.values()  # many directions or one
+    models = {
+        (result.model, result.system, result.seed): result for result in results
+    }.values()  # many directions or one
     kinds = Counter(
-        ", ".join(f"{name} {value}" for name, value in one.trained_with.items()) for one in models
+        ", ".join(f"{name} {value}" for name, value in result.trained_with.items()) for result in models
     )
     earlier = kinds.pop("", 0)
     said = [f"Trained with {kind}: {_runs(count)}." for kind, count in kinds.most_common()]
@@ -182,12 +184,12 @@ def _trained_with(run: RunDirectory) -> dict[str, str]:
     """What a run wrote down about where it was trained, for people; deepwire's version is the present one."""
     stored = read_json(run.environment)
     there, precision_policy = stored.get("environment"), stored.get("numerics")
-    found = {"deepwire": __version__}
+    environment = {"deepwire": __version__}
     if isinstance(there, dict):
-        found |= {name: str(there[name]) for name in ("torch", "device", "threads") if name in there}
+        environment |= {name: str(there[name]) for name in ("torch", "device", "threads") if name in there}
     if isinstance(precision_policy, dict) and "precision" in precision_policy:
-        found["precision"] = str(precision_policy["precision"])
-    return found
+        environment["precision"] = str(precision_policy["precision"])
+    return environment
 
 
 def time_decoding(run: RunPlan, result: RunResult, warn: Callable[[str], None]) -> RunResult:
@@ -267,8 +269,8 @@ def validation_losses(run: RunPlan) -> list[float]:
         DataError: Its log is damaged.
     """
     log = read_records(RunDirectory(run.folder).metrics)
-    found = [record.get("nll") for record in log if record.get("kind") == "valid"]
-    return [loss for loss in found if isinstance(loss, float)]
+    losses = [record.get("nll") for record in log if record.get("kind") == "valid"]
+    return [loss for loss in losses if isinstance(loss, float)]
 
 
 def _number(record: Mapping[str, object], name: str) -> float:

@@ -194,7 +194,7 @@ def _end(active: Sequence[_Training], stop: StopRequest) -> None:
     """Stop all, and wait until they have saved themselves; each further signal is passed on to them."""
     with stop.shielded():
         told = -1
-        while alive := [one for one in active if one.process.poll() is None]:
+        while alive := [training for training in active if training.process.poll() is None]:
             if told < stop.times:
                 told = stop.times
                 for training in alive:

@@ -80,13 +80,13 @@ class Search:
 
     def _conclude(self, trial: Trial, failure: Failure | None, label: str) -> None:
         """Keep what came out of a trial that has ended."""
-        found = _outcome(trial) if failure is None else failure
-        if isinstance(found, Failure):
-            self._put(trial, {"exit_code": found.exit_code, "message": found.message})
-            self._tell(f"{label}: FAILED with exit code {found.exit_code}: {found.message}")
+        outcome = _outcome(trial) if failure is None else failure
+        if isinstance(outcome, Failure):
+            self._put(trial, {"exit_code": outcome.exit_code, "message": outcome.message})
+            self._tell(f"{label}: FAILED with exit code {outcome.exit_code}: {outcome.message}")
         else:
-            self._put(trial, {"loss": found})
-            self._tell(f"{label}: validation loss {found:.3f}")
+            self._put(trial, {"loss": outcome})
+            self._tell(f"{label}: validation loss {outcome:.3f}")
 
     def outcome(self, trial: Trial) -> float | Failure | None:
         """The lowest validation loss of a trial, or why it failed; None before it was made."""
@@ -101,14 +101,14 @@ class Search:
     def taken(self) -> dict[str, str]:
         """The alternative with the lowest loss by system, the first of equal ones: where all trials were
         made, and one did not fail."""
-        found = {}
+        taken = {}
         for system in dict.fromkeys(trial.run.system for trial in self.trials):
             own = [trial for trial in self.trials if trial.run.system == system]
             outcomes = [self.outcome(trial) for trial in own]
-            losses = [one if isinstance(one, float) else math.inf for one in outcomes]
+            losses = [outcome if isinstance(outcome, float) else math.inf for outcome in outcomes]
             if None not in outcomes and min(losses) < math.inf:
-                found[system] = own[losses.index(min(losses))].names[0]
-        return found
+                taken[system] = own[losses.index(min(losses))].names[0]
+        return taken
 
     def record(self) -> list[dict[str, object]]:
         """Every trial as plain values."""
@@ -171,8 +171,8 @@ class Search:
             rows.append((system, names, settings, _schedule(trial), loss, remark))
         return Table(title="All trials", columns=columns, rows=tuple(rows))
 
-    def _put(self, trial: Trial, found: dict[str, object]) -> None:
-        self._kept.put(trial.name, trial.run.loaded, found)
+    def _put(self, trial: Trial, record: dict[str, object]) -> None:
+        self._kept.put(trial.name, trial.run.loaded, record)
 
 
 def _schedule(trial: Trial) -> str:

@@ -71,7 +71,7 @@ class SystemComparison:
     def of(self, system: str, direction: str | None = None) -> list[RunResult]:
         """What was measured of a system: all of it, or one direction; each with every seed."""
         chosen = self.plan.directions if direction is None else (direction,)
-        return [result for one in chosen for result in self._results.get((system, one), ())]
+        return [result for name in chosen for result in self._results.get((system, name), ())]
 
     def systems(self) -> list[str]:
         """Those of which something was measured, as the plan has them."""
@@ -90,10 +90,10 @@ class SystemComparison:
         self, system: str, directions: Sequence[str], number: Callable[[RunResult], float]
     ) -> float | None:
         """Mean over directions of the means over seeds; None unless every direction was measured."""
-        found = [self.of(system, direction) for direction in directions]
-        if not all(found) or not found:
+        by_direction = [self.of(system, direction) for direction in directions]
+        if not all(by_direction) or not by_direction:
             return None
-        return statistics.fmean(statistics.fmean(map(number, results)) for results in found)
+        return statistics.fmean(statistics.fmean(map(number, results)) for results in by_direction)
 
     def models(self, system: str) -> list[RunResult]:
         """One result of each model of a system with the first seed that was measured: what models have."""
@@ -105,8 +105,8 @@ class SystemComparison:
 
     def comparisons(self) -> list[ComparedPair]:
         """The comparisons of the plan for which there is anything."""
-        found = [self.compare(pair) for pair in self.plan.pairs]
-        return [one for one in found if one is not None]
+        pairs = [self.compare(pair) for pair in self.plan.pairs]
+        return [pair for pair in pairs if pair is not None]
 
     def against_baseline(self, system: str) -> ComparedPair | None:
         """A system and the baseline of the plan."""
@@ -123,8 +123,10 @@ class SystemComparison:
         key = (pair.system, pair.baseline)
         if key not in self._compared:
             self._compared[key] = self._compare(pair)
-        found = self._compared[key]
-        return None if found is None else ComparedPair(pair, pair.heading, found.report, found.missing)
+        compared = self._compared[key]
+        return (
+            None if compared is None else ComparedPair(pair, pair.heading, compared.report, compared.missing)
+        )
 
     def _compare(self, pair: ComparisonPlan) -> ComparedPair | None:
         shared = {direction: self._shared(pair, direction) for direction in self.plan.directions}
