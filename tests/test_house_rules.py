@@ -18,7 +18,7 @@ MOST_LINES_OF_A_FILE, MOST_LINES_OF_A_FUNCTION, MOST_FILES_OF_A_NAME = 400, 60, 
 
 # Exceptions, each to be mended: an entry that needs none any longer fails its test.
 LONG_FILES: set[str] = set()
-LONG_FUNCTIONS = {"analysis/speed_finding.py: finding"}
+LONG_FUNCTIONS: set[str] = set()
 COMMON_FILE_NAMES = {"__init__.py"}
 
 # Folders of tests that are of no single package.
@@ -27,10 +27,32 @@ OTHER_TESTS = {"golden", "endtoend", "faults", "benchmarks", "examples"}
 # Whoever uses deepwire from Python relies on these: one that is added goes here, one that is removed breaks
 # somebody's program.
 PUBLIC_NAMES = {
+    "Callback",
+    "Model",
+    "Run",
+    "StopReason",
+    "TrainingParts",
+    "TrainingSession",
+    "UpdateResult",
+    "Validation",
     "__version__",
     "build",
+    "compare",
+    "configure_process",
+    "dry_run",
+    "evaluate",
     "keep_memory",
     "load",
+    "prepare",
+    "register_aggregation",
+    "register_connection",
+    "register_fusion",
+    "register_initialization",
+    "register_metric",
+    "register_mixer",
+    "train",
+    "training_parts",
+    "training_session",
 }
 
 
@@ -78,7 +100,7 @@ def test_the_folders_of_tests_mirror_those_of_the_sources() -> None:
 def test_every_package_is_tested_where_its_name_says() -> None:
     packages = {path.parent.name for path in SOURCE.glob("*/__init__.py")}
     untested = {name for name in packages if not list((TESTS / name).rglob("test_*.py"))}
-    assert untested == {"recipes", "results"}
+    assert untested == {"recipes"}
 
 
 def test_the_public_names_are_these() -> None:

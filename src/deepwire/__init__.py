@@ -12,7 +12,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from deepwire.api.build import build as build
     from deepwire.api.evaluate import compare as compare
     from deepwire.api.evaluate import evaluate as evaluate
     from deepwire.api.model import Model as Model
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from deepwire.api.training import dry_run as dry_run
     from deepwire.api.training import train as train
     from deepwire.api.training import training_session as training_session
+    from deepwire.api.untrained_model import build as build
     from deepwire.ops.allocator import keep_memory as keep_memory
     from deepwire.ops.process import configure_process as configure_process
     from deepwire.plugins import register_aggregation as register_aggregation
@@ -50,7 +50,7 @@ _PLACES = {
     "TrainingSession": "training.session",
     "UpdateResult": "training.loop",
     "Validation": "training.validation",
-    "build": "api.build",
+    "build": "api.untrained_model",
     "compare": "api.evaluate",
     "configure_process": "ops.process",
     "dry_run": "api.training",

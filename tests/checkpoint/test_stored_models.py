@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.decoding.translator import load
+from deepwire.decoding.load_translator import load
 
 STORED = Path(__file__).parent / "stored"
 FOLDERS = sorted(path.parent for path in STORED.glob("*/expected.json"))

@@ -8,6 +8,7 @@ from deepwire.checkpoint.store import save_model
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
+from deepwire.decoding.load_translator import load
 from deepwire.decoding.model_loading import (
     PRECISIONS,
     fastest_precision,
@@ -15,7 +16,6 @@ from deepwire.decoding.model_loading import (
     number_formats,
     pick_device,
 )
-from deepwire.decoding.translator import load
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig

@@ -12,11 +12,13 @@ from deepwire.cli.analyses.options import FindingOutputs, Plots
 from deepwire.cli.decoding_options import BatchTokens, Beam, Device, LengthPenalty, Precision, Seen
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from deepwire.analysis.report.finding import ModelSource
+    from deepwire.analysis.report.finding import Finding, ModelSource
     from deepwire.data.languages import Direction
     from deepwire.evaluation.comparison import PairedTest
+    from deepwire.evaluation.model_translations import SearchSettings
+    from deepwire.evaluation.multilingual.direction_table import DirectionsReport
     from deepwire.evaluation.multilingual.language_groups import Group
     from deepwire.evaluation.tokenizers import LanguageMetrics
 
@@ -144,9 +146,7 @@ def evaluate_directions(
 
     deepwire evaluate-directions hyps/ours hyps/theirs --test opus-100-corpus --subset de,zh,br,te
     """
-    from deepwire.analysis.direction_scores import directions_finding
     from deepwire.cli.line_by_line import given, warn
-    from deepwire.evaluation.model_translations import SearchSettings
     from deepwire.evaluation.multilingual import evaluate_directions as work
 
     outputs = FindingOutputs(as_json, html, plots, needs_pictures=False)
@@ -163,11 +163,22 @@ def evaluate_directions(
         paired=_paired(paired, samples, seed),
         language_text=language_text,
         output=output,
-        search=SearchSettings(changes, device, precision, "seen" if seen else False),
+        search=_search(changes, device, precision, seen),
     )
     report = work.evaluate_directions(request, warn, _progress)
-    finding = directions_finding(report, _models(system, baseline))
-    outputs.write([finding], more=report.to_json())
+    outputs.write([_finding(report, system, baseline)], more=report.to_json())
+
+
+def _search(changes: Mapping[str, object], device: str, precision: str, seen: bool) -> SearchSettings:
+    from deepwire.evaluation.model_translations import SearchSettings
+
+    return SearchSettings(changes, device, precision, "seen" if seen else False)
+
+
+def _finding(report: DirectionsReport, system: str, baseline: str | None) -> Finding:
+    from deepwire.analysis.direction_scores import directions_finding
+
+    return directions_finding(report, _models(system, baseline))
 
 
 def _models(*systems: str | None) -> list[ModelSource]:

@@ -60,9 +60,9 @@ def score(
     from functools import partial
 
     from deepwire.cli.line_by_line import Counted, given, use_threads, warn, write_answers
+    from deepwire.decoding.load_translator import load
     from deepwire.decoding.translation_io import sentence_pairs
     from deepwire.decoding.translation_scoring import format_pair_score, format_pair_score_json
-    from deepwire.decoding.translator import load
     from deepwire.errors import UsageError
     from deepwire.io.output import check_output
 

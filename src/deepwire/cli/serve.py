@@ -20,9 +20,13 @@ from deepwire.cli.decoding_options import (
 )
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Sequence
 
+    from deepwire.serving.access import Hosts, Token
     from deepwire.serving.limits import Limits
+    from deepwire.serving.server import Server
+    from deepwire.serving.service import Service
 
 Host = Annotated[str, typer.Option(help="Address to listen at; others than this machine's own need a token.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="Port to listen at; 0 = any that is free.")]
@@ -89,11 +93,9 @@ def serve(
     from deepwire.cli.main import INTERRUPTED
     from deepwire.ops.allocator import share_memory
     from deepwire.ops.process import configure_process
-    from deepwire.serving.access import bind, is_loopback, read_hosts, read_token, require_safe, url
+    from deepwire.serving.access import bind, read_hosts, read_token, require_safe, url
     from deepwire.serving.metrics import Metrics
-    from deepwire.serving.middleware import RequestMiddleware
     from deepwire.serving.served_model import load_served_model
-    from deepwire.serving.server import Server
     from deepwire.serving.service import Service
 
     token = None if token_file is None else read_token(token_file, warn)
@@ -106,8 +108,7 @@ def serve(
         served_model = load_served_model(models, device, precision, settings=settings, warn=warn)
         _log_to_stderr(quiet)
         service = Service(served_model, limits, Metrics())
-        checked = bool(host_name) or (token is None and is_loopback(bound))
-        server = Server(RequestMiddleware(service, token, hosts if checked else None), service)
+        server = _server(service, token, hosts, bound, named=bool(host_name))
         line = f"serving {served_model.name} at {url(bound)}"
         server.serve_on(bound, begun=lambda: print(line, file=sys.stderr, flush=True))
     interrupted = server.stopped_by is signal.SIGINT
@@ -116,6 +117,19 @@ def serve(
         os._exit(INTERRUPTED if interrupted else 0)
     if interrupted:
         raise KeyboardInterrupt
+
+
+def _server(
+    service: Service, token: Token | None, hosts: Hosts, bound: socket.socket, *, named: bool
+) -> Server:
+    """The server; it looks at the name that a request is sent to where names were given, or where nothing but
+    the address keeps strangers out: a page of theirs may have a name that leads here."""
+    from deepwire.serving.access import is_loopback
+    from deepwire.serving.middleware import RequestMiddleware
+    from deepwire.serving.server import Server
+
+    checked = named or (token is None and is_loopback(bound))
+    return Server(RequestMiddleware(service, token, hosts if checked else None), service)
 
 
 def _require_packages() -> None:

@@ -150,8 +150,8 @@ def run(job: TranslationJob, *, threads: int | None, quiet: bool) -> None:
 
 def _translate_alone(job: TranslationJob, *, quiet: bool) -> None:
     from deepwire.cli.line_by_line import Counted, warn, write_answers
+    from deepwire.decoding.load_translator import load
     from deepwire.decoding.translation_io import FORMATS
-    from deepwire.decoding.translator import load
 
     translator = load(
         job.models, job.device, job.precision, settings=job.settings, warn=warn, shortlist=job.shortlist
@@ -221,8 +221,8 @@ def load_in_processes(
     import torch
 
     from deepwire.cli.line_by_line import warn
+    from deepwire.decoding.load_translator import load
     from deepwire.decoding.model_loading import fastest_precision, pick_device
-    from deepwire.decoding.translator import load
     from deepwire.ops.precision import set_fp32_matmul
     from deepwire.training.device import choose_device
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import islice
-from os import PathLike, fspath
 from threading import Event
 from typing import Generic
 
@@ -17,14 +16,13 @@ from torch import Tensor
 from deepwire.data.languages import Languages
 from deepwire.data.text.one_line import plain
 from deepwire.data.vocabulary import Vocabularies
-from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate
 from deepwire.decoding.hypotheses import Hypothesis
 from deepwire.decoding.model_inputs import LanguageSelector, SourceTokenizer, TargetLanguage, Warn
-from deepwire.decoding.model_loading import load_models, with_settings
+from deepwire.decoding.model_loading import with_settings
 from deepwire.decoding.sentence_batches import batches_by_length, ordered_map, pad_batch
-from deepwire.decoding.shortlist.shortlist_store import Shortlist, ShortlistChoice, load_shortlist
+from deepwire.decoding.shortlist.shortlist_store import Shortlist
 from deepwire.decoding.shortlist.shortlist_table import BatchShortlist, LanguageRows, batch_shortlist
 from deepwire.decoding.source_language import SourceLanguage
 from deepwire.decoding.step_models import (
@@ -37,7 +35,6 @@ from deepwire.decoding.step_models import (
 from deepwire.decoding.translation_io import Candidate, Request, Translation
 from deepwire.decoding.translation_scoring import PairScore, TranslationScorer
 from deepwire.errors import UsageError
-from deepwire.model.decoder_state import DecoderState
 
 _EMPTY = (Candidate("", (), 0.0, 0.0),)
 
@@ -341,65 +338,6 @@ def _with_groups(
             which = f", model {number}" if len(models) > 1 else ""
             raise UsageError(f"groups {config.groups}{which}: {error}") from None
     return restricted
-
-
-def load(
-    models: str | PathLike[str] | Sequence[str | PathLike[str]],
-    device: str | None = "auto",
-    precision: str = "auto",
-    *,
-    settings: Mapping[str, object] | None = None,
-    weights: Sequence[float] | None = None,
-    warn: Warn | None = None,
-    shortlist: ShortlistChoice = False,
-) -> Translator[DecoderState]:
-    """Load one model, or several as an ensemble, for translation.
-
-    Args:
-        models: A MODEL name (run directory, `RUN@avg5`, model directory) or several.
-        device: `cpu`, `cuda`, `cuda:1`; `auto` = a GPU if there is one.
-        precision: `fp32`, `bf16`; on a CPU also `fp16` and `int8`, the format of the weights alone; or `auto`
-            = the fast one of the device that keeps translations: `bf16`, `fp16` or `fp32`.
-        settings: Decoding settings that replace those stored with the model: `{"beam": 8}`.
-        weights: Weights of the models in an ensemble; equal when left out.
-        warn: Receives warnings, one line each; default: the log of `deepwire`.
-        shortlist: True = translate with the shortlist that `deepwire shortlist` has stored with the first
-            model; "seen" = only with subwords that the training text of the target language has, as
-            `deepwire shortlist --seen` has stored them; or the folder of one.
-
-    Raises:
-        ModelError: A model or the shortlist is missing or damaged, or the vocabularies differ.
-        UsageError: A setting is impossible, or there is no shortlist or no such device.
-    """
-    names = model_names(models)
-    loaded = load_models(names, device, precision, settings or {})
-    first = loaded.models[0]
-    members: list[EnsembleMember[DecoderState]] = [stored.model for stored in loaded.models]
-    if loaded.config.cuda_graphs and loaded.device.type == "cuda":
-        members = [CudaGraphModel(stored.model, CudaGraphCapture(loaded.device)) for stored in loaded.models]
-    return Translator(
-        members,
-        first.vocabularies,
-        loaded.config,
-        device=loaded.device,
-        source_bos=loaded.source_bos,
-        weights=weights,
-        warn=warn,
-        languages=loaded.languages,
-        shortlist=load_shortlist(shortlist, first.folder, first.vocabularies),
-        direction=None if loaded.languages is not None else _direction(first.metadata),
-    )
-
-
-def _direction(metadata: Mapping[str, object]) -> tuple[str, str] | None:
-    """The languages of a model with one direction; None where it does not say them."""
-    source, target = metadata.get("source"), metadata.get("target")
-    return (source, target) if isinstance(source, str) and isinstance(target, str) else None
-
-
-def model_names(models: str | PathLike[str] | Sequence[str | PathLike[str]]) -> list[str]:
-    """The MODEL names that `load` is given."""
-    return [fspath(name) for name in ([models] if isinstance(models, str | PathLike) else models)]
 
 
 def _require_several(lines: object) -> None:

@@ -20,8 +20,8 @@ from deepwire.analysis.agreement.contrastive_sets import (
 )
 from deepwire.analysis.report.figures import Lines
 from deepwire.cli.main import main
+from deepwire.decoding.load_translator import load
 from deepwire.decoding.translation_scoring import PairScore
-from deepwire.decoding.translator import load
 from deepwire.errors import DataError
 from deepwire.model.encoder_decoder import TranslationModel
 

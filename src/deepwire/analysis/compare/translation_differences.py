@@ -11,7 +11,7 @@ import numpy as np
 from deepwire.analysis.report.report_tables import Column, Table
 from deepwire.analysis.subject.model_and_text import ParallelText
 from deepwire.data.languages import Direction
-from deepwire.decoding.translator import load
+from deepwire.decoding.load_translator import load
 from deepwire.evaluation.comparison import PairedTest, ScoreReport, compare
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metrics import make_metric

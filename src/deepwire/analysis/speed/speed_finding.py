@@ -92,25 +92,13 @@ def speed_finding(
     notes = list(text_notes(texts, text.programs)) if text else []
     if any(speed.memory is None for _, _, speeds in sweeps for speed in speeds):
         notes.append("This system does not tell the peak memory of a process.")
-    settings = {name: str(value) for name, value in asdict(base).items() if value is not None and sweeps}
-    settings |= {"rounds": str(rounds), "device": _device(device), "threads": str(torch.get_num_threads())}
-    if sweeps:
-        kind, packing = number_formats(device, precision)
-        settings |= {
-            "precision of training": PrecisionPolicy.choose("auto", device).precision,
-            "precision of decoding": str(kind).removeprefix("torch.") if packing == "none" else packing,
-        }
-    threads = f"{torch.get_num_threads()} CPU threads"
-    if text:
-        own = text.models[0].settings
-        settings |= {f"text: {name.removeprefix('text ')}": value for name, value in own.items()}
+    settings = _settings(base if sweeps else None, rounds, device, precision, text)
+    conditions = f"{_device(device)}, {torch.get_num_threads()} CPU threads"
     tables = [text_table(texts)] if texts else []
     figures: list[Figure] = [text_figure(texts)] if texts else []
     for mode, axis, speeds in sweeps:
         tables.append(_table(mode, axis, speeds))
-        figures += _figures(
-            mode, axis, speeds, f"{_conditions(mode, axis, base)}; {_device(device)}, {threads}."
-        )
+        figures += _figures(mode, axis, speeds, f"{_conditions(mode, axis, base)}; {conditions}.")
     return Finding(
         analysis="speed",
         title="Speed and memory of training and decoding" if sweeps else "Speed of translating a text",
@@ -120,6 +108,26 @@ def speed_finding(
         notes=tuple(notes),
         provenance=provenance(sources, [text.models[0].pairs.description] if text else (), settings),
     )
+
+
+def _settings(
+    swept: Workload | None, rounds: int, device: torch.device, precision: str, text: TextWork | None
+) -> dict[str, str]:
+    """With what it was measured; `swept` is where the other axes stood, None where nothing was swept."""
+    settings: dict[str, str] = {}
+    if swept is not None:
+        settings = {name: str(value) for name, value in asdict(swept).items() if value is not None}
+    settings |= {"rounds": str(rounds), "device": _device(device), "threads": str(torch.get_num_threads())}
+    if swept is not None:
+        kind, packing = number_formats(device, precision)
+        settings |= {
+            "precision of training": PrecisionPolicy.choose("auto", device).precision,
+            "precision of decoding": str(kind).removeprefix("torch.") if packing == "none" else packing,
+        }
+    if text:
+        own = text.models[0].settings
+        settings |= {f"text: {name.removeprefix('text ')}": value for name, value in own.items()}
+    return settings
 
 
 def _measured(base: Workload, rounds: int, *, text: bool, swept: bool) -> Iterator[str]:
