@@ -86,16 +86,17 @@ def export(
     # It gets its name when it has passed.
     with new_folder(rejected) as folder:
         format_.write(loaded, folder, kind)
-        found = None if unchecked else _compare(format_, loaded, folder, sources, references)
-        _record(folder / PARITY, format_, model, kind, found, allowed)
-    if found is not None and not found.mean_difference <= allowed:
+        parity = None if unchecked else _compare(format_, loaded, folder, sources, references)
+        _record(folder / PARITY, format_, model, kind, parity, allowed)
+    if parity is not None and not parity.mean_difference <= allowed:
         raise DeepwireError(
-            f"{rejected}: {format_.name} computes something else: {found}; allowed is {allowed:g} on average",
+            f"{rejected}: {format_.name} computes something else: {parity}; "
+            f"allowed is {allowed:g} on average",
             "--most-different allows more",
         )
     rejected.replace(output)
     if not quiet:
-        print("not compared" if found is None else str(found), file=sys.stderr)
+        print("not compared" if parity is None else str(parity), file=sys.stderr)
     print(output)
 
 
@@ -128,12 +129,12 @@ def _compare(
 
 
 def _record(
-    path: Path, format_: Format, model: str, quantization: str, found: Parity | None, allowed: float
+    path: Path, format_: Format, model: str, quantization: str, parity: Parity | None, allowed: float
 ) -> None:
     from deepwire import __version__
     from deepwire.io.atomic import write_json
 
-    compared = None if found is None else found.to_json() | {"allowed_mean_difference": allowed}
+    compared = None if parity is None else parity.to_json() | {"allowed_mean_difference": allowed}
     write_json(
         path,
         {

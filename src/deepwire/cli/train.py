@@ -147,9 +147,9 @@ def _try_out(loaded: LoadedRunFile, processes: ProcessGroup) -> None:
     run = RunDirectory(loaded.run_directory)
     _look_ahead(loaded, processes, begins=True)
     spec = processes.run_on_main_first(lambda: _training_spec(loaded, run, not processes.main))
-    found = dry_run(spec, processes=processes)
+    forecast = dry_run(spec, processes=processes)
     if processes.main:
-        print("\n".join(found.lines()))
+        print("\n".join(forecast.lines()))
 
 
 def _look_ahead(loaded: LoadedRunFile, processes: ProcessGroup, *, begins: bool) -> None:
@@ -205,7 +205,7 @@ def _training_spec(loaded: LoadedRunFile, run: RunDirectory, quiet: bool) -> Tra
         sampling=config.data.vocabulary.sampling,
         metadata={
             **(named if languages is None else languages.to_metadata()),
-            **({"training_pairs": {one.name: one.pairs for one in prepared.mix}} if languages else {}),
+            **({"training_pairs": {share.name: share.pairs for share in prepared.mix}} if languages else {}),
             "source_bos": config.data.source_bos,
             "decoding": config.decoding.model_dump(mode="json"),
         },
@@ -266,8 +266,8 @@ def _scores(loaded: LoadedRunFile) -> ValidationScores | None:
     data, validation = loaded.config.data, loaded.config.training.validation
     if not validation.text_metrics or data.valid is None:
         return None
-    one = named_target({"target": data.target})
-    targets = [one] if data.languages is None else [way.target for way in data.languages.directions]
+    target = named_target({"target": data.target})
+    targets = [target] if data.languages is None else [way.target for way in data.languages.directions]
     return ValidationScores(validation.text_metrics, validation.tokenize, list(dict.fromkeys(targets)))
 
 
