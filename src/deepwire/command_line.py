@@ -28,7 +28,7 @@ def again(*added: str, without: Sequence[str] = (), processes: int | None = None
     if not _typed:
         return ""
     end = _typed.index("--") if "--" in _typed else len(_typed)
-    kept = [one for one in _typed[:end] if one not in (*added, *without)]
+    kept = [argument for argument in _typed[:end] if argument not in (*added, *without)]
     return shlex.join([*_program(processes), *kept, *added, *_typed[end:]])
 
 

@@ -42,7 +42,7 @@ def raising(monkeypatch: pytest.MonkeyPatch):
 def test_help_lists_every_verb_and_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--help"]) == 0
     words = set(re.findall(r"[\w-]+", capsys.readouterr().out))
-    assert set(cli.VERBS) <= words
+    assert set(cli.COMMANDS) <= words
     assert {"0", "1", "2", "3", "4", "5", "6", "130", "143"} <= words
     assert cli.main(["-h"]) == 0
     assert cli.main([]) == 0
@@ -62,8 +62,8 @@ def test_help_and_version_import_nothing_heavy() -> None:
 
 def test_no_command_module_imports_torch() -> None:
     code = (
-        "import sys, importlib; from deepwire.cli.main import VERBS\n"
-        "for verb in VERBS.values(): importlib.import_module(verb.place.partition(':')[0])\n"
+        "import sys, importlib; from deepwire.cli.main import COMMANDS\n"
+        "for verb in COMMANDS.values(): importlib.import_module(verb.target.partition(':')[0])\n"
         f"sys.exit(' '.join(sorted(set(sys.modules) & set({HEAVY[:4]!r}))) or None)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=300, check=False)
@@ -71,7 +71,7 @@ def test_no_command_module_imports_torch() -> None:
 
 
 def test_every_verb_has_help_and_is_described_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    for verb, entry in cli.VERBS.items():
+    for verb, entry in cli.COMMANDS.items():
         assert "\n" not in entry.help
         assert cli.main([verb, "--help"]) == 0
         assert f"deepwire {verb}" in capsys.readouterr().out

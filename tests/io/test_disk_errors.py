@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deepwire.errors import ResourceError
-from deepwire.io.disk_errors import disk_errors, human_bytes
+from deepwire.io.disk_errors import disk_errors, human_bytes, is_disk_full
 
 
 def test_a_full_disk_becomes_one_line(tmp_path: Path) -> None:
@@ -22,3 +22,11 @@ def test_a_full_disk_becomes_one_line(tmp_path: Path) -> None:
 )
 def test_bytes_as_people_read_them(count: float, text: str) -> None:
     assert human_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "full"),
+    [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EFBIG, True), (errno.EACCES, False)],
+)
+def test_what_counts_as_a_full_disk(number: int, full: bool) -> None:
+    assert is_disk_full(OSError(number, os.strerror(number))) is full

@@ -71,12 +71,14 @@ def check(
     progress = _Progress("pairs")
     with RejectFile.at(rejects) if rejects else nullcontext() as file:
         add = file.add if file else None
-        found = checking.check(data, seed=seed, samples=samples, on_reject=add, on_progress=progress.show)
+        checked = checking.check(data, seed=seed, samples=samples, on_reject=add, on_progress=progress.show)
     progress.end()
     if as_json:
-        _print_json(found)
+        _print_json(checked)
         return
-    _print_reports(found.reports, share_lines(found.mix, data.sampling_temperature) if found.mix else [])
+    _print_reports(
+        checked.reports, share_lines(checked.mix, data.sampling_temperature) if checked.mix else []
+    )
 
 
 @app.command()
@@ -188,17 +190,17 @@ def _labels_of(forms: dict[str, Path]) -> list[str]:
     return labels if all(labels) and labels[0] != labels[1] else ["source", "target"]
 
 
-def _print_json(found: Checked) -> None:
-    record: dict[str, object] = {name: report.to_dict() for name, report in found.reports.items()}
-    if found.mix:
-        record["mix"] = [share._asdict() for share in found.mix]
+def _print_json(checked: Checked) -> None:
+    record: dict[str, object] = {name: report.to_dict() for name, report in checked.reports.items()}
+    if checked.mix:
+        record["mix"] = [share._asdict() for share in checked.mix]
     print(json.dumps(record, ensure_ascii=False))
 
 
-def _print_reports(found: dict[str, CheckReport], mix: list[str]) -> None:
+def _print_reports(reports: dict[str, CheckReport], mix: list[str]) -> None:
     from deepwire.data.filtering.filter_report_text import TextLine, report_lines
 
-    lines = [line for role, report in found.items() for line in report_lines(role, report)]
+    lines = [line for role, report in reports.items() for line in report_lines(role, report)]
     lines += [TextLine("plain", line) for line in mix]
     if not sys.stdout.isatty():
         print("\n".join(line.text for line in lines))

@@ -231,18 +231,18 @@ def _differences(told: Architecture, config: RunFile, source_bos: bool, chosen: 
         )
     except ValidationError:
         return []  # shapes will tell more
-    found: dict[str, PlainValue] = {"data.source_bos": told.known.get("data.source_bos")}
+    stored: dict[str, PlainValue] = {"data.source_bos": told.known.get("data.source_bos")}
     wanted: dict[str, PlainValue] = {"data.source_bos": source_bos}
-    for leaves, section in ((found, model), (wanted, config.model)):
+    for leaves, section in ((stored, model), (wanted, config.model)):
         leaves |= _leaves("model", section.model_dump(mode="json"))
     keys = [leaf for key, value in told.known.items() for leaf in _leaves(key, value)]
     # A choice written as its name alone is its type.
-    keys = [key if key in found else f"{key}.type" for key in keys]
+    keys = [key if key in stored else f"{key}.type" for key in keys]
     return [
-        f"{key} is {json.dumps(found[key])}, not {json.dumps(wanted.get(key))}"
+        f"{key} is {json.dumps(stored[key])}, not {json.dumps(wanted.get(key))}"
         for key in keys
-        if key in found
-        and found[key] != wanted.get(key)
+        if key in stored
+        and stored[key] != wanted.get(key)
         and not any(f"{key}.".startswith(f"{choice}.") for choice in chosen)
         and _OF_TRAINING.isdisjoint(key.split("."))
     ]

@@ -67,21 +67,21 @@ def inspect(
     Examples: deepwire inspect multi30k/depth-lstm-tiny model.d_model=256; deepwire inspect runs/demo --json
     """
     if _is_run_file(subject):
-        found = _from_run_file(subject, overrides or [], vocabulary_size, languages)
+        subject_model = _from_run_file(subject, overrides or [], vocabulary_size, languages)
     elif overrides or vocabulary_size is not None or languages is not None:
         raise UsageError(
             f"{subject}: a trained model cannot be changed", "inspect its run file with key=value"
         )
     else:
-        found = _from_model(subject)
-    model = _meta_model(found)
+        subject_model = _from_model(subject)
+    model = _meta_model(subject_model)
     total, groups = sum(parameter.numel() for parameter in model.parameters()), model.parameter_groups()
-    settings: dict[str, PlainValue] = found.model.model_dump(mode="json")
+    settings: dict[str, PlainValue] = subject_model.model.model_dump(mode="json")
     costs = _costs(model) if cost else {}
     if as_json:
-        print(json.dumps(_record(found, total, groups, settings) | costs, ensure_ascii=False))
+        print(json.dumps(_record(subject_model, total, groups, settings) | costs, ensure_ascii=False))
         return
-    _print(found, total, groups, settings)
+    _print(subject_model, total, groups, settings)
     if cost:
         sys.stdout.write(f"\n{_cost_text(costs['cost'])}\n")
 
@@ -254,10 +254,10 @@ def _plugins(subject: Subject) -> list[Plugin]:
 
 def _directions(languages: Languages) -> list[str]:
     """What a model of several directions translates, and how it is told."""
-    found = ", ".join(map(str, languages.directions))
+    listed = ", ".join(map(str, languages.directions))
     return [
         f"languages: {', '.join(languages.names)} (tag: {languages.tag})",
-        *wrap(f"{len(languages.directions)} directions: {found}", 130, subsequent_indent="  "),
+        *wrap(f"{len(languages.directions)} directions: {listed}", 130, subsequent_indent="  "),
     ]
 
 

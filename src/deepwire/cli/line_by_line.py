@@ -14,7 +14,7 @@ Line = TypeVar("Line")
 Answer = TypeVar("Answer")
 
 
-class Counted(Generic[Line]):
+class CountedLines(Generic[Line]):
     """Hands lines through and counts them."""
 
     def __init__(self, lines: Iterable[Line]) -> None:
@@ -27,7 +27,7 @@ class Counted(Generic[Line]):
 
 
 def write_answers(
-    lines: Counted[Line],
+    lines: CountedLines[Line],
     answers: Iterable[Answer],
     form: Callable[[Answer], str],
     output: Path,
@@ -73,7 +73,7 @@ def given(**options: object) -> dict[str, object]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def drawing(
+def sampling_settings(
     sample: bool,
     top_k: int | None,
     top_p: float | None,

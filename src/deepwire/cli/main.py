@@ -21,66 +21,68 @@ from typing import Annotated, NoReturn
 import typer
 
 from deepwire import __version__, command_line, plugins
-from deepwire.cli.waiting import share_the_processor
+from deepwire.cli.openmp_threads import limit_openmp_spinning
 from deepwire.errors import DeepwireError, UsageError
 from deepwire.io.disk_errors import is_disk_full
 from deepwire.ops.process import allow_float32_choice
 
 
 @dataclass(frozen=True)
-class Verb:
+class Command:
     """A command: where its function (or group of commands) is, and what ``deepwire --help`` says of it."""
 
-    place: str
+    target: str
     help: str
 
 
-VERBS = {
-    "data": Verb("deepwire.cli.data:app", "Check parallel text; download known corpora."),
-    "prepare": Verb(
+COMMANDS = {
+    "data": Command("deepwire.cli.data:app", "Check parallel text; download known corpora."),
+    "prepare": Command(
         "deepwire.cli.prepare:prepare", "Filter and segment the text of a run file once, for training."
     ),
-    "train": Verb(
+    "train": Command(
         "deepwire.cli.train:train", "Train a model; the same command continues an interrupted run."
     ),
-    "translate": Verb("deepwire.cli.translate:translate", "Translate text with a model, line by line."),
-    "serve": Verb("deepwire.cli.serve:serve", "Translate for many clients over HTTP; with a web page."),
-    "score": Verb("deepwire.cli.score:score", "Log-probabilities of given translations."),
-    "evaluate": Verb(
+    "translate": Command("deepwire.cli.translate:translate", "Translate text with a model, line by line."),
+    "serve": Command("deepwire.cli.serve:serve", "Translate for many clients over HTTP; with a web page."),
+    "score": Command("deepwire.cli.score:score", "Log-probabilities of given translations."),
+    "evaluate": Command(
         "deepwire.cli.evaluate:evaluate", "BLEU, chrF, TER and significance, of files or of models."
     ),
-    "evaluate-directions": Verb(
+    "evaluate-directions": Command(
         "deepwire.cli.evaluate_directions:evaluate_directions",
         "The table of a model of many languages: every direction, averages, groups, win ratio.",
     ),
-    "distill": Verb(
+    "distill": Command(
         "deepwire.cli.synthesize:distill", "Translate training text with a teacher model, for a student."
     ),
-    "back-translate": Verb(
+    "back-translate": Command(
         "deepwire.cli.synthesize:back_translate", "Translate monolingual target text into training sources."
     ),
-    "shortlist": Verb(
+    "shortlist": Command(
         "deepwire.cli.shortlist:shortlist",
         "Learn which target subwords a text may need, for faster translation.",
     ),
-    "average": Verb("deepwire.cli.average:average", "Average the last checkpoints of a run into one model."),
-    "import": Verb(
+    "average": Command(
+        "deepwire.cli.average:average", "Average the last checkpoints of a run into one model."
+    ),
+    "import": Command(
         "deepwire.cli.import_model:import_model", "Make a model of a checkpoint of fairseq or Neutron."
     ),
-    "export": Verb(
+    "export": Command(
         "deepwire.cli.export:export",
         "Write a model for another program, checked against ours.",
     ),
-    "inspect": Verb(
+    "inspect": Command(
         "deepwire.cli.inspect:inspect", "Parameters and settings of a run file, recipe or model."
     ),
-    "results": Verb(
+    "results": Command(
         "deepwire.cli.results:results", "Train, score and time many systems by a plan; one page of results."
     ),
-    "analyze": Verb(
+    "analyze": Command(
         "deepwire.cli.analyze:app", "What a model does inside: connection weights, gates, gradients, reports."
     ),
-    "recipes": Verb("deepwire.cli.recipes:app", "List the recipes shipped with deepwire, or show one."),
+    "recipes": Command("deepwire.cli.recipes:app", "List the recipes shipped with deepwire, or show one."),
 }
 
 EPILOG = (
@@ -107,24 +109,24 @@ INTERRUPTED = 130
 
 def run() -> NoReturn:
     """Entry point of the command: runs it and exits."""
-    share_the_processor()
+    limit_openmp_spinning()
     sys.exit(main(sys.argv[1:]))
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run ``deepwire`` with these arguments and return the exit code; errors are printed, not raised."""
-    _open_what_is_closed()
+    _reopen_closed_streams()
     _use_utf8()
     allow_float32_choice()
     debug = False
     try:
-        arguments, debug, packages = _without_general_options(arguments)
+        arguments, debug, packages = _take_general_options(arguments)
         command_line.remember([*arguments[:1], *(f"--plugin={name}" for name in packages), *arguments[1:]])
         _use_plugins(packages)
         code = _invoke(arguments or ["--help"])
         sys.stdout.flush()
     except BrokenPipeError:
-        return _reader_went_away()
+        return _handle_broken_pipe()
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
@@ -149,11 +151,11 @@ def build_app(verb: str | None) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for name, entry in VERBS.items():
+    for name, entry in COMMANDS.items():
         if name != verb:
-            app.command(name=name, help=entry.help)(_not_loaded)
+            app.command(name=name, help=entry.help)(_unloaded_command)
             continue
-        module, _, attribute = entry.place.partition(":")
+        module, _, attribute = entry.target.partition(":")
         loaded: typer.Typer | Callable[..., None] = getattr(importlib.import_module(module), attribute)
         if isinstance(loaded, typer.Typer):
             app.add_typer(loaded, name=name, help=entry.help)
@@ -193,14 +195,14 @@ def _options(
     """Options before the verb; but for ``--version`` they were taken out and stand here for ``--help``."""
 
 
-def _not_loaded() -> None:
+def _unloaded_command() -> None:
     """Stands for a verb that was not chosen; it is only ever listed."""
     raise AssertionError("only the chosen verb is run")
 
 
 def _invoke(arguments: Sequence[str]) -> int:
     verb = next((argument for argument in arguments if not argument.startswith("-")), None)
-    command = typer.main.get_command(build_app(verb if verb in VERBS else None))
+    command = typer.main.get_command(build_app(verb if verb in COMMANDS else None))
     try:
         with command.make_context("deepwire", list(arguments)) as context:
             command.invoke(context)
@@ -211,7 +213,7 @@ def _invoke(arguments: Sequence[str]) -> int:
 
 def _report(error: Exception, debug: bool) -> int:
     """Print what went wrong and what to do about it; return the exit code."""
-    lines, hint, code = _explain(error)
+    lines, hint, code = _describe_error(error)
     if code == 1 and not debug and not isinstance(error, DeepwireError | typer.TyperException | typer.Abort):
         hint = "run the same command with --debug to see the traceback"
     with suppress(OSError):  # where nobody can be told, because the terminal is gone, the code says it
@@ -222,12 +224,12 @@ def _report(error: Exception, debug: bool) -> int:
     return code
 
 
-def _explain(error: Exception) -> tuple[list[str], str, int]:
+def _describe_error(error: Exception) -> tuple[list[str], str, int]:
     """(lines, hint, exit code) of any exception."""
     if isinstance(error, DeepwireError):
         return error.message.splitlines() or [type(error).__name__], error.hint, error.exit_code
     if isinstance(error, typer.TyperException):
-        return _explain_usage(error)
+        return _describe_usage_error(error)
     if isinstance(error, typer.Abort):
         return ["the input ended too early"], "", 1
     if isinstance(error, MemoryError) or _is_torch_memory_error(error):
@@ -240,19 +242,19 @@ def _explain(error: Exception) -> tuple[list[str], str, int]:
     return [f"unexpected {type(error).__name__}: {_first_line(error)}"], "", 1
 
 
-def _explain_usage(error: typer.TyperException) -> tuple[list[str], str, int]:
+def _describe_usage_error(error: typer.TyperException) -> tuple[list[str], str, int]:
     """A wrong option or command; the suggestion that the parser puts into the sentence becomes the hint."""
     text = " ".join(error.format_message().split())
     match = re.search(r"\s*\(Possible options: (.+)\)$|\.?\s*Did you mean (.+)\?$", text)
     context = getattr(error, "ctx", None)
     command = "deepwire" if context is None else context.command_path
-    near = _near_options(text, match[1] or match[2]) if match else ""
+    near = _similar_options(text, match[1] or match[2]) if match else ""
     hint = f"did you mean {near}?" if near else f"see {command} --help"
     text = text[: match.start()] if match else text
     return ([text.rstrip(".")] if text else []), hint, error.exit_code
 
 
-def _near_options(text: str, guesses: str) -> str:
+def _similar_options(text: str, guesses: str) -> str:
     """Of the parser's guesses those that are near without the dashes, which all have in common."""
     typed = re.search(r"No such option: --?(\S+?)\.?(\s|$)", text)
     if typed is None:
@@ -273,7 +275,7 @@ def _first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or ["no message"])[0][:300]
 
 
-def _without_general_options(arguments: Sequence[str]) -> tuple[list[str], bool, list[str]]:
+def _take_general_options(arguments: Sequence[str]) -> tuple[list[str], bool, list[str]]:
     """Take ``--debug`` and ``--plugin`` out wherever they stand before ``--``.
 
     They may be appended to a failed command.
@@ -307,7 +309,7 @@ def _use_plugins(packages: Sequence[str]) -> None:
         os.environ[_PLUGINS] = ",".join(wanted)
 
 
-def _open_what_is_closed() -> None:
+def _reopen_closed_streams() -> None:
     """A standard stream that the caller has closed leads nowhere: else the next file would get its number."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
@@ -316,7 +318,7 @@ def _open_what_is_closed() -> None:
 
 def _use_utf8() -> None:
     """Text is UTF-8 whatever the locale says; bytes of file names that are not go out as they came in."""
-    codecs.register_error("bytes_or_escape", _bytes_or_escape)
+    codecs.register_error("bytes_or_escape", _keep_bytes_or_escape)
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(
@@ -324,7 +326,7 @@ def _use_utf8() -> None:
             )
 
 
-def _bytes_or_escape(error: UnicodeError) -> tuple[str | bytes, int]:
+def _keep_bytes_or_escape(error: UnicodeError) -> tuple[str | bytes, int]:
     """Encode one character that UTF-8 cannot: a byte of a file name as itself, anything else as an escape."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
@@ -332,7 +334,7 @@ def _bytes_or_escape(error: UnicodeError) -> tuple[str | bytes, int]:
     return bytes([code - 0xDC00]) if 0xDC80 <= code <= 0xDCFF else f"\\u{code:04x}", error.start + 1
 
 
-def _reader_went_away() -> int:
+def _handle_broken_pipe() -> int:
     """The program that read our output has ended (``| head``): stop without a word, now and at exit."""
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - os.devnull is no path of ours
         os.dup2(nowhere.fileno(), sys.stdout.fileno())

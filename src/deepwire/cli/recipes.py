@@ -66,7 +66,7 @@ def check(
     """
     from deepwire import recipes as store
 
-    chosen = [found for name in names for found in store.below(name)] if names else store.names()
+    chosen = [recipe for name in names for recipe in store.below(name)] if names else store.names()
     checks = list(_checks(chosen))
     if as_json:
         _print_json(checks)

@@ -59,7 +59,7 @@ def score(
     """
     from functools import partial
 
-    from deepwire.cli.line_by_line import Counted, given, use_threads, warn, write_answers
+    from deepwire.cli.line_by_line import CountedLines, given, use_threads, warn, write_answers
     from deepwire.decoding.load_translator import load
     from deepwire.decoding.translation_io import sentence_pairs
     from deepwire.decoding.translation_scoring import format_pair_score, format_pair_score_json
@@ -74,5 +74,5 @@ def score(
     translator = load(models, device, precision, settings=settings, warn=warn)
     write = format_pair_score_json if as_json else format_pair_score
     form = partial(write, normalize=normalize, per_token=per_token)
-    lines = Counted(sentence_pairs(source, target, warn))
+    lines = CountedLines(sentence_pairs(source, target, warn))
     write_answers(lines, translator.score(lines, to=to), form, output, flush=False, quiet=quiet)

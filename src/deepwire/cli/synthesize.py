@@ -136,7 +136,7 @@ def back_translate(
 
     deepwire back-translate runs/en-de --input mono.en.gz --output back.gz --sample --tag "<BT>"
     """
-    from deepwire.cli.line_by_line import drawing
+    from deepwire.cli.line_by_line import sampling_settings
     from deepwire.decoding.synthesis import check_tag
 
     tag = check_tag(tag)
@@ -145,7 +145,7 @@ def back_translate(
         "length_penalty": length_penalty,
         "batch_tokens": batch_tokens,
         "window": part,
-        "sampling": drawing(sample, top_k, top_p, temperature, seed, beam),
+        "sampling": sampling_settings(sample, top_k, top_p, temperature, seed, beam),
     }
     work = _Work(
         "back-translate",

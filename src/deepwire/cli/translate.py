@@ -110,11 +110,11 @@ def translate(
 
     torchrun --nproc-per-node 4 -m deepwire translate runs/demo --input big.de --output big.en
     """
-    from deepwire.cli.line_by_line import drawing, given
+    from deepwire.cli.line_by_line import given, sampling_settings
     from deepwire.cli.translation_job import InputText, TranslationJob, run
 
     changes = given(beam=beam, length_penalty=length_penalty, groups=groups, n_best=n_best)
-    sampling = drawing(sample, top_k, top_p, temperature, seed, beam)
+    sampling = sampling_settings(sample, top_k, top_p, temperature, seed, beam)
     job = TranslationJob(
         models=models,
         text=InputText(input_, prefix, json_input, language_column),

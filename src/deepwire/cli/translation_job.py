@@ -149,14 +149,14 @@ def run(job: TranslationJob, *, threads: int | None, quiet: bool) -> None:
 
 
 def _translate_alone(job: TranslationJob, *, quiet: bool) -> None:
-    from deepwire.cli.line_by_line import Counted, warn, write_answers
+    from deepwire.cli.line_by_line import CountedLines, warn, write_answers
     from deepwire.decoding.load_translator import load
     from deepwire.decoding.translation_io import FORMATS
 
     translator = load(
         job.models, job.device, job.precision, settings=job.settings, warn=warn, shortlist=job.shortlist
     )
-    requests = Counted(job.text.requests(warn))
+    requests = CountedLines(job.text.requests(warn))
     to, from_ = job.languages
     translations = translator.translations(requests, window=1 if job.stream else None, to=to, from_=from_)
     write_answers(requests, translations, FORMATS[job.format], job.output, flush=job.stream, quiet=quiet)
@@ -188,7 +188,7 @@ def _translate_in_processes(job: TranslationJob, processes: ProcessGroup, *, qui
     with folder.held(description) if processes.main else nullcontext():
         if processes.main and not quiet and (done := len(folder.done())):
             print(f"{done} parts of {config.window} lines are there already", file=sys.stderr)
-        requests = job.text.requests(warn if processes.main else _ignore)
+        requests = job.text.requests(warn if processes.main else _do_nothing)
         count = translate_parts(requests, translate, folder, size=config.window, workers=processes)
         if processes.main:
             folder.join(job.output, count)
@@ -239,5 +239,5 @@ def load_in_processes(
     return translator, precision
 
 
-def _ignore(_warning: str) -> None:
+def _do_nothing(_warning: str) -> None:
     """Another process says it."""

@@ -31,10 +31,10 @@ def below(name: str) -> list[str]:
     Raises:
         UsageError: If there is neither.
     """
-    found = [known for known in names() if known == name or known.startswith(f"{name.rstrip('/')}/")]
-    if not found or not name:
+    matching = [known for known in names() if known == name or known.startswith(f"{name.rstrip('/')}/")]
+    if not matching or not name:
         raise unknown(name)
-    return found
+    return matching
 
 
 def unknown(name: str) -> UsageError:

@@ -7,7 +7,7 @@ import os
 _SPINS = "20000"
 
 
-def share_the_processor() -> None:
+def limit_openmp_spinning() -> None:
     """Let idle threads of GNU OpenMP go to sleep after some tens of microseconds and not after a millisecond.
 
     A thread that waits awake for its next piece of work starts it sooner. But where another program wants the

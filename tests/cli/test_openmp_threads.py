@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from deepwire.cli.waiting import share_the_processor
+from deepwire.cli.openmp_threads import limit_openmp_spinning
 
 
 @pytest.mark.parametrize(
@@ -23,10 +23,10 @@ def test_idle_threads_sleep_unless_the_user_says_otherwise(
     monkeypatch: pytest.MonkeyPatch, set_by_user: dict[str, str], expected: dict[str, str]
 ) -> None:
     monkeypatch.setattr(os, "environ", dict(set_by_user))
-    share_the_processor()
+    limit_openmp_spinning()
     assert dict(os.environ) == expected
 
 
 def test_the_processor_is_shared_before_torch_is_imported() -> None:
-    code = "import sys, deepwire.cli.waiting; sys.exit('torch' in sys.modules)"
+    code = "import sys, deepwire.cli.openmp_threads; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

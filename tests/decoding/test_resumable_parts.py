@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from deepwire.decoding.resumable_parts import PartsFolder
+from deepwire.errors import UsageError
+
+
+def test_a_second_job_is_refused_with_the_holder_of_the_folder(tmp_path: Path) -> None:
+    folder = PartsFolder.of(tmp_path / "out")
+    with (
+        folder.held({"beam": 4}),
+        pytest.raises(UsageError, match=f"out.parts: another job works there: pid {os.getpid()} on host"),
+        folder.held({"beam": 4}),
+    ):
+        pass
+    with folder.held({"beam": 4}):
+        pass
+
+
+def test_the_parts_of_another_job_are_refused_and_the_folder_is_free_again(tmp_path: Path) -> None:
+    folder = PartsFolder.of(tmp_path / "out")
+    with folder.held({"beam": 4}):
+        pass
+    for _ in range(2):
+        with pytest.raises(UsageError, match="differs in beam"), folder.held({"beam": 5}):
+            pass
