@@ -20,7 +20,7 @@ from deepwire.model.config import ModelConfig
 from deepwire.training.config import TrainingConfig
 from deepwire.training.logging.depth_records import gradient_norms, layers_of
 from deepwire.training.run.run_training import run_training
-from deepwire.training.run.spec import Job
+from deepwire.training.run.spec import TrainingSpec
 
 MODEL = {
     "d_model": 16,
@@ -81,7 +81,7 @@ def train(prepared: Prepared, tmp_path: Path) -> Callable[..., RunDirectory]:
         )
         shape = ModelConfig.model_validate(MODEL)
         words = prepared.vocabularies
-        job = Job(
+        job = TrainingSpec(
             run=RunDirectory(tmp_path / name),
             config=config,
             seed=3,
