@@ -51,10 +51,14 @@ def main() -> None:
             "train": options.folder / "train",
             "valid": options.folder / "valid",
             "prepared": options.folder / "prepared",
-            "vocabulary": {"type": "words"},
+            "vocabulary": {"type": "words", "joint": False},
         },
         "model": {"d_model": 128, "heads": 4, "feed_forward": 256, "encoder": {"connection": "depth_lstm"}},
-        "training": {"max_updates": options.updates, "validation": {"every": max(1, options.updates // 10)}},
+        "training": {
+            "max_updates": options.updates,
+            "schedule": {"peak": 2e-3, "warmup": options.updates // 5},
+            "validation": {"every": max(1, options.updates // 10)},
+        },
     }
     run = deepwire.train(settings, run=options.folder / "run", callbacks=[LowerOnPlateau()])
 

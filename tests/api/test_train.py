@@ -146,6 +146,17 @@ def test_a_learning_rate_that_a_callback_sets_outlives_an_interruption(
     assert "the program sets the learning rate from here on" in (tmp_path / "whole" / "log.txt").read_text()
 
 
+def test_a_callback_can_stop_at_a_validation(data: dict[str, object], tmp_path: Path) -> None:
+    class Enough(deepwire.Callback):
+        def after_validation(self, session: TrainingSession, validation: Validation) -> None:
+            session.stop()
+
+    run = deepwire.train(SETTINGS, data=data, run=str(tmp_path / "run"), quiet=True, callbacks=[Enough()])
+    assert run.stop_reason == StopReason("the program", finished=False)
+    assert [checkpoint.update for checkpoint in run.checkpoints] == [10]
+    assert run.checkpoints[0].scores["loss"] > 0
+
+
 def test_a_session_can_follow_the_schedule_again(data: dict[str, object], tmp_path: Path) -> None:
     with deepwire.training_session(SETTINGS, data=data, run=str(tmp_path / "run"), quiet=True) as session:
         scheduled = session.learning_rate

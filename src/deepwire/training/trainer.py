@@ -254,6 +254,7 @@ class Trainer:
             state.patience.see(stopping, validation.scores)
         self.recorder.valid(state, validation, time.perf_counter() - started)
         self.validated(validation)
+        self.signals.settle(self.processes)  # it may have asked for the end
         return True
 
     def _save_if_due(self, validated: bool, stop_reason: StopReason | None) -> None:
