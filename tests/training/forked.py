@@ -24,7 +24,7 @@ import deepwire.cli.train
 import deepwire.decoding.translator
 import deepwire.evaluation.metrics
 import deepwire.runfile
-import deepwire.training.run.run_training  # noqa: F401
+import deepwire.training.run_training  # noqa: F401
 from deepwire.cli.main import main
 
 

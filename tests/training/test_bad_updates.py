@@ -16,8 +16,8 @@ from deepwire.checkpoint.store import load_model
 from deepwire.errors import DivergedError
 from deepwire.model.encoder_decoder import LossSums, TranslationModel
 from deepwire.training.run.checkpoints import load_state
-from deepwire.training.run.run_training import run_training
 from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run_training import run_training
 
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]

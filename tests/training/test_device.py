@@ -9,10 +9,10 @@ import torch
 
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
+from deepwire.training import run_training as starting
 from deepwire.training.device import choose_device, idle_gpus
-from deepwire.training.run import run_training as starting
-from deepwire.training.run.run_training import run_training
 from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run_training import run_training
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 
 from deepwire.errors import UsageError
 from deepwire.training.dry_run import dry_run
-from deepwire.training.run.run_training import run_training
 from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run_training import run_training
 
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]

@@ -18,8 +18,8 @@ from deepwire.errors import UsageError
 from deepwire.training.ema import EmaConfig, MovingAverage
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.precision_policy import PrecisionPolicy
-from deepwire.training.run.run_training import run_training
 from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run_training import run_training
 from deepwire.training.validation import Validator
 
 JobMaker = Callable[..., TrainingSpec]

@@ -11,8 +11,8 @@ from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.training.freezing import freeze
-from deepwire.training.run.run_training import run_training
 from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run_training import run_training
 
 JobMaker = Callable[..., TrainingSpec]
 Digest = Callable[[RunDirectory, int], str]

@@ -18,7 +18,7 @@ from deepwire.training.logging.progress import Display, Standing, human_time, sh
 from deepwire.training.optimizer import StepResult
 from deepwire.training.precision_policy import PrecisionPolicy
 from deepwire.training.run.early_stopping import Patience
-from deepwire.training.run.same_settings import flat, require_same_digests
+from deepwire.training.run.same_settings import require_same_digests
 from deepwire.training.run.signals import Signals
 from deepwire.training.run.state import TrainingState
 
@@ -216,10 +216,6 @@ def test_signals_ask_and_a_second_interrupt_stops_at_once() -> None:
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_leaves_of_settings() -> None:
-    assert flat({"a": {"b": 1, "c": {"d": [2]}}, "e": None}) == {"a.b": 1, "a.c.d": [2], "e": None}
 
 
 def test_other_digests_are_listed() -> None:

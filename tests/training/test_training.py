@@ -16,11 +16,11 @@ from deepwire.checkpoint.store import load_model
 from deepwire.data.batches.batching import Batch, StreamPosition, Update, UpdateStream
 from deepwire.errors import UsageError
 from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.training import run_training as starting
 from deepwire.training import validation
-from deepwire.training.run import run_training as starting
 from deepwire.training.run.checkpoints import load_state
-from deepwire.training.run.run_training import finished, run_training
 from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run_training import finished, run_training
 
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]

@@ -17,8 +17,8 @@ from deepwire.ops.process import given_back
 from deepwire.runfile import CHANGEABLE, LoadedRunFile, completed
 from deepwire.training.dry_run import DryRun
 from deepwire.training.dry_run import dry_run as make_dry_run
-from deepwire.training.run.run_training import finished, open_session
 from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run_training import finished, open_session
 from deepwire.training.session import Callback, TrainingSession
 
 

@@ -17,14 +17,14 @@ from deepwire.training.config import TrainingConfig
 from deepwire.training.device import peak_memory
 from deepwire.training.device_batches import DeviceBatch, DeviceUpdate
 from deepwire.training.logging.progress import human_time, short
-from deepwire.training.logging.recorder import SilentRecorder
 from deepwire.training.loop import make_gradient
+from deepwire.training.recorder import SilentRecorder
+from deepwire.training.resume_point import ResumePoint
 from deepwire.training.run.record import RunRecord
-from deepwire.training.run.resume_point import ResumePoint
-from deepwire.training.run.run_training import make_trainer, training_process
 from deepwire.training.run.signals import Signals
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import TrainingState
+from deepwire.training.run_training import make_trainer, training_process
 from deepwire.training.trainer import Trainer
 from deepwire.training.warm_start.pretrained import PretrainedReport
 from deepwire.training.warm_start.start_from import StartReport

@@ -23,11 +23,11 @@ from deepwire.training.direction_validation import DirectionsValidator
 from deepwire.training.ema import MovingAverage
 from deepwire.training.logging.meter import Meter
 from deepwire.training.logging.progress import Standing
-from deepwire.training.logging.recorder import Recorder
 from deepwire.training.optimizer import Optimizer, StepResult
 from deepwire.training.pace import Crowding, Pace
 from deepwire.training.parallel_strategy import LossFunction, ParallelStrategy
 from deepwire.training.precision_policy import PrecisionPolicy
+from deepwire.training.recorder import Recorder
 from deepwire.training.run.limits import limit_reached, progress
 from deepwire.training.run.signals import Signals
 from deepwire.training.run.spec import TrainingSpec

@@ -19,8 +19,8 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.training.config import TrainingConfig
 from deepwire.training.logging.depth_records import gradient_norms, layers_of
-from deepwire.training.run.run_training import run_training
 from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run_training import run_training
 
 MODEL = {
     "d_model": 16,

@@ -19,9 +19,9 @@ from deepwire.errors import ModelError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.training.run import run_training as starting
-from deepwire.training.run.run_training import run_training
+from deepwire.training import run_training as starting
 from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run_training import run_training
 from deepwire.training.warm_start.start_from import start_from
 from deepwire.training.warm_start.start_from_config import StartFromSection
 from deepwire.training.warm_start.vocabulary_transfer import map_rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
+from deepwire.config.dotted_keys import flatten
 from deepwire.config.schema import changeable_keys
 from deepwire.data.data_config import DataConfig
 from deepwire.errors import ModelError, UsageError
@@ -66,7 +67,7 @@ def changed_settings(
     Raises:
         ModelError: If the file cannot be read.
     """
-    before, after = flat(complete(read_own(resolved_config))), flat(complete(now))
+    before, after = flatten(complete(read_own(resolved_config))), flatten(complete(now))
     keys = sorted(key for key in before.keys() | after.keys() if key.split(".")[0] != _NOTE)
     both = {key: (before.get(key), after.get(key)) for key in keys}
     return {key: (old, new) for key, (old, new) in both.items() if old != new}
@@ -117,15 +118,6 @@ def refuse(run: Path, changes: list[str]) -> None:
             f"{run}: cannot go on, because this run was started otherwise: {'; '.join(changes)}",
             "undo the change, train elsewhere with run=DIR, or start over with --fresh (the old run is kept)",
         )
-
-
-def flat(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """The leaves of nested mappings by dotted key; lists are leaves."""
-    leaves: dict[str, object] = {}
-    for key, value in tree.items():
-        name = f"{prefix}{key}"
-        leaves.update(flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value})
-    return leaves
 
 
 def _is_below(key: str, keys: Collection[str]) -> bool:

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from deepwire.checkpoint.importers.pretrained_encoder import PretrainedEncoder, read_pretrained
+from deepwire.config.dotted_keys import flatten
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Side
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.training.run.same_settings import flat
 from deepwire.training.warm_start.pretrained_config import DecoderLayers, PretrainedSection
 from deepwire.training.warm_start.vocabulary_transfer import RowMap, map_rows
 
@@ -170,7 +170,7 @@ def _in_force(config: ModelConfig, side: Side) -> Mapping[str, object]:
     stack = config.stack(side)
     scale = config.embeddings.scale if stack.scale_embedding is None else stack.scale_embedding
     dim, heads, inner = config.size(side)
-    return flat(
+    return flatten(
         {
             **config.model_dump(mode="json"),
             **stack.model_dump(mode="json"),

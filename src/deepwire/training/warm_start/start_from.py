@@ -11,13 +11,13 @@ from torch import Tensor
 from deepwire.checkpoint.manifest import fingerprint
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import LoadedModel, load_model
+from deepwire.config.dotted_keys import flatten
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
 from deepwire.model.context import Side
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.patterns import matches
-from deepwire.training.run.same_settings import flat
 from deepwire.training.warm_start.language_transfer import by_language
 from deepwire.training.warm_start.start_from_config import StartFromSection
 from deepwire.training.warm_start.vocabulary_transfer import RowMap, map_rows, with_tags
@@ -165,7 +165,7 @@ def _changes(
     loaded: LoadedModel, model: TranslationModel, source_bos: bool
 ) -> dict[str, tuple[object, object]]:
     """Settings that differ and say how the same parameters are used: key to (old, new)."""
-    old, new = (flat(each.config.model_dump(mode="json")) for each in (loaded.model, model))
+    old, new = (flatten(each.config.model_dump(mode="json")) for each in (loaded.model, model))
     keys = [key for key in sorted(old.keys() | new.keys()) if not matches(key, _FREE)]
     changed = {f"model.{key}": (old.get(key), new.get(key)) for key in keys if old.get(key) != new.get(key)}
     before = loaded.metadata.get("source_bos") is True

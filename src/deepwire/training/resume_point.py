@@ -24,8 +24,8 @@ from deepwire.training.device import describe
 from deepwire.training.logging.depth_records import DepthRecords
 from deepwire.training.logging.metrics_log import MetricsLog, cut_after
 from deepwire.training.logging.progress import Display
-from deepwire.training.logging.recorder import Attempt, RunRecorder
 from deepwire.training.logging.tensorboard import EventWriter, NoEvents, TensorBoardEvents
+from deepwire.training.recorder import Attempt, RunRecorder
 from deepwire.training.run.checkpoints import load_state
 from deepwire.training.run.record import RunRecord, processes_before
 from deepwire.training.run.same_settings import require_same_settings

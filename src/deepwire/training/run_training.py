@@ -28,12 +28,12 @@ from deepwire.training.direction_validation import DirectionsValidator, directio
 from deepwire.training.ema import MovingAverage
 from deepwire.training.freezing import freeze
 from deepwire.training.logging.progress import short
-from deepwire.training.logging.recorder import Recorder, SilentRecorder
 from deepwire.training.optimizer import Optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
+from deepwire.training.recorder import Recorder, SilentRecorder
+from deepwire.training.resume_point import ResumePoint, open_run
 from deepwire.training.run.checkpoints import load_moments, newest_state
 from deepwire.training.run.limits import cut_short, limit_reached, tiny_batches
-from deepwire.training.run.resume_point import ResumePoint, open_run
 from deepwire.training.run.same_settings import CHANGEABLE, Complete, as_recorded, require_same_settings
 from deepwire.training.run.signals import Signals
 from deepwire.training.run.spec import TrainingSpec
