@@ -33,9 +33,9 @@ def again(*added: str, without: Sequence[str] = (), processes: int | None = None
 
 
 def _program(processes: int | None) -> list[str]:
-    if processes is None and "TORCHELASTIC_RUN_ID" not in os.environ:
-        return ["deepwire"]
     here, everywhere = (os.environ.get(name, "1") for name in ("LOCAL_WORLD_SIZE", "WORLD_SIZE"))
+    if processes is None and ("TORCHELASTIC_RUN_ID" not in os.environ or everywhere == "1"):
+        return ["deepwire"]
     # How several machines find each other is not known here.
     how = ["--nproc-per-node", str(processes or here)] if here == everywhere else ["..."]
     return ["torchrun", *how, "-m", "deepwire"]

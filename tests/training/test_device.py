@@ -70,7 +70,7 @@ def test_a_run_says_what_stays_idle(
     make_job: Callable[..., TrainingSpec], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(starting, "idle_gpus", lambda *_: 3)
-    monkeypatch.setattr("sys.argv", ["deepwire", "train", "a run.yaml", "seed=2"])
+    monkeypatch.setattr("deepwire.command_line._typed", ["train", "a run.yaml", "seed=2"])
     job = make_job(max_updates=1)
     run_training(job)
     command = "torchrun --nproc-per-node 4 -m deepwire train 'a run.yaml' seed=2"
