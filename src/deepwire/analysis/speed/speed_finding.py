@@ -64,7 +64,7 @@ def speed_finding(
     precision: str = "auto",
     text: TextWork | None = None,
 ) -> Finding:
-    """Measure and show.
+    """Measure speed and memory, and show them.
 
     Args:
         subjects: Architectures to measure.
@@ -73,8 +73,8 @@ def speed_finding(
         modes: Training, decoding or both.
         base: Where the other axes stand meanwhile.
         rounds: How often each is done; the fastest counts.
-        device: Where.
-        tell: Hears how far it is.
+        device: Where the work is done.
+        tell: Receives progress messages, one line each.
         precision: Of decoding, as ``deepwire translate`` has it.
         text: A text to translate as well.
 
@@ -92,18 +92,13 @@ def speed_finding(
     notes = list(text_notes(texts, text.programs)) if text else []
     if any(speed.memory is None for _, _, speeds in sweeps for speed in speeds):
         notes.append("This system does not tell the peak memory of a process.")
-    settings = {name: str(value) for name, value in asdict(base).items() if value is not None and sweeps}
-    settings |= {"rounds": str(rounds), "device": _device(device), "threads": str(torch.get_num_threads())}
+    settings = {"rounds": str(rounds), "device": _device(device), "threads": str(torch.get_num_threads())}
     if sweeps:
-        kind, packing = number_formats(device, precision)
-        settings |= {
-            "precision of training": PrecisionPolicy.choose("auto", device).precision,
-            "precision of decoding": str(kind).removeprefix("torch.") if packing == "none" else packing,
-        }
-    threads = f"{torch.get_num_threads()} CPU threads"
+        settings = _sweep_settings(base, device, precision) | settings
     if text:
         own = text.models[0].settings
         settings |= {f"text: {name.removeprefix('text ')}": value for name, value in own.items()}
+    threads = f"{torch.get_num_threads()} CPU threads"
     tables = [text_table(texts)] if texts else []
     figures: list[Figure] = [text_figure(texts)] if texts else []
     for mode, axis, speeds in sweeps:
@@ -120,6 +115,16 @@ def speed_finding(
         notes=tuple(notes),
         provenance=provenance(sources, [text.models[0].pairs.description] if text else (), settings),
     )
+
+
+def _sweep_settings(base: Workload, device: torch.device, precision: str) -> dict[str, str]:
+    """Where the axes stand that are not measured, and the number formats."""
+    kind, packing = number_formats(device, precision)
+    return {
+        **{name: str(value) for name, value in asdict(base).items() if value is not None},
+        "precision of training": PrecisionPolicy.choose("auto", device).precision,
+        "precision of decoding": str(kind).removeprefix("torch.") if packing == "none" else packing,
+    }
 
 
 def _measured(base: Workload, rounds: int, *, text: bool, swept: bool) -> Iterator[str]:
