@@ -6,18 +6,21 @@ import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import ctranslate2
 import pytest
 import torch
 
 import deepwire
-from deepwire.checkpoint.store import load_model, save_model
+from deepwire.checkpoint.store import LoadedModel, load_model, save_model
 from deepwire.cli.main import main
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, WordsConfig
 from deepwire.export.ctranslate2 import CTranslate2
+from deepwire.export.export_format import ExportedModel, ExportFormat
+from deepwire.export.formats import FORMATS
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
@@ -81,6 +84,39 @@ def test_it_translates_the_same_there(export: Export, folder: Path, tmp_path: Pa
     tokens = list(next(ours).candidates[0].tokens)
     assert tokens
     assert result.hypotheses[0][: len(tokens)] == tokens
+
+
+class Again(ExportFormat):
+    """Another format, as `docs/exporting.md` says how to add one; what it stands for is CTranslate2's."""
+
+    name, quantizations = "again", ("float32",)
+    inner = CTranslate2()
+
+    def require(self, model: LoadedModel) -> None:
+        self.inner.require(model)
+
+    def write(self, model: LoadedModel, folder: Path, quantization: str) -> None:
+        self.inner.write(model, folder, quantization)
+
+    def read(self, folder: Path) -> ExportedModel:
+        return self.inner.read(folder)
+
+    def version(self) -> str:
+        return "Again 1"
+
+
+def test_another_format_needs_one_line_in_the_table(
+    export: Export, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = ["--text", str(folder / "text.de")]
+    assert "--to again: no such format" in export("--to", "again", *text)[1]
+    monkeypatch.setitem(cast("dict[str, ExportFormat]", FORMATS), "again", Again())
+    code, errors = export("--to", "again", "--quantization", "int8", *text)
+    assert (code, "again has no such weights" in errors) == (2, True)
+    code, errors = export("--to", "again", *text)
+    assert code == 0, errors
+    record = json.loads((tmp_path / "out" / "parity.json").read_text())
+    assert (record["format"], record["compared"]["lines"]) == ("Again 1", LINES - 1)
 
 
 def test_rounded_weights_leave_the_model_as_it_is(export: Export, folder: Path, tmp_path: Path) -> None:

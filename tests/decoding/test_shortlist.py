@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,56 +11,39 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deepwire.data.batches.token_store import Block, StoreWriter, TokenStore
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.shortlist.ibm_model1 import LexicalProbabilities, train_ibm_model1
-from deepwire.decoding.shortlist.learning import (
-    LearningSettings,
-    directions_into,
-    learn_seen_shortlist,
-    learn_shortlist,
-)
 from deepwire.decoding.shortlist.shortlist_store import Shortlist, shortlist_path
 from deepwire.decoding.shortlist.shortlist_table import (
     LanguageRows,
     ShortlistTable,
     batch_shortlist,
-    build_table,
 )
-from deepwire.decoding.shortlist.training_pairs import TrainingPairs
 from deepwire.decoding.translation_io import Request
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError, ModelError, UsageError
+from deepwire.experiments.shortlist_learning.ibm_model1 import LexicalProbabilities
+from deepwire.experiments.shortlist_learning.lexical_table import build_table
+from deepwire.experiments.shortlist_learning.shortlist_learning import (
+    LearningSettings,
+    directions_into,
+    learn_seen_shortlist,
+    learn_shortlist,
+)
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.ops.packed_linear import has_kernels, pack_linears
 
-SIZE = 30
+sys.path.insert(0, str(Path(__file__).parent))
+from shortlist_texts import SIZE, silent, store_of
+
 TEXTS = ["abc", "hgfe", "", "aa", "cdefgh", "b", "bcdz"]
 SEARCHES = [
     {"beam": 4, "n_best": 3, "no_repeat_ngram": 2},
     {"beam": 1, "unknown_penalty": 0.5},
     {"n_best": 2, "sampling": {"top_k": 9, "seed": 3}},
 ]
-
-
-def silent(*_: object) -> None: ...
-
-
-def store_of(folder, pairs, directions=None):
-    with StoreWriter(folder, SIZE, SIZE, directions=directions is not None) as writer:
-        for number, (source, target) in enumerate(pairs):
-            sides = (Block.of([ids], [""]) for ids in (source, target))
-            writer.add(*sides, 0 if directions is None else directions[number])
-        writer.finish()
-    return TokenStore(folder)
-
-
-def random_pairs(count, seed=0, longest=9):
-    draw = np.random.default_rng(seed)
-    return [[draw.integers(4, SIZE, draw.integers(1, longest)).tolist() for _ in "st"] for _ in range(count)]
 
 
 def table(always=(), by_source=None):
@@ -90,56 +74,6 @@ def translator(toys, models, shortlist=None, languages=None, **settings):
     config = DecodingConfig.model_validate({"max_length_ratio": 1, "max_length_extra": 4, **settings})
     words = toys.vocabularies(SIZE)
     return Translator(models, words, config, shortlist=shortlist, languages=languages)
-
-
-def expected_model_1(pairs, rounds):
-    """IBM model 1 word by word."""
-    found = defaultdict(lambda: 1.0)
-    for _ in range(rounds):
-        sums, totals = defaultdict(float), defaultdict(float)
-        for source, target in pairs:
-            for f in target:
-                whole = sum(found[e, f] for e in [None, *source])
-                for e in [None, *source]:
-                    sums[e, f] += found[e, f] / whole
-                    totals[e] += found[e, f] / whole
-        found.update({(e, f): value / totals[e] for (e, f), value in sums.items()})
-    return {pair: value for pair, value in found.items() if pair[0] is not None}
-
-
-@pytest.mark.parametrize("products", [40, 1 << 21], ids=["many blocks", "one block"])
-def test_probabilities_are_those_of_model_1(tmp_path, products):
-    text = random_pairs(40)
-    store = store_of(tmp_path / "store", text)
-    found = train_ibm_model1(
-        TrainingPairs(store, np.arange(40), products), (SIZE, SIZE), rounds=3, tell=silent
-    )
-    expected = expected_model_1(text, 3)
-    assert sorted(expected) == list(zip(found.source.tolist(), found.target.tolist(), strict=True))
-    assert found.probability == pytest.approx([expected[pair] for pair in sorted(expected)], rel=1e-4)
-
-
-def test_pairs_that_belong_together_survive_a_small_memory(tmp_path):
-    """Each source subword e is translated by e + 13, among others drawn at random."""
-    draw = np.random.default_rng(1)
-    text = [(ids, [number + 13 for number in ids]) for ids in draw.integers(4, 17, (300, 4)).tolist()]
-    store = store_of(tmp_path / "store", text)
-    found = train_ibm_model1(
-        TrainingPairs(store, np.arange(300), 100), (SIZE, SIZE), rounds=4, tell=silent, most=120
-    )
-    assert len(found.source) < 120
-    best = {
-        e: found.target[found.source == e][found.probability[found.source == e].argmax()]
-        for e in range(4, 17)
-    }
-    assert best == {e: e + 13 for e in range(4, 17)}
-
-
-def test_empty_and_overlong_pairs_are_left_out_and_the_rest_is_spread(tmp_path):
-    text = [([], [5]), *random_pairs(10), ([5], []), ([5] * 600, [5])]
-    store = store_of(tmp_path / "store", text)
-    assert TrainingPairs.of(store, 1000).lines.tolist() == list(range(1, 11))
-    assert TrainingPairs.of(store, 5).lines.tolist() == [1, 3, 5, 7, 9]
 
 
 @given(

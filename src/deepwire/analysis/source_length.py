@@ -154,7 +154,7 @@ def source_length_finding(
         scorers: Models on the same text.
         buckets: Of its lines, from `cut`.
         rounds: How often each bucket is translated; the fastest counts.
-        tell: Hears how far it is.
+        tell: Receives progress messages, one line each.
     """
     names = [scorer.name for scorer in scorers]
     scores_of = list(zip(names, length_scores(scorers, buckets, rounds, tell), strict=True))

@@ -85,7 +85,7 @@ def results(
     if not report_only:
         try:
             pages = _Pages(runner, html=html)
-            runner.carry_out(only or (), direction or (), retry=retry, after=pages.keep_up)
+            runner.run_plan(only or (), direction or (), retry=retry, after=pages.keep_up)
         except Stopped as stopped:  # the tests on the pages take their time, which who stops it may not have
             _tell(f"stopped by {stopped.number.name}; the same command goes on from here")
             _tell("the pages may lack what was measured last; --report-only writes them anew")

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from deepwire.data.batches.token_store import TokenStore
     from deepwire.data.vocabulary import Vocabularies
-    from deepwire.decoding.shortlist.learning import LearningSettings
     from deepwire.decoding.shortlist.shortlist_store import Shortlist
+    from deepwire.experiments.shortlist_learning.shortlist_learning import LearningSettings
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Run directory, RUN@avg5 or model.")]
 Source = Annotated[
@@ -79,7 +79,11 @@ def shortlist(
     from deepwire.data.languages import Languages
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.decoding.shortlist import shortlist_store as store
-    from deepwire.decoding.shortlist.learning import directions_into, learn_seen_shortlist, learn_shortlist
+    from deepwire.experiments.shortlist_learning.shortlist_learning import (
+        directions_into,
+        learn_seen_shortlist,
+        learn_shortlist,
+    )
 
     settings = _settings(best, first, pairs, seen)
     use_threads(threads)
@@ -115,8 +119,8 @@ def _settings(best: int | None, first: int | None, pairs: str | None, seen: bool
     """
     from deepwire.cli.line_by_line import given
     from deepwire.config.counts import parse_count
-    from deepwire.decoding.shortlist.learning import LearningSettings
     from deepwire.errors import UsageError
+    from deepwire.experiments.shortlist_learning.shortlist_learning import LearningSettings
 
     usual, written = LearningSettings(), given(best=best, first=first, pairs=pairs)
     if seen and written:
@@ -162,9 +166,9 @@ def _text(
     from deepwire.analysis.subject.model_and_text import run_of
     from deepwire.analysis.subject.training_text import text_of_run
     from deepwire.cli.line_by_line import warn
-    from deepwire.decoding.shortlist.learning import tokenized_store
     from deepwire.decoding.translation_io import sentence_pairs
     from deepwire.errors import UsageError
+    from deepwire.experiments.shortlist_learning.shortlist_learning import tokenized_store
 
     if (source is None) != (target is None):
         raise UsageError("--source and --target belong together", "give both, or neither: the run's text")

@@ -53,7 +53,7 @@ class PairedTest:
         """Check that the test exists and has something to compare.
 
         Raises:
-            UsageError: It has not.
+            UsageError: The test is unknown, or there are fewer than two systems.
         """
         if self.test not in _TESTS:
             raise UsageError(f"unknown paired test {self.test!r}", f"choose one of {', '.join(_TESTS)}")

@@ -194,11 +194,11 @@ def test_more_tests_that_come_later_are_translated_without_training(
     page = (folder / "results.md").read_text()
     assert "Not translated yet: lstm.1, plain.1." in page
     checkpoints = (runs[1].folder / "checkpoints").rename(tmp_path / "deleted")
-    runner.carry_out()
+    runner.run_plan()
     assert "plain.1: more test sets are not translated: " in capsys.readouterr().out
     assert missing(runner) == [[], ["new"]]
     checkpoints.rename(runs[1].folder / "checkpoints")
-    runner.carry_out()
+    runner.run_plan()
     assert said == []
     for run in runs:
         found = runner.extra_tests.lines(run, runner.result(run, "de-en"), "new")
@@ -228,11 +228,11 @@ def test_what_is_done_is_not_done_again(
     assert "broken seed 1: failed before" in capsys.readouterr().err
     assert json.loads((done.folder / "results.json").read_text()) == before
     with pytest.raises(AssertionError, match=r"broken\.1 was trained again"):
-        ExperimentRunner(load_plan(plan, done.folder), done.folder, print).carry_out(retry=True)
+        ExperimentRunner(load_plan(plan, done.folder), done.folder, print).run_plan(retry=True)
     # Other settings are another run.
     other = load_plan(plan, done.folder, ["seeds=[2]"])
     with pytest.raises(AssertionError, match=r"plain\.2 was trained again"):
-        ExperimentRunner(other, done.folder, print).carry_out(["plain"], ["de-en"])
+        ExperimentRunner(other, done.folder, print).run_plan(["plain"], ["de-en"])
 
 
 def test_what_was_timed_beside_a_training_is_timed_again_by_turns(
@@ -257,13 +257,13 @@ def test_what_was_timed_beside_a_training_is_timed_again_by_turns(
 
     monkeypatch.setattr(experiment_runner, "train_runs", one_by_one(lambda _: None))
     monkeypatch.setattr(experiment_runner, "time_decoding", spy)
-    runner.carry_out()
+    runner.run_plan()
     assert [system for system, _ in timed] == ["lstm", "plain"] * 2
     for result in runner.gather().results:
         speed = max(speed for system, speed in timed if system == result.system)
         assert speed > 0
         assert result == before[result.system].model_copy(update={"decoding_speed": speed})
-    runner.carry_out()
+    runner.run_plan()
     assert len(timed) == 4
     # Without its checkpoint a model keeps what was measured, and the others are timed.
     shutil.copytree(done.folder, tmp_path / "results")
@@ -272,7 +272,7 @@ def test_what_was_timed_beside_a_training_is_timed_again_by_turns(
         if (result := runner.result(run, "de-en")) is not None:
             runner._keep(run, result.model_copy(update={"decoding_alone": False}))
     shutil.rmtree(tmp_path / "results" / "runs" / "de-en" / "lstm" / "seed-1" / "checkpoints")
-    runner.carry_out()
+    runner.run_plan()
     assert "lstm.1: its decoding is not timed again: " in capsys.readouterr().out
     assert [one.decoding_alone for one in runner.gather().results] == [False, True]
 

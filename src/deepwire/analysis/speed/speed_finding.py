@@ -64,7 +64,7 @@ def speed_finding(
     precision: str = "auto",
     text: TextWork | None = None,
 ) -> Finding:
-    """Measure and show.
+    """Measure speed and memory, and show them.
 
     Args:
         subjects: Architectures to measure.
@@ -73,8 +73,8 @@ def speed_finding(
         modes: Training, decoding or both.
         base: Where the other axes stand meanwhile.
         rounds: How often each is done; the fastest counts.
-        device: Where.
-        tell: Hears how far it is.
+        device: Where the work is done.
+        tell: Receives progress messages, one line each.
         precision: Of decoding, as ``deepwire translate`` has it.
         text: A text to translate as well.
 

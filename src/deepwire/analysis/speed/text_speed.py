@@ -73,7 +73,7 @@ def measure_text(
         models: With one text; what they do when they translate for the first time does not count.
         programs: Each is tried with the first sentence before anything is measured.
         rounds: The shortest time counts.
-        tell: Hears how far it is.
+        tell: Receives progress messages, one line each.
 
     Raises:
         UsageError: The text has one sentence, two subjects have one name, or a program fails.

@@ -24,7 +24,7 @@ def check_layer(stack: Stack, side: Side, layer: int) -> None:
     """See that a stack has layer number `layer`, counted from 1.
 
     Raises:
-        UsageError: It has not.
+        UsageError: There is no such layer.
     """
     if not 1 <= layer <= stack.depth:
         raise UsageError(f"the {side} has layers 1 to {stack.depth}, not {layer}")

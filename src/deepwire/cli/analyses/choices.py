@@ -14,7 +14,7 @@ def one_of(written: str, choices: tuple[Choice, ...], option: str) -> Choice:
     """The choice that was written.
 
     Raises:
-        UsageError: It is none.
+        UsageError: It is not one of the choices.
     """
     for choice in choices:
         if choice == written:
@@ -26,7 +26,7 @@ def one_or_all(written: str, choices: tuple[Choice, ...], option: str) -> tuple[
     """The choice that was written, or all of them for ``both``.
 
     Raises:
-        UsageError: It is neither.
+        UsageError: It is not one of the choices.
     """
     if written not in (*choices, ALL):
         raise _unknown(written, (*choices, ALL), option)

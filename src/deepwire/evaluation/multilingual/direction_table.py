@@ -90,7 +90,7 @@ class DirectionAverage:
 
     Attributes:
         name: Which directions.
-        rows: They.
+        rows: The directions that are averaged.
     """
 
     name: str

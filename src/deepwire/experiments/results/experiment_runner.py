@@ -19,7 +19,7 @@ from deepwire.experiments.results.planned_runs import LoadedPlan, RunPlan
 from deepwire.experiments.results.result_store import ResultStore
 from deepwire.experiments.results.run_measurement import RunResult, measure_run, pairs_of, time_decoding
 from deepwire.experiments.results.run_processes import Failure, stoppable, train_runs
-from deepwire.experiments.results.settings_search import Search
+from deepwire.experiments.results.settings_search import SettingsSearch
 from deepwire.training.run.limits import cut_short
 
 Tell = Callable[[str], None]
@@ -85,18 +85,18 @@ class ExperimentRunner:
     Args:
         loaded: The plan.
         folder: ``runs/``, ``measured/``, ``translations/`` and the pages are made in it.
-        tell: Hears how far it is, line by line.
+        tell: Receives progress messages, one line each.
         at_once: How many runs are trained at a time.
     """
 
     def __init__(self, loaded: LoadedPlan, folder: Path, tell: Tell, at_once: int = 1) -> None:
         self.folder, self._undecided, self._tell, self._at_once = folder, loaded, tell, at_once
-        self.search = Search(loaded, folder, tell)
+        self.search = SettingsSearch(loaded, folder, tell)
         self.loaded = loaded.decided(self.search.taken())
         self._measured, self._failed = ResultStore(folder / "measured"), ResultStore(folder / "failed")
         self.extra_tests = ExtraTestSets(loaded.more, folder, tell)
 
-    def carry_out(
+    def run_plan(
         self,
         systems: Sequence[str] = (),
         directions: Sequence[str] = (),
@@ -120,23 +120,23 @@ class ExperimentRunner:
         """
         with stoppable() as stop:
             train = partial(train_runs, at_once=self._at_once, stop=stop)
-            self.search.carry_out(train, systems, retry=retry, after=after)
+            self.search.run_trials(train, systems, retry=retry, after=after)
             self.loaded = self._undecided.decided(self.search.taken())
-            self._catch_up(self._wanted(systems, directions))
+            self._translate_added_test_sets(self._selected_runs(systems, directions))
             left = self._pending(systems, directions, retry=retry)
-            with closing(train(self._begun(left))) as ended:
+            with closing(train(self._announced(left))) as ended:
                 for run, failure in ended:
-                    self._conclude(run, failure, left[run.name])
+                    self._finish(run, failure, left[run.name])
                     if after is not None:
                         after()
-            if self._time_alone(self._wanted(systems, directions)) and after is not None:
+            if self._time_decoding_alone(self._selected_runs(systems, directions)) and after is not None:
                 after()
 
     def _pending(
         self, systems: Sequence[str], directions: Sequence[str], *, retry: bool
     ) -> dict[str, _PendingRun]:
         """What is to be trained or measured, by the names of runs."""
-        wanted = self._wanted(systems, directions)
+        wanted = self._selected_runs(systems, directions)
         self._warn([run for run, _ in wanted])
         pending: dict[str, _PendingRun] = {}
         for number, (run, chosen) in enumerate(wanted, 1):
@@ -151,7 +151,9 @@ class ExperimentRunner:
             pending[run.name] = _PendingRun(run, left, label)
         return pending
 
-    def _wanted(self, systems: Sequence[str], directions: Sequence[str]) -> list[tuple[RunPlan, list[str]]]:
+    def _selected_runs(
+        self, systems: Sequence[str], directions: Sequence[str]
+    ) -> list[tuple[RunPlan, list[str]]]:
         """Runs of these systems, each with its directions among these; all without any."""
         chosen_runs = [
             (run, [direction for direction in run.directions if not directions or direction in directions])
@@ -160,7 +162,7 @@ class ExperimentRunner:
         ]
         return [(run, chosen) for run, chosen in chosen_runs if chosen]
 
-    def _begun(self, left: Mapping[str, _PendingRun]) -> Iterator[RunPlan]:
+    def _announced(self, left: Mapping[str, _PendingRun]) -> Iterator[RunPlan]:
         for entry in left.values():
             self._tell(f"{entry.label}: training in {entry.run.folder}")
             yield entry.run
@@ -174,7 +176,7 @@ class ExperimentRunner:
         for warning, systems in systems_of.items():
             self._tell(f"warning: {', '.join(systems)}: {warning}")
 
-    def _conclude(self, run: RunPlan, failure: Failure | None, left: _PendingRun) -> None:
+    def _finish(self, run: RunPlan, failure: Failure | None, left: _PendingRun) -> None:
         """Measure a run that has ended; a failure is kept."""
         if failure is None:
             try:
@@ -206,7 +208,7 @@ class ExperimentRunner:
         measured = [(run, self.result(run, direction)) for run, names in wanted for direction in names]
         return [(run, result) for run, result in measured if result is not None]
 
-    def _catch_up(self, wanted: Sequence[tuple[RunPlan, list[str]]]) -> None:
+    def _translate_added_test_sets(self, wanted: Sequence[tuple[RunPlan, list[str]]]) -> None:
         """Translate test sets that the plan did not have yet when models were measured."""
         left = [(run, result) for run, result in self._done(wanted) if self.extra_tests.missing(run, result)]
         if left:
@@ -217,7 +219,7 @@ class ExperimentRunner:
             except ModelError as error:  # who deletes checkpoints keeps what was measured
                 self._tell(f"{run.label(result.direction)}: more test sets are not translated: {error}")
 
-    def _time_alone(self, wanted: Sequence[tuple[RunPlan, list[str]]]) -> bool:
+    def _time_decoding_alone(self, wanted: Sequence[tuple[RunPlan, list[str]]]) -> bool:
         """Time the decoding of what was timed beside runs in training; False where there is nothing.
 
         By turns, so that a machine that slows down does so for all; the fastest round counts.

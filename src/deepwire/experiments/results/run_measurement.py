@@ -236,7 +236,9 @@ def scorer_of(
     """A trained run with a text in one of its directions.
 
     Args:
-        run, direction, pairs: Which.
+        run: The trained run.
+        direction: One of its directions.
+        pairs: The text to translate, and its reference.
         warn: Receives warnings, one line each.
         model: Digest of the checkpoint that it has to be.
 

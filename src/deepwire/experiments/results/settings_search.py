@@ -23,20 +23,20 @@ Tell = Callable[[str], None]
 Train = Callable[[Iterable[RunPlan]], Generator[tuple[RunPlan, Failure | None], None, None]]
 
 
-class Search:
+class SettingsSearch:
     """The trials of a plan in one folder; what was tried is kept and not tried again.
 
     Args:
         loaded: The plan.
         folder: ``search/`` and ``tried/`` are made in it.
-        tell: Hears how far it is, line by line.
+        tell: Receives progress messages, one line each.
     """
 
     def __init__(self, loaded: LoadedPlan, folder: Path, tell: Tell) -> None:
         self.plan, self.trials = loaded.plan, loaded.trials
         self._kept, self._tell = ResultStore(folder / "tried"), tell
 
-    def carry_out(
+    def run_trials(
         self,
         train: Train,
         systems: Sequence[str] = (),
@@ -70,7 +70,7 @@ class Search:
 
         with closing(train(begun())) as ended:
             for run, failure in ended:
-                self._conclude(left[run.folder], failure, labels[run.folder])
+                self._finish(left[run.folder], failure, labels[run.folder])
                 if after is not None:
                     after()
 
@@ -78,7 +78,7 @@ class Search:
         before = self.outcome(trial)
         return before is None or (retry and isinstance(before, Failure))
 
-    def _conclude(self, trial: Trial, failure: Failure | None, label: str) -> None:
+    def _finish(self, trial: Trial, failure: Failure | None, label: str) -> None:
         """Keep what came out of a trial that has ended."""
         outcome = _outcome(trial) if failure is None else failure
         if isinstance(outcome, Failure):

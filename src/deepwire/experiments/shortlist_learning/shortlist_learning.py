@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from deepwire.data.batches.token_store import Block, StoreWriter, TokenStore
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import PAD, UNK, Vocabularies
-from deepwire.decoding.shortlist.ibm_model1 import Progress, train_ibm_model1
 from deepwire.decoding.shortlist.shortlist_store import Shortlist
-from deepwire.decoding.shortlist.shortlist_table import ShortlistTable, build_table
-from deepwire.decoding.shortlist.training_pairs import TrainingPairs
+from deepwire.decoding.shortlist.shortlist_table import ShortlistTable
 from deepwire.errors import DataError, UsageError
+from deepwire.experiments.shortlist_learning.ibm_model1 import Progress, train_ibm_model1
+from deepwire.experiments.shortlist_learning.lexical_table import build_table
+from deepwire.experiments.shortlist_learning.training_pairs import TrainingPairs
 
 _LINES_PER_BLOCK = 4096
 _LINES_AT_ONCE = 1 << 16

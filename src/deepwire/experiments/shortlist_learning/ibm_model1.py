@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from deepwire.data.vocabulary import PAD
-from deepwire.decoding.shortlist.training_pairs import TrainingPairs
+from deepwire.experiments.shortlist_learning.training_pairs import TrainingPairs
 
 MAX_SUBWORD_PAIRS = 1 << 24
 """Pairs of subwords whose probability is learned, 16 bytes each."""
