@@ -159,7 +159,7 @@ def evaluate_directions(
         zero_shot=zero_shot,
         trained=_directions(trained),
         metrics=_metrics(metric, tokenize, lowercase),
-        averages=work.AveragedGroups(centre, _groups(subset, group), sizes, high, low),
+        averages=work.DirectionAverages(centre, _groups(subset, group), sizes, high, low),
         paired=_paired(paired, samples, seed),
         language_text=language_text,
         output=output,
