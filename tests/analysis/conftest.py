@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.analysis.report.figures import Axis, Bars, HeatMap, Lines, Series
+from deepwire.analysis.report.figures import Axis, BarChart, HeatMap, LineChart, Series
 from deepwire.analysis.report.finding import Finding, ModelSource, provenance
 from deepwire.analysis.report.report_tables import Column, Table
 
@@ -32,7 +32,7 @@ def finding() -> Finding:
             ),
         ),
         figures=(
-            Lines(
+            LineChart(
                 name="curves",
                 title="Loss over training",
                 x=Axis(label="update"),
@@ -42,7 +42,7 @@ def finding() -> Finding:
                     Series(name="b", x=(1, 2), y=(3.0, None), low=(2.5, None), high=(3.5, None)),
                 ),
             ),
-            Bars(
+            BarChart(
                 name="bars",
                 title="Gates",
                 x=Axis(label="layer"),

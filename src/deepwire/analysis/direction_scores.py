@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from deepwire.analysis.report.figures import Axis, Bars, Series
+from deepwire.analysis.report.figures import Axis, BarChart, Series
 from deepwire.analysis.report.finding import Finding, ModelSource, provenance
 from deepwire.analysis.report.report_tables import Cell, Column, Table
 from deepwire.evaluation.multilingual.direction_table import (
@@ -44,7 +44,7 @@ def direction_tables(report: DirectionsReport) -> tuple[Table, ...]:
     return (_average_table(report), *(_direction_table(report, block) for block in blocks))
 
 
-def direction_figures(report: DirectionsReport) -> tuple[Bars, ...]:
+def direction_figures(report: DirectionsReport) -> tuple[BarChart, ...]:
     """For each block one bar a direction by the first metric, and one for the baseline beside it."""
     return tuple(_figure(report, block) for block in report.blocks if block.rows)
 
@@ -151,12 +151,12 @@ def _score_cells(system: Sequence[float], baseline: Sequence[float]) -> Iterator
             yield baseline[number]
 
 
-def _figure(report: DirectionsReport, block: DirectionBlock) -> Bars:
+def _figure(report: DirectionsReport, block: DirectionBlock) -> BarChart:
     series = [Series(name=report.system, y=tuple(row.scores[0].value for row in block.rows))]
     if report.baseline:
         series.append(Series(name=report.baseline, y=tuple(row.baseline[0].value for row in block.rows)))
     ordered = ", the largest training text first" if _sized(block) else ""
-    return Bars(
+    return BarChart(
         name=re.sub("[^a-z0-9]+", "-", block.title.partition(":")[0].lower()).strip("-"),
         title=block.title,
         caption=f"{report.metrics[0]} of each direction{ordered}.",

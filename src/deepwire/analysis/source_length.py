@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from deepwire.analysis.report.figures import Axis, Bars, Series
+from deepwire.analysis.report.figures import Axis, BarChart, Series
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.report_tables import Column, Table
 from deepwire.analysis.subject.scorer import WARM_UP, Scorer
@@ -170,7 +170,7 @@ def source_length_finding(
         ),
         tables=(_buckets_table(buckets), _scores_table(scores_of)),
         figures=(
-            Bars(
+            BarChart(
                 name="bleu",
                 title="BLEU by source length",
                 caption=f"Ranges hold 95 % of {SAMPLES} bootstrap resamples of the part.",
@@ -179,7 +179,7 @@ def source_length_finding(
                 categories=categories,
                 series=tuple(_bleu(*each) for each in scores_of),
             ),
-            Bars(
+            BarChart(
                 name="speed",
                 title="Decoding speed by source length",
                 caption=f"{_conditions(scorers[0])}; the fastest of {rounds} rounds.",

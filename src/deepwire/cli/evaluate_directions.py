@@ -147,7 +147,7 @@ def evaluate_directions(
     deepwire evaluate-directions hyps/ours hyps/theirs --test opus-100-corpus --subset de,zh,br,te
     """
     from deepwire.cli.line_by_line import given, warn
-    from deepwire.evaluation.multilingual import evaluate_directions as work
+    from deepwire.evaluation.multilingual import direction_evaluation as work
 
     outputs = FindingOutputs(as_json, html, plots, needs_pictures=False)
     changes = given(beam=beam, length_penalty=length_penalty, batch_tokens=batch_tokens)
@@ -159,7 +159,7 @@ def evaluate_directions(
         zero_shot=zero_shot,
         trained=_directions(trained),
         metrics=_metrics(metric, tokenize, lowercase),
-        averages=work.Averages(centre, _groups(subset, group), sizes, high, low),
+        averages=work.DirectionAverages(centre, _groups(subset, group), sizes, high, low),
         paired=_paired(paired, samples, seed),
         language_text=language_text,
         output=output,

@@ -18,7 +18,7 @@ from deepwire.analysis.agreement.contrastive_sets import (
     read_lingeval,
     read_plain,
 )
-from deepwire.analysis.report.figures import Lines
+from deepwire.analysis.report.figures import LineChart
 from deepwire.cli.main import main
 from deepwire.decoding.load_translator import load
 from deepwire.decoding.translation_scoring import PairScore
@@ -97,7 +97,7 @@ def test_a_model_decides_as_its_scores_say(make_model: Maker, store: Store, tmp_
     share = sum(right for right, each in zip(expected, contrasts, strict=True) if each.distance == 1) / 7
     assert by_distance.rows[0][2] == pytest.approx(100 * share)
     (figure,) = finding.figures
-    assert isinstance(figure, Lines)
+    assert isinstance(figure, LineChart)
     assert figure.series[0].x == (1, 2, 3)
     assert figure.y.text == "accuracy [%]"
     assert finding.provenance.models[0].update == 7
@@ -109,7 +109,7 @@ def test_rare_distances_are_in_the_table_only(make_model: Maker, store: Store) -
     ]
     finding = analyse_agreement([store(make_model({}))], contrasts, "x", device="cpu", precision="fp32")
     (figure,) = finding.figures
-    assert isinstance(figure, Lines)
+    assert isinstance(figure, LineChart)
     assert figure.series[0].x == (1,)
     assert "fewer than 10 contrasts" in figure.caption
     assert [row[0] for row in finding.tables[-1].rows] == ["1", "5"]

@@ -19,7 +19,7 @@ from deepwire.analysis.compare.translation_differences import (
     example_table,
     score_all,
 )
-from deepwire.analysis.report.figures import Bars, Lines
+from deepwire.analysis.report.figures import BarChart, LineChart
 from deepwire.analysis.report.finding import Finding
 from deepwire.analysis.report.report_tables import Table
 from deepwire.analysis.subject.model_and_text import ParallelText
@@ -167,9 +167,9 @@ def test_a_part_of_another_type_is_one_row() -> None:
 def test_learning_curves_are_the_points_of_the_record(run: RunMaker) -> None:
     finding = compared([run("a", [3.0, 2.0]), run("b", [3.5])])
     training, validation, by_time = finding.figures
-    assert isinstance(training, Lines)
-    assert isinstance(validation, Lines)
-    assert isinstance(by_time, Lines)
+    assert isinstance(training, LineChart)
+    assert isinstance(validation, LineChart)
+    assert isinstance(by_time, LineChart)
     assert [(one.name, one.x, one.y) for one in training.series] == [
         ("a", (10, 20), (3.0, 2.0)),
         ("b", (10,), (3.5,)),
@@ -198,7 +198,7 @@ def test_scores_are_tested_against_the_first(run: RunMaker, text: tuple[Path, Pa
     assert scores.rows[1][5] == 1.0
     assert any(note.startswith("a (2) is not significantly") for note in finding.notes)
     assert any(note.startswith("BLEU|nrefs:1|") for note in finding.notes)
-    (bars,) = [figure for figure in finding.figures if isinstance(figure, Bars)]
+    (bars,) = [figure for figure in finding.figures if isinstance(figure, BarChart)]
     assert bars.categories == ("a (1)", "a (2)", "b")
     assert finding.provenance.data[0].endswith("3 pairs")
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from deepwire.analysis.internals.connection_weights import analyse_weights, small
-from deepwire.analysis.report.figures import Bars, Figure, HeatMap, Lines
+from deepwire.analysis.report.figures import BarChart, Figure, HeatMap, LineChart
 from deepwire.analysis.report.finding import Finding
 from deepwire.analysis.subject.model_and_text import NotApplicableError
 from deepwire.errors import ModelError, UsageError
@@ -27,7 +27,7 @@ def figures(finding: Finding) -> dict[str, Figure]:
 def bars(finding: Finding, name: str) -> dict[str, float | None]:
     """Values of a chart with one series, by category."""
     figure = figures(finding)[name]
-    assert isinstance(figure, Bars)
+    assert isinstance(figure, BarChart)
     return dict(zip(figure.categories, figure.series[0].y, strict=True))
 
 
@@ -178,9 +178,9 @@ def run(make_model: ModelMaker, store: Store, tmp_path: Path) -> Path:
     return folder
 
 
-def over_training(finding: Finding) -> Lines:
+def over_training(finding: Finding) -> LineChart:
     figure = figures(finding)["encoder-group-gates-over-training"]
-    assert isinstance(figure, Lines)
+    assert isinstance(figure, LineChart)
     return figure
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from deepwire.analysis.internals.gates import analyse_gates, observe
-from deepwire.analysis.report.figures import Bars, HeatMap
+from deepwire.analysis.report.figures import BarChart, HeatMap
 from deepwire.analysis.report.finding import Finding
 from deepwire.analysis.subject.model_and_text import (
     NotApplicableError,
@@ -174,7 +174,7 @@ def test_collaboration_has_gates_on_both_sides(make_model: ModelMaker, store: St
 def test_attention_over_layers_sums_to_one(make_model: ModelMaker, store: Store, text: Text) -> None:
     found = analyse_gates(store(make_model({}, {"fusion": "mlrf"})), *text)
     chart = found.figures[0]
-    assert isinstance(chart, Bars)
+    assert isinstance(chart, BarChart)
     assert (chart.x.label, chart.categories) == ("output of layer; 0: embedding", ("0", "1", "2"))
     assert [hop.name for hop in chart.series] == ["hop 1", "hop 2", "hop 3", "hop 4"]
     for hop in chart.series:

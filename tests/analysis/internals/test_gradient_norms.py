@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from deepwire.analysis.internals.gradient_norms import analyse_gradients
-from deepwire.analysis.report.figures import Bars, HeatMap, Lines
+from deepwire.analysis.report.figures import BarChart, HeatMap, LineChart
 from deepwire.analysis.subject.model_and_text import NotApplicableError
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.data.data_config import DataConfig
@@ -177,10 +177,10 @@ def test_weights_are_those_of_the_model(train: Trainer) -> None:
     finding = analyse_weights(f"{run.path}@last")
     figures = {figure.name: figure for figure in finding.figures}
     gates = figures["encoder-group-gates"]
-    assert isinstance(gates, Bars)
+    assert isinstance(gates, BarChart)
     assert found[-1]["encoder.group-gates"] == [pytest.approx(gates.series[0].y)]
     curves = figures["decoder-dlcl-over-training"]
-    assert isinstance(curves, Lines)
+    assert isinstance(curves, LineChart)
     assert curves.series[0].x == (3, 6, 9, 12)
     assert found[0]["decoder.dlcl"][0][1:] == [None, None]
 
@@ -190,12 +190,12 @@ def test_the_finding_shows_what_was_recorded(train: Trainer) -> None:
     finding = analyse_gradients(str(run.path))
     found = records(run.gradients)
     encoder, decoder, layers = finding.figures
-    assert isinstance(encoder, Lines)
-    assert isinstance(decoder, Lines)
+    assert isinstance(encoder, LineChart)
+    assert isinstance(decoder, LineChart)
     assert [one.name for one in encoder.series] == ["layer 1", "layer 2"]
     assert list(encoder.series[1].y) == [record["encoder.2"] for record in found]
     assert list(decoder.series[0].x) == [record["update"] for record in found]
-    assert isinstance(layers, Lines)
+    assert isinstance(layers, LineChart)
     middle = sorted(float(record["encoder.1"]) for record in found)
     assert layers.series[0].y[0] == pytest.approx((middle[2] + middle[3]) / 2)
     assert "6 of its updates" in finding.measured
@@ -218,7 +218,7 @@ def test_many_layers_are_shown_in_shades(tmp_path: Path) -> None:
     assert field.columns[:2] == ("10", "30")
     # Each field is the median of two records.
     assert field.values[4][:2] == (7.5, 17.5)
-    assert isinstance(layers, Lines)
+    assert isinstance(layers, LineChart)
     assert layers.series[0].y[4] == 5 * 50.5
 
 

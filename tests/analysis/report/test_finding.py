@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from deepwire.analysis.report.figures import Axis, Bars, HeatMap, Lines, Series
+from deepwire.analysis.report.figures import Axis, BarChart, HeatMap, LineChart, Series
 from deepwire.analysis.report.finding import Finding, from_json, provenance, to_json
 from deepwire.analysis.report.report_files import read_findings, save_json
 from deepwire.analysis.report.report_tables import Column, Table
@@ -64,9 +64,9 @@ def test_what_does_not_fit_together_is_refused(finding: Finding) -> None:
     with pytest.raises(ValidationError, match="row 1 has 1 cells for 2 columns"):
         Table(title="t", columns=(Column(name="a"), Column(name="b")), rows=((1,),))
     with pytest.raises(ValidationError, match="2 x for 1 y"):
-        Lines(name="n", title="t", x=axis, y=axis, series=(Series(name="s", x=(1, 2), y=(1,)),))
+        LineChart(name="n", title="t", x=axis, y=axis, series=(Series(name="s", x=(1, 2), y=(1,)),))
     with pytest.raises(ValidationError, match="one value for each category"):
-        Bars(name="n", title="t", x=axis, y=axis, categories=("a",), series=(Series(name="s", y=(1, 2)),))
+        BarChart(name="n", title="t", x=axis, y=axis, categories=("a",), series=(Series(name="s", y=(1, 2)),))
     with pytest.raises(ValidationError, match="not 1 x 2"):
         HeatMap(
             name="n", title="t", row_axis=axis, column_axis=axis, value=axis, rows=("r",), columns=("a", "b"),
@@ -111,7 +111,7 @@ def test_text_is_aligned_and_complete(finding: Finding) -> None:
 
 def test_long_curves_do_not_fill_the_screen() -> None:
     curve = Series(name="a", x=tuple(map(float, range(500))), y=(1.0,) * 500)
-    figure = Lines(name="n", title="Curve", x=Axis(label="x"), y=Axis(label="y"), series=(curve,))
+    figure = LineChart(name="n", title="Curve", x=Axis(label="x"), y=Axis(label="y"), series=(curve,))
     found = Finding(analysis="x", title="t", measured="m", figures=(figure,), provenance=provenance())
     text = as_text([found])
     assert "500 points" in text

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deepwire.analysis.report import plots
-from deepwire.analysis.report.figures import Axis, Bars, Figure, HeatMap, Lines, Series
+from deepwire.analysis.report.figures import Axis, BarChart, Figure, HeatMap, LineChart, Series
 from deepwire.analysis.report.finding import Finding
 from deepwire.analysis.report.html_page import as_html
 from deepwire.analysis.report.report_files import save_html, save_plots
@@ -58,7 +58,7 @@ def test_an_svg_says_what_it_shows(finding: Finding) -> None:
 
 def test_ticks_of_a_logarithmic_axis_are_the_values_and_heights_begin_at_zero() -> None:
     sizes = Series(name="a", x=(1, 8, 32), y=(300.0, 310.0, 320.0))
-    figure = Lines(
+    figure = LineChart(
         name="sizes",
         title="s",
         x=_axis("batch", log=True),
@@ -73,7 +73,7 @@ def test_ticks_of_a_logarithmic_axis_are_the_values_and_heights_begin_at_zero() 
 def test_long_names_of_bars_stand_upright() -> None:
     def turned(name: str) -> bool:
         names = tuple(f"{name}{number}" for number in range(3))
-        bars = Bars(
+        bars = BarChart(
             name="b",
             title="t",
             x=_axis("x"),
@@ -89,7 +89,7 @@ def test_long_names_of_bars_stand_upright() -> None:
 def test_long_paths_in_a_legend_take_lines_and_not_the_room_of_the_drawing() -> None:
     def width(*names: str) -> float:
         series = tuple(Series(name=name, x=(1, 2), y=(1, 2)) for name in names)
-        lines = Lines(name="l", title="t", x=_axis("x"), y=_axis("y"), series=series)
+        lines = LineChart(name="l", title="t", x=_axis("x"), y=_axis("y"), series=series)
         return float(ElementTree.fromstring(plots.svg(lines)).attrib["width"].removesuffix("pt"))
 
     models = [f"runs/{'experiments-of-november/' * 4}{end}" for end in ("first", "second")]
@@ -128,12 +128,12 @@ def _map(name: str, values: list[list[float | None]], log: bool = False) -> Heat
     )
 
 
-def _lines(name: str, values: list[tuple[float | None, ...]], log: bool = False) -> Lines:
+def _lines(name: str, values: list[tuple[float | None, ...]], log: bool = False) -> LineChart:
     series = (
         Series(name=f"layer {number}", x=tuple(map(float, range(len(y)))), y=y)
         for number, y in enumerate(values)
     )
-    return Lines(
+    return LineChart(
         name=name, title=name, x=_axis("x"), y=_axis("y", log), series=tuple(series), ordered=len(values) > 8
     )
 
@@ -144,7 +144,7 @@ def _lines(name: str, values: list[tuple[float | None, ...]], log: bool = False)
         _lines("sixty", [(number + 1, None, 1e-9) for number in range(60)], log=True),
         _lines("nothing", [(None,)]),
         _lines("zeros", [(0.0, 0.0)] * 9, log=True),
-        Bars(
+        BarChart(
             name="one",
             title="one",
             x=_axis("x"),
@@ -250,7 +250,7 @@ def test_without_matplotlib_there_is_one_clear_error(
 def test_whole_numbers_stand_at_the_axis_where_all_points_have_one_place() -> None:
     one = Series(name="pre_norm", x=(3.0,), y=(25.0,))
     drawn = plots.svg(
-        Lines(name="depth", title="t", x=Axis(label="layers"), y=Axis(label="BLEU"), series=(one,))
+        LineChart(name="depth", title="t", x=Axis(label="layers"), y=Axis(label="BLEU"), series=(one,))
     )
     ticks = re.findall(r"xtick.*?<text[^>]*>([^<]*)</text>", drawn, re.DOTALL)
     assert "3" in ticks

@@ -13,7 +13,7 @@ import torch
 from deepwire.analysis.speed import speed_sweep, text_speed
 from deepwire.analysis.speed.extra_memory import extra_memory
 from deepwire.analysis.speed.other_programs import Program
-from deepwire.analysis.speed.speed_sweep import Architecture, Workload, sweep
+from deepwire.analysis.speed.speed_sweep import MeasuredArchitecture, Workload, sweep
 from deepwire.analysis.speed.text_speed import measure_text
 from deepwire.analysis.subject.model_and_text import ParallelText, read_pairs
 from deepwire.analysis.subject.scorer import Scorer, TimedTranslation
@@ -27,7 +27,7 @@ from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.precision_policy import PrecisionPolicy
 
 CPU = torch.device("cpu")
-TINY = Architecture(
+TINY = MeasuredArchitecture(
     "tiny",
     ModelConfig.model_validate(
         {
@@ -82,7 +82,7 @@ def test_a_depth_that_a_model_cannot_have_is_one_line() -> None:
     groups["encoder"]["fusion"] = {"type": "groups", "size": 1}
     groups["encoder"]["layers"] = groups["decoder"]["layers"] = 2
     groups["encoder"]["fusion"]["size"] = 2
-    made = Architecture("groups", ModelConfig.model_validate(groups), 40, 40)
+    made = MeasuredArchitecture("groups", ModelConfig.model_validate(groups), 40, 40)
     with pytest.raises(UsageError, match="groups cannot have 1 layers"):
         made.build(1, CPU)
 

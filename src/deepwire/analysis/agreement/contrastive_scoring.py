@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from deepwire.analysis.agreement.contrastive_sets import Contrast
-from deepwire.analysis.report.figures import Axis, Figure, Lines, Series
+from deepwire.analysis.report.figures import Axis, Figure, LineChart, Series
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.report_tables import Cell, Column, Table
 from deepwire.analysis.subject.model_and_text import model_source
@@ -241,7 +241,7 @@ def _distance_figure(
         caption += f" Distances with fewer than {_ENOUGH} contrasts are only in the table."
     if longest + 1 in drawn:
         caption += f" {longest + 1} stands for all above {longest}."
-    return Lines(
+    return LineChart(
         name="by-distance",
         title="Accuracy by distance",
         caption=caption,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from deepwire.analysis.compare.compared_run import ComparedRun
-from deepwire.analysis.report.figures import Axis, Figure, Lines, Series
+from deepwire.analysis.report.figures import Axis, Figure, LineChart, Series
 
 _HOUR = 3600.0
 
@@ -40,7 +40,7 @@ def learning_curves(runs: Sequence[ComparedRun], names: Sequence[str]) -> Iterat
 def _lines(name: str, title: str, x: Axis, y: Axis, series: Sequence[Series]) -> Iterator[Figure]:
     drawn = tuple(curve for curve in series if curve.y)
     if drawn:
-        yield Lines(name=name, title=title, x=x, y=y, series=drawn)
+        yield LineChart(name=name, title=title, x=x, y=y, series=drawn)
 
 
 def _training(runs: Sequence[ComparedRun], names: Sequence[str], key: str) -> list[Series]:

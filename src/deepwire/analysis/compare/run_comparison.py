@@ -21,7 +21,7 @@ from deepwire.analysis.compare.translation_differences import (
     verdicts,
     waiting,
 )
-from deepwire.analysis.report.figures import Axis, Bars, Figure, Series
+from deepwire.analysis.report.figures import Axis, BarChart, Figure, Series
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.report_tables import Cell, Column, Table
 from deepwire.analysis.subject.model_and_text import ParallelText, read_pairs
@@ -206,7 +206,7 @@ def _speeds(
 
 def _scores(report: ScoreReport) -> Figure:
     names = [score.name for score in report.systems[0].scores]
-    return Bars(
+    return BarChart(
         name="scores",
         title="Scores",
         x=Axis(label="model"),

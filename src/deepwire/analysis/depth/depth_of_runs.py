@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from deepwire.analysis.compare.compared_run import flat
-from deepwire.analysis.report.figures import Axis, Lines, Series
+from deepwire.analysis.report.figures import Axis, LineChart, Series
 from deepwire.analysis.report.finding import Finding, ModelSource, provenance
 from deepwire.analysis.report.report_tables import Column, Table
 from deepwire.model.config import ModelConfig, StackConfig
@@ -124,7 +124,7 @@ def depth_of_runs_finding(
             ),
         ),
         figures=(
-            Lines(
+            LineChart(
                 name="runs",
                 title=f"BLEU against {side} depth",
                 x=Axis(label=f"{side} layers"),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from deepwire.analysis.report.figures import Axis, Bars, Figure, Lines, Series
+from deepwire.analysis.report.figures import Axis, BarChart, Figure, LineChart, Series
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.report_tables import Column, Table
 from deepwire.analysis.subject.model_stacks import check_layer, part, with_stack
@@ -153,7 +153,7 @@ def fewer_layers_side_by_side(findings: Sequence[Finding]) -> Iterator[Finding]:
         (finding.provenance.models[0].name, figure)
         for finding in findings
         for figure in finding.figures
-        if isinstance(figure, Lines) and figure.name == _LAYERS
+        if isinstance(figure, LineChart) and figure.name == _LAYERS
     ]
     if len(drawn) < 2:
         return
@@ -225,7 +225,7 @@ def _figures(scorer: Scorer, scores: Sequence[DepthScore], groups: Sequence[Grou
             x, y = tuple(float(score.layers) for score in own), tuple(score.bleu for score in own)
             lines.append(Series(name=f"{side} (of {part(scorer.model, side).depth})", x=x, y=y))
         figures.append(
-            Lines(
+            LineChart(
                 name=_LAYERS,
                 title="BLEU with the lowest layers of one stack",
                 x=Axis(label="layers left"),
@@ -235,7 +235,7 @@ def _figures(scorer: Scorer, scores: Sequence[DepthScore], groups: Sequence[Grou
         )
     if groups:
         figures.append(
-            Bars(
+            BarChart(
                 name="groups",
                 title="BLEU with some groups of the decoder",
                 x=Axis(label="groups"),

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from deepwire.analysis.report.figures import Axis, Bars, Figure, HeatMap, Lines, Series
+from deepwire.analysis.report.figures import Axis, BarChart, Figure, HeatMap, LineChart, Series
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.subject.model_and_text import AnalysedModel, NotApplicableError, open_model
 from deepwire.analysis.subject.run_records import read_records
@@ -128,7 +128,7 @@ def _show(side: str, weights: DepthWeights) -> _Shown:
 def _figures(matrix: _Shown, layer: int | None, *, blank: bool) -> Iterator[Figure]:
     weights = matrix.weights
     if len(weights.rows) == 1:
-        yield Bars(
+        yield BarChart(
             name=matrix.name,
             title=matrix.title,
             x=Axis(label=weights.column_axis),
@@ -172,7 +172,7 @@ def _successors(matrix: _Shown, layer: int | None) -> Figure:
     chosen = (len(weights.columns) - 1) // 2 if layer is None else layer
     reached = [(row, values[chosen]) for row, values in zip(weights.rows, matrix.values, strict=True)]
     reached = [(row, value) for row, value in reached if not math.isnan(value)]
-    return Bars(
+    return BarChart(
         name=f"{matrix.name}-successors",
         title=f"{matrix.side.capitalize()}: weights of {weights.columns[chosen]} in all that read it",
         caption="One column of the matrix: in ordinary residual connections it would be constant.",
@@ -223,7 +223,7 @@ def _curves(matrix: _Shown, records: Sequence[Mapping[str, object]]) -> Figure |
     if len(points) < 2:
         return None
     single = len(weights.rows) == 1
-    return Lines(
+    return LineChart(
         name=f"{matrix.name}-over-training",
         title=f"{matrix.title}, over training",
         caption="" if single else f"The last row of the matrix: {weights.row_axis} {weights.rows[-1]}.",

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from deepwire.analysis.report.figures import Axis, Bars, Figure, HeatMap, Lines, Series
+from deepwire.analysis.report.figures import Axis, BarChart, Figure, HeatMap, LineChart, Series
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.report_tables import Column, Table
 from deepwire.analysis.subject.model_and_text import (
@@ -104,7 +104,7 @@ def _figures(family: FamilyStatistics) -> Iterator[Figure]:
     title = f"{family.side.capitalize()}, {family.probe.family}"
     gates = tuple(family.sums[places[0]])
     if family.probe.shares_of is not None:
-        yield Bars(
+        yield BarChart(
             name=name,
             title=f"{title}: shares",
             caption="Mean over words; the range is one standard deviation. The means of a hop sum to 1.",
@@ -119,7 +119,7 @@ def _figures(family: FamilyStatistics) -> Iterator[Figure]:
     y = Axis(label="openness (0 closed, 1 open)")
     series = [_series(gate, [family.sums[place][gate] for place in places]) for gate in gates]
     if len(places) <= _MOST_BARS:
-        yield Bars(
+        yield BarChart(
             name=name,
             title=title,
             caption=caption,
@@ -130,7 +130,7 @@ def _figures(family: FamilyStatistics) -> Iterator[Figure]:
         )
     else:
         x = tuple(float(place.order + 1) for place in places)
-        yield Lines(
+        yield LineChart(
             name=name,
             title=title,
             caption=caption,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from deepwire.analysis.report.figures import Axis, Figure, HeatMap, Lines, Series
+from deepwire.analysis.report.figures import Axis, Figure, HeatMap, LineChart, Series
 from deepwire.analysis.report.finding import Finding, ModelSource, provenance
 from deepwire.analysis.subject.model_and_text import NotApplicableError, run_of
 from deepwire.analysis.subject.run_records import read_records
@@ -77,8 +77,8 @@ def analyse_gradients(run: str) -> Finding:
     )
 
 
-def _curves(side: str, series: Sequence[Series]) -> Lines:
-    return Lines(
+def _curves(side: str, series: Sequence[Series]) -> LineChart:
+    return LineChart(
         name=f"{side}-gradients",
         title=f"{side.capitalize()}: gradient norm of each layer",
         x=Axis(label="update"),
@@ -106,8 +106,8 @@ def _field(side: str, series: Sequence[Series]) -> HeatMap:
     )
 
 
-def _by_layer(medians: Mapping[str, Mapping[str, float | None]]) -> Lines:
-    return Lines(  # no bars: on a logarithmic scale they begin nowhere
+def _by_layer(medians: Mapping[str, Mapping[str, float | None]]) -> LineChart:
+    return LineChart(  # no bars: on a logarithmic scale they begin nowhere
         name="gradients-by-layer",
         title="Gradient norm by layer, median over the recorded updates",
         x=Axis(label="layer, from the bottom"),

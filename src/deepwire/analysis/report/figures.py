@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from deepwire.analysis.report.report_tables import Column, Number, Record, Table
+from deepwire.analysis.report.report_tables import Column, Number, ReportRecord, Table
 
 
-class Axis(Record):
+class Axis(ReportRecord):
     """What an axis shows.
 
     Attributes:
@@ -34,7 +34,7 @@ class Axis(Record):
         return f"{self.label} [{self.unit}]" if self.unit else self.label
 
 
-class Series(Record):
+class Series(ReportRecord):
     """One line, or one group of bars.
 
     Attributes:
@@ -58,7 +58,7 @@ class Series(Record):
         return self
 
 
-class _Figure(Record):
+class _Figure(ReportRecord):
     """What all figures have.
 
     Attributes:
@@ -77,7 +77,7 @@ def _with_unit(title: str, axis: Axis) -> str:
     return f"{title} [{axis.unit}]" if axis.unit else title
 
 
-class Lines(_Figure):
+class LineChart(_Figure):
     """Curves over a common axis.
 
     Attributes:
@@ -93,7 +93,7 @@ class Lines(_Figure):
     ordered: bool = False
 
     @model_validator(mode="after")
-    def _fits(self) -> Lines:
+    def _fits(self) -> LineChart:
         for line in self.series:
             if len(line.x) != len(line.y):
                 raise ValueError(f"figure {self.name}: {line.name!r} has {len(line.x)} x for {len(line.y)} y")
@@ -117,7 +117,7 @@ class Lines(_Figure):
         )
 
 
-class Bars(_Figure):
+class BarChart(_Figure):
     """Bars over named categories; several series stand side by side."""
 
     kind: Literal["bars"] = "bars"
@@ -127,7 +127,7 @@ class Bars(_Figure):
     series: tuple[Series, ...] = Field(min_length=1)
 
     @model_validator(mode="after")
-    def _fits(self) -> Bars:
+    def _fits(self) -> BarChart:
         for group in self.series:
             if group.x or len(group.y) != len(self.categories):
                 raise ValueError(
@@ -197,4 +197,4 @@ class HeatMap(_Figure):
         )
 
 
-Figure = Annotated[Lines | Bars | HeatMap, Field(discriminator="kind")]
+Figure = Annotated[LineChart | BarChart | HeatMap, Field(discriminator="kind")]

@@ -13,14 +13,14 @@ from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from deepwire import __version__
 from deepwire.analysis.report.figures import Figure
-from deepwire.analysis.report.report_tables import Record, Table
+from deepwire.analysis.report.report_tables import ReportRecord, Table
 from deepwire.command_line import again
 from deepwire.errors import DataError
 
 _FEW_MODELS = 3
 
 
-class ModelSource(Record):
+class ModelSource(ReportRecord):
     """A model that numbers come from.
 
     Attributes:
@@ -36,7 +36,7 @@ class ModelSource(Record):
     update: int | None = None
 
 
-class Provenance(Record):
+class Provenance(ReportRecord):
     """What is needed to get the same numbers again.
 
     Attributes:
@@ -59,7 +59,7 @@ class Provenance(Record):
     machine: str
 
 
-class Finding(Record):
+class Finding(ReportRecord):
     """The result of one analysis of one model, or of several beside each other.
 
     Attributes:
@@ -99,7 +99,7 @@ class Finding(Record):
         return self
 
 
-class Findings(Record):
+class Findings(ReportRecord):
     """Several findings, as they are written to a JSON file; what else the file holds is left alone."""
 
     model_config = ConfigDict(extra="ignore")

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
-from deepwire.analysis.report.figures import Axis, Bars, Figure, HeatMap, Lines, Series
+from deepwire.analysis.report.figures import Axis, BarChart, Figure, HeatMap, LineChart, Series
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
@@ -116,9 +116,9 @@ def _draw(figure: Figure, below: Sequence[str]) -> Canvas:
     canvas = Canvas(figsize=_size(figure))
     axes = canvas.add_subplot()
     match figure:
-        case Lines():
+        case LineChart():
             _draw_lines(axes, figure)
-        case Bars():
+        case BarChart():
             _draw_bars(axes, figure)
         case HeatMap():
             _draw_heat_map(canvas, axes, figure)
@@ -149,7 +149,7 @@ def _size(figure: Figure) -> tuple[float, float]:
         rows, columns = len(figure.rows), len(figure.columns)
         field = 0.55 if rows * columns <= _WITH_NUMBERS else 0.25
         return max(4.0, min(14.0, 1.8 + field * columns)), max(2.6, min(9.0, 1.0 + 0.75 * field * rows))
-    if isinstance(figure, Bars):
+    if isinstance(figure, BarChart):
         return max(5.5, min(14.0, 1.5 + 0.22 * len(figure.categories) * (len(figure.series) + 0.7))), 3.6
     return 6.5, max(3.8, 0.15 * min(len(figure.series), _NAMED))
 
@@ -170,7 +170,7 @@ def _folded(name: str) -> str:
     return "\n".join(textwrap.wrap(name, _LEGEND)) or name
 
 
-def _draw_lines(axes: Axes, figure: Lines) -> None:
+def _draw_lines(axes: Axes, figure: LineChart) -> None:
     from matplotlib.ticker import MaxNLocator
 
     count = len(figure.series)
@@ -212,7 +212,7 @@ def _draw_lines(axes: Axes, figure: Lines) -> None:
         )
 
 
-def _name_lines_at_their_ends(axes: Axes, figure: Lines) -> None:
+def _name_lines_at_their_ends(axes: Axes, figure: LineChart) -> None:
     """Names beside the ends of the lines, spread so that none covers another, each led to by a thin line.
 
     Of very many only every second or third has one.
@@ -263,7 +263,7 @@ def _name_lines_at_their_ends(axes: Axes, figure: Lines) -> None:
     axes.text(1.14, 0.5, figure.legend, transform=axes.transAxes, rotation=90, va="center", fontsize=8)
 
 
-def _draw_bars(axes: Axes, figure: Bars) -> None:
+def _draw_bars(axes: Axes, figure: BarChart) -> None:
     count = len(figure.series)
     shades = _shades(count, ordered=True, lightest=0.95, darkest=0.35)
     width = 0.8 / count

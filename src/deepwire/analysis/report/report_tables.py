@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 _LARGE, _ENORMOUS = 1e3, 1e12
 
 
-class Record(BaseModel):
+class ReportRecord(BaseModel):
     """Plain values with a fixed form: read again from JSON, a record equals the one that was written."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -27,7 +27,7 @@ Cell = Annotated[str | int | float | None, BeforeValidator(_finite)]
 """What stands in a field of a table; None stays empty."""
 
 
-class Column(Record):
+class Column(ReportRecord):
     """The head of a column.
 
     Attributes:
@@ -59,7 +59,7 @@ class Column(Record):
         return f"{cell:,.0f}" if _LARGE <= abs(cell) < _ENORMOUS else f"{cell:.4g}"
 
 
-class Table(Record):
+class Table(ReportRecord):
     """Named columns and their rows."""
 
     title: str

@@ -9,14 +9,14 @@ from functools import partial
 import torch
 
 from deepwire.analysis.report.figures import Axis as FigureAxis
-from deepwire.analysis.report.figures import Figure, Lines, Series
+from deepwire.analysis.report.figures import Figure, LineChart, Series
 from deepwire.analysis.report.finding import Finding, ModelSource, provenance
 from deepwire.analysis.report.report_tables import Column, Number, Table
 from deepwire.analysis.speed.other_programs import Program
 from deepwire.analysis.speed.speed_sweep import (
     AXES,
-    Architecture,
     Axis,
+    MeasuredArchitecture,
     Mode,
     Speed,
     Workload,
@@ -52,7 +52,7 @@ class TextWork:
 
 
 def speed_finding(
-    subjects: Sequence[Architecture],
+    subjects: Sequence[MeasuredArchitecture],
     sources: Sequence[ModelSource],
     values: Mapping[Axis, Sequence[int]],
     modes: Sequence[Mode],
@@ -180,7 +180,7 @@ def _conditions(mode: Mode, axis: Axis, base: Workload) -> str:
     return f"{' and '.join(others).capitalize()} (of random subwords)"
 
 
-def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed], caption: str) -> list[Lines]:
+def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed], caption: str) -> list[LineChart]:
     shown: list[tuple[str, FigureAxis, Callable[[Speed], Number]]] = [
         (
             "speed",
@@ -192,7 +192,7 @@ def _figures(mode: Mode, axis: Axis, speeds: Sequence[Speed], caption: str) -> l
         shown.append(("memory", FigureAxis(label="peak memory", unit="MiB", from_zero=True), _mib))
     names = list(dict.fromkeys(speed.subject for speed in speeds))
     return [
-        Lines(
+        LineChart(
             name=f"{mode}-{axis}-{name}",
             title=f"{mode.capitalize()}: {name} against {axis}",
             caption=caption,

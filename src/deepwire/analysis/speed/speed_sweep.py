@@ -70,7 +70,7 @@ class Workload:
 
 
 @dataclass(frozen=True)
-class Architecture:
+class MeasuredArchitecture:
     """A model to measure, by its architecture: what speed depends on.
 
     Attributes:
@@ -131,7 +131,7 @@ class Speed:
 
 
 def sweep(
-    subjects: Sequence[Architecture],
+    subjects: Sequence[MeasuredArchitecture],
     mode: Mode,
     axis: Axis,
     values: Sequence[int],
@@ -175,7 +175,9 @@ def sweep(
     return speeds
 
 
-def _work(subject: Architecture, workload: Workload, device: torch.device) -> tuple[TranslationModel, _Batch]:
+def _work(
+    subject: MeasuredArchitecture, workload: Workload, device: torch.device
+) -> tuple[TranslationModel, _Batch]:
     batch = _Batch.random(workload, subject.source_vocabulary, subject.target_vocabulary, device)
     return subject.build(workload.depth, device), batch
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from deepwire.analysis.report.figures import Axis, Bars, Series
+from deepwire.analysis.report.figures import Axis, BarChart, Series
 from deepwire.analysis.report.report_tables import Column, Number, Table
 from deepwire.analysis.speed.other_programs import Program
 from deepwire.analysis.subject.scorer import WARM_UP, Scorer
@@ -156,10 +156,10 @@ def text_table(speeds: Sequence[TextSpeed]) -> Table:
     )
 
 
-def text_figure(speeds: Sequence[TextSpeed]) -> Bars:
+def text_figure(speeds: Sequence[TextSpeed]) -> BarChart:
     """Sentences a second of every subject."""
     values: tuple[Number, ...] = tuple(speed.sentences_per_second for speed in speeds)
-    return Bars(
+    return BarChart(
         name="text",
         title="Speed of translating a text, start-up subtracted",
         caption="Time of the whole text less that of its first sentence alone, in which commands start and "

@@ -23,7 +23,7 @@ from deepwire.cli.decoding_options import Device, Precision, Threads
 
 if TYPE_CHECKING:
     from deepwire.analysis.report.finding import ModelSource
-    from deepwire.analysis.speed.speed_sweep import Architecture, Axis, Mode, Workload
+    from deepwire.analysis.speed.speed_sweep import Axis, MeasuredArchitecture, Mode, Workload
 
 Subjects = Annotated[
     list[str], typer.Argument(metavar="RUNFILE|RECIPE|MODEL...", help="What to measure; untrained will do.")
@@ -136,7 +136,7 @@ def _values(written: Mapping[Axis, str]) -> dict[Axis, list[int]]:
     return {axis: numbers(text, f"--{axis}") for axis, text in written.items() if text}
 
 
-def _check_trained(systems: Sequence[tuple[Architecture, ModelSource | None]]) -> None:
+def _check_trained(systems: Sequence[tuple[MeasuredArchitecture, ModelSource | None]]) -> None:
     """See that all can translate a text.
 
     Raises:
@@ -162,13 +162,13 @@ def _base(text: str) -> Workload:
     return Workload(*given)
 
 
-def _architecture(name: str, vocabulary_size: int | None) -> tuple[Architecture, ModelSource | None]:
+def _architecture(name: str, vocabulary_size: int | None) -> tuple[MeasuredArchitecture, ModelSource | None]:
     """The architecture of a run file, recipe or model; with its fingerprint where it is a model."""
-    from deepwire.analysis.speed.speed_sweep import Architecture
+    from deepwire.analysis.speed.speed_sweep import MeasuredArchitecture
     from deepwire.analysis.subject.model_and_text import open_model
     from deepwire.cli.inspect import find_subject
 
     subject = find_subject(name, vocabulary_size)
     sizes = subject.source_vocabulary, subject.target_vocabulary
-    made = Architecture(name, subject.model, *sizes, subject.languages)
+    made = MeasuredArchitecture(name, subject.model, *sizes, subject.languages)
     return made, open_model(name).source if subject.kind == "model" else None

@@ -11,7 +11,7 @@ from typing import Literal
 
 from torch import nn
 
-from deepwire.analysis.report.figures import Axis, Bars, Series
+from deepwire.analysis.report.figures import Axis, BarChart, Series
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.report_tables import Column, Table
 from deepwire.analysis.subject.measurement_cache import MeasurementCache
@@ -281,11 +281,11 @@ def linearisation_finding(
     )
 
 
-def _bars(side: Side, whole: float, scores: Sequence[LayerScore]) -> Bars:
+def _bars(side: Side, whole: float, scores: Sequence[LayerScore]) -> BarChart:
     layers = sorted({score.layer for score in scores})
     values = {(score.layer, score.reading): score.change(whole) for score in scores}
     readings = [reading for reading in READINGS if any(score.reading == reading for score in scores)]
-    return Bars(
+    return BarChart(
         name=side,
         title=f"Change of BLEU with one linear {side} layer",
         caption=f"Of {whole:.2f} BLEU of the whole model; below zero is a loss. "

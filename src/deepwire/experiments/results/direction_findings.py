@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from deepwire.analysis.direction_scores import direction_figures, direction_notes, direction_tables
-from deepwire.analysis.report.figures import Axis, Bars, Series
+from deepwire.analysis.report.figures import Axis, BarChart, Series
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.report_tables import Cell, Column, Table
 from deepwire.experiments.results.run_measurement import RunResult, pace
@@ -124,9 +124,9 @@ def _matrix(comparison: SystemComparison, name: str, number: Callable[[RunResult
     )
 
 
-def _figure(comparison: SystemComparison) -> Bars:
+def _figure(comparison: SystemComparison) -> BarChart:
     systems = comparison.systems()
-    return Bars(
+    return BarChart(
         name="bleu",
         title="BLEU of every direction",
         caption="Means over seeds.",

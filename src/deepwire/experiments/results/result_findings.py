@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
 
-from deepwire.analysis.report.figures import Axis, Bars, Series
+from deepwire.analysis.report.figures import Axis, BarChart, Series
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.report_tables import Column, Table
 from deepwire.analysis.subject.model_and_text import ParallelText
@@ -263,8 +263,8 @@ def _tested(test: Comparison | None, after_all: float | None) -> tuple[float | s
     return (test.difference, interval, test.p_value, after_all)
 
 
-def _ranking_figure(plan: Plan, ranks: Sequence[RankedSystem]) -> Bars:
-    return Bars(
+def _ranking_figure(plan: Plan, ranks: Sequence[RankedSystem]) -> BarChart:
+    return BarChart(
         name="bleu",
         title="BLEU of all systems",
         caption=f"Means over seeds, with the lowest and the highest; {plan.baseline} is the baseline.",

@@ -12,7 +12,7 @@ import torch
 from pydantic import Field
 
 from deepwire import __version__
-from deepwire.analysis.report.report_tables import Record
+from deepwire.analysis.report.report_tables import ReportRecord
 from deepwire.analysis.subject.model_and_text import ParallelText
 from deepwire.analysis.subject.run_records import read_records
 from deepwire.analysis.subject.scorer import WARM_UP, Scorer
@@ -34,7 +34,7 @@ _OF_TEXT = {"BLEU", "text digest"}
 """Settings that differ from direction to direction."""
 
 
-class RunResult(Record):
+class RunResult(ReportRecord):
     """One run, measured in one direction.
 
     Attributes:

@@ -32,7 +32,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Averages:
+class DirectionAverages:
     """Which directions are averaged together, besides all of a kind.
 
     Attributes:
@@ -77,7 +77,7 @@ class DirectionsRequest:
     zero_shot: bool = False
     trained: Sequence[Direction] | None = None
     metrics: LanguageMetrics = field(default_factory=LanguageMetrics)
-    averages: Averages = field(default_factory=Averages)
+    averages: DirectionAverages = field(default_factory=DirectionAverages)
     paired: PairedTest | None = field(default_factory=lambda: PairedTest("bootstrap"))
     language_text: str | None = None
     output: Path | None = None
@@ -181,7 +181,7 @@ class _Evaluation:
                 paired = replace(paired, samples=max(DEFAULT_SAMPLES[paired.test], needed))
         averages = request.averages
         known = languages_of(self.directions)
-        if averages.centre not in (*known, Averages.centre):
+        if averages.centre not in (*known, DirectionAverages.centre):
             raise UsageError(
                 f"--centre {averages.centre}: no direction of the table has it", f"it has {', '.join(known)}"
             )
