@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Mapping
 
 import pytest
@@ -290,3 +292,15 @@ def test_wrong_settings(wrong: object, where: str) -> None:
     """Impossible settings are refused by name."""
     with pytest.raises(ValidationError, match=where):
         ModelConfig.model_validate({**SHAPE, "initialization": wrong})
+
+
+def test_a_model_is_built_without_the_compiler() -> None:
+    """Its import takes over a second, at every start of every command."""
+    code = (
+        "import sys, torch, deepwire; from deepwire.model.meta_init import meta_init\n"
+        "settings = {'d_model': 16, 'heads': 2, 'encoder': {'connection': 'depth_lstm'}}\n"
+        "deepwire.build(settings, 10)\n"
+        "with meta_init(): deepwire.build(settings | {'initialization': 'depth_scaled'}, 10)\n"
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

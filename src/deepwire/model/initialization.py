@@ -28,9 +28,13 @@ class Initialization(Choice):
     """The contract: how linear maps, embeddings and tables of positions begin.
 
     Norms, gates, mixing weights and parameters of other shapes are set by the modules that own them.
+
+    Attributes:
+        needs_layers: Whether values depend on the layer; one that says no spares the walk that finds it.
     """
 
     kind: ClassVar[Kind] = "initialization"
+    needs_layers: ClassVar[bool] = True
 
     @abstractmethod
     def linear(self, module: nn.Linear, layer: int) -> None:
@@ -65,6 +69,7 @@ class Initialization(Choice):
 class LipschitzConfig(Initialization):
     """Uniform in +-1/sqrt(fan_in), embeddings in +-sqrt(2/(V + d)), biases 0 (Xu et al. 2020; Neutron)."""
 
+    needs_layers: ClassVar[bool] = False
     type: Literal["lipschitz"] = "lipschitz"
 
     def linear(self, module: nn.Linear, layer: int) -> None:
@@ -96,6 +101,7 @@ class LipschitzConfig(Initialization):
 class GlorotConfig(Initialization):
     """Glorot's uniform on the stored shapes, embeddings too; biases 0 (Neutron's alternative)."""
 
+    needs_layers: ClassVar[bool] = False
     type: Literal["glorot"] = "glorot"
 
     def linear(self, module: nn.Linear, layer: int) -> None:
@@ -123,6 +129,7 @@ class XavierConfig(Initialization):
     uniform in +-sqrt(6 / 4d), however it is stored here.
     """
 
+    needs_layers: ClassVar[bool] = False
     type: Literal["xavier"] = "xavier"
 
     def linear(self, module: nn.Linear, layer: int) -> None:
@@ -145,6 +152,7 @@ class FairseqConfig(Initialization):
     +-1/sqrt(fan_in), biases too.
     """
 
+    needs_layers: ClassVar[bool] = False
     type: Literal["fairseq"] = "fairseq"
 
     def linear(self, module: nn.Linear, layer: int) -> None:
@@ -170,6 +178,7 @@ class PyTorchConfig(Initialization):
     those layers do not have, are normal with d^-0.5.
     """
 
+    needs_layers: ClassVar[bool] = False
     type: Literal["pytorch"] = "pytorch"
 
     def linear(self, module: nn.Linear, layer: int) -> None:
@@ -223,8 +232,13 @@ INITIALIZATIONS = Table(
 
 
 def initialize(model: nn.Module, config: Initialization) -> None:
-    """Set every linear map, embedding and table of positions of a model; shared ones once."""
-    layers = _layers(model)
+    """Set every linear map, embedding and table of positions of a model; shared ones once.
+
+    A model on the meta device has nothing to set.
+    """
+    if all(parameter.is_meta for parameter in model.parameters()):
+        return
+    layers = _layers(model) if config.needs_layers else {}
     looked_up = {id(module.table) for module in model.modules() if isinstance(module, Embedding)}
     for module in model.modules():
         if isinstance(module, nn.Linear):
