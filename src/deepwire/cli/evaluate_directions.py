@@ -144,8 +144,10 @@ def evaluate_directions(
     from deepwire.cli.line_by_line import given, warn
     from deepwire.evaluation.model_translations import SearchSettings
     from deepwire.evaluation.multilingual import evaluate_directions as work
+    from deepwire.io.output import check_output
 
-    _check_output(html)
+    if html is not None:  # a page that cannot be written is refused before an hour of translation
+        check_output(html)
     changes = given(beam=beam, length_penalty=length_penalty, batch_tokens=batch_tokens)
     request = work.DirectionsRequest(
         system=system,
@@ -162,16 +164,6 @@ def evaluate_directions(
         search=SearchSettings(changes, device, precision, "seen" if seen else False),
     )
     _show(work.evaluate_directions(request, warn, _progress), html, as_json)
-
-
-def _check_output(html: Path | None) -> None:
-    """A page that cannot be written is refused before an hour of translation."""
-    from deepwire.errors import UsageError
-
-    if html is not None and not html.parent.is_dir():
-        raise UsageError(f"{html}: the folder {html.parent} does not exist", "create it first")
-    if html is not None and html.is_dir():
-        raise UsageError(f"{html}: is a directory", "name a file in it")
 
 
 def _directions(text: str | None) -> list[Direction] | None:
@@ -209,10 +201,10 @@ def _show(report: DirectionsReport, html: Path | None, as_json: bool) -> None:
     import json
 
     from deepwire.evaluation.multilingual import page, record, text
-    from deepwire.io.atomic import write_text
+    from deepwire.io.output import write_output
 
     try:
         if html is not None:
-            write_text(html, page.as_html(report))
+            write_output(html, page.as_html(report))
     finally:  # the scores are shown even when the disk is full
         print(json.dumps(record.as_json(report), ensure_ascii=False) if as_json else text.as_text(report))
