@@ -206,6 +206,18 @@ def test_mistakes_are_one_line(analyze: Command, tmp_path: Path) -> None:
         assert "Traceback" not in errors
 
 
+@needs_matplotlib
+def test_links_that_are_written_to_stay_links(analyze: Command, tmp_path: Path) -> None:
+    for name in ("text", "page", "plots/weights-decoder-layer-gates-over-training.svg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).symlink_to(tmp_path / f"{Path(name).name}.real")
+    arguments = ["--output", str(tmp_path / "text"), "--html", str(tmp_path / "page")]
+    assert analyze("weights", "run", *arguments, "--plots", str(tmp_path / "plots"))[0] == 0
+    written = [path for path in tmp_path.rglob("*") if path.is_symlink()]
+    assert len(written) == 3
+    assert all(path.stat().st_size for path in written)
+
+
 def test_the_json_holds_where_it_comes_from(analyze: Command) -> None:
     origin = json.loads(analyze("weights", "run", "--json")[1])["findings"][0]["provenance"]
     assert origin["models"][0]["update"] in (3, 6)

@@ -149,7 +149,9 @@ def test_a_prefix_may_name_the_pair(capsys):
 
 
 def test_the_page_is_written_beside_the_text(capsys):
+    Path("table.html").symlink_to("real.html")
     out, _ = run(capsys, "good", "bad", "--test", "test", "--samples", "20", "--html", "table.html")
+    assert Path("table.html").is_symlink()
     page = Path("table.html").read_text(encoding="utf-8")
     assert page.startswith("<!DOCTYPE html>")
     assert page.count("<svg") == 2

@@ -5,13 +5,16 @@ import gzip
 import lzma
 import os
 import stat
+import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from deepwire.errors import UsageError
+from deepwire.errors import ResourceError, UsageError
 from deepwire.io import output
-from deepwire.io.output import check_output, open_output
+from deepwire.io.output import check_output, open_output, write_output
 
 
 def test_the_file_appears_only_when_complete(tmp_path):
@@ -102,6 +105,50 @@ def test_devices_are_written_directly():
     with open_output(Path(os.devnull)) as out:
         out.write("gone")
     assert Path(os.devnull).is_char_device()
+
+
+def test_a_whole_text_keeps_links_and_pipes(tmp_path):
+    (tmp_path / "real").write_text("old")
+    link, pipe = tmp_path / "link", tmp_path / "pipe"
+    link.symlink_to(tmp_path / "real")
+    os.mkfifo(pipe)
+    read: list[str] = []
+    reader = threading.Thread(target=lambda: read.append(pipe.read_text()), daemon=True)
+    reader.start()
+    for path in (link, pipe):
+        write_output(path, "new")
+    reader.join(5)
+    assert read == ["new"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert link.is_symlink()
+    assert (tmp_path / "real").read_text() == "new"
+
+
+def test_a_whole_text_that_cannot_be_written_is_an_error_of_one_line(tmp_path):
+    with pytest.raises(ResourceError, match="full: cannot write: No space left"):
+        write_output(_full_device(tmp_path), "text")
+
+
+def _full_device(folder: Path) -> Path:
+    """A node of its own like /dev/full, so that a defect cannot harm that of the machine."""
+    full = folder / "full"
+    try:
+        os.mknod(full, 0o600 | stat.S_IFCHR, os.makedev(1, 7))
+        full.open("w").close()
+    except PermissionError:
+        pytest.skip("needs the right to make device nodes")
+    return full
+
+
+def test_the_stdout_of_the_shell_is_not_replaced(tmp_path):
+    """`--output /dev/stdout >> FILE` must add to the file, not replace it."""
+    target = tmp_path / "log"
+    target.write_text("before\n")
+    code = "import pathlib; from deepwire.io import output as o; "
+    code += "o.write_output(pathlib.Path('/proc/self/fd/1'), 'text\\n')"
+    with target.open("a") as appended:
+        subprocess.run([sys.executable, "-c", code], stdout=appended, check=True)
+    assert target.read_text() == "before\ntext\n"
 
 
 @pytest.mark.parametrize(("name", "message"), [("", "is a directory"), ("no/out", "does not exist")])

@@ -76,10 +76,13 @@ def results(
     from deepwire.experiments.results.planned_runs import load_plan
     from deepwire.experiments.results.result_pages import write_pages
     from deepwire.experiments.results.run_processes import Stopped
+    from deepwire.io.output import check_output
 
     loaded = load_plan(plan, folder, overrides or ())
     _check("--only", only or (), loaded.plan.systems)
     _check("--direction", direction or (), loaded.plan.directions)
+    if markdown is not None:
+        check_output(markdown)
     html = _can_plot()
     runner = ExperimentRunner(loaded, folder, _tell, jobs)
     if not report_only:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
 from deepwire.errors import ResourceError, UsageError
-from deepwire.io.disk_errors import is_disk_full
+from deepwire.io.disk_errors import disk_errors, is_disk_full
 
 STDOUT = Path("-")
 _ZSTD = ".zst"
@@ -27,15 +27,16 @@ def open_output(path: Path) -> Iterator[TextIO]:
     """A text stream to `path`; `-` is stdout.
 
     A file is written under another name in the same folder and takes its name at the end: after a crash or
-    an error there is the old file or none. Pipes and devices are written directly. A file named .gz, .zst or
-    .xz is compressed; the same text gives the same bytes.
+    an error there is the old file or none. Pipes and devices are written directly; the file that stdout
+    goes to already is stdout. A name that ends in .gz, .zst or .xz asks for compression, with the same bytes
+    for the same text.
 
     Raises:
         UsageError: as `check_output` says.
         ResourceError: it cannot be written.
     """
     check_output(path)
-    if path == STDOUT:
+    if path == STDOUT or _is_our_stdout(path):
         yield sys.stdout
         return
     if path.exists() and not path.is_file():
@@ -44,6 +45,17 @@ def open_output(path: Path) -> Iterator[TextIO]:
         return
     with _atomic(path) as stream:
         yield stream
+
+
+def write_output(path: Path, text: str) -> None:
+    """Write a whole text to a place that a user names, as `open_output` does.
+
+    Raises:
+        UsageError: as `check_output` says.
+        ResourceError: it cannot be written.
+    """
+    with disk_errors(path), open_output(path) as stream:
+        stream.write(text)
 
 
 def check_output(path: Path, read: Iterable[Path] = ()) -> None:
@@ -71,6 +83,17 @@ def check_output(path: Path, read: Iterable[Path] = ()) -> None:
         raise UsageError(
             f"{path}: writing zstd needs the package zstandard", "pip install 'deepwire[zstd]', or write .gz"
         )
+
+
+def _is_our_stdout(path: Path) -> bool:
+    """Whether `path` is the file that stdout goes to already: `--output /dev/stdout >> FILE`.
+
+    To replace it would lose what stood in it.
+    """
+    try:
+        return path.is_file() and os.path.samestat(path.stat(), os.fstat(1))
+    except OSError:  # stdout is closed
+        return False
 
 
 def compression(path: Path) -> str:

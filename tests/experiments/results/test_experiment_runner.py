@@ -52,6 +52,9 @@ def done(
 ) -> Done:
     top = tmp_path_factory.mktemp("carried-out")
     folder, page = top / "results", top / "page.md"
+    page.symlink_to("real.md")
+    folder.mkdir()
+    (folder / "results.md").symlink_to(top / "copy.md")
     command = ["results", str(plan), "--folder", str(folder), "--markdown", str(page), "--quiet"]
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said):
@@ -142,6 +145,8 @@ def test_what_was_measured_is_shown_and_so_is_what_failed(done: Done, plan: Path
     outcomes = {row[0]: row[7] for row in rows(findings, "claims", 1)}
     assert outcomes["lstm above broken (BLEU)"] == "broken failed"
     assert outcomes["lstm above unknown (BLEU)"] == "unknown not measured"
+    assert done.markdown.is_symlink()
+    assert (done.folder / "results.md").is_symlink()
     page = done.markdown.read_text()
     assert page.startswith("# Two small systems\n\nFour updates teach nothing.\n\n## ")
     assert "de-en.broken.1" in page
@@ -422,6 +427,14 @@ def test_what_has_not_been_run_is_named_briefly(plan: Path, tmp_path: Path) -> N
     assert gathered.not_run(loaded.plan.systems, "de-en") == said
     assert gathered.not_run(loaded.plan.systems, "en-de") == []
     assert len(gathered.waiting()) == 5
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_any_run(plan: Path, tmp_path: Path, capsys) -> None:
+    page = tmp_path / "no" / "page.md"
+    folder = tmp_path / "results"
+    assert main(["results", str(plan), "--folder", str(folder), "--markdown", str(page), "-q"]) == 2
+    assert f"{page}: the folder {page.parent} does not exist" in capsys.readouterr().err
+    assert not folder.exists()
 
 
 def test_without_a_run_no_page_is_written(plan: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from deepwire.analysis.report.plots import png, svg
 from deepwire.errors import DataError
 from deepwire.io.atomic import write_text
 from deepwire.io.disk_errors import disk_errors
+from deepwire.io.output import write_output
 
 
 def save_json(findings: Sequence[Finding], path: Path) -> None:
@@ -47,9 +48,9 @@ def save_html(
 
     Raises:
         ResourceError: The file cannot be written.
-        UsageError: There are figures to be drawn, and matplotlib is not installed.
+        UsageError: There are figures to be drawn, and matplotlib is not installed; or there is no such folder.
     """
-    write_text(path, as_html(findings, title, about, pictures=pictures))
+    write_output(path, as_html(findings, title, about, pictures=pictures))
 
 
 def save_plots(findings: Sequence[Finding], folder: Path) -> list[Path]:
@@ -73,7 +74,7 @@ def save_plots(findings: Sequence[Finding], folder: Path) -> list[Path]:
         for figure in finding.figures:
             place = folder / f"{stem}-{figure.name}"
             below = (figure.caption, finding.subject)
-            write_text(place.with_suffix(".svg"), svg(figure, below) + "\n")
+            write_output(place.with_suffix(".svg"), svg(figure, below) + "\n")
             with disk_errors(place):
                 place.with_suffix(".png").write_bytes(png(figure, below))
             written += [place.with_suffix(".svg"), place.with_suffix(".png")]

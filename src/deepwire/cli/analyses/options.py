@@ -62,14 +62,13 @@ class FindingOutputs:
 
     def __post_init__(self) -> None:
         from deepwire.analysis.report.plots import require_matplotlib
+        from deepwire.io.output import check_output
 
         if self.plots is not None or (self.html is not None and self.needs_pictures):
             require_matplotlib()
         for path in (self.html, self.output):
-            if path is not None and not path.parent.is_dir():
-                raise UsageError(f"{path}: the folder {path.parent} does not exist", "make it first")
-            if path is not None and path.is_dir():
-                raise UsageError(f"{path}: is a directory", "name a file in it")
+            if path is not None:
+                check_output(path)
         if self.plots is not None and self.plots.exists() and not self.plots.is_dir():
             raise UsageError(f"{self.plots}: is a file, but --plots needs a folder")
 
@@ -89,14 +88,11 @@ class FindingOutputs:
         from deepwire.analysis.report.finding import to_json
         from deepwire.analysis.report.report_files import save_html, save_plots
         from deepwire.analysis.report.terminal_text import as_text
-        from deepwire.io.atomic import write_text
+        from deepwire.io.output import STDOUT, write_output
 
         text = f"{to_json(findings, more=more)}\n" if self.as_json else as_text(findings)
-        if self.output is None:
-            sys.stdout.write(text)
-            sys.stdout.flush()
-        else:
-            write_text(self.output, text)
+        write_output(STDOUT if self.output is None else self.output, text)
+        sys.stdout.flush()
         if self.html is not None:
             save_html(findings, self.html, title or findings[0].title, pictures=self._can_draw())
         if self.plots is not None:

@@ -10,8 +10,9 @@ from deepwire.analysis.report.markdown_page import as_markdown
 from deepwire.analysis.report.report_files import save_html, save_json
 from deepwire.experiments.results.experiment_runner import ExperimentRunner
 from deepwire.experiments.results.result_findings import build_report
-from deepwire.io.atomic import write_json, write_text
+from deepwire.io.atomic import write_json
 from deepwire.io.disk_errors import disk_errors
+from deepwire.io.output import write_output
 
 JSON, FINDINGS, MARKDOWN, HTML = "results.json", "findings.json", "results.md", "results.html"
 
@@ -50,9 +51,9 @@ def write_pages(
     write_json(folder / JSON, record)
     save_json(findings, folder / FINDINGS)
     text = as_markdown(findings, plan.title, plan.about)
-    write_text(folder / MARKDOWN, text)
+    write_output(folder / MARKDOWN, text)
     if markdown is not None and gathered.results:
-        write_text(markdown, text)
+        write_output(markdown, text)
     if html:
         save_html(findings, folder / HTML, plan.title, plan.about)
     return findings
