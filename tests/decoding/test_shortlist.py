@@ -51,8 +51,8 @@ def silent(*_: object) -> None: ...
 def store_of(folder, pairs, directions=None):
     with StoreWriter(folder, SIZE, SIZE, directions=directions is not None) as writer:
         for number, (source, target) in enumerate(pairs):
-            sides = (Block.of([ids], [""]) for ids in (source, target))
-            writer.add(*sides, 0 if directions is None else directions[number])
+            one, other = (Block.of([ids], [""]) for ids in (source, target))
+            writer.add(one, other, 0 if directions is None else directions[number])
         writer.finish()
     return TokenStore(folder)
 
@@ -94,9 +94,10 @@ def translator(toys, models, shortlist=None, languages=None, **settings):
 
 def expected_model_1(pairs, rounds):
     """IBM model 1 word by word."""
-    found = defaultdict(lambda: 1.0)
+    found: defaultdict[tuple[int | None, int], float] = defaultdict(lambda: 1.0)
     for _ in range(rounds):
-        sums, totals = defaultdict(float), defaultdict(float)
+        sums: defaultdict[tuple[int | None, int], float] = defaultdict(float)
+        totals: defaultdict[int | None, float] = defaultdict(float)
         for source, target in pairs:
             for f in target:
                 whole = sum(found[e, f] for e in [None, *source])
