@@ -43,6 +43,7 @@ check: $(READY) ## style, types, import directions
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports
 
 format: $(READY) ## rewrite the code in the one style

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -32,8 +33,8 @@ def pytest_configure() -> None:
     os.fsync = _fsync_without_waiting
 
 
-def _fsync_without_waiting(file: int) -> None:
-    os.fstat(file)  # what is no open file is an error as before
+def _fsync_without_waiting(fd: Any) -> None:
+    os.fstat(fd)  # what is no open file is an error as before
 
 
 def pytest_collection_finish() -> None:

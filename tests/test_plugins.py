@@ -102,7 +102,7 @@ def installed(install: Install) -> None:
 @pytest.fixture
 def stored(installed: None, tmp_path: Path) -> Path:
     """A model with a highway encoder, that nobody has read yet."""
-    vocabularies = Vocabularies.learn(WordsConfig(), [Pair("one", "ein Haus", "a house", 0)])
+    vocabularies = Vocabularies.learn(WordsConfig(), [Pair(1, "ein Haus", "a house", 0)])
     settings = {**SHAPE, "encoder": {"layers": 1, "connection": "highway"}}
     model = deepwire.build(settings, (vocabularies.source.size, vocabularies.target.size))
     save_model(tmp_path / "model", model, vocabularies, {})
@@ -224,7 +224,7 @@ def test_a_model_says_what_it_needs(stored: Path) -> None:
 
 
 def test_models_without_plugins_are_stored_as_before(tmp_path: Path) -> None:
-    vocabularies = Vocabularies.learn(WordsConfig(), [Pair("one", "ein Haus", "a house", 0)])
+    vocabularies = Vocabularies.learn(WordsConfig(), [Pair(1, "ein Haus", "a house", 0)])
     model = deepwire.build(SHAPE, (vocabularies.source.size, vocabularies.target.size))
     save_model(tmp_path / "model", model, vocabularies, {})
     assert "plugins" not in json.loads((tmp_path / "model" / CONFIG).read_text())
@@ -314,7 +314,7 @@ def test_classes_that_are_no_choice() -> None:
         type: str = "any_type"  # type: ignore[assignment]
 
     class Unfinished(ConnectionSection):
-        type: Literal["unfinished"] = "unfinished"  # type: ignore[assignment]
+        type: Literal["unfinished"] = "unfinished"
 
     for section, message in (
         (AnyType, "needs a type of its own"),

@@ -93,7 +93,7 @@ class ForgetfulConfig(SelfAttentionConfig):
 class Forgetful(SelfAttention):
     """A step gives half of what the whole pass gives."""
 
-    def step(self, *arguments: object, **options: object) -> tuple[Tensor, State]:  # type: ignore[override]
+    def step(self, *arguments: object, **options: object) -> tuple[Tensor, State]:
         """Half of it."""
         output, state = super().step(*arguments, **options)  # type: ignore[arg-type]
         return output / 2, state

@@ -42,7 +42,7 @@ def test_own_training_loop(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = tmp_path / "run.yaml"
-    file.write_text(json.dumps({**SETTINGS, "data": {**SETTINGS["data"], **data}}))  # type: ignore[dict-item]
+    file.write_text(json.dumps({**SETTINGS, "data": {**SETTINGS["data"], **data}}))
     run("own_training_loop.py", file, tmp_path / "model", "--epochs", "3", monkeypatch=monkeypatch)
     shown = capsys.readouterr().out
     losses = [float(line.split()[-1]) for line in shown.splitlines() if line.startswith("epoch")]

@@ -134,5 +134,5 @@ def test_parts_begin_as_training_does(data: dict[str, object], tmp_path: Path) -
 
 def test_a_model_is_built_for_a_prepared_text(data: dict[str, object]) -> None:
     prepared = deepwire.prepare(SETTINGS, data=data)
-    model = deepwire.build(SETTINGS["model"], prepared)  # type: ignore[arg-type]
+    model = deepwire.build(SETTINGS["model"], prepared)
     assert model.source_vocabulary == prepared.vocabularies.source.size

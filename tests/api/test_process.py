@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -53,7 +54,7 @@ def unchanged() -> Iterator[None]:
 
 @pytest.mark.parametrize("number_format", ["fp32", "bf16"])
 def test_training_gives_everything_back(number_format: str, data: dict[str, object], tmp_path: Path) -> None:
-    changes = {"training": {"precision": number_format, "threads": 2, "max_updates": 2}}
+    changes: dict[str, Any] = {"training": {"precision": number_format, "threads": 2, "max_updates": 2}}
     with unchanged():
         deepwire.train(SETTINGS, data=data, run=str(tmp_path / "run"), quiet=True, **changes)
     with unchanged():
@@ -62,7 +63,7 @@ def test_training_gives_everything_back(number_format: str, data: dict[str, obje
 
 def test_training_has_its_own_settings_within(data: dict[str, object], tmp_path: Path) -> None:
     changes = {"training": {"precision": "auto", "threads": 2}}
-    settings = {"data": data, "run": str(tmp_path / "run"), "quiet": True, **changes}
+    settings: dict[str, Any] = {"data": data, "run": str(tmp_path / "run"), "quiet": True, **changes}
     with unchanged(), deepwire.training_session(SETTINGS, **settings) as session:
         before = state()
         assert (before["threads"], before["products"]) == (2, "medium")
@@ -79,7 +80,7 @@ def test_an_error_gives_everything_back_too(data: dict[str, object], tmp_path: P
 
 
 def test_handlers_are_set_where_asked_for_and_given_back(data: dict[str, object], tmp_path: Path) -> None:
-    settings = {"data": data, "run": str(tmp_path / "run"), "quiet": True}
+    settings: dict[str, Any] = {"data": data, "run": str(tmp_path / "run"), "quiet": True}
     with unchanged(), deepwire.training_session(SETTINGS, handle_signals=True, **settings) as session:
         for update in session:
             if update.number == 3:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from reversed_words import SETTINGS
@@ -44,9 +45,8 @@ def test_a_run_has_a_model_a_history_and_a_best_checkpoint(trained: deepwire.Run
     ]
     best = trained.best
     assert best is not None
-    assert best.scores["loss"] == min(
-        record["loss"] for record in trained.history if record["kind"] == "valid"
-    )
+    losses: list[Any] = [record["loss"] for record in trained.history if record["kind"] == "valid"]
+    assert best.scores["loss"] == min(losses)
     assert len(trained.model.translate(["a b c", "d"])) == 2
     opened = deepwire.Run(trained.path)
     assert (opened.history, opened.stop_reason) == (trained.history, trained.stop_reason)
@@ -173,7 +173,7 @@ def test_a_session_can_follow_the_schedule_again(data: dict[str, object], tmp_pa
 def test_a_session_that_is_left_early_is_saved_and_goes_on_as_if_nothing_happened(
     trained: deepwire.Run, data: dict[str, object], tmp_path: Path
 ) -> None:
-    settings = {"data": data, "run": str(tmp_path / "run"), "quiet": True}
+    settings: dict[str, Any] = {"data": data, "run": str(tmp_path / "run"), "quiet": True}
     with deepwire.training_session(SETTINGS, **settings) as session:
         for update in session:
             if update.number == 7:
@@ -188,7 +188,7 @@ def test_a_session_that_is_left_early_is_saved_and_goes_on_as_if_nothing_happene
 
 
 def test_processes_that_are_not_there_are_mentioned(data: dict[str, object], tmp_path: Path) -> None:
-    several = {"training": {"processes": 3, "max_updates": 1}}
+    several: dict[str, Any] = {"training": {"processes": 3, "max_updates": 1}}
     deepwire.train(SETTINGS, data=data, run=str(tmp_path / "run"), quiet=True, **several)
     assert "training.processes is 3, but 1 trains here" in (tmp_path / "run" / "log.txt").read_text()
 

@@ -34,7 +34,7 @@ def test_a_command_is_watched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     """One that reads a pipe: it goes on until its memory has been seen."""
     pipe, resident = tmp_path / "pipe", corpus_memory.resident
     os.mkfifo(pipe)
-    writers = []
+    writers: list[threading.Thread] = []
 
     def seen(process: int) -> tuple[int, int]:
         sizes = resident(process)

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import gpu
 import pytest
 import torch
 
 
-def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> dict[str, object]:
+def run(monkeypatch: pytest.MonkeyPatch, folder: Path, *arguments: str) -> dict[str, Any]:
     monkeypatch.setattr(sys, "argv", ["gpu.py", *arguments, "--results", str(folder)])
     gpu.main()
     (figures,) = folder.glob("*.json")
-    record: dict[str, object] = json.loads(figures.read_text())
+    record: dict[str, Any] = json.loads(figures.read_text())
     return record
 
 

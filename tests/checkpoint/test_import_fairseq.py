@@ -60,7 +60,7 @@ def model_of(
     foreign: ForeignCheckpoint, vocabularies: Vocabularies, changes: Mapping[str, Any] | None = None
 ) -> TranslationModel:
     """The model that the checkpoint tells, with changes."""
-    tree = FAIRSEQ.architecture(foreign).nested()["model"]
+    tree: Any = FAIRSEQ.architecture(foreign).nested()["model"]
     assert isinstance(tree, dict)
     tree = {"heads": 4, "dropout": 0.0, **tree}
     for key, value in (changes or {}).items():

@@ -170,7 +170,9 @@ def test_tensors_that_are_no_plain_numbers_are_refused(kind: str, tmp_path: Path
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         odd = {
-            "sparse": lambda: torch.sparse_coo_tensor([[0], [0]], [1.0], (10**6, 10**6)),
+            "sparse": lambda: torch.sparse_coo_tensor(
+                torch.tensor([[0], [0]]), torch.ones(1), (10**6, 10**6)
+            ),
             "quantised": lambda: torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8),
             "complex": lambda: torch.ones(3, dtype=torch.complex64),
             "without values": lambda: torch.ones(3, device="meta"),

@@ -43,7 +43,7 @@ def vocabularies(tmp_path_factory: pytest.TempPathFactory) -> Vocabularies:
 
 
 def model_of(foreign: ForeignCheckpoint, vocabularies: Vocabularies, **changes: Any) -> TranslationModel:
-    tree = FAMILY.architecture(foreign).nested()["model"]
+    tree: Any = FAMILY.architecture(foreign).nested()["model"]
     assert isinstance(tree, dict)
     tree = {"heads": 4, "dropout": 0.0, **tree}
     for key, value in changes.items():

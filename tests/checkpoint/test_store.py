@@ -51,7 +51,11 @@ def test_a_model_of_several_languages_comes_back_with_their_parameters(
     tmp_path: Path, vocabularies: Vocabularies
 ) -> None:
     """Their names say how many there are; without names neither side is accepted."""
-    names = {"languages": ["cs", "de", "fr"], "directions": ["cs-de", "de-fr"], "tag": "none"}
+    names: dict[str, object] = {
+        "languages": ["cs", "de", "fr"],
+        "directions": ["cs-de", "de-fr"],
+        "tag": "none",
+    }
     config = {"norm": True, "transform": "identity", "embedding": "both", "output_bias": True}
     model = build_model(
         ModelConfig.model_validate({**SHAPE, "languages": config}),

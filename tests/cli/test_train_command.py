@@ -8,7 +8,7 @@ import os
 import random
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -35,7 +35,7 @@ training:
 
 
 @pytest.fixture
-def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     generator = random.Random(1)
     for name, count in (("train", 200), ("valid", 10)):
         lines = [generator.choices("abcdefgh", k=generator.randint(2, 8)) for _ in range(count)]

@@ -40,7 +40,9 @@ def test_directions_are_written_out() -> None:
         "en-cs",
         "cs-en",
     ]
-    assert sorted(expanded({"between": ["de", "en", "fr"]})) == [
+    between = expanded({"between": ["de", "en", "fr"]})
+    assert isinstance(between, list)
+    assert sorted(between) == [
         "de-en",
         "de-fr",
         "en-de",
@@ -109,13 +111,14 @@ def test_what_a_model_stores_comes_back_or_is_refused() -> None:
     stored = SIX.to_metadata()
     assert Languages.from_metadata({"source": "de", **stored}) == SIX
     assert Languages.from_metadata({"source": "de", "target": "en"}) is None
-    for damage in (
+    damages: list[dict[str, object]] = [
         {"directions": []},
         {"directions": ["en"]},
         {"directions": "en-de"},
         {"directions": 3},
         {"languages": ["en"]},
         {"tag": "nowhere"},
-    ):
+    ]
+    for damage in damages:
         with pytest.raises(ModelError, match="stored languages are damaged"):
             Languages.from_metadata({**stored, **damage})

@@ -92,7 +92,7 @@ def test_every_direction_is_stored_with_its_number(prepared: Prepared) -> None:
     assert prepared.languages.names == ("de", "en", "qaa")
     assert prepared.train.directions is not None
     assert Counter(prepared.train.directions[:].tolist()) == dict.fromkeys(range(4), 260)
-    index = {text: line for text in TEXT.values() for line, text in enumerate(text)}
+    index = {text: line for lines in TEXT.values() for line, text in enumerate(lines)}
     for pair in range(0, len(prepared.train), 37):
         direction = prepared.languages.directions[int(prepared.train.directions[pair])]
         source, target = prepared.train.source_text(pair), prepared.train.target_text(pair)

@@ -6,7 +6,7 @@ import math
 import random
 import subprocess
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from itertools import product
 from pathlib import Path
 
@@ -110,7 +110,7 @@ def brute_force_dropout(
 
     def follow(symbols: tuple[str, ...]) -> dict[tuple[str, ...], float]:
         places = [i for i in range(len(symbols) - 1) if symbols[i : i + 2] in ranks]
-        outcome: Counter[tuple[str, ...]] = Counter()
+        outcome: defaultdict[tuple[str, ...], float] = defaultdict(float)
         for dropped in product([False, True], repeat=len(places)):
             chance = math.prod(p if gone else 1 - p for gone in dropped)
             left = [place for place, gone in zip(places, dropped, strict=True) if not gone]

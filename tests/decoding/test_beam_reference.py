@@ -41,7 +41,8 @@ def plain_beam_search(model, source, limit, config):
         base = (5 + length) / 6 if config.length_penalty_form == "gnmt" else length
         return base**config.length_penalty
 
-    alive, finished = [(0.0, ())], []
+    alive: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
+    finished: list[tuple[float, tuple[int, ...]]] = []
     while alive:
         ranked = sorted(
             (

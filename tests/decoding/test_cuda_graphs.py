@@ -7,6 +7,7 @@ memory, numbers stay as they were, and capturing itself computes nothing that la
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import inspect
 import itertools
@@ -106,7 +107,7 @@ def fresh(call: tuple[Any, ...]) -> list[Tensor]:
     return [leaf for leaf in made if leaf.untyped_storage().data_ptr() not in given]
 
 
-def small_model(settings: Mapping[str, object], languages: int = 0) -> TranslationModel:
+def small_model(settings: Mapping[str, Any], languages: int = 0) -> TranslationModel:
     torch.manual_seed(1)
     small: dict[str, object] = {"d_model": 16, "heads": 2, "feed_forward": 24}
     small |= {side: {"layers": 2, **settings.get(side, {})} for side in ("encoder", "decoder")}
@@ -146,7 +147,7 @@ def test_captured_steps_give_the_same_translations(toys, name, settings):
 @torch.inference_mode()
 def turns(model, sources, delay, steps=24):
     """Steps of two batches in turn, the second `delay` steps behind; their log-probabilities."""
-    found = [[], []]
+    found: list[list[Tensor]] = [[], []]
     walks = [[model.start(source, steps), torch.ones(len(source), dtype=torch.int64)] for source in sources]
     for turn in range(steps + delay):
         for which, walk in enumerate(walks):
@@ -244,7 +245,7 @@ def test_a_batch_that_is_done_leaves_its_place(toys):
     assert steps[0] == steps[1] > 0
 
 
-def test_what_cannot_be_captured_is_noticed(toys):
+def test_what_cannot_be_captured_is_noticed(toys, monkeypatch):
     """The check itself: a step that looks at a number is refused."""
     captured = CudaGraphModel(model := small_model({}), Replay())
     plain = model.step_at
@@ -253,7 +254,7 @@ def test_what_cannot_be_captured_is_noticed(toys):
         log_probs, after = plain(vectors, tokens, state)
         return log_probs / float(log_probs.exp().sum(1)[0]), after
 
-    model.step_at = looks
+    monkeypatch.setattr(model, "step_at", looks)
     with pytest.raises(AssertionError, match="cannot be captured"):
         answers(captured, toys.random_sources(4, SIZE), toys, beam=2)
 
@@ -292,7 +293,7 @@ def test_cuda_graphs_are_captured_with_what_torch_has(monkeypatch):
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
     monkeypatch.setattr(torch.cuda, "device", contextlib.nullcontext)
     capture = CudaGraphCapture(torch.device("cuda"))
-    work = [capture.capture(lambda value=value: value) for value in (3, 4)]
+    work = [capture.capture(functools.partial(int, value)) for value in (3, 4)]
     assert [result for result, _ in work] == [3, 4]
     work[1][1]()
     assert [graph.replays for graph, _ in seen] == [0, 1]

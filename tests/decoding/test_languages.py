@@ -36,12 +36,14 @@ SEARCHES = [{"beam": 1}, {"beam": 3, "n_best": 2}, {"n_best": 2, "sampling": {"s
 def multilingual(toys):
     """A model of three languages with tags: its memory depends on the language of the row as well."""
 
-    class Multilingual(toys.Model):
+    class Multilingual(toys.Model):  # type: ignore[name-defined]  # the class comes with a fixture
         def __init__(self, favoured: int | None = None) -> None:
             super().__init__(size=PIECES + len(INDEX))
             generator = torch.Generator().manual_seed(7)
             self.by_language = torch.randn(3, 8, generator=generator, dtype=torch.float64)
-            self.encoded, self.first, self.favoured = [], [], favoured
+            self.encoded: list[list[int]] = []
+            self.first: list[object] = []
+            self.favoured = favoured
 
         def start(self, source, max_length, *, languages=None):
             assert languages.shape == source.shape[:1]

@@ -68,11 +68,12 @@ def test_bos_on_the_source_as_in_training(save, monkeypatch):
     translator = load(save("one", source_bos=True))
     sources = []
     start = translator.model.start
-    monkeypatch.setattr(
-        translator.model,
-        "start",
-        lambda source, steps: sources.append(source.tolist()) or start(source, steps),
-    )
+
+    def watched(source, steps):
+        sources.append(source.tolist())
+        return start(source, steps)
+
+    monkeypatch.setattr(translator.model, "start", watched)
     translator.translate(["ein hund"])
     assert sources[0][0][0] == 1
     assert sources[0][0][-1] == 2
@@ -81,7 +82,9 @@ def test_bos_on_the_source_as_in_training(save, monkeypatch):
 def test_bfloat16(save):
     translator = load(save("one"), precision="bf16")
     assert len(translator.translate(["ein hund"])) == 1
-    assert {parameter.dtype for parameter in translator.model.models[0].parameters()} == {torch.bfloat16}
+    (model,) = translator.model.models
+    assert isinstance(model, torch.nn.Module)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
 
 
 @pytest.mark.skipif(not has_kernels("int8"), reason="no kernels on this CPU")
@@ -162,7 +165,7 @@ def test_text_in_another_language_is_warned_about(save):
         ({"source": "en", "target": "de"}, 0),
         ({}, 0),
     ):
-        said = []
+        said: list[str] = []
         load(save("one", **metadata), settings={"max_length_extra": 1}, warn=said.append).translate(text)
         assert [one for one in said if "looks like 'en'" in one and "'de'" in one] == said[:count]
         assert len(said) == count

@@ -109,7 +109,7 @@ def test_an_endless_input_is_read_window_by_window(toys):
 
 
 def test_window_one_answers_before_the_next_line_is_read(toys):
-    answered = []
+    answered: list[str] = []
 
     def lines():
         yield "abc"

@@ -16,7 +16,7 @@ from deepwire.model.config import ModelConfig
 
 SIZE = 40
 RELATIVE = {"type": "self_attention", "relative": 3}
-STACKS = {
+STACKS: dict[str, tuple[dict[str, object], dict[str, object]]] = {
     "post-norm": ({"connection": "post_norm"}, {"connection": "post_norm"}),
     "depth-wise LSTM": ({"connection": "depth_lstm"}, {"connection": "depth_lstm"}),
     "DLCL": ({"aggregation": "dlcl"}, {"aggregation": "dlcl"}),

@@ -17,7 +17,7 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
 
 D, HEADS, WORDS = 16, 4, 30
-ORDERS = {
+ORDERS: dict[str, dict[str, object]] = {
     "pre_norm": {"type": "pre_norm"},
     "neutron": {"type": "pre_norm", "residual": "normalised"},
     "post_norm": {"type": "post_norm"},

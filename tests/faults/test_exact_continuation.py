@@ -29,7 +29,7 @@ def batches_of_updates(launcher: Launcher) -> list[int]:
     settings = BatchSettings(config.training.batch_tokens, MICRO, sampling=config.data.vocabulary.sampling)
     words = prepared.vocabularies
     stream = UpdateStream(prepared.train, settings, seed=config.seed, vocabularies=words)
-    sizes = []
+    sizes: list[int] = []
     for update, _ in stream.updates(StreamPosition()):
         if update.epoch:
             return sizes

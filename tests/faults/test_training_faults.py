@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from one_process import UPDATES, Trainer, same_as_straight
@@ -41,7 +42,7 @@ def die_at(call: int) -> Callable[[], None]:
     def patch() -> None:
         calls = [0]
 
-        def dying(function: Callable[..., object]) -> Callable[..., object]:
+        def dying(function: Callable[..., Any]) -> Callable[..., Any]:
             def wrapped(*arguments: object) -> object:
                 calls[0] += 1
                 if calls[0] == call:
@@ -188,7 +189,7 @@ def test_too_little_space_is_seen_before_a_checkpoint_is_written(trainer: Traine
         import shutil
 
         usage = shutil.disk_usage(trainer.folder)
-        shutil.disk_usage = lambda _: usage._replace(free=5000)
+        shutil.disk_usage = lambda path: usage._replace(free=5000)
 
     assert trainer.train("small", before=no_space) == 6
     message = trainer.text()
@@ -209,7 +210,7 @@ def test_a_second_trainer_is_refused_and_the_first_goes_on(trainer: Trainer) -> 
 def test_a_second_interrupt_stops_at_once(trainer: Trainer) -> None:
     """The update is not ended any more."""
 
-    def interrupt_twice(_: Optimizer) -> None:
+    def interrupt_twice(self: Optimizer) -> None:
         signal.raise_signal(signal.SIGINT)
         print("told once", flush=True)
         signal.raise_signal(signal.SIGINT)

@@ -29,7 +29,7 @@ class Place(NamedTuple):
     """Where (part of) a golden parameter lies: our parameter, and an index into its first axis."""
 
     name: str
-    index: int | slice = slice(None)
+    rows: int | slice = slice(None)
 
 
 # A golden parameter is the concatenation of the parts at its places.
@@ -75,7 +75,7 @@ def load(module: nn.Module, golden: Mapping[str, Tensor], places: Mapping[str, P
         for name, parts in places.items():
             begin = 0
             for part in parts:
-                target = own[part.name][part.index]
+                target = own[part.name][part.rows]
                 rows = target.size(0)
                 source = golden[name] if len(parts) == 1 else golden[name][begin : begin + rows]
                 target.copy_(source.reshape(target.shape))
@@ -110,7 +110,7 @@ def gradient_of(gradients: Mapping[str, Tensor | None], place: Place) -> Tensor:
     """The gradient at a place."""
     gradient = gradients[place.name]
     assert gradient is not None, f"{place.name} has no gradient"
-    return gradient[place.index]
+    return gradient[place.rows]
 
 
 def check_module(golden: Case, module: Callable[[Tensor], Tensor]) -> Tensor:

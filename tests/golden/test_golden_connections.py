@@ -87,7 +87,8 @@ def loaded(request: pytest.FixtureRequest) -> FairseqModel:
     """A golden case, the model with its parameters, and where they lie."""
     golden = case(request.param)
     if request.param == "rezero":
-        encoder = decoder = {"connection": "rezero"}
+        encoder: dict[str, object] = {"connection": "rezero"}
+        decoder = encoder
         places = rezero_places(golden.params)
     else:
         connection, both = ODE[request.param]

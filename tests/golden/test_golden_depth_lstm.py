@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 import torch
@@ -31,7 +32,7 @@ def build(
     case: Case, connection: Mapping[str, object], layers: int, kinds: tuple[Sublayer, ...]
 ) -> tuple[Connection, dict[str, tuple[Place, ...]]]:
     """A connection with the golden parameters, and where they lie."""
-    side = "encoder" if kinds == ("mixer",) else "decoder"
+    side: Literal["encoder", "decoder"] = "encoder" if kinds == ("mixer",) else "decoder"
     settings = {"layers": layers, "connection": {"bias": True, "final_norm": "none", **connection}}
     config = ModelConfig.model_validate(
         {"d_model": DIM, "heads": 4, "feed_forward": 48, "dropout": 0.0, side: settings}
@@ -104,7 +105,7 @@ def test_encoder_stack(name: str) -> None:
     connection, places = build(golden, config, 3, ("mixer",))
     inputs = leaves(golden)
     state = connection.start(inputs["E"])
-    outputs = {}
+    outputs: dict[str, Tensor] = {}
     for layer in range(3):
         state = connection.write(state, layer, state[0], inputs[f"A{layer + 1}"])
         outputs |= {f"Output_{layer + 1}": state[0], f"Cell_{layer + 1}": state[1]}
@@ -117,7 +118,7 @@ def test_depth_rnn_stack() -> None:
     connection, places = build(golden, {"type": "depth_rnn", "hidden": "glu"}, 3, ("mixer",))
     inputs = leaves(golden)
     state = connection.start(inputs["E"])
-    outputs = {}
+    outputs: dict[str, Tensor] = {}
     for layer in range(3):
         state = connection.write(state, layer, state[0], inputs[f"A{layer + 1}"])
         outputs[f"Output_{layer + 1}"] = state[0]
@@ -132,7 +133,7 @@ def test_decoder_stack(merge: str) -> None:
     connection, places = build(golden, config, 3, ("mixer", "cross"))
     inputs = leaves(golden)
     state = connection.start(inputs["E"])
-    outputs = {}
+    outputs: dict[str, Tensor] = {}
     for layer in range(3):
         state = connection.write(state, 2 * layer, state[0], inputs[f"S{layer + 1}"])
         if merge == "two":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -107,10 +108,10 @@ CASES: dict[str, Setting] = {
 
 
 def build(
-    side: str, settings: Mapping[str, object], arranged: Mapping[str, Tensor], changes: Mapping[str, int]
+    side: str, settings: Mapping[str, object], arranged: Mapping[str, Tensor], changes: Mapping[str, Any]
 ) -> MHPLSTM:
     """A mixer of 4 heads on vectors of width 32, with golden parameters."""
-    model = ModelConfig(d_model=32, heads=4, dropout=0.0)  # type: ignore[arg-type]
+    model = ModelConfig(d_model=32, heads=4, dropout=0.0)
     context = replace(model.contexts()["encoder" if side == "encoder" else "decoder"], mixer_width=32)
     mixer = MHPLSTMConfig.model_validate(settings).build(replace(context, **changes))
     assert isinstance(mixer, MHPLSTM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -129,7 +130,7 @@ ATR = {
 RNMT = {"tie": "none", "decoder": {"mixer": {"type": "ln_lstm", "gate_norm": "joint"}, "connection": "rnmt"}}
 
 
-def build(wanted: Mapping[str, object]) -> TranslationModel:
+def build(wanted: Mapping[str, Any]) -> TranslationModel:
     """A model of 2 + 2 layers with Neutron's encoder; the target embedding is unscaled, without positions."""
     stacks = {
         "encoder": {"layers": 2, "connection": NEUTRON},

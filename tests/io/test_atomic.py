@@ -53,7 +53,7 @@ def write_in_child(target: Path, text: str, crash_at: int) -> int:
             calls[0] += 1
             if calls[0] == crash_at:
                 os._exit(9)
-            return function(*arguments, **named)  # type: ignore[operator]
+            return function(*arguments, **named)
 
         return call
 

@@ -7,6 +7,7 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,7 +95,7 @@ def test_a_redirection_to_plain_http_needs_a_digest(
 ) -> None:
     original = downloads.urllib.request.urlopen
 
-    def redirected(request: urllib.request.Request, **settings: object) -> object:
+    def redirected(request: urllib.request.Request, **settings: Any) -> object:
         """As a server under https that answers with the plain address."""
         plain = urllib.request.Request(
             request.full_url.replace("https:", "http:"), headers=dict(request.headers)

@@ -33,7 +33,8 @@ def main() -> int:
     options = parser.parse_args()
     part, parts = (int(number) for number in options.shard.split("/"))
     torch.set_num_threads(1)
-    begun, worked, reasons, failures = time.monotonic(), 0, Counter(), 0
+    begun, worked, failures = time.monotonic(), 0, 0
+    reasons: Counter[str] = Counter()
     for number, wanted in enumerate(every_model(options.seed)):
         if number % parts != part - 1:
             continue

@@ -16,7 +16,7 @@ from deepwire.ops.packed_linear import pack_linears
 from deepwire.testing import SIZE, small_model
 
 SOURCE = torch.tensor([[4, 9, 5, 17, 2], [8, 6, 2, 0, 0], [11, 2, 0, 0, 0]])
-MIXERS = {
+MIXERS: dict[str, dict[str, object]] = {
     "absolute": {},
     "relative": {"decoder": {"mixer": {"type": "self_attention", "relative": 3}}},
     "recurrent": {"decoder": {"mixer": "mhplstm"}},

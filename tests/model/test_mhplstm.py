@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -46,7 +47,7 @@ def formula(built: MHPLSTM, wanted: MHPLSTMConfig, x: Tensor) -> Tensor:
     cell = torch.zeros(heads, built.output_dim, dtype=x.dtype) if cells.initial is None else cells.initial
     past, outputs = torch.zeros_like(inputs[0]), []
 
-    def norm(of: nn.Module, values: Tensor) -> Tensor:
+    def norm(of: Any, values: Tensor) -> Tensor:
         values = values.view(of.weight.shape)
         axes = (0, 1, 2) if wanted.norms == "joint" else (2,)
         mean = values.mean(axes, keepdim=True)

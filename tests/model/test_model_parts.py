@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
@@ -117,7 +118,7 @@ def test_gates_of_the_whole_model_are_one_set() -> None:
     """`gate_scope: model`: the encoder's gates are the decoder's, once in the names."""
     both = {"connection": {"type": "depth_lstm", "gate_scope": "model"}}
     built = model(both, both)
-    assert built.encoder.connection.gates[0] is built.decoder.connection.gates[0]  # type: ignore[index]
+    assert built.encoder.connection.gates[0] is built.decoder.connection.gates[0]
     names = [name for name, _ in built.named_parameters() if ".gates." in name]
     assert names
     assert all(name.startswith("encoder.connection.gates.0.") for name in names)
@@ -171,7 +172,8 @@ def test_forget_gates_may_begin_open() -> None:
         small_model({"encoder": {"connection": {"type": "depth_lstm", "forget_bias": bias}}})
         for bias in (0.0, 2.0)
     )
-    for before, after in zip(plain.encoder.connection.gates, opened.encoder.connection.gates, strict=True):
+    gates: list[Any] = [model.encoder.connection.gates for model in (plain, opened)]
+    for before, after in zip(*gates, strict=True):
         difference = (after.norm.bias - before.norm.bias).mean(1)
         assert torch.allclose(difference, torch.tensor([0.0, 2.0, 0.0]), atol=1e-6)
 

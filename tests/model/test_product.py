@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from choices import LANGUAGES, SOCKETS, choices, members, model_settings
 from hypothesis import HealthCheck, given, settings
@@ -44,7 +46,7 @@ def test_every_member_works_as_it_comes_on_either_side(socket: str) -> None:
             assert refused(model_settings(*pair)) is None, f"{side}.{socket}: {name}"
 
 
-def refused(wanted: dict[str, object]) -> str | None:
+def refused(wanted: dict[str, Any]) -> str | None:
     """Why the settings are refused, in one line; None when they are not."""
     small = {"d_model": 16, "heads": 4, "feed_forward": 24}
     stacks_of_three = {side: {"layers": 3, **wanted[side]} for side in ("encoder", "decoder")}

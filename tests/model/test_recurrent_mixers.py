@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -101,7 +102,9 @@ def test_the_joint_norm_has_one_mean_and_variance() -> None:
 @pytest.mark.parametrize(
     ("name", "function"), [("tanh", torch.tanh), ("relu", functional.relu), ("gelu", functional.gelu)]
 )
-def test_activation_of_the_hidden_state(name: str, function: object) -> None:
+def test_activation_of_the_hidden_state(
+    name: Literal["tanh", "relu", "gelu"], function: Callable[[Tensor], Tensor]
+) -> None:
     """Open gates and an empty cell show the activation alone."""
     cell = LNLSTMCell(2, 3, eps=EPS, activation=name)
     with torch.no_grad():
@@ -115,7 +118,7 @@ def test_activation_of_the_hidden_state(name: str, function: object) -> None:
 
 @pytest.mark.parametrize("carried", ["state", "product"])
 @pytest.mark.parametrize("bias", [False, True])
-def test_atr_in_both_published_forms(carried: str, bias: bool) -> None:
+def test_atr_in_both_published_forms(carried: Literal["state", "product"], bias: bool) -> None:
     """h' = i p + f h in the paper, i p + f q in Neutron."""
     cell = disturbed(ATRCell(5, 6, carried=carried, bias=bias))
     x, output = torch.randn(3, 5), torch.randn(3, 6)
@@ -130,7 +133,7 @@ def test_atr_in_both_published_forms(carried: str, bias: bool) -> None:
 @pytest.mark.parametrize("bias", [False, True])
 def test_gru(joint: bool, bias: bool) -> None:
     """Gates from input and output together; the reset gate works on the product of the output."""
-    cell = disturbed(GRUCell(5, 6, eps=EPS, gate_norm="joint" if joint else "separate", bias=bias))
+    cell: Any = disturbed(GRUCell(5, 6, eps=EPS, gate_norm="joint" if joint else "separate", bias=bias))
     x, output = torch.randn(3, 5), torch.randn(3, 6)
     gates = cell.gates(torch.cat((x, output), -1))
     weight, shift = cell.gate_norm.weight, cell.gate_norm.bias

@@ -13,7 +13,7 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.testing import check_model, small_model
 
-V1 = {"type": "pre_norm", "residual": "normalised"}
+V1: dict[str, object] = {"type": "pre_norm", "residual": "normalised"}
 SOURCE = torch.tensor([[4, 9, 5, 17, 2], [8, 6, 2, 0, 0]])
 TARGET = torch.tensor([[1, 5, 9, 12], [1, 6, 6, 0]])
 

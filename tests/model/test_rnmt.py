@@ -52,6 +52,7 @@ def test_four_layers_written_out() -> None:
     with torch.no_grad():
         (found,), _ = stack(embedded, memory=stack.project_memory([encoded], bias))
         cross = stack.crosses[0]
+        assert isinstance(cross, CrossAttention)
         x = stack.mixers[0].parallel(embedded, None)
         projected = encoded @ cross.projection.weight.t()
         attended = cross(x, CrossAttention.project(cross, projected, bias))

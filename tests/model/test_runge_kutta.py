@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from math import factorial
+from typing import Any
 
 import pytest
 import torch
@@ -122,7 +123,7 @@ def test_two_layers_written_out(options: Options, function: str) -> None:
     assert torch.allclose(found, y, atol=2e-4, rtol=1e-5)
 
 
-def written_out(connection: Connection, options: Options, y: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
+def written_out(connection: Any, options: Options, y: Tensor, f: Callable[[Tensor], Tensor]) -> Tensor:
     """One block by the formulas of the paper and of the released code."""
     order, combination = options.get("order", 2), options.get("combination", "fixed")
     if order == 2:
@@ -191,7 +192,7 @@ def test_parameters(options: Options, more: int) -> None:
 def test_learned_weights_begin(options: Options, initial: list[float]) -> None:
     """At one, as in the released code, or at the method's weights."""
     model = build_model(config_of({"type": "runge_kutta", "combination": "learned", **options}), 23, 23)
-    assert torch.allclose(model.encoder.connection.weights, torch.tensor(initial))
+    assert torch.allclose(model.encoder.connection.get_parameter("weights"), torch.tensor(initial))
 
 
 CHOICES: list[Options] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -59,7 +60,7 @@ def written_out(
 )
 def test_two_layers_written_out(form: str, gate: str, residual: str) -> None:
     """Every form, in both orders of norm and residual."""
-    connection = connection_of({"form": form, "gate": gate, "residual": residual})
+    connection: Any = connection_of({"form": form, "gate": gate, "residual": residual})
     sublayers = [nn.Linear(16, 16) for _ in range(4)]
     x = torch.randn(2, 3, 16)
     state, expected = connection.start(x), x

@@ -69,7 +69,7 @@ def test_any_order_in_memory() -> None:
     expected = linear_recurrence(keep, update, initial)
     moved = [x.detach().transpose(0, 1).contiguous().transpose(0, 1) for x in (keep, update)]
     moved = [x.requires_grad_() for x in moved]
-    found = linear_recurrence(*moved, initial)
+    found = linear_recurrence(moved[0], moved[1], initial)
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(
         torch.autograd.grad(found.sum(), moved), torch.autograd.grad(expected.sum(), (keep, update))

@@ -98,7 +98,12 @@ def test_a_model_trains_with_them_as_with_the_loops(
 
     expected = gradients()
     asked = []
-    monkeypatch.setattr(loops, "_kernels", lambda device: asked.append(device) or kernels)
+
+    def kernels_of(device):
+        asked.append(device)
+        return kernels
+
+    monkeypatch.setattr(loops, "_kernels", kernels_of)
     torch.testing.assert_close(gradients(), expected)
     assert asked == ["cpu"] * 4
 

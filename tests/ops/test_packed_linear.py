@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -25,7 +27,11 @@ from deepwire.ops.packed_linear import (
 
 # The error of one product, in units of the root mean square of the results.
 ERRORS = {PlainLinear: 1e-5, OneDnnLinear: 1e-5, Float16Linear: 2e-3, Int8Linear: 3e-2}
-LARGE = {"none": {OneDnnLinear, PlainLinear}, "fp16": {Float16Linear}, "int8": {Int8Linear}}
+LARGE: dict[str, set[type]] = {
+    "none": {OneDnnLinear, PlainLinear},
+    "fp16": {Float16Linear},
+    "int8": {Int8Linear},
+}
 BYTES: set[type] = {Int8Linear, OneDnnInt8Linear}
 if has_byte_units():
     ERRORS[OneDnnInt8Linear] = 2e-2
@@ -135,7 +141,7 @@ def test_maps_too_large_for_half_precision_stay_as_they_are() -> None:
 
 @needs_kernels
 @pytest.mark.parametrize("packing", ["none", "fp16", "int8"])
-def test_every_map_of_a_module_is_replaced(packing: str) -> None:
+def test_every_map_of_a_module_is_replaced(packing: Literal["none", "fp16", "int8"]) -> None:
     torch.manual_seed(1)
     module = nn.Sequential(
         nn.Linear(8, 16), nn.ReLU(), nn.Sequential(nn.Linear(16, 2**15, bias=False), nn.Linear(2**15, 20))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -38,8 +38,9 @@ def textbook(
         functional.kl_div(one, other, reduction="sum", log_target=True)
         for one, other in ((first, second), (second, first))
     ]
-    divergence = sum(distances) / 2
-    return (sum(crosses) + alpha * divergence) / 2, sum(nlls) / 2, divergence
+    divergence = (distances[0] + distances[1]) / 2
+    loss = (crosses[0] + crosses[1] + alpha * divergence) / 2
+    return loss, (nlls[0] + nlls[1]) / 2, divergence
 
 
 def operands(
@@ -55,8 +56,9 @@ def test_weights_of_tokens() -> None:
     """The sum of each token's loss times its weight, and its gradients, those of the weights included."""
     torch.manual_seed(1)
     hidden, weight, row, target = operands(5, 4, 7)
+    assert row is not None
     counts = torch.rand(5, dtype=torch.float64, requires_grad=True)
-    options = {"alpha": 2.0, "smoothing": 0.1}
+    options: dict[str, Any] = {"alpha": 2.0, "smoothing": 0.1}
     found = linear_r_drop(hidden, weight, row, target, **options, weights=counts, chunk=2)
     each = [linear_r_drop(hidden[:, [n]], weight, row, target[[n]], **options) for n in range(5)]
     values = [torch.stack([one.detach() for one in sums]) for sums in each]

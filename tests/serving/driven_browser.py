@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
+from typing import Any
 
 _SECONDS = 120
 
@@ -26,7 +27,9 @@ class Browser:
         (theirs, self._to), (self._from, answers) = os.pipe(), os.pipe()
         # Chromium reads file 3 and writes file 4; these must not be among the numbers that are moved there.
         high = [fcntl.fcntl(file, fcntl.F_DUPFD_CLOEXEC, 20) for file in (theirs, answers)]
-        moves = [(os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)]
+        moves: list[tuple[Any, ...]] = [
+            (os.POSIX_SPAWN_OPEN, number, os.devnull, os.O_RDWR, 0) for number in (0, 1, 2)
+        ]
         moves += [(os.POSIX_SPAWN_DUP2, file, number) for file, number in zip(high, (3, 4), strict=True)]
         arguments = [*command, "--remote-debugging-pipe", "about:blank"]
         self._process = os.posix_spawn(command[0], arguments, os.environ, file_actions=moves, setpgroup=0)

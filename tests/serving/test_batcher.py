@@ -242,7 +242,7 @@ def test_everybody_gets_the_own_answers(model, held, serving):
             batcher.submit(asked)
             begun.append(turn)
             try:
-                found = answers(asked)
+                found: object = answers(asked)
             except TextFailedError as failure:
                 found = failure.index
             if found != (len(texts) if poisoned else [text[::-1] for text in texts]):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,7 +74,7 @@ def test_who_is_told_that_it_serves_may_end_it_at_once(
 ) -> None:
     show = print
 
-    def told(*words: object, **options: object) -> None:
+    def told(*words: object, **options: Any) -> None:
         show(*words, **options)
         if str(words[0]).startswith("serving "):
             signal.raise_signal(number)

@@ -330,7 +330,7 @@ def test_pages_of_strangers_cannot_pretend_to_be_ours(served_model, serving, hos
 
 
 def test_a_server_that_cannot_translate_says_so_at_once(served_model, serving, caplog):
-    class Ending(serving.Held):
+    class Ending(serving.Held):  # type: ignore[name-defined]  # the class comes with a fixture
         def translate(self, requests, lengths, search):
             super().translate(requests, lengths, search)
             raise SystemExit("a secret text")

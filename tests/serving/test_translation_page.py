@@ -26,10 +26,10 @@ def browser(
         yield found
 
 
-def shown(browser: Browser) -> object:
+def shown(browser: Browser) -> str:
     browser.wait("!document.getElementById('work').ariaBusy")
     assert browser.value("document.getElementById('problem').textContent") == ""
-    return browser.value("document.getElementById('result').textContent")
+    return str(browser.value("document.getElementById('result').textContent"))
 
 
 def test_a_page_to_translate_with(browser, server, one_direction):

@@ -6,6 +6,7 @@ import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,13 +75,14 @@ def make_job(prepared: Prepared, tmp_path: Path) -> JobMaker:
     """Makes jobs: ``make_job("name", seed=1, model={...}, **training)``."""
 
     def make(
-        name: str = "run", *, seed: int = 1, model: dict[str, object] | None = None, **training: object
+        name: str = "run", *, seed: int = 1, model: dict[str, object] | None = None, **training: Any
     ) -> TrainingSpec:
-        merged: dict[str, object] = dict(TRAINING)
+        merged: dict[str, Any] = dict(TRAINING)
         for key, value in training.items():
             before = merged.get(key)
-            both = isinstance(before, dict) and isinstance(value, dict) and key != "schedule"
-            merged[key] = {**before, **value} if both else value
+            if isinstance(before, dict) and isinstance(value, dict) and key != "schedule":
+                value = {**before, **value}
+            merged[key] = value
         config = TrainingConfig.model_validate(merged)
         shape = ModelConfig.model_validate({**MODEL, **(model or {})})
         words = prepared.vocabularies

@@ -70,8 +70,10 @@ def deepwire_command(*arguments: str, cwd: Path, stdin: str = "") -> CompletedPr
     with TemporaryFile() as text, TemporaryFile() as output, TemporaryFile() as errors:
         text.write(stdin.encode())
         text.seek(0)
-        files = {"stdin": text.fileno(), "stdout": output.fileno(), "stderr": errors.fileno()}
-        status = os.waitpid(begin(*arguments, cwd=cwd, **files), 0)[1]
+        child = begin(
+            *arguments, cwd=cwd, stdin=text.fileno(), stdout=output.fileno(), stderr=errors.fileno()
+        )
+        status = os.waitpid(child, 0)[1]
         output.seek(0)
         errors.seek(0)
         said = output.read().decode(), errors.read().decode()

@@ -59,7 +59,8 @@ class Running:
 
     def wait(self, seconds: float = 600) -> list[int]:
         """The exit codes by rank, or minus the signal; what still runs after the time is killed, and -9."""
-        deadline, codes = time.monotonic() + seconds, dict.fromkeys(self.children, None)
+        deadline = time.monotonic() + seconds
+        codes: dict[int, int | None] = dict.fromkeys(self.children)
         while None in codes.values():
             for child in [child for child, code in codes.items() if code is None]:
                 if time.monotonic() > deadline:
@@ -69,7 +70,7 @@ class Running:
             time.sleep(0.005)
         os.kill(self._store, signal.SIGKILL)
         os.waitpid(self._store, 0)
-        return list(codes.values())
+        return [code for code in codes.values() if code is not None]
 
 
 class Launcher:

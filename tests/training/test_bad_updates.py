@@ -7,10 +7,10 @@ import json
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from deepwire.checkpoint.store import load_model
 from deepwire.errors import DivergedError
@@ -20,14 +20,14 @@ from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run_training import run_training
 
 JobMaker = Callable[..., TrainingSpec]
-ReadRecords = Callable[..., list[dict[str, object]]]
+ReadRecords = Callable[..., list[dict[str, Any]]]
 
 
 def poisoned(model: TranslationModel, bad: Callable[[int], bool]) -> Callable[..., LossSums]:
     """``model.loss``, not a number in the calls that ``bad`` names (counted from 1)."""
     loss, calls = model.loss, [0]
 
-    def wrapped(*inputs: Tensor, **named: Tensor | None) -> LossSums:
+    def wrapped(*inputs: Any, **named: Any) -> LossSums:
         sums = loss(*inputs, **named)
         if model.training:
             calls[0] += 1

@@ -102,6 +102,7 @@ def test_validation_scores_what_the_checkpoint_holds(make_job: JobMaker, read_re
     job = make_job(max_updates=20, ema={"decay": 0.9})
     run_training(job, quiet=True)
     loaded = load_model(job.run.checkpoint_path(20))
+    assert job.prepared.valid is not None
     validator = Validator(
         job.prepared.valid,
         job.config.validation,

@@ -7,7 +7,9 @@ import os
 import signal
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -29,8 +31,11 @@ FOUR = {"max_updates": 1, "threads": 4, "batch_tokens": 4096, "precision": "fp32
 def launcher(tmp_path_factory: pytest.TempPathFactory) -> Launcher:
     launcher = Launcher(tmp_path_factory.mktemp("forked"))
 
+    def in_use(device: object, *, divided: bool = False) -> int:
+        return 1000 + divided
+
     def measured(_: int) -> None:
-        trainer.memory_in_use = lambda device, *, divided: 1000 + divided  # type: ignore[attr-defined]
+        trainer.memory_in_use = in_use
 
     assert launcher.train("forked", 1, TWO, patch=measured) == [0], launcher.text()
     return launcher
@@ -111,12 +116,12 @@ def test_an_error_of_either_process_is_shown_once_with_its_exit_code(launcher: L
     def fail_in(_process: int) -> None:
         before = deepwire.api.training.require_startable
 
-        def look_ahead(loaded: object, processes: ProcessGroup, **options: bool) -> None:
-            before(loaded, processes, **options)  # type: ignore[arg-type]
+        def look_ahead(loaded: Any, processes: ProcessGroup, **options: bool) -> None:
+            before(loaded, processes, **options)
             if processes.rank == rank:
                 raise DataError("the text is not there")
 
-        deepwire.api.training.require_startable = look_ahead  # type: ignore[assignment]
+        deepwire.api.training.require_startable = look_ahead
 
     job = launcher.begin(f"wrong{rank}", 1, TWO, patch=fail_in)
     assert job.wait() == [3], launcher.text()
@@ -187,7 +192,7 @@ def test_a_large_model_has_one_process_in_bfloat16(
     monkeypatch.setattr(os, "sysconf", {"SC_PHYS_PAGES": 2**24, "SC_PAGE_SIZE": 2**12}.__getitem__)
     config = TrainingConfig.model_validate({**FOUR, **settings})
     sizes = (30_000_000, 40_000_000)
-    assert [processes_wanted(config, 512, lambda size=size: size) for size in sizes] == wanted
+    assert [processes_wanted(config, 512, partial(int, size)) for size in sizes] == wanted
 
 
 def test_copies_of_a_model_may_take_a_quarter_of_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,5 +200,5 @@ def test_copies_of_a_model_may_take_a_quarter_of_the_memory(monkeypatch: pytest.
     sizes = {"SC_PHYS_PAGES": 2**17, "SC_PAGE_SIZE": 2**12}
     monkeypatch.setattr(os, "sysconf", sizes.__getitem__)
     memory = 2**29
-    wanted = [processes_wanted(config, 512, lambda part=part: memory // 20 // part) for part in (3, 5, 9, 13)]
+    wanted = [processes_wanted(config, 512, partial(int, memory // 20 // part)) for part in (3, 5, 9, 13)]
     assert wanted == [1, 2, 3, 4]

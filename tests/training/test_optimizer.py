@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -52,7 +54,7 @@ FINE = torch.tensor(1.0)
 
 
 def make(values: list[float], config: OptimizerConfig | None = None, clip: float | None = None) -> Optimizer:
-    parameters = nn.ParameterDict({"w": torch.tensor(values)})
+    parameters: Any = nn.ParameterDict({"w": torch.tensor(values)})
     strategy = ParallelStrategy(parameters, ProcessGroup())
     return Optimizer(parameters.named_parameters(), config or OptimizerConfig(), clip, strategy)
 

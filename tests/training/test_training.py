@@ -6,6 +6,7 @@ import math
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run_training import finished, run_training
 
 JobMaker = Callable[..., TrainingSpec]
-ReadRecords = Callable[..., list[dict[str, object]]]
+ReadRecords = Callable[..., list[dict[str, Any]]]
 Digest = Callable[[RunDirectory, int], str]
 
 
@@ -151,11 +152,15 @@ class Translation:
     def __init__(self, scores: list[float]) -> None:
         self.scores, self.calls = scores, 0
 
-    def translate(self, model: TranslationModel, _: object, texts: Sequence[str]) -> list[str]:
+    def translate(
+        self, model: TranslationModel, _: object, texts: Sequence[str], *, to: str = ""
+    ) -> list[str]:
         assert not model.training
         return list(texts)
 
-    def score(self, _metric: str, translations: Sequence[str], references: Sequence[str]) -> float:
+    def score(
+        self, _metric: object, translations: Sequence[str], references: Sequence[str], *, language: str = ""
+    ) -> float:
         assert len(translations) == len(references) == 40
         assert sorted(translations[0].split()) == sorted(references[0].split())
         self.calls += 1
@@ -204,10 +209,15 @@ def test_validation_counts_every_token_once_whatever_the_batches(
 def test_part_of_the_validation_set(make_job: JobMaker) -> None:
     translation = Translation([])
     seen: list[int] = []
+
+    def score(_: object, texts: Sequence[str], references: Sequence[str], *, language: str = "") -> float:
+        seen.extend((len(texts), len(references)))
+        return 1.0
+
     job = dataclasses.replace(
         make_job(max_updates=5, validation={"every": 5, "bleu": True, "max_sentences": 7}),
         translate=translation.translate,
-        score=lambda _, texts, references: seen.extend((len(texts), len(references))) or 1.0,
+        score=score,
     )
     run_training(job, quiet=True)
     assert seen == [7, 7]
@@ -228,7 +238,9 @@ def test_without_a_validation_set_the_newest_is_the_best(make_job: JobMaker) -> 
 class Interrupter(Translation):
     """Sends a signal to the process in the middle of a validation."""
 
-    def translate(self, model: TranslationModel, _: object, texts: Sequence[str]) -> list[str]:
+    def translate(
+        self, model: TranslationModel, _: object, texts: Sequence[str], *, to: str = ""
+    ) -> list[str]:
         signal.raise_signal(signal.SIGTERM)
         return super().translate(model, _, texts)
 

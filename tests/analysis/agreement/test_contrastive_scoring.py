@@ -218,7 +218,7 @@ def test_plain_files_are_read_line_by_line(tmp_path: Path) -> None:
     texts = {"s": "a\nb\n", "r": "c\nd\n", "x": "e\nf\n", "n": "3\n 12\n", "short": "1\n", "bad": "1\ntwo\n"}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
-    files = [tmp_path / name for name in ("s", "r", "x")]
+    files = (tmp_path / "s", tmp_path / "r", tmp_path / "x")
     assert read_plain(*files) == [Contrast("a", "c", "e"), Contrast("b", "d", "f")]
     assert [one.distance for one in read_plain(*files, tmp_path / "n")] == [3, 12]
     with pytest.raises(DataError, match="line counts differ"):

@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -73,7 +74,7 @@ def table(finding: Finding, title: str) -> Table:
     return next(one for one in finding.tables if one.title == title)
 
 
-def compared(models: list[str], text: tuple[Path, Path] | None = None, **more: object) -> Finding:
+def compared(models: list[str], text: tuple[Path, Path] | None = None, **more: Any) -> Finding:
     source, reference = text or (None, None)
     request = ComparisonRequest(
         models, source, reference, translate=text is not None, device="cpu", precision="fp32", **more

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -31,14 +32,14 @@ def logit(share: float) -> float:
     return math.log(share / (1 - share))
 
 
-def hold(gates: torch.nn.Module, *values: float) -> None:
+def hold(gates: Any, *values: float) -> None:
     """Set input, forget and output gate of a set to constants."""
     with torch.no_grad():
         gates.norm.weight.zero_()
         gates.norm.bias.copy_(torch.tensor([[logit(value)] * 16 for value in values]))
 
 
-def rows(finding: Finding, table: int = 0) -> dict[tuple[str, str], tuple[float, ...]]:
+def rows(finding: Finding, table: int = 0) -> dict[tuple[Any, Any], tuple[Any, ...]]:
     return {(row[0], row[1]): row[2:] for row in finding.tables[table].rows}
 
 

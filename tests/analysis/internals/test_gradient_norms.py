@@ -4,6 +4,7 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -51,7 +52,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     for part, kept in (("train", lines), ("valid", lines[:20])):
         (folder / f"{part}.src").write_text("".join(f"{' '.join(words)}\n" for words in kept))
         (folder / f"{part}.trg").write_text("".join(f"{' '.join(words[::-1])}\n" for words in kept))
-    config = {
+    config: dict[str, object] = {
         "source": "src",
         "target": "trg",
         "train": str(folder / "train"),
@@ -96,7 +97,7 @@ def train(prepared: Prepared, tmp_path: Path) -> Callable[..., RunDirectory]:
     return run
 
 
-def records(path: Path) -> list[dict[str, object]]:
+def records(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

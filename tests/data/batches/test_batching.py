@@ -5,6 +5,7 @@ import json
 from collections.abc import Sequence
 from itertools import islice, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,7 +40,8 @@ def store_of(folder: Path, sources: Sequence[Sequence[int]], targets: Sequence[S
     with StoreWriter(folder, VOCABULARY, VOCABULARY) as writer:
         for start in range(0, len(sources), 1000):
             sides = (side[start : start + 1000] for side in (sources, targets))
-            writer.add(*(Block.of(side, ["x"] * len(side)) for side in sides))
+            source, target = (Block.of(side, ["x"] * len(side)) for side in sides)
+            writer.add(source, target)
         writer.finish()
     return folder
 
@@ -48,9 +50,10 @@ def random_rows(count: int, seed: int, longest: int = 30) -> tuple[list[list[int
     generator = np.random.default_rng(seed)
     lengths = generator.integers(0, longest + 1, count)
     others = np.maximum(0, lengths + generator.integers(-3, 4, count))
-    return tuple(
+    first, second = (
         [generator.integers(4, VOCABULARY, size).tolist() for size in sizes] for sizes in (lengths, others)
     )
+    return first, second
 
 
 @pytest.fixture(scope="module")
@@ -165,11 +168,18 @@ def test_positions_run_on_over_epochs(store: TokenStore, small_windows: None) ->
     assert all(first < second for first, second in pairwise(found))
 
 
-def test_going_far_ahead_does_not_replay(store: TokenStore, small_windows: None) -> None:
+def test_going_far_ahead_does_not_replay(
+    store: TokenStore, small_windows: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stream = UpdateStream(store, BatchSettings(500, 200), seed=1)
     plans: list[tuple[int, int]] = []
     original = stream._plan
-    stream._plan = lambda epoch, window: plans.append((epoch, window)) or original(epoch, window)  # type: ignore[method-assign]
+
+    def planned(epoch: int, window: int) -> Any:
+        plans.append((epoch, window))
+        return original(epoch, window)
+
+    monkeypatch.setattr(stream, "_plan", planned)
     next(stream.updates(StreamPosition(epoch=1000, window=2, index=1, number=10**6)))
     assert plans == [(1000, 2)]
 

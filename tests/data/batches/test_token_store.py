@@ -4,6 +4,7 @@ import json
 import mmap
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,8 @@ def write(folder: Path, pairs: list[tuple[Sentence, Sentence]], sizes: tuple[int
     with StoreWriter(folder, *sizes) as writer:
         for start in range(0, len(pairs), 3):
             part = pairs[start : start + 3]
-            writer.add(*(Block.of([p[s][0] for p in part], [p[s][1] for p in part]) for s in (0, 1)))
+            source, target = (Block.of([p[s][0] for p in part], [p[s][1] for p in part]) for s in (0, 1))
+            writer.add(source, target)
         writer.finish()
     return folder
 
@@ -123,7 +125,7 @@ def test_what_was_read_does_not_stay_resident(tmp_path: Path) -> None:
 def test_nothing_is_read_into_memory(tmp_path: Path) -> None:
     store = TokenStore(write(tmp_path / "s", PAIRS))
     for array in (store.source_side.tokens[:], store.source_lengths[:]):
-        base: object = array
+        base: Any = array
         while isinstance(base, np.ndarray):
             base = base.base
         assert isinstance(memoryview(base).obj, mmap.mmap)
@@ -239,7 +241,8 @@ def test_no_flipped_bit_stays_unseen(
     ):
         patch.setattr(stored_array, "BLOCK", 32)
         for number, (source, target) in enumerate(PAIRS * 5):
-            w.add(*(Block.of([one[0]], [one[1]]) for one in (source, target)), 0, np.array([number]))
+            first, second = (Block.of([one[0]], [one[1]]) for one in (source, target))
+            w.add(first, second, 0, np.array([number]))
         w.finish()
         TokenStore(folder).check()
         content = bytearray((folder / name).read_bytes())

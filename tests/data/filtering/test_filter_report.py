@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -41,7 +42,7 @@ def sentences(words: list[str], count: int, seed: int = 1) -> list[str]:
 
 
 def report_of(
-    pairs: list[tuple[str, str]], labels: tuple[str, str] = ("de", "en"), **settings: int
+    pairs: list[tuple[str, str]], labels: tuple[str, str] = ("de", "en"), **settings: Any
 ) -> CheckReport:
     report = CheckReport(["corpus"], labels, **settings)
     kept = [Pair(number, source, target, 0) for number, (source, target) in enumerate(pairs, 1)]
@@ -180,7 +181,7 @@ def test_the_report_says_which_language_a_side_looks_like() -> None:
     lines = [line.text for line in report_lines("train", report)]
     assert any(line.startswith("  en: ") and line.endswith("; looks like en") for line in lines)
     assert any(line.startswith("  nb: ") and line.endswith("its language cannot be told") for line in lines)
-    assert [report.to_dict()[side]["looks_like"] for side in ("source", "target")] == ["en", None]  # type: ignore[index]
+    assert [report.to_dict()[side]["looks_like"] for side in ("source", "target")] == ["en", None]
 
 
 @pytest.mark.parametrize(

@@ -240,7 +240,8 @@ def test_stdin_gives_a_line_before_the_next_is_written() -> None:
 )
 def test_lines_do_not_depend_on_how_bytes_arrive(text: list[bytes], chunks: list[int]) -> None:
     data = b"".join(text)
-    pieces, start = [], 0
+    pieces: list[bytes] = []
+    start = 0
     while start < len(data):
         size = chunks[len(pieces) % len(chunks)]
         pieces.append(data[start : start + size])

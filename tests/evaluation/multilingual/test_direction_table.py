@@ -81,8 +81,8 @@ def test_the_win_ratio_of_the_paper_is_93_of_94():
 
 
 def test_lower_is_better_for_error_rates():
-    scores = [(Score("TER", value, "s", higher_is_better=False),) for value in (40.0, 50.0)]
-    assert DirectionRow(DirectionFacts(DE), 1, *scores).gain == 10
+    ours, theirs = ((Score("TER", value, "s", higher_is_better=False),) for value in (40.0, 50.0))
+    assert DirectionRow(DirectionFacts(DE), 1, ours, theirs).gain == 10
 
 
 def test_significance_is_counted_by_sign_and_corrected_for_the_number_of_directions():

@@ -7,6 +7,7 @@ import gzip
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -24,7 +25,7 @@ from deepwire.model.config import ModelConfig
 EXAMPLES = Path(__file__).parents[3] / "examples" / "multi30k"
 DIRECTIONS = tuple(map(Direction.parse, ("en-de", "de-en", "en-qaa", "qaa-en")))
 SMALL = {"d_model": 16, "heads": 2, "feed_forward": 32, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
-Run = Callable[..., dict[str, object]]
+Run = Callable[..., dict[str, Any]]
 
 
 def captions(language: str, first: int, last: int) -> list[str]:
@@ -72,7 +73,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         for name, part in (("test", captions(language, 0, 6)), ("train", captions(language, 6, 150))):
             Path(f"{name}.{language}").write_text("".join(f"{line}\n" for line in part), encoding="utf-8")
 
-    def call(*arguments: str) -> dict[str, object]:
+    def call(*arguments: str) -> dict[str, Any]:
         common = ["--test", "test", "--device", "cpu", "--precision", "fp32", "--json"]
         assert main(["evaluate-directions", *arguments, *common]) == 0
         return json.loads(capsys.readouterr().out)
@@ -80,7 +81,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     return call
 
 
-def rows(found: dict[str, object]) -> dict[str, dict[str, object]]:
+def rows(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {row["direction"]: row for block in found["blocks"] for row in block["directions"]}
 
 
@@ -107,7 +108,7 @@ def test_kept_translations_are_scored_alike_and_not_made_again(
     made: list[str] = []
     real = Translator.translate
 
-    def counted(self: Translator, lines: list[str], *rest: object, **more: object) -> list[str]:
+    def counted(self: Translator, lines: list[str], *rest: Any, **more: Any) -> list[str]:
         made.append(str(more["to"]))
         return real(self, lines, *rest, **more)
 

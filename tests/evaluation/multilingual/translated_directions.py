@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def translated() -> Callable[..., tuple[DirectionFacts, Text, Text, Text | None]
     """A direction with texts that lose words in every so-many-th line: what ``DirectionTable.add`` takes."""
 
     def make(
-        direction: str, ours: int = 3, theirs: int | None = None, **more: object
+        direction: str, ours: int = 3, theirs: int | None = None, **more: Any
     ) -> tuple[DirectionFacts, Text, Text, Text | None]:
         baseline = None if theirs is None else Text("base", worse(REFERENCE, theirs))
         about = DirectionFacts(Direction.parse(direction), **more)

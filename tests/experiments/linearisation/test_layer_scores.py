@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -162,7 +163,7 @@ def test_only_layers_that_exist_are_replaced(make_model, layer: int) -> None:
         linearised(make_model({"connection": "pre_norm"}), "encoder", layer, nn.Linear(16, 16))
 
 
-def linearise(run: str, capsys, *options: str) -> dict[str, object]:
+def linearise(run: str, capsys, *options: str) -> dict[str, Any]:
     code = main(["analyze", "linearise", run, "--json", "--device", "cpu", *options])
     captured = capsys.readouterr()
     assert code == 0, captured.err

@@ -9,6 +9,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -87,7 +88,7 @@ def done(
 
     measure = experiment_runner.measure_run
 
-    def stop(run: RunPlan, direction: str, *rest: object) -> RunResult:
+    def stop(run: RunPlan, direction: str, *rest: Any) -> RunResult:
         if direction == "en-de":
             signal.raise_signal(signal.SIGTERM)
         return measure(run, direction, *rest)

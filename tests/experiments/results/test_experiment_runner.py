@@ -10,6 +10,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,9 +29,15 @@ from deepwire.experiments.results.run_processes import Failure
 StandIn = Callable[[Callable[[RunPlan], Failure | None]], object]
 
 
-def rows(record: dict[str, object], analysis: str, table: int = 0) -> list[list[object]]:
+def rows(record: dict[str, Any], analysis: str, table: int = 0) -> list[list[Any]]:
     finding = next(each for each in record["findings"] if each["analysis"] == analysis)
     return finding["tables"][table]["rows"]
+
+
+def measured(runner: ExperimentRunner, run: RunPlan) -> RunResult:
+    result = runner.result(run, "de-en")
+    assert result is not None
+    return result
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,7 @@ def test_a_search_takes_what_has_the_lowest_validation_loss(
     assert trained == []
 
 
-def trials(folder: Path) -> list[dict[str, object]]:
+def trials(folder: Path) -> list[dict[str, Any]]:
     """Those of the one system that is trained."""
     found = json.loads((folder / "results.json").read_text())["trials"]
     return [one for one in found if one["system"] == "plain"]
@@ -192,7 +199,7 @@ def test_more_tests_that_come_later_are_translated_without_training(
     runs = [run for run in loaded.runs if run.system != "broken"]
 
     def missing(runner: ExperimentRunner) -> list[list[str]]:
-        return [runner.extra_tests.missing(run, runner.result(run, "de-en")) for run in runs]
+        return [runner.extra_tests.missing(run, measured(runner, run)) for run in runs]
 
     assert missing(runner) == [["new"], ["new"]]
     write_pages(runner, html=False)
@@ -206,7 +213,8 @@ def test_more_tests_that_come_later_are_translated_without_training(
     runner.run_plan()
     assert said == []
     for run in runs:
-        found = runner.extra_tests.lines(run, runner.result(run, "de-en"), "new")
+        found = runner.extra_tests.lines(run, measured(runner, run), "new")
+        assert found is not None
         assert len(found) == len(runner.lines(run, "de-en")) + 1
     text = (tmp_path / "new.en").read_text()
     (tmp_path / "new.en").write_text(text.replace("A cat.", "A dog."))
@@ -255,7 +263,7 @@ def test_what_was_timed_beside_a_training_is_timed_again_by_turns(
         path.write_text(json.dumps(record))
     timed: list[tuple[str, float]] = []
 
-    def spy(run: RunPlan, *rest: object) -> RunResult:
+    def spy(run: RunPlan, *rest: Any) -> RunResult:
         result = time_decoding(run, *rest)
         timed.append((run.system, result.decoding_speed))
         return result
@@ -274,8 +282,8 @@ def test_what_was_timed_beside_a_training_is_timed_again_by_turns(
     shutil.copytree(done.folder, tmp_path / "results")
     runner = ExperimentRunner(load_plan(plan, tmp_path / "results"), tmp_path / "results", print, at_once=2)
     for run in runner.loaded.runs:
-        if (result := runner.result(run, "de-en")) is not None:
-            runner._keep(run, result.model_copy(update={"decoding_alone": False}))
+        if (kept := runner.result(run, "de-en")) is not None:
+            runner._keep(run, kept.model_copy(update={"decoding_alone": False}))
     shutil.rmtree(tmp_path / "results" / "runs" / "de-en" / "lstm" / "seed-1" / "checkpoints")
     runner.run_plan()
     assert "lstm.1: its decoding is not timed again: " in capsys.readouterr().out
@@ -486,7 +494,8 @@ def test_the_plans_of_the_repository_build_every_system(
         ways = {"gtrans": 0.7, "depth-lstm": 1, "post-norm": 0.5, "pre-norm": 0.5 * 1.4, "ode-rk2": 0.5 * 2}
         assert {name: peaks[name] / 0.005 for name in ways} == pytest.approx(ways)
     if loaded.plan.joint:
-        sizes = {str(run.loaded.resolved["data"]["vocabulary"]["size"]) for run in loaded.runs}
+        resolved: list[Any] = [run.loaded.resolved for run in loaded.runs]
+        sizes = {str(one["data"]["vocabulary"]["size"]) for one in resolved}
         assert len(sizes) == 1, "systems differ in the size of their vocabulary"
         for run in loaded.runs:
             languages = run.loaded.config.data.languages

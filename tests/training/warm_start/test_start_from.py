@@ -4,6 +4,7 @@ import dataclasses
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -51,7 +52,7 @@ def model(words: Vocabularies, seed: int = 1, **changes: object) -> TranslationM
 def teacher(tmp_path: Path) -> Callable[..., str]:
     """Saves a model; gives its name."""
 
-    def save(words: Vocabularies, **changes: object) -> str:
+    def save(words: Vocabularies, **changes: Any) -> str:
         save_model(tmp_path / "teacher", model(words, **changes), words, {"source_bos": False})
         return str(tmp_path / "teacher")
 

@@ -48,7 +48,8 @@ def save_html(
 
     Raises:
         ResourceError: The file cannot be written.
-        UsageError: There are figures to be drawn, and matplotlib is not installed; or there is no such folder.
+        UsageError: There are figures to be drawn, and matplotlib is not installed; or there is no such
+            folder.
     """
     write_output(path, as_html(findings, title, about, pictures=pictures))
 
