@@ -129,9 +129,13 @@ def run_file(tmp_path: Path, connection: str) -> Path:
 
 
 def refusal(path: Path) -> str:
+    return refused(path).message
+
+
+def refused(path: Path) -> UsageError:
     with pytest.raises(UsageError) as raised:
         load_run_file(path)
-    return raised.value.message
+    return raised.value
 
 
 @pytest.mark.usefixtures("installed")
@@ -159,6 +163,20 @@ def test_a_choice_that_is_not_there_is_refused_as_any_other(tmp_path: Path) -> N
     text = refusal(run_file(tmp_path, "highway"))
     assert text.startswith(f"{tmp_path}/run.yaml:8: model.encoder.connection: must be pre_norm, post_norm, ")
     assert text.endswith("sdu or runge_kutta, not 'highway'")
+
+
+def test_who_names_an_unknown_choice_hears_how_another_package_makes_one_known(tmp_path: Path) -> None:
+    """Not where a similar name was meant, nor where packages cannot add choices."""
+    hint = refused(run_file(tmp_path, "highway")).hint
+    assert hint == (
+        "is it in another package? install it with its entry points, name the class itself "
+        "(my_package.MyConfig), or import the package with --plugin my_package"
+    )
+    assert refused(run_file(tmp_path, "{type: highway, bias: -2}")).hint == hint
+    assert refused(run_file(tmp_path, "pre_nrm")).hint == ""
+    closed = run_file(tmp_path, "pre_norm")
+    closed.write_text(f"{closed.read_text()}training: {{optimizer: {{type: highway}}}}\n")
+    assert refused(closed).hint == ""
 
 
 def test_a_place_in_a_run_file_is_imported(tmp_path: Path) -> None:

@@ -113,6 +113,15 @@ def test_names_that_stand_for_nothing(here: Path, name: str, message: str) -> No
     assert str(caught.value) == message
 
 
+def test_a_run_directory_is_no_run_file(here: Path) -> None:
+    """It holds the run file that it began with, but relative paths in that start from elsewhere."""
+    write(here / "runs/x/config.yaml", "data: {source: de, target: en, train: train}")
+    with pytest.raises(UsageError) as caught:
+        load_run_file("runs/x")
+    assert caught.value.message == "runs/x: is a run directory, not a run file"
+    assert caught.value.hint == "give the run file that it began with"
+
+
 @pytest.mark.parametrize("value", ["1", "-0.1", ".nan", "high"])
 def test_one_dropout_for_all_places_is_one_mistake(here: Path, value: str) -> None:
     wish = "must be a number from 0 to below 1, or one for each of embedding, attention, activation, sublayer"

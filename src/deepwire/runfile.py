@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pydantic import Field, ValidationError, model_validator
 
 from deepwire import recipes
+from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.config.choice import TRUSTED
 from deepwire.config.schema import changeable_keys
 from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
@@ -190,6 +191,10 @@ def locate(name: str, parent: Document | None) -> Document:
     if recipe is not None:
         # A recipe lies inside the package; paths in it mean the user's working directory.
         return Document(recipe, f"recipe {name}", Path.cwd())
+    if parent is None and RunDirectory(written).user_config.exists():
+        raise UsageError(
+            f"{name}: is a run directory, not a run file", "give the run file that it began with"
+        )
     if parent is None and written.exists():
         return _document(written, Path.cwd())
     error = recipes.unknown(name)

@@ -10,6 +10,7 @@ from functools import cache
 
 from pydantic_core import ErrorDetails
 
+from deepwire.config.choice import Choice
 from deepwire.config.other_toolkits import our_name
 from deepwire.config.schema import child, described_keys, sections, tags
 from deepwire.config.section import Section
@@ -40,6 +41,10 @@ _LIMITS = {
 
 
 _MOST_ERRORS = 200
+_ELSEWHERE = (
+    "is it in another package? install it with its entry points, name the class itself "
+    "(my_package.MyConfig), or import the package with --plugin my_package"
+)
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,8 @@ def note_errors(
         lines[error_at.location, f"{name}: {text}" if name else text] = None
     for location, text in sorted(lines, key=lambda entry: entry[0].line or 0):
         problems.add(location, text)
+    if any(_may_be_elsewhere(error_at, error) for error_at, error in located):
+        problems.hint = _ELSEWHERE
 
 
 def describe_value(node: Node | None) -> str:
@@ -205,12 +212,7 @@ def _describe(error_at: _ErrorLocation, error: ErrorDetails, section: type[Secti
     if kind == "missing":
         return "is missing and has no default"
     if kind in {"union_tag_invalid", "literal_error", "enum"}:
-        choices = re.findall(r"'([^']*)'", str(context.get("expected_tags", context.get("expected", ""))))
-        given = (
-            _type_of(error_at.node)
-            if isinstance(error_at.node, MappingNode)
-            else getattr(error_at.node, "value", None)
-        )
+        choices, given = _allowed(error), _type_of(error_at.node)
         return f"must be {_one_of(choices)}, not {given!r}{_close(str(given), choices)}"
     choices = [tag for s in sections(error_at.annotation) for tag in tags(s)]
     if kind == "union_tag_not_found" or (choices and _KIND_ERROR.fullmatch(kind)):
@@ -246,6 +248,18 @@ def _describe(error_at: _ErrorLocation, error: ErrorDetails, section: type[Secti
         + text[1:]
         + (f", not {describe_value(error_at.node)}" if isinstance(error_at.node, ScalarNode) else "")
     )
+
+
+def _allowed(error: ErrorDetails) -> list[str]:
+    context = error.get("ctx", {})
+    return re.findall(r"'([^']*)'", str(context.get("expected_tags", context.get("expected", ""))))
+
+
+def _may_be_elsewhere(error_at: _ErrorLocation, error: ErrorDetails) -> bool:
+    """Whether it names a choice that is like none of ours, where other packages may add theirs."""
+    if error["type"] != "union_tag_invalid" or _close(str(_type_of(error_at.node)), _allowed(error)):
+        return False
+    return any(issubclass(section, Choice) for section in sections(error_at.annotation))
 
 
 def _one_of(choices: Sequence[str]) -> str:
