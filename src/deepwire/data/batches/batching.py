@@ -210,7 +210,7 @@ class UpdateStream:
                 self._drawn(side, words[number], lines, (epoch, number, first))
                 for number, side in enumerate(sides)
             ]
-        lengths = [one.lengths for one in drawn] or _lengths(sides, lines)
+        lengths = [sentences.lengths for sentences in drawn] or _lengths(sides, lines)
         # Not numpy's generators: their streams may change from one release to the next.
         ties = Permutation(len(lines), mix(self._seed, epoch, window, 0)).all()
         sources = lengths[0].astype(np.int64) + 1 + self._framing.before_source
@@ -289,8 +289,8 @@ def validation_batches(
     order = length_order(sources, targets, np.arange(len(chosen)))
     cuts = cut_batches(np.maximum(sources, targets)[order], max_tokens)
     for start, end in pairwise(cuts):
-        found = chosen[order[start:end]]
-        yield collator.collate(store.source_side.gather(found), store.target_side.gather(found), found)
+        rows = chosen[order[start:end]]
+        yield collator.collate(store.source_side.gather(rows), store.target_side.gather(rows), rows)
 
 
 def length_order(sources: Integers, targets: Integers, ties: Integers) -> Indices:

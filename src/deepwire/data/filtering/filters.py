@@ -54,22 +54,22 @@ class PairFilter:
         sides, lengths, count = (lines.sources, lines.targets), lines.lengths, len(lines.sources)
         blank = [np.fromiter(map(str.isspace, side), np.bool_, count) for side in sides] | (lengths == 0)
         shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
-        found = np.select(
+        reasons = np.select(
             [blank.all(axis=0), blank.any(axis=0), longer > self._longest, shorter < self._shortest],
             [NUMBERS[name] for name in ("both_empty", "one_side_empty", "too_long", "too_short")],
             0,
         ).astype(np.uint8)
         # Counting wide letters can change the ratio by 3 at most, and most pairs are far from the limit.
-        suspects = (found == 0) & (longer * _WIDE_LETTERS > shorter * self._ratio)
+        suspects = (reasons == 0) & (longer * _WIDE_LETTERS > shorter * self._ratio)
         for place in np.flatnonzero(suspects).tolist():
             if self._absurd_ratio(sides[0][place], sides[1][place]):
-                found[place] = NUMBERS["ratio"]
+                reasons[place] = NUMBERS["ratio"]
         if self._drop_copies:
             same = np.fromiter(map(str.__eq__, *sides), np.bool_, count)
-            found[same & (found == 0)] = NUMBERS["copy"]
+            reasons[same & (reasons == 0)] = NUMBERS["copy"]
         for place, fault in lines.faults.items():
-            found[place] = NUMBERS[fault]
-        return found
+            reasons[place] = NUMBERS[fault]
+        return reasons
 
     def _absurd_ratio(self, source: str, target: str) -> bool:
         shorter, longer = sorted((_letters(source), _letters(target)))

@@ -76,7 +76,7 @@ class Builder:
             {"name": corpus.label, "start": end - count, "stop": end}
             for corpus, count, end in zip(self._training.corpora, counts, ends, strict=True)
         ]
-        return corpora, {name: report.to_dict() for found in reports for name, report in found.items()}
+        return corpora, {name: report.to_dict() for named in reports for name, report in named.items()}
 
     def _stage(self, selection: Selection, staging: Staging) -> Iterator[Sifted]:
         """Read and filter; pass on and stage what is kept."""

@@ -54,9 +54,9 @@ class FileDigests:
                 status, now = os.fstat(file.fileno()), time.time()
                 if not stat.S_ISREG(status.st_mode):
                     raise DataError(f"{path}: is not a regular file")
-                found = self._known.get(str(path.absolute()))
-                if isinstance(found, list) and found[:2] == [status.st_size, status.st_mtime_ns]:
-                    return str(found[2])
+                known = self._known.get(str(path.absolute()))
+                if isinstance(known, list) and known[:2] == [status.st_size, status.st_mtime_ns]:
+                    return str(known[2])
                 digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
         except OSError as fault:
             with open_bytes(path):  # says what is wrong with it in the words of the reader

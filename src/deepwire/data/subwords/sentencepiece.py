@@ -153,10 +153,10 @@ class _SegmentedWords(dict[str, bytes]):
         self._encode, self.numbers = encode, numbers
 
     def __missing__(self, word: str) -> bytes:
-        found = np.array(self._encode(word), self.numbers).tobytes()
+        numbers = np.array(self._encode(word), self.numbers).tobytes()
         if len(word) <= _LONGEST_KEPT and len(self) < _MOST_CACHED:
-            self[word] = found
-        return found
+            self[word] = numbers
+        return numbers
 
 
 class BpeVocabulary(SentencePieceVocabulary):

@@ -27,7 +27,9 @@ def directed(data: DataConfig, role: Role) -> list[CorpusConfig]:
     """
     corpora, languages = data.corpora().get(role, []), data.languages
     if languages is None:
-        return corpora if role != "test" else [one for each in corpora for one in by_reference(each, data)]
+        return (
+            corpora if role != "test" else [own for corpus in corpora for own in by_reference(corpus, data)]
+        )
     return [
         turned
         for corpus in corpora
@@ -50,8 +52,12 @@ def prefix_of(prefix: Path, direction: Direction) -> Path:
         return prefix
     names = (f"{direction.source}-{direction.target}", f"{direction.target}-{direction.source}")
     candidates = [Path(str(prefix).replace(PAIR, name)) for name in names]
-    found = (one for one in candidates if any(text_exists(one, language) for language in direction))
-    return next(found, candidates[0])
+    existing = (
+        candidate
+        for candidate in candidates
+        if any(text_exists(candidate, language) for language in direction)
+    )
+    return next(existing, candidates[0])
 
 
 def opus100_prefix(folder: Path, direction: Direction, split: str) -> Path | None:

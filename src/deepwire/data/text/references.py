@@ -43,7 +43,7 @@ def _of_prefix(prefix: Path, language: str) -> list[Path]:
     if not text_exists(prefix, language):
         for first in (0, 1):
             endings = (f"{language}.{number}" for number in count(first))
-            found = list(takewhile(lambda ending: text_exists(prefix, ending), endings))
-            if found:
-                return [find_text(prefix, ending) for ending in found]
+            numbered = list(takewhile(lambda ending: text_exists(prefix, ending), endings))
+            if numbered:
+                return [find_text(prefix, ending) for ending in numbered]
     return [find_text(prefix, language)]

@@ -168,9 +168,9 @@ def _value(record: dict[str, object], key: str, where: str) -> str:
     if isinstance(value, str):
         return value
     if value is None:
-        found = ", ".join(map(str, record)) or "nothing"
+        keys = ", ".join(map(str, record)) or "nothing"
         raise DataError(
-            f"{where}: no key {key!r}", f"found {found}; source_column and target_column name the keys"
+            f"{where}: no key {key!r}", f"found {keys}; source_column and target_column name the keys"
         )
     raise DataError(f"{where}: {key!r} is not a text")
 
