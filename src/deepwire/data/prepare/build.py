@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypedDict
 
 import numpy as np
+from typing_extensions import TypedDict
 
 from deepwire.data.batches.token_store import StoreWriter
 from deepwire.data.data_config import DataConfig
