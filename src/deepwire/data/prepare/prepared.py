@@ -25,7 +25,7 @@ from deepwire.data.prepare.build import TRAIN, VALID, VOCABULARY, Builder, Corpu
 from deepwire.data.prepare.fingerprint import FileDigests, describe, describe_role, digest_of
 from deepwire.data.prepare.json_checksums import read_checked, read_object, with_file_checksums
 from deepwire.data.text.directed import directed, directions_of
-from deepwire.data.text.spool import spooled
+from deepwire.data.text.stream_copies import with_streams_copied
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DataError, ModelError, ResourceError
 from deepwire.io.atomic import json_text, sync
@@ -140,34 +140,36 @@ def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) ->
         DataError: the text cannot be read or used, or does not support the vocabulary.
         ResourceError: there is no room, or the folder cannot be written.
     """
-    tell = progress or _silent
-    with _write_errors(data.prepared), spooled(data) as files:
-        tell("reading files", 0, None)
+    progress = progress or _silent
+    with _write_errors(data.prepared), with_streams_copied(data) as files:
+        progress("reading files", 0, None)
         digests = _known_digests(data)
         description = describe(files, digests)
         digest = digest_of(description)
         folder = data.prepared / f"{_named_after(data)}-{digest[:12]}"
-        found, before = _reuse(folder, files, digest)
-        if found is not None:
+        prepared, fault = _reuse(folder, files, digest)
+        if prepared is not None:
             digests.save()
-            return found
+            return prepared
         data.prepared.mkdir(parents=True, exist_ok=True)
         digests.save()
         with acquire_lock(
             folder.with_name(f".{folder.name}.lock"),
-            busy=lambda _: tell("waiting for another process that prepares the same", 0, None),
+            busy=lambda _: progress("waiting for another process that prepares the same", 0, None),
         ):
-            found, now = _reuse(folder, files, digest)
-            if found is not None:
-                return found
-            fault = before or now
+            prepared, fault_now = _reuse(folder, files, digest)
+            if prepared is not None:
+                return prepared
+            fault = fault or fault_now
             if fault:
-                tell(f"{fault}; the text is prepared again", 0, None)
-            _build(folder, files, description, seed, tell)
-        made, again = _reuse(folder, files, digest)
-    if made is None:
-        raise ResourceError(f"{folder}: changed while it was prepared: {again}", "run the same command again")
-    return replace(made, reused=False, replaced=fault)
+                progress(f"{fault}; the text is prepared again", 0, None)
+            _build(folder, files, description, seed, progress)
+        prepared, fault_now = _reuse(folder, files, digest)
+    if prepared is None:
+        raise ResourceError(
+            f"{folder}: changed while it was prepared: {fault_now}", "run the same command again"
+        )
+    return replace(prepared, reused=False, replaced=fault)
 
 
 def text_digest(data: DataConfig) -> str:
@@ -179,9 +181,9 @@ def text_digest(data: DataConfig) -> str:
         DataError: a file is missing or cannot be read.
     """
     digests = _known_digests(data)
-    found = digest_of({**describe(data, digests), "test": describe_role(data, "test", digests)})
+    digest = digest_of({**describe(data, digests), "test": describe_role(data, "test", digests)})
     digests.save()
-    return found
+    return digest
 
 
 def _known_digests(data: DataConfig) -> FileDigests:
@@ -279,13 +281,15 @@ def _named_after(data: DataConfig) -> str:
     return "-".join(names) if len(names) <= _MOST_NAMED else f"{len(names)}-languages"
 
 
-def _build(folder: Path, data: DataConfig, description: dict[str, object], seed: int, tell: Progress) -> None:
+def _build(
+    folder: Path, data: DataConfig, description: dict[str, object], seed: int, progress: Progress
+) -> None:
     for stale in folder.parent.glob(f".{folder.name}.*.tmp"):
         shutil.rmtree(stale, ignore_errors=True)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     temporary.mkdir()
     try:
-        corpora, reports = Builder(data, temporary, seed, tell).build()
+        corpora, reports = Builder(data, temporary, seed, progress).build()
         _write_json(temporary / REPORT, reports)
         header: _Header = {
             "format": _FORMAT,

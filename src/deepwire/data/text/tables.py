@@ -7,10 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from deepwire.data.data_config import BadUtf8
-from deepwire.data.text.blocks import Layout, RawBlock, one_file_blocks, refuse_empty
 from deepwire.data.text.files import BadLine, Line, ReadNotes, display
 from deepwire.data.text.one_line import joined, without_surrogates
-from deepwire.data.text.reader import Lines, decoded, without_faults
+from deepwire.data.text.reader import (
+    Layout,
+    Lines,
+    RawBlock,
+    decoded,
+    one_file_blocks,
+    refuse_empty,
+    without_faults,
+)
 from deepwire.data.text.wording import counted
 from deepwire.errors import DataError
 
