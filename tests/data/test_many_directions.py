@@ -27,7 +27,7 @@ from deepwire.data.filtering.checking import check
 from deepwire.data.languages import TagPlace
 from deepwire.data.prepare.balancing import balanced_lines
 from deepwire.data.prepare.prepared import Prepared, prepare
-from deepwire.data.prepare.staging import Staging
+from deepwire.data.prepare.temporary_pairs import TemporaryPairs
 from deepwire.data.text.pairs import PairBlock, Texts
 from deepwire.data.vocabulary import BOS, EOS, PAD
 from deepwire.errors import DataError
@@ -233,25 +233,25 @@ def test_temperature_changes_what_an_epoch_reads(folder: Path) -> None:
     assert counts / len(read) == pytest.approx(wanted, abs=0.01)
 
 
-def staged(folder: Path, counts: list[int]) -> Staging:
+def temporary_pairs(folder: Path, counts: list[int]) -> TemporaryPairs:
     """Corpora 0, 1, ... of so many pairs; language 0 on the source side, the corpus's own on the other."""
-    staging = Staging(folder / "staged")
-    with staging:
+    temporary = TemporaryPairs(folder / "staged")
+    with temporary:
         for corpus, count in enumerate(counts):
             source, target = (
                 Texts.of([f"{language} {corpus} {line}".encode() for line in range(count)])
                 for language in (0, corpus + 1)
             )
-            staging.add(PairBlock(corpus, np.arange(count), source, target))
-    return staging
+            temporary.add(PairBlock(corpus, np.arange(count), source, target))
+    return temporary
 
 
 @pytest.mark.parametrize("temperature", [1.0, 3.0, 100.0])
 def test_the_text_for_the_vocabulary_is_balanced(tmp_path: Path, temperature: float) -> None:
     counts = [5000, 300, 20]
-    staging = staged(tmp_path, counts)
+    temporary = temporary_pairs(tmp_path, counts)
     sides = [(0, 1), (0, 2), (0, 3)]
-    found = list(balanced_lines(staging.path, staging.chunks, sides, temperature=temperature, most=4000))
+    found = list(balanced_lines(temporary.path, temporary.chunks, sides, temperature=temperature, most=4000))
     by_language = Counter(line.split()[0] for line in found)
     wanted = tempered([5320, *counts], temperature)
     for language, share in enumerate(wanted):
@@ -263,9 +263,9 @@ def test_the_text_for_the_vocabulary_is_balanced(tmp_path: Path, temperature: fl
 
 
 def test_all_lines_are_taken_where_there_is_room(tmp_path: Path) -> None:
-    staging = staged(tmp_path, [30, 10])
+    temporary = temporary_pairs(tmp_path, [30, 10])
     sides = [(0, 1), (0, 2)]
-    found = list(balanced_lines(staging.path, staging.chunks, sides, temperature=1, most=10**6))
+    found = list(balanced_lines(temporary.path, temporary.chunks, sides, temperature=1, most=10**6))
     assert len(found) == len(set(found)) == 80
 
 

@@ -55,7 +55,7 @@ def check(
     """
     from deepwire.data.batches.mixture import share_lines
     from deepwire.data.filtering import checking
-    from deepwire.data.filtering.rejects import RejectFile
+    from deepwire.data.filtering.checking import RejectFile
     from deepwire.io.output import check_output
 
     forms = {"source_file": source, "target_file": target, "tsv": tsv, "jsonl": jsonl}

@@ -259,7 +259,7 @@ class DataConfig(Section):
         for role, corpora in self.corpora().items():
             if role != "train" and len(corpora) > 1:
                 raise ValueError(f"{role} is one corpus, not {len(corpora)}; several need directions")
-        if any(one.source or one.languages or one.directions or one.opus100 for one in every):
+        if any(corpus.source or corpus.languages or corpus.directions or corpus.opus100 for corpus in every):
             raise ValueError(
                 "source, target, languages, directions and opus100 of a corpus need data.directions"
             )

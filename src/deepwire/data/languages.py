@@ -148,12 +148,12 @@ class Languages:
         if directions is None:
             return None
         try:
-            found = cls(_parsed(directions), cast("TagPlace", tag))
+            languages = cls(_parsed(directions), cast("TagPlace", tag))
         except ValueError as fault:
             raise ModelError(f"the stored languages are damaged: {fault}") from None
-        if tag not in get_args(TagPlace) or metadata.get("languages") != list(found.names):
+        if tag not in get_args(TagPlace) or metadata.get("languages") != list(languages.names):
             raise ModelError("the stored languages are damaged: languages, directions and tag do not agree")
-        return found
+        return languages
 
 
 def expanded(value: object) -> object:
@@ -169,13 +169,13 @@ def expanded(value: object) -> object:
     if value is None or value == []:
         return value
     items = value if isinstance(value, list | tuple) else [value]
-    found: list[str] = []
+    names: list[str] = []
     for item in items:
         for direction in _directions_of(item):
-            if str(direction) in found:
+            if str(direction) in names:
                 raise ValueError(f"{direction} is named twice")
-            found.append(str(direction))
-    return found
+            names.append(str(direction))
+    return names
 
 
 def _parsed(directions: object) -> tuple[Direction, ...]:
@@ -195,11 +195,12 @@ def _directions_of(item: object) -> Iterable[Direction]:
         )
     first = _names(item["from" if "from" in keys else "between"])
     second = _names(item["to"]) if "to" in keys else _names(item["and"]) if "and" in keys else first
-    pairs = [(one, other) for one in first for other in second if one != other]
+    pairs = [(source, target) for source in first for target in second if source != target]
     if not pairs:
         raise ValueError(f"there is nothing between {', '.join(first)} and {', '.join(second)}")
-    ways = pairs if "to" in keys else [way for one, other in pairs for way in ((one, other), (other, one))]
-    return [Direction(*way) for way in dict.fromkeys(ways)]
+    if "to" not in keys:
+        pairs = [direction for pair in pairs for direction in (pair, pair[::-1])]
+    return [Direction(*way) for way in dict.fromkeys(pairs)]
 
 
 def _names(value: object) -> list[str]:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from deepwire.data.data_config import CorpusConfig, DataConfig
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.text.corpus import read_pairs
-from deepwire.data.text.references import by_reference
+from deepwire.data.text.directed import by_reference
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.evaluation.texts import Text
 from deepwire.io.disk_errors import disk_errors

@@ -21,10 +21,11 @@ import zstandard
 from deepwire.data import parallel_map
 from deepwire.data.batches.token_store import StoreWriter
 from deepwire.data.data_config import DataConfig
-from deepwire.data.filtering import block_filter
-from deepwire.data.prepare import fingerprint, segmentation
+from deepwire.data.prepare import build, fingerprint
 from deepwire.data.prepare import prepared as prepared_module
+from deepwire.data.prepare.json_checksums import with_checksum
 from deepwire.data.prepare.prepared import Prepared, prepare
+from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DataError, ResourceError
 
 MULTI30K = Path(__file__).parents[3] / "examples" / "multi30k"
@@ -246,14 +247,14 @@ def write_in_every_form(folder: Path) -> list[dict[str, object]]:
 
 
 def test_one_process_and_several_make_the_same_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deepwire.data.prepare.staging.CHUNK_PAIRS", 64)
+    monkeypatch.setattr("deepwire.data.prepare.temporary_pairs.CHUNK_PAIRS", 64)
     monkeypatch.setattr("deepwire.data.text.files.CHUNK", 4000)
-    monkeypatch.setattr("deepwire.data.text.blocks.CHUNK", 4000)
+    monkeypatch.setattr("deepwire.data.text.reader.CHUNK", 4000)
     train, filters = write_in_every_form(folder), {"max_length": 50, "drop_copies": True}
     settings = {"train": train, "filters": filters, "vocabulary": {"size": 500}, "on_bad_utf8": "skip"}
     alone = files_of(prepare_now(folder, **settings))
-    monkeypatch.setattr(segmentation, "PAIRS_FOR_PROCESSES", 1)
-    monkeypatch.setattr(block_filter, "BLOCKS_ALONE", 1)
+    monkeypatch.setattr(build, "PAIRS_FOR_PROCESSES", 1)
+    monkeypatch.setattr("deepwire.data.filtering.filters.BLOCKS_ALONE", 1)
     monkeypatch.setattr(parallel_map, "processes", lambda: 2)
     together = prepare_now(folder, **settings, prepared=str(folder / "elsewhere"))
     assert files_of(together) == alone
@@ -419,6 +420,59 @@ def test_a_folder_of_an_earlier_version_is_made_again(folder: Path) -> None:
     again = prepare_now(folder)
     assert "another version" in again.replaced
     assert (again.digest, files_of(again)) == (first.digest, whole)
+
+
+def _header_with(folder: Path, changes: dict[str, object]) -> None:
+    """Change the header of a prepared folder; its checksum fits what it holds."""
+    path = folder / "prepared.json"
+    header = json.loads(path.read_bytes())
+    del header["check"]
+    path.write_text(json.dumps(with_checksum({**header, **changes})))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"format": [2]},
+        {"corpora": None},
+        {"corpora": []},
+        {"corpora": ["train"]},
+        {"corpora": [{"name": "train", "start": "0", "stop": 3}]},
+        {"corpora": [{"name": "train", "start": -3, "stop": 1 << 40}]},
+        {"corpora": [{"name": 3, "start": 0, "stop": 400}]},
+        {"files": 3},
+        {"made_from": 3},
+    ],
+)
+def test_a_header_with_impossible_values_is_made_again(folder: Path, changes: dict[str, object]) -> None:
+    first = prepare_now(folder)
+    whole = files_of(first)
+    _header_with(first.folder, changes)
+    again = prepare_now(folder)
+    assert str(first.folder) in again.replaced
+    assert files_of(again) == whole
+
+
+@pytest.mark.parametrize("report", [b"3", b'{"train": 3}', b'{"train": {"pairs": "400"}}', b"[" * 100_000])
+def test_a_report_with_impossible_values_is_made_again(folder: Path, report: bytes) -> None:
+    first = prepare_now(folder)
+    whole = files_of(first)
+    (first.folder / "report.json").write_bytes(report)
+    _header_with(first.folder, {"files": {}})
+    again = prepare_now(folder)
+    assert str(first.folder / "report.json") in again.replaced
+    assert files_of(again) == whole
+
+
+def test_a_programming_error_is_not_taken_for_damage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare_now(folder)
+
+    def broken(_folder: Path) -> Vocabularies:
+        raise TypeError("unsupported operand")
+
+    monkeypatch.setattr(Vocabularies, "load", broken)
+    with pytest.raises(TypeError, match="unsupported operand"):
+        prepare_now(folder)
 
 
 def test_a_full_disk_is_one_error_and_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

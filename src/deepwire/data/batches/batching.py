@@ -166,7 +166,7 @@ class UpdateStream:
         self._window = _window_size(store, settings, self._batch_size)
         self._vocabularies = vocabularies
         self._share = share
-        self._framing = Collator(store, settings.source_bos, settings.languages)
+        self._collator = Collator(store, settings.source_bos, settings.languages)
 
     def updates(self, start: StreamPosition) -> Iterator[tuple[Update, StreamPosition]]:
         """Updates from `start` on, without end, each with the position behind it."""
@@ -185,7 +185,7 @@ class UpdateStream:
     def _update(self, plan: _Window, index: int, number: int, epoch: int) -> Update:
         whole = plan.updates[index]
         rows = np.concatenate(whole)
-        batches = tuple(plan.batch(part, self._framing) for part in plan.own[index])
+        batches = tuple(plan.batch(part, self._collator) for part in plan.own[index])
         return Update(number, epoch, batches, int(plan.target_tokens[rows].sum()), plan.lines[rows])
 
     def windows(self, epoch: int) -> int:
@@ -210,10 +210,10 @@ class UpdateStream:
                 self._drawn(side, words[number], lines, (epoch, number, first))
                 for number, side in enumerate(sides)
             ]
-        lengths = [one.lengths for one in drawn] or _lengths(sides, lines)
+        lengths = [sentences.lengths for sentences in drawn] or _lengths(sides, lines)
         # Not numpy's generators: their streams may change from one release to the next.
         ties = Permutation(len(lines), mix(self._seed, epoch, window, 0)).all()
-        sources = lengths[0].astype(np.int64) + 1 + self._framing.before_source
+        sources = lengths[0].astype(np.int64) + 1 + self._collator.before_source
         targets = lengths[1].astype(np.int64) + 1
         order, widths = length_order(sources, targets, ties), np.maximum(sources, targets)
         cuts = cut_batches(widths[order], self._batch_size, settings.micro_batch_tokens)
@@ -289,8 +289,8 @@ def validation_batches(
     order = length_order(sources, targets, np.arange(len(chosen)))
     cuts = cut_batches(np.maximum(sources, targets)[order], max_tokens)
     for start, end in pairwise(cuts):
-        found = chosen[order[start:end]]
-        yield collator.collate(store.source_side.gather(found), store.target_side.gather(found), found)
+        rows = chosen[order[start:end]]
+        yield collator.collate(store.source_side.gather(rows), store.target_side.gather(rows), rows)
 
 
 def length_order(sources: Integers, targets: Integers, ties: Integers) -> Indices:

@@ -104,11 +104,11 @@ class EpochOrder:
         taken = self._taken(epoch)
         bounds = np.cumsum([0, *(last - first for first, last in taken)])
         places = Permutation(int(bounds[-1]), mix(self._seed, epoch))[np.arange(start, stop)]
-        found = np.empty(len(places), dtype=np.int64)
+        sentences = np.empty(len(places), dtype=np.int64)
         for number, (part, (first, _)) in enumerate(zip(self._parts, taken, strict=True)):
             here = (places >= bounds[number]) & (places < bounds[number + 1])
-            found[here] = part.start + self._pass_entries(number, places[here] - bounds[number] + first)
-        return found
+            sentences[here] = part.start + self._pass_entries(number, places[here] - bounds[number] + first)
+        return sentences
 
     def _taken(self, epoch: int) -> list[tuple[int, int]]:
         """From where to where the epoch reads in the endless row of each corpus."""
@@ -117,11 +117,11 @@ class EpochOrder:
     def _pass_entries(self, number: int, places: Indices) -> Indices:
         count = self._parts[number].stop - self._parts[number].start
         passes, inside = np.divmod(places, count)
-        found = np.empty(len(places), dtype=np.int64)
-        for one in np.unique(passes):
-            here = passes == one
-            found[here] = Permutation(count, mix(self._seed, 1, number, int(one)))[inside[here]]
-        return found
+        entries = np.empty(len(places), dtype=np.int64)
+        for pass_number in np.unique(passes):
+            here = passes == pass_number
+            entries[here] = Permutation(count, mix(self._seed, 1, number, int(pass_number)))[inside[here]]
+        return entries
 
 
 def _hashed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:

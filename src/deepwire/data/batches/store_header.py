@@ -72,28 +72,28 @@ class StoreHeader(NamedTuple):
     def write(self, path: Path) -> None:
         """Write it."""
         header: dict[str, object] = {"format": _FORMAT, "sentences": self.sentences}
-        header |= {side: {**one._asdict(), "dtype": one.dtype.str} for side, one in self.sides.items()}
+        header |= {side: {**own._asdict(), "dtype": own.dtype.str} for side, own in self.sides.items()}
         header |= {"directions": self.directions, "lines": self.lines}
         path.write_text(json.dumps(header, indent=1) + "\n")
 
     def files(self) -> dict[str, tuple[Kind, int]]:
         """Type and number of the elements of each file, in the order of the checksums."""
-        found: dict[str, tuple[Kind, int]] = {}
+        files: dict[str, tuple[Kind, int]] = {}
         places, ends = np.dtype("<i8"), self.sentences + 1
-        for side, one in self.sides.items():
+        for side, header in self.sides.items():
             described: tuple[tuple[Kind, int], ...] = (
-                (one.dtype, one.tokens),
+                (header.dtype, header.tokens),
                 (np.dtype("<i4"), self.sentences),
                 (places, ends),
-                (np.dtype("u1"), one.text_bytes),
+                (np.dtype("u1"), header.text_bytes),
                 (places, ends),
             )
-            found |= {f"{side}.{name}": each for name, each in zip(SIDE_FILES, described, strict=True)}
+            files |= {f"{side}.{name}": each for name, each in zip(SIDE_FILES, described, strict=True)}
         if self.directions:
-            found[DIRECTIONS] = (np.dtype("<u2"), self.sentences)
+            files[DIRECTIONS] = (np.dtype("<u2"), self.sentences)
         if self.lines:
-            found[LINES] = (places, self.sentences)
-        return found
+            files[LINES] = (places, self.sentences)
+        return files
 
 
 def _side(header: Mapping[str, str | int]) -> SideHeader:

@@ -116,8 +116,8 @@ class StoredArray:
         """
         if self._left:
             self._check(self._blocks_at(index))
-        found: np.integer | Integers = self._values[index]
-        return found
+        numbers: np.integer | Integers = self._values[index]
+        return numbers
 
     def check(self) -> None:
         """Check all that has not been read yet.
@@ -159,8 +159,8 @@ class StoredArray:
 def write_sums(path: Path, sums: Sequence[Sums]) -> None:
     """Write the checksums of some files, those of one after those of the other."""
     with path.open("wb") as file:
-        for one in sums:
-            file.write(one.astype("<u4", copy=False).tobytes())
+        for file_sums in sums:
+            file.write(file_sums.astype("<u4", copy=False).tobytes())
         file.flush()
         os.fsync(file.fileno())
 

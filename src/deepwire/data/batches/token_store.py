@@ -159,7 +159,7 @@ class StoreWriter:
             file.flush()
             os.fsync(file.fileno())
             file.close()
-        write_sums(self._folder / SUMS, [one.finish() for one in self._sums])
+        write_sums(self._folder / SUMS, [file.finish() for file in self._sums])
         header = StoreHeader(
             self._sides[0].sentences,
             {side: writer.header() for side, writer in zip(SIDES, self._sides, strict=True)},
@@ -232,8 +232,8 @@ class StoreSide(_Rows[StoredArray]):
         """
         tokens, lengths = [self.tokens[:0]], [self.lengths[:0]]
         for first in range(0, len(lines), _AT_ONCE):
-            found, sizes = self.gather(lines[first : first + _AT_ONCE])
-            tokens.append(found.astype(self.tokens.dtype))
+            chunk, sizes = self.gather(lines[first : first + _AT_ONCE])
+            tokens.append(chunk.astype(self.tokens.dtype))
             lengths.append(sizes.astype(self.lengths.dtype))
             self.release()
         joined = np.concatenate(lengths)
@@ -290,7 +290,7 @@ class TokenStore:
     @property
     def nbytes(self) -> int:
         """Bytes of the files."""
-        return sum(one.nbytes for one in self._arrays.values())
+        return sum(array.nbytes for array in self._arrays.values())
 
     def check(self) -> None:
         """Check all of it now.
@@ -298,8 +298,8 @@ class TokenStore:
         Raises:
             DataError: a file is damaged.
         """
-        for one in self._arrays.values():
-            one.check()
+        for array in self._arrays.values():
+            array.check()
 
     def _give_up(self) -> str:
         """See that nobody takes the store for usable; returns what the user can do."""

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TextIO
 
 from deepwire.data.batches.mixture import DirectionShare, shares
 from deepwire.data.data_config import DataConfig, Role
@@ -15,6 +16,11 @@ from deepwire.data.filtering.selection import Selection
 from deepwire.data.text.corpus import corpus_files
 from deepwire.data.text.directed import directed
 from deepwire.data.text.pairs import Pair
+from deepwire.io.output import open_output
+
+HEADER = ("corpus", "line", "reason", "source", "target")
+
+_ESCAPES = {ord("\\"): "\\\\", ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r"}
 
 OnReject = Callable[[str, str, Pair, str], None]
 
@@ -84,8 +90,8 @@ def _read(
     on_reject: OnReject | None,
     on_progress: Callable[[str, int], None] | None,
 ) -> None:
-    tell = None if on_progress is None else partial(on_progress, role)
-    for block in selection.read(show_dropped=on_reject is not None, tell=tell):
+    progress = None if on_progress is None else partial(on_progress, role)
+    for block in selection.read(show_dropped=on_reject is not None, progress=progress):
         selection.keep(block.pairs, block.lengths)
         if on_reject is not None:
             label = selection.corpora[block.pairs.corpus].label
@@ -101,3 +107,36 @@ def _mix(data: DataConfig, training: Selection) -> list[DirectionShare]:
     kept = [training.kept(number) for number in range(len(training.corpora))]
     weights = [corpus.weight for corpus in training.corpora]
     return shares(data.languages, kept, weights, training.directions, data.sampling_temperature)
+
+
+class RejectFile:
+    """A TSV file with a header line.
+
+    Tabs, line ends and backslashes in a text are written as `\\t`, `\\n`, `\\r` and `\\\\`. Pairs that cannot
+    be used as text show what could be read of them.
+    """
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+        self._write(HEADER)
+
+    @classmethod
+    @contextmanager
+    def at(cls, path: Path) -> Iterator[RejectFile]:
+        """A file that has its name only once it is complete; compressed where its ending says so.
+
+        Raises:
+            UsageError: the file cannot be written there.
+            ResourceError: nothing can be written there.
+        """
+        with open_output(path) as file:
+            yield cls(file)
+
+    def add(self, role: str, corpus: str, pair: Pair, reason: str) -> None:
+        """Write one dropped pair of the corpus named `corpus`, of `train`, `valid` or `test`."""
+        self._write((f"{role}/{corpus}", str(pair.line), reason, pair.source, pair.target))
+
+    def _write(self, fields: tuple[str, ...]) -> None:
+        line = "\t".join(field.translate(_ESCAPES) for field in fields)
+        # JSON can hold halves of characters, UTF-8 cannot.
+        self._file.write(line.encode(errors="replace").decode() + "\n")

@@ -52,11 +52,11 @@ class DigestSet:
     def _places(self, digests: Digests) -> NDArray[np.int64]:
         """Where each digest is, or the free place where it would be."""
         table, places = self._table, (digests >> np.uint64(64 - self._bits)).astype(np.int64)
-        going = np.arange(len(digests))
-        while going.size:
-            stored = table[places[going]]
-            going = going[(stored != 0) & (stored != digests[going])]
-            places[going] += 1
+        searching = np.arange(len(digests))
+        while searching.size:
+            stored = table[places[searching]]
+            searching = searching[(stored != 0) & (stored != digests[searching])]
+            places[searching] += 1
         return places
 
     def _insert(self, digests: Digests) -> None:

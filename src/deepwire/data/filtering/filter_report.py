@@ -72,13 +72,13 @@ class CheckReport:
     def drop(self, corpus: int, numbers: NDArray[np.int64], reasons: NDArray[np.uint8]) -> None:
         """Count dropped lines: their numbers, and why, as places in `filters.NAMES`."""
         self.corpora[corpus].pairs += len(numbers)
-        found, firsts, counts = np.unique(reasons, return_index=True, return_counts=True)
+        distinct, firsts, counts = np.unique(reasons, return_index=True, return_counts=True)
         for place in np.argsort(firsts).tolist():
-            dropped = self.dropped.setdefault(NAMES[found[place]], _Dropped())
+            dropped = self.dropped.setdefault(NAMES[distinct[place]], _Dropped())
             dropped.count += int(counts[place])
             room = EXAMPLES - len(dropped.examples)
             if room:
-                lines = numbers[reasons == found[place]][:room].tolist()
+                lines = numbers[reasons == distinct[place]][:room].tolist()
                 dropped.examples += [(corpus, line) for line in lines]
 
     def keep(self, corpus: int, lengths: NDArray[np.int32], pairs: Sequence[Pair]) -> None:
@@ -108,32 +108,32 @@ class CheckReport:
 
     def warnings(self) -> list[str]:
         """What a person should look at before training, one sentence each."""
-        found = self._note_warnings()
+        warnings = self._note_warnings()
         share = 1 - self.kept / max(self.pairs, 1)
         if share > _LARGE_DROP:
             reason = max(self.dropped, key=lambda name: self.dropped[name].count)
-            found.append(f"{share:.0%} of the pairs are dropped, most for: {REASONS.get(reason, reason)}")
+            warnings.append(f"{share:.0%} of the pairs are dropped, most for: {REASONS.get(reason, reason)}")
         sample = self._reservoir.pairs
         same = sum(pair.source == pair.target for pair in sample) / max(len(sample), 1)
         if same > _SAME_SIDES:
-            found.append(
+            warnings.append(
                 f"both sides are the same in {same:.0%} of the pairs (filters.drop_copies drops these)"
             )
         sides = self._sides()
-        found += side_warnings(self.labels, self.scripts()) or language_warnings(self.labels, sides)
+        warnings += side_warnings(self.labels, self.scripts()) or language_warnings(self.labels, sides)
         if self._raw:
             for label, lines in zip(self.labels, sides, strict=True):
-                found += tokenised_warnings(label, lines)
+                warnings += tokenised_warnings(label, lines)
         correlation = _length_correlation(sample)
         if correlation is not None and correlation < _CORRELATION:
-            found.append(
+            warnings.append(
                 f"the lengths of the two sides hardly go together (correlation {correlation:.2f}): "
                 "the lines may not be translations of each other"
             )
         if self.also_in_training:
             are = "is" if self.also_in_training == 1 else "are"
-            found.append(f"{self.also_in_training:,} of these pairs {are} also in the training text")
-        return found
+            warnings.append(f"{self.also_in_training:,} of these pairs {are} also in the training text")
+        return warnings
 
     def _note_warnings(self) -> list[str]:
         notes = self.notes

@@ -1,14 +1,21 @@
-"""Which pairs training leaves out, and why."""
+"""Which pairs are dropped and why, decided block by block in any process; digests find duplicates later."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, compress
 
 import numpy as np
 from numpy.typing import NDArray
 
 from deepwire.data.data_config import FilterConfig
-from deepwire.data.text.reader import Lines
+from deepwire.data.filtering.duplicates import Digests, digests_of
+from deepwire.data.parallel_map import ordered_map
+from deepwire.data.text.files import ReadNotes
+from deepwire.data.text.pairs import Pair, PairBlock, Texts
+from deepwire.data.text.reader import Lines, RawBlock, Reader
 
 REASONS = {
     "one_side_empty": "one side is empty or only spaces, the other is not",
@@ -30,12 +37,14 @@ _WIDE_LETTERS = 3
 _WIDE = re.compile("[\u1100-\u11ff\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff]")
 """Ideographs, kana, hangul: letters that stand for about three of an alphabet."""
 
-
 NAMES = ("", *REASONS)
 """The reasons by their numbers; 0 keeps a pair."""
 NUMBERS = {name: number for number, name in enumerate(NAMES)}
 
 Reasons = NDArray[np.uint8]
+
+BLOCKS_ALONE = 96
+"""About 200,000 pairs: with fewer, starting processes costs more than they save."""
 
 
 class PairFilter:
@@ -54,22 +63,22 @@ class PairFilter:
         sides, lengths, count = (lines.sources, lines.targets), lines.lengths, len(lines.sources)
         blank = [np.fromiter(map(str.isspace, side), np.bool_, count) for side in sides] | (lengths == 0)
         shorter, longer = lengths.min(axis=0), lengths.max(axis=0)
-        found = np.select(
+        reasons = np.select(
             [blank.all(axis=0), blank.any(axis=0), longer > self._longest, shorter < self._shortest],
             [NUMBERS[name] for name in ("both_empty", "one_side_empty", "too_long", "too_short")],
             0,
         ).astype(np.uint8)
         # Counting wide letters can change the ratio by 3 at most, and most pairs are far from the limit.
-        suspects = (found == 0) & (longer * _WIDE_LETTERS > shorter * self._ratio)
+        suspects = (reasons == 0) & (longer * _WIDE_LETTERS > shorter * self._ratio)
         for place in np.flatnonzero(suspects).tolist():
             if self._absurd_ratio(sides[0][place], sides[1][place]):
-                found[place] = NUMBERS["ratio"]
+                reasons[place] = NUMBERS["ratio"]
         if self._drop_copies:
             same = np.fromiter(map(str.__eq__, *sides), np.bool_, count)
-            found[same & (found == 0)] = NUMBERS["copy"]
+            reasons[same & (reasons == 0)] = NUMBERS["copy"]
         for place, fault in lines.faults.items():
-            found[place] = NUMBERS[fault]
-        return found
+            reasons[place] = NUMBERS[fault]
+        return reasons
 
     def _absurd_ratio(self, source: str, target: str) -> bool:
         shorter, longer = sorted((_letters(source), _letters(target)))
@@ -81,3 +90,100 @@ def _letters(text: str) -> int:
     if text.isascii():
         return len(text)
     return len(text) + (_WIDE_LETTERS - 1) * len(_WIDE.findall(text))
+
+
+@dataclass(frozen=True)
+class FilteredBlock:
+    """A block of a corpus, and what is to be kept of it."""
+
+    numbers: NDArray[np.int64]
+    """`[lines]`: line numbers."""
+    reasons: Reasons
+    """`[lines]`: why a pair is dropped, a place in `filters.NAMES`; 0 keeps it."""
+    pairs: PairBlock
+    """The pairs that are kept."""
+    lengths: NDArray[np.int32]
+    """`[2, pairs]`: characters of the source and the target sides."""
+    digests: Digests
+    """`[pairs]`: equal for equal pairs; empty where nobody wants them."""
+    notes: ReadNotes
+    dropped: list[Pair]
+    """The others, where they are wanted."""
+
+    def without(self, chosen: NDArray[np.bool_], reason: int, *, show: bool) -> FilteredBlock:
+        """Drop chosen ones of the pairs that were kept so far."""
+        if not chosen.any():
+            return self
+        reasons, kept = self.reasons.copy(), ~chosen
+        reasons[np.flatnonzero(reasons == 0)[chosen]] = reason
+        newly_dropped = [self.pairs[place] for place in np.flatnonzero(chosen).tolist()] if show else []
+        return replace(
+            self,
+            reasons=reasons,
+            pairs=self.pairs.take(kept),
+            lengths=self.lengths[:, kept],
+            digests=self.digests[kept] if len(self.digests) else self.digests,
+            dropped=sorted([*self.dropped, *newly_dropped]),
+        )
+
+
+def filter_blocks(
+    readers: Sequence[Reader], filters: FilterConfig, *, digests: bool, show_dropped: bool = False
+) -> Iterator[FilteredBlock]:
+    """Read corpora, and decide about each pair all that can be decided without the others.
+
+    All cores work, where there are many blocks; the result is the same for any number of them.
+
+    Args:
+        readers: Of each corpus; their indices are their places in this list.
+        filters: What to drop.
+        digests: Whether digests of the pairs are wanted.
+        show_dropped: Whether dropped pairs are wanted.
+
+    Raises:
+        DataError: a text cannot be read.
+        ResourceError: a helping process died.
+    """
+    blocks = chain.from_iterable(reader.blocks() for reader in readers)
+    return ordered_map(_BlockFilter, (readers, filters, digests, show_dropped), blocks, alone=BLOCKS_ALONE)
+
+
+class _BlockFilter:
+    def __init__(
+        self, readers: Sequence[Reader], filters: FilterConfig, digests: bool, show_dropped: bool
+    ) -> None:
+        self._readers, self._filter = readers, PairFilter(filters)
+        self._digests, self._show_dropped = digests, show_dropped
+
+    def __call__(self, block: RawBlock) -> FilteredBlock:
+        notes = ReadNotes()
+        lines = self._readers[block.corpus].parse(block, notes)
+        reasons = self._filter.reasons(lines)
+        numbers = np.arange(lines.first, lines.first + len(reasons))
+        kept = reasons == 0
+        sources, targets = (
+            [text.encode() for text in compress(side, kept.tolist())]
+            for side in (lines.sources, lines.targets)
+        )
+        pairs = PairBlock(block.corpus, numbers[kept], Texts.of(sources), Texts.of(targets))
+        return FilteredBlock(
+            numbers,
+            reasons,
+            pairs,
+            lines.lengths[:, kept],
+            self._digests_of(sources, targets),
+            notes,
+            _chosen(lines, ~kept, block.corpus) if self._show_dropped else [],
+        )
+
+    def _digests_of(self, sources: list[bytes], targets: list[bytes]) -> Digests:
+        if not self._digests:
+            return digests_of([])
+        return digests_of([source + b"\n" + target for source, target in zip(sources, targets, strict=True)])
+
+
+def _chosen(lines: Lines, chosen: NDArray[np.bool_], corpus: int) -> list[Pair]:
+    return [
+        Pair(lines.first + place, lines.sources[place], lines.targets[place], corpus)
+        for place in np.flatnonzero(chosen).tolist()
+    ]

@@ -9,10 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepwire.data.data_config import CorpusConfig, DataConfig, FilterConfig, Role
-from deepwire.data.filtering.block_filter import Sifted, sift
 from deepwire.data.filtering.duplicates import DigestSet
 from deepwire.data.filtering.filter_report import CheckReport
-from deepwire.data.filtering.filters import NUMBERS, REASONS
+from deepwire.data.filtering.filters import NUMBERS, REASONS, FilteredBlock, filter_blocks
 from deepwire.data.text.corpus import reader
 from deepwire.data.text.directed import directions_of
 from deepwire.data.text.pairs import PairBlock
@@ -21,7 +20,7 @@ from deepwire.errors import DataError
 
 LENIENT = FilterConfig(max_characters=1 << 30, max_ratio=1e9, drop_duplicates=False)
 """For validation and test text, which is only refused what cannot be used at all."""
-_TELL_EVERY = 10_000
+_PAIRS_BETWEEN_REPORTS = 10_000
 _OF_RAW_TEXT = ("bpe", "unigram")
 """Vocabularies of text as people write it; others may want it tokenised."""
 
@@ -74,13 +73,13 @@ class Selection:
             )
 
     def read(
-        self, *, show_dropped: bool = False, tell: Callable[[int], None] | None = None
-    ) -> Iterator[Sifted]:
+        self, *, show_dropped: bool = False, progress: Callable[[int], None] | None = None
+    ) -> Iterator[FilteredBlock]:
         """Read all corpora: blocks of lines, with what is kept of them; what is dropped is counted.
 
         Args:
-            show_dropped: Whether `Sifted.dropped` is wanted.
-            tell: Hears about every 10,000 pairs how many are read.
+            show_dropped: Whether `FilteredBlock.dropped` is wanted.
+            progress: Hears about every 10,000 pairs how many are read.
 
         Raises:
             DataError: a text cannot be read.
@@ -89,19 +88,19 @@ class Selection:
         readers = [reader(corpus, self._data, number) for number, corpus in enumerate(self.corpora)]
         digests = self._data.filters.drop_duplicates
         read = 0
-        for block in sift(readers, self._filters, digests=digests, show_dropped=show_dropped):
+        for block in filter_blocks(readers, self._filters, digests=digests, show_dropped=show_dropped):
             corpus = block.pairs.corpus
             seen = self._seen.get(self.directions[corpus])
             if seen is not None:
                 known = ~seen.add(block.digests)
                 block = block.without(known, NUMBERS["duplicate"], show=show_dropped)
             self._of(corpus).notes.add(block.notes)
-            lost = block.reasons != 0
-            self.drop(corpus, block.numbers[lost], block.reasons[lost])
+            dropped = block.reasons != 0
+            self.drop(corpus, block.numbers[dropped], block.reasons[dropped])
             yield block
             before, read = read, read + len(block.reasons)
-            if tell is not None and before // _TELL_EVERY < read // _TELL_EVERY:
-                tell(read)
+            if progress is not None and before // _PAIRS_BETWEEN_REPORTS < read // _PAIRS_BETWEEN_REPORTS:
+                progress(read)
 
     def keep(self, pairs: PairBlock, lengths: NDArray[np.int32]) -> None:
         """Count pairs that were kept; `lengths` are `[2, pairs]` characters."""
@@ -112,7 +111,7 @@ class Selection:
         """Count dropped lines of a corpus; `reasons` are places in `filters.NAMES`."""
         self._of(corpus).drop(self._places[corpus], numbers, reasons)
 
-    def count_seen(self, block: Sifted, other: Selection) -> None:
+    def count_seen(self, block: FilteredBlock, other: Selection) -> None:
         """Count how many of the pairs that were kept here `other` kept too, in the same direction."""
         corpus = block.pairs.corpus
         seen = other._seen.get(self.directions[corpus])

@@ -38,12 +38,12 @@ def language_warnings(labels: tuple[str, str], sides: Sequence[Sequence[str]]) -
     """
     if language_code(labels[0]) == language_code(labels[1]):
         return []
-    found = [looks_like(lines, labels) for lines in sides]
-    if found == [labels[1], labels[0]]:
+    languages = [looks_like(lines, labels) for lines in sides]
+    if languages == [labels[1], labels[0]]:
         return [f"the two sides look swapped: the text of {labels[0]} is {labels[1]}, and the reverse"]
     return [
         f"the text of {label} looks like {language}"
-        for label, language in zip(labels, found, strict=True)
+        for label, language in zip(labels, languages, strict=True)
         if language is not None and language != label and language_code(label) in KNOWN
     ]
 

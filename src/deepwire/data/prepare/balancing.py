@@ -9,26 +9,26 @@ import numpy as np
 
 from deepwire.data.batches.mixture import tempered
 from deepwire.data.batches.order import Permutation, mix
-from deepwire.data.prepare.staging import Chunk, read_chunk
+from deepwire.data.prepare.temporary_pairs import Chunk, read_chunk
 
 _SEED = 20_190
 
 
 def balanced_lines(
-    staged: Path,
+    path: Path,
     chunks: Sequence[Chunk],
     languages: Sequence[tuple[int, int]],
     *,
     temperature: float,
     most: int,
 ) -> Iterator[str]:
-    """Lines of staged pairs, of each language its tempered share; constant memory, the same every time.
+    """Lines of temporary pairs, of each language its tempered share; constant memory, the same every time.
 
     A language whose share is above what it has gets its lines several times; of one with more lines than its
     share, a random sample is taken.
 
     Args:
-        staged: The staging file.
+        path: The file of temporary pairs.
         chunks: All of its chunks.
         languages: Of each corpus the source and the target language.
         temperature: 1 takes as many lines of each language as the pairs have.
@@ -43,7 +43,7 @@ def balanced_lines(
     orders = [Permutation(count, mix(_SEED, language)) for language, count in enumerate(lines)]
     done = [0] * len(lines)
     for chunk in chunks:
-        pairs = read_chunk(staged, chunk)
+        pairs = read_chunk(path, chunk)
         for language, texts in zip(languages[chunk.corpus], (pairs.source, pairs.target), strict=True):
             places = np.arange(done[language], done[language] + chunk.pairs)
             done[language] += chunk.pairs

@@ -1,21 +1,23 @@
-"""Making a prepared corpus: text files to vocabularies and token stores in an empty folder."""
+"""Building a prepared corpus: text files to vocabularies and token stores in an empty folder."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypedDict
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import TypedDict
 
-from deepwire.data.batches.token_store import StoreWriter
+from deepwire.data.batches.token_store import Block, StoreWriter
 from deepwire.data.data_config import DataConfig
-from deepwire.data.filtering.block_filter import Sifted
-from deepwire.data.filtering.filters import NUMBERS
+from deepwire.data.filtering.filters import NUMBERS, FilteredBlock
 from deepwire.data.filtering.selection import Selection
+from deepwire.data.parallel_map import ordered_map
 from deepwire.data.prepare.balancing import balanced_lines
-from deepwire.data.prepare.segmentation import segment
-from deepwire.data.prepare.staging import Staging
+from deepwire.data.prepare.temporary_pairs import Chunk, TemporaryPairs, read_chunk
+from deepwire.data.subwords.base import Segmentation
 from deepwire.data.text.directed import directed
 from deepwire.data.text.pairs import PairBlock
 from deepwire.data.vocabulary import Vocabularies
@@ -25,6 +27,8 @@ Progress = Callable[[str, int, int | None], None]
 """Called with what is being done, how many pairs are done, and of how many, where that is known."""
 
 VOCABULARY, TRAIN, VALID = "vocabulary", "train", "valid"
+PAIRS_FOR_PROCESSES = 200_000
+"""With fewer pairs, starting processes costs more than they save."""
 
 
 class CorpusPlace(TypedDict):
@@ -42,11 +46,11 @@ class Builder:
         data: The data section, without streams.
         folder: Where to; empty.
         seed: Chooses the pairs that the report shows.
-        tell: Hears how far it is.
+        progress: Hears how far it is.
     """
 
-    def __init__(self, data: DataConfig, folder: Path, seed: int, tell: Progress) -> None:
-        self._data, self._folder, self._tell = data, folder, tell
+    def __init__(self, data: DataConfig, folder: Path, seed: int, progress: Progress) -> None:
+        self._data, self._folder, self._report_progress = data, folder, progress
         self._training = Selection("train", directed(data, "train"), data, seed=seed)
         self._valid = Selection("valid", directed(data, "valid"), data, seed=seed)
 
@@ -56,19 +60,19 @@ class Builder:
         Raises:
             DataError: the text cannot be read or used, or does not support the vocabulary.
         """
-        staging = Staging(self._folder / "train.staged")
-        with staging:
-            vocabularies = self._learn(staging)
+        pairs_file = TemporaryPairs(self._folder / "train.staged")
+        with pairs_file:
+            vocabularies = self._learn(pairs_file)
         vocabularies.save(self._folder / VOCABULARY)
-        counts = self._segment(staging, self._training, vocabularies, self._data.filters.max_length)
+        counts = self._segment(pairs_file, self._training, vocabularies, self._data.filters.max_length)
         self._training.require_some()
         reports = [self._training.reports()]
         if self._data.valid is not None:
-            staging = Staging(self._folder / "valid.staged")
-            with staging:
-                for block in self._stage(self._valid, staging):
+            pairs_file = TemporaryPairs(self._folder / "valid.staged")
+            with pairs_file:
+                for block in self._filter(self._valid, pairs_file):
                     self._valid.count_seen(block, self._training)
-            self._segment(staging, self._valid, vocabularies, None)
+            self._segment(pairs_file, self._valid, vocabularies, None)
             self._valid.require_some()
             reports.append(self._valid.reports())
         ends = [sum(counts[: number + 1]) for number in range(len(counts))]
@@ -76,51 +80,55 @@ class Builder:
             {"name": corpus.label, "start": end - count, "stop": end}
             for corpus, count, end in zip(self._training.corpora, counts, ends, strict=True)
         ]
-        return corpora, {name: report.to_dict() for found in reports for name, report in found.items()}
+        return corpora, {name: report.to_dict() for role in reports for name, report in role.items()}
 
-    def _stage(self, selection: Selection, staging: Staging) -> Iterator[Sifted]:
-        """Read and filter; pass on and stage what is kept."""
-        for block in selection.read(tell=lambda read: self._tell("reading pairs", read, None)):
-            staging.add(block.pairs)
+    def _filter(self, selection: Selection, pairs_file: TemporaryPairs) -> Iterator[FilteredBlock]:
+        """Read and filter; pass on what is kept, and write it to the file."""
+        for block in selection.read(progress=lambda read: self._report_progress("reading pairs", read, None)):
+            pairs_file.add(block.pairs)
             yield block
 
-    def _learn(self, staging: Staging) -> Vocabularies:
+    def _learn(self, pairs_file: TemporaryPairs) -> Vocabularies:
         config, languages = self._data.vocabulary, self._data.languages
         if languages is None or not isinstance(config, BpeConfig | UnigramConfig):
-            return Vocabularies.learn_from_blocks(config, self._staged(staging))
-        for _ in self._staged(staging):
+            return Vocabularies.learn_from_blocks(config, self._training_pairs(pairs_file))
+        for _ in self._training_pairs(pairs_file):
             pass
-        staging.flush()
+        pairs_file.flush()
         sides = [languages.indices[direction] for direction in self._training.directions]
         lines = balanced_lines(
-            staging.path,
-            staging.chunks,
+            pairs_file.path,
+            pairs_file.chunks,
             sides,
             temperature=config.balance_temperature,
             most=2 * config.max_training_sentences,
         )
         return Vocabularies.learn_joint(config, lines)
 
-    def _staged(self, staging: Staging) -> Iterator[PairBlock]:
-        """Stage the training pairs, and say when all are there."""
+    def _training_pairs(self, pairs_file: TemporaryPairs) -> Iterator[PairBlock]:
+        """The training pairs, which are written to the file; says when all are there."""
         count = 0
-        for block in self._stage(self._training, staging):
+        for block in self._filter(self._training, pairs_file):
             count += len(block.pairs)
             yield block.pairs
         if count == 0:
             self._training.require_some()  # before the vocabulary complains about what it cannot know
-        self._tell("learning the vocabulary", count, None)
+        self._report_progress("learning the vocabulary", count, None)
 
     def _segment(
-        self, staging: Staging, selection: Selection, vocabularies: Vocabularies, max_length: int | None
+        self,
+        pairs_file: TemporaryPairs,
+        selection: Selection,
+        vocabularies: Vocabularies,
+        max_length: int | None,
     ) -> list[int]:
         """Write a store; returns how many pairs of each corpus are in it."""
-        total = sum(chunk.pairs for chunk in staging.chunks)
+        total = sum(chunk.pairs for chunk in pairs_file.chunks)
         counts, done = [0] * len(selection.corpora), 0
         sizes = vocabularies.source.size, vocabularies.target.size
         many, lines = self._data.languages is not None, selection.role == TRAIN
         with StoreWriter(self._folder / selection.role, *sizes, directions=many, lines=lines) as store:
-            for result in segment(staging.path, staging.chunks, self._folder / VOCABULARY, max_length):
+            for result in segment(pairs_file.path, pairs_file.chunks, self._folder / VOCABULARY, max_length):
                 pairs = result.pairs
                 store.add(*result.blocks(), selection.directions[pairs.corpus], pairs.numbers)
                 selection.keep(pairs, result.lengths)
@@ -128,7 +136,67 @@ class Builder:
                 selection.drop(pairs.corpus, result.too_long, too_long)
                 counts[pairs.corpus] += len(pairs)
                 done += len(pairs) + len(too_long)
-                self._tell("segmenting", done, total)
+                self._report_progress("segmenting", done, total)
             store.finish()
-        staging.path.unlink()
+        pairs_file.path.unlink()
         return counts
+
+
+class Segmented(NamedTuple):
+    """A chunk, segmented."""
+
+    pairs: PairBlock
+    """The kept pairs."""
+    lengths: NDArray[np.int32]
+    """`[2, kept pairs]`: characters of the sides."""
+    source: Segmentation
+    """Of the kept pairs."""
+    target: Segmentation
+    too_long: NDArray[np.int64]
+    """Line numbers of the others, a side of which has too many pieces."""
+
+    def blocks(self) -> tuple[Block, Block]:
+        """The kept pairs as the store takes them."""
+        source, target = (
+            Block(*pieces, *texts)
+            for pieces, texts in ((self.source, self.pairs.source), (self.target, self.pairs.target))
+        )
+        return source, target
+
+
+def segment(
+    path: Path, chunks: Sequence[Chunk], vocabularies: Path, max_length: int | None
+) -> Iterator[Segmented]:
+    """Segment chunks of a file of temporary pairs, in their order.
+
+    Args:
+        path: The file of temporary pairs.
+        chunks: What to read of it.
+        vocabularies: Folder of the vocabularies.
+        max_length: Pairs with more pieces than this on a side are left out; None keeps all.
+
+    Raises:
+        ResourceError: a helping process died.
+    """
+    few = sum(chunk.pairs for chunk in chunks) < PAIRS_FOR_PROCESSES
+    return ordered_map(_Segmenter, (path, vocabularies, max_length), chunks, alone=len(chunks) if few else 0)
+
+
+class _Segmenter:
+    def __init__(self, path: Path, vocabularies: Path, max_length: int | None) -> None:
+        self._path, self._most = path, max_length
+        self._vocabularies = Vocabularies.load(vocabularies)
+
+    def __call__(self, chunk: Chunk) -> Segmented:
+        pairs = read_chunk(self._path, chunk)
+        sources, targets = pairs.source.strings(), pairs.target.strings()
+        lengths = np.array([list(map(len, side)) for side in (sources, targets)], np.int32)
+        source = self._vocabularies.source.segment(sources)
+        target = self._vocabularies.target.segment(targets)
+        too_long = np.zeros(len(pairs), np.bool_)
+        if self._most is not None:
+            too_long = np.maximum(source.lengths, target.lengths) > self._most
+        kept = ~too_long
+        return Segmented(
+            pairs.take(kept), lengths[:, kept], source.take(kept), target.take(kept), pairs.numbers[too_long]
+        )

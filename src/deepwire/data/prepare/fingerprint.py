@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from deepwire.data.data_config import CorpusConfig, DataConfig, Role
-from deepwire.data.prepare.seal import read_sealed, seal
+from deepwire.data.prepare.json_checksums import read_checked, with_checksum
 from deepwire.data.text.corpus import corpus_files
 from deepwire.data.text.directed import directed
 from deepwire.data.text.files import open_bytes
@@ -40,7 +40,7 @@ class FileDigests:
         self._changed = False
         self._known: dict[str, list[object]] = {}
         with suppress(OSError, DataError):
-            known = read_sealed(cache).get(_KNOWN)
+            known = read_checked(cache).get(_KNOWN)
             self._known = known if isinstance(known, dict) else {}
 
     def digest(self, path: Path) -> str:
@@ -54,9 +54,9 @@ class FileDigests:
                 status, now = os.fstat(file.fileno()), time.time()
                 if not stat.S_ISREG(status.st_mode):
                     raise DataError(f"{path}: is not a regular file")
-                found = self._known.get(str(path.absolute()))
-                if isinstance(found, list) and found[:2] == [status.st_size, status.st_mtime_ns]:
-                    return str(found[2])
+                known = self._known.get(str(path.absolute()))
+                if isinstance(known, list) and known[:2] == [status.st_size, status.st_mtime_ns]:
+                    return str(known[2])
                 digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
         except OSError as fault:
             with open_bytes(path):  # says what is wrong with it in the words of the reader
@@ -72,7 +72,7 @@ class FileDigests:
             return
         temporary = self._cache.with_name(f".{self._cache.name}.{os.getpid()}")
         with suppress(OSError):
-            temporary.write_text(json.dumps(seal({_KNOWN: self._known}), indent=1) + "\n")
+            temporary.write_text(json.dumps(with_checksum({_KNOWN: self._known}), indent=1) + "\n")
             temporary.replace(self._cache)
 
 

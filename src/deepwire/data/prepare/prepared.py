@@ -3,31 +3,36 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
+from typing_extensions import TypedDict
 
 from deepwire.data.batches.mixture import DirectionShare, epoch_weights, shares
 from deepwire.data.batches.order import Part
 from deepwire.data.batches.store_header import has_sums
 from deepwire.data.batches.token_store import TokenStore
-from deepwire.data.data_config import DataConfig
+from deepwire.data.data_config import CorpusConfig, DataConfig
 from deepwire.data.languages import Languages
 from deepwire.data.prepare.build import TRAIN, VALID, VOCABULARY, Builder, CorpusPlace, Progress
 from deepwire.data.prepare.fingerprint import FileDigests, describe, describe_role, digest_of
-from deepwire.data.prepare.seal import read_sealed, seal_files
+from deepwire.data.prepare.json_checksums import read_checked, read_object, with_file_checksums
 from deepwire.data.text.directed import directed, directions_of
-from deepwire.data.text.spool import spooled
+from deepwire.data.text.stream_copies import with_streams_copied
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DataError, ModelError, ResourceError
 from deepwire.io.atomic import json_text, sync
 from deepwire.io.disk_errors import is_disk_full
 from deepwire.io.lock import acquire_lock
+
+Record = TypeVar("Record")
 
 HEADER, REPORT = "prepared.json", "report.json"
 _FORMAT = 2
@@ -72,6 +77,9 @@ class _Header(TypedDict):
     digest: str
     corpora: list[CorpusPlace]
     made_from: dict[str, object]
+
+
+_HEADER_TYPE, _REPORT_TYPE = TypeAdapter(_Header), TypeAdapter(dict[str, CheckRecord])
 
 
 @dataclass(frozen=True)
@@ -132,34 +140,36 @@ def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) ->
         DataError: the text cannot be read or used, or does not support the vocabulary.
         ResourceError: there is no room, or the folder cannot be written.
     """
-    tell = progress or _silent
-    with _write_errors(data.prepared), spooled(data) as files:
-        tell("reading files", 0, None)
+    progress = progress or _silent
+    with _write_errors(data.prepared), with_streams_copied(data) as files:
+        progress("reading files", 0, None)
         digests = _known_digests(data)
         description = describe(files, digests)
         digest = digest_of(description)
         folder = data.prepared / f"{_named_after(data)}-{digest[:12]}"
-        found, before = _reuse(folder, files, digest)
-        if found is not None:
+        prepared, fault = _reuse(folder, files, digest)
+        if prepared is not None:
             digests.save()
-            return found
+            return prepared
         data.prepared.mkdir(parents=True, exist_ok=True)
         digests.save()
         with acquire_lock(
             folder.with_name(f".{folder.name}.lock"),
-            busy=lambda _: tell("waiting for another process that prepares the same", 0, None),
+            busy=lambda _: progress("waiting for another process that prepares the same", 0, None),
         ):
-            found, now = _reuse(folder, files, digest)
-            if found is not None:
-                return found
-            fault = before or now
+            prepared, fault_now = _reuse(folder, files, digest)
+            if prepared is not None:
+                return prepared
+            fault = fault or fault_now
             if fault:
-                tell(f"{fault}; the text is prepared again", 0, None)
-            _build(folder, files, description, seed, tell)
-        made, again = _reuse(folder, files, digest)
-    if made is None:
-        raise ResourceError(f"{folder}: changed while it was prepared: {again}", "run the same command again")
-    return replace(made, reused=False, replaced=fault)
+                progress(f"{fault}; the text is prepared again", 0, None)
+            _build(folder, files, description, seed, progress)
+        prepared, fault_now = _reuse(folder, files, digest)
+    if prepared is None:
+        raise ResourceError(
+            f"{folder}: changed while it was prepared: {fault_now}", "run the same command again"
+        )
+    return replace(prepared, reused=False, replaced=fault)
 
 
 def text_digest(data: DataConfig) -> str:
@@ -171,9 +181,9 @@ def text_digest(data: DataConfig) -> str:
         DataError: a file is missing or cannot be read.
     """
     digests = _known_digests(data)
-    found = digest_of({**describe(data, digests), "test": describe_role(data, "test", digests)})
+    digest = digest_of({**describe(data, digests), "test": describe_role(data, "test", digests)})
     digests.save()
-    return found
+    return digest
 
 
 def _known_digests(data: DataConfig) -> FileDigests:
@@ -203,18 +213,26 @@ def _reuse(folder: Path, data: DataConfig, digest: str) -> tuple[Prepared | None
         return None, f"{fault.filename or folder}: {fault.strerror}"
     except (DataError, ModelError) as fault:
         return None, fault.message
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None, f"{folder}: damaged, or of another version of deepwire"
 
 
 def _open(folder: Path, data: DataConfig, digest: str) -> Prepared:
-    """The prepared corpus of a folder; raises what `_reuse` knows when it is not complete or damaged."""
-    header = cast("_Header", read_sealed(folder / HEADER))
+    """The prepared corpus of a folder.
+
+    Raises:
+        DataError, ModelError, OSError: it is not complete, damaged, or of another text or version.
+    """
+    header = _of_type(_HEADER_TYPE, read_checked(folder / HEADER), folder / HEADER)
     if header["format"] != _FORMAT or header["digest"] != digest:
         raise DataError(f"{folder}: of another text or version of deepwire")
-    places = [(part["start"], part["stop"]) for part in header["corpora"]]
-    parts, mix = _mixed(data, places)
+    places = [(corpus["start"], corpus["stop"]) for corpus in header["corpora"]]
+    corpora = directed(data, "train")
+    if len(places) != len(corpora):
+        raise DataError(f"{folder / HEADER}: damaged: {len(places)} corpora where {len(corpora)} belong")
+    parts, mix = _mixed(data, corpora, places)
     stores = [TokenStore(folder / TRAIN, parts)]
+    ends = [0, *(stop for _, stop in places)]
+    if places != list(pairwise(ends)) or ends != sorted(ends) or ends[-1] != len(stores[0]):
+        raise DataError(f"{folder / HEADER}: damaged: the corpora are not the pairs of the store")
     stores += [TokenStore(folder / VALID)] if data.valid is not None else []
     for store in stores:
         if store.nbytes < _CHECKED_AT_ONCE:
@@ -224,7 +242,7 @@ def _open(folder: Path, data: DataConfig, digest: str) -> Prepared:
         vocabularies=Vocabularies.load(folder / VOCABULARY),
         train=stores[0],
         valid=stores[1] if data.valid is not None else None,
-        report=json.loads((folder / REPORT).read_bytes()),
+        report=_of_type(_REPORT_TYPE, read_object(folder / REPORT), folder / REPORT),
         digest=digest,
         reused=True,
         languages=data.languages,
@@ -234,11 +252,19 @@ def _open(folder: Path, data: DataConfig, digest: str) -> Prepared:
     )
 
 
+def _of_type(kind: TypeAdapter[Record], content: dict[str, object], path: Path) -> Record:
+    """The content of a JSON file, when every value in it has the type that it should have."""
+    try:
+        kind.validate_python(content, strict=True)
+    except ValidationError:
+        raise DataError(f"{path}: damaged, or of another version of deepwire") from None
+    return cast("Record", content)  # as it was written: the report holds more than commands show
+
+
 def _mixed(
-    data: DataConfig, places: Sequence[tuple[int, int]]
+    data: DataConfig, corpora: Sequence[CorpusConfig], places: Sequence[tuple[int, int]]
 ) -> tuple[list[Part], tuple[DirectionShare, ...]]:
     """The corpora in the store, how often an epoch reads them, and what each direction has of it."""
-    corpora = directed(data, "train")
     weights = [corpus.weight for corpus in corpora]
     groups, mix = directions_of(corpora, data), tuple[DirectionShare, ...]()
     if groups is not None and data.languages is not None:
@@ -255,13 +281,15 @@ def _named_after(data: DataConfig) -> str:
     return "-".join(names) if len(names) <= _MOST_NAMED else f"{len(names)}-languages"
 
 
-def _build(folder: Path, data: DataConfig, description: dict[str, object], seed: int, tell: Progress) -> None:
+def _build(
+    folder: Path, data: DataConfig, description: dict[str, object], seed: int, progress: Progress
+) -> None:
     for stale in folder.parent.glob(f".{folder.name}.*.tmp"):
         shutil.rmtree(stale, ignore_errors=True)
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     temporary.mkdir()
     try:
-        corpora, reports = Builder(data, temporary, seed, tell).build()
+        corpora, reports = Builder(data, temporary, seed, progress).build()
         _write_json(temporary / REPORT, reports)
         header: _Header = {
             "format": _FORMAT,
@@ -270,7 +298,7 @@ def _build(folder: Path, data: DataConfig, description: dict[str, object], seed:
             "made_from": description,
         }
         files = [path for path in temporary.rglob("*") if path.is_file() and not has_sums(path.name)]
-        _write_json(temporary / HEADER, seal_files(header, temporary, files))
+        _write_json(temporary / HEADER, with_file_checksums(header, temporary, files))
         if folder.exists():
             shutil.rmtree(folder)
         temporary.replace(folder)

@@ -124,12 +124,12 @@ class Lattice:
 
     def draw(self, generator: random.Random) -> list[str]:
         """One segmentation."""
-        position, found = len(self._arcs), []
+        position, drawn = len(self._arcs), []
         while position:
             shares, starts, pieces = self._arcs[position - 1]
             # A product of floats can round up to the whole sum: keep the last arc in that case.
             choice = min(bisect_right(shares, generator.random() * shares[-1]), len(shares) - 1)
-            found.append(pieces[choice])
+            drawn.append(pieces[choice])
             position = starts[choice]
-        found.reverse()
-        return found
+        drawn.reverse()
+        return drawn

@@ -52,10 +52,15 @@ class SentencePieceVocabulary(Vocabulary):
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         except (RuntimeError, ValueError, OSError):
             raise ModelError(f"{where}: not a SentencePiece model, or damaged") from None
-        made = self._processor
-        if (made.pad_id(), made.bos_id(), made.eos_id(), made.unk_id()) != (PAD, BOS, EOS, UNK):
+        processor = self._processor
+        if (processor.pad_id(), processor.bos_id(), processor.eos_id(), processor.unk_id()) != (
+            PAD,
+            BOS,
+            EOS,
+            UNK,
+        ):
             raise ModelError(f"{where}: its special pieces are not pad 0, bos 1, eos 2, unk 3")
-        self._size = int(made.vocab_size())
+        self._size = int(processor.vocab_size())
 
     @property
     def size(self) -> int:
@@ -131,11 +136,11 @@ class SentencePieceVocabulary(Vocabulary):
 
     @cached_property
     def _numbers(self) -> dict[str, int]:
-        made = self._processor
+        processor = self._processor
         return {
-            made.id_to_piece(number): number
+            processor.id_to_piece(number): number
             for number in range(self._size)
-            if not (made.is_control(number) or made.is_unknown(number) or made.is_byte(number))
+            if not (processor.is_control(number) or processor.is_unknown(number) or processor.is_byte(number))
         }
 
     def _join(self, ids: list[int]) -> str:
@@ -153,10 +158,10 @@ class _SegmentedWords(dict[str, bytes]):
         self._encode, self.numbers = encode, numbers
 
     def __missing__(self, word: str) -> bytes:
-        found = np.array(self._encode(word), self.numbers).tobytes()
+        numbers = np.array(self._encode(word), self.numbers).tobytes()
         if len(word) <= _LONGEST_KEPT and len(self) < _MOST_CACHED:
-            self[word] = found
-        return found
+            self[word] = numbers
+        return numbers
 
 
 class BpeVocabulary(SentencePieceVocabulary):

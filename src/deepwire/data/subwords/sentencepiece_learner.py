@@ -80,8 +80,8 @@ def train_model(config: BpeConfig | UnigramConfig, lines: Iterable[str], what: s
         )
     except RuntimeError as fault:
         raise _size_error(str(fault), config.size, what) from None
-    made: type[SentencePieceVocabulary] = BpeVocabulary if config.type == "bpe" else UnigramVocabulary
-    return made(model.getvalue())
+    vocabulary: type[SentencePieceVocabulary] = BpeVocabulary if config.type == "bpe" else UnigramVocabulary
+    return vocabulary(model.getvalue())
 
 
 def _both_sides(pairs: Sequence[Pair]) -> Iterator[str]:

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from deepwire.data.data_config import BadUtf8, CorpusConfig, DataConfig
 from deepwire.data.languages import Direction
-from deepwire.data.text.blocks import RawBlock, two_file_blocks
 from deepwire.data.text.directed import prefix_of
 from deepwire.data.text.files import ReadNotes, find_text
 from deepwire.data.text.pairs import Pair
-from deepwire.data.text.reader import Lines, Reader, decoded, without_faults
+from deepwire.data.text.reader import Lines, RawBlock, Reader, decoded, two_file_blocks, without_faults
 from deepwire.data.text.tables import JsonReader, TsvReader
 from deepwire.errors import DataError
 

@@ -1,14 +1,14 @@
-"""The text of each direction: text in several languages and OPUS-100, read as pairs of languages."""
+"""Corpora as pairs of languages: of each direction, of OPUS-100, and of each reference of a test text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count, takewhile
 from pathlib import Path
 
 from deepwire.data.data_config import CorpusConfig, DataConfig, Role, serves
 from deepwire.data.languages import Direction
-from deepwire.data.text.files import text_exists
-from deepwire.data.text.references import by_reference
+from deepwire.data.text.files import find_text, text_exists
 
 PAIR = "{pair}"
 """Stands in a prefix for the two languages, as `de-en` or `en-de`."""
@@ -27,7 +27,9 @@ def directed(data: DataConfig, role: Role) -> list[CorpusConfig]:
     """
     corpora, languages = data.corpora().get(role, []), data.languages
     if languages is None:
-        return corpora if role != "test" else [one for each in corpora for one in by_reference(each, data)]
+        return (
+            corpora if role != "test" else [own for corpus in corpora for own in by_reference(corpus, data)]
+        )
     return [
         turned
         for corpus in corpora
@@ -50,8 +52,12 @@ def prefix_of(prefix: Path, direction: Direction) -> Path:
         return prefix
     names = (f"{direction.source}-{direction.target}", f"{direction.target}-{direction.source}")
     candidates = [Path(str(prefix).replace(PAIR, name)) for name in names]
-    found = (one for one in candidates if any(text_exists(one, language) for language in direction))
-    return next(found, candidates[0])
+    existing = (
+        candidate
+        for candidate in candidates
+        if any(text_exists(candidate, language) for language in direction)
+    )
+    return next(existing, candidates[0])
 
 
 def opus100_prefix(folder: Path, direction: Direction, split: str) -> Path | None:
@@ -99,3 +105,43 @@ def _turned_columns(corpus: CorpusConfig) -> dict[str, object]:
     if corpus.tsv is not None:
         return {"source_column": corpus.target_column or 2, "target_column": corpus.source_column or 1}
     return {"source_column": corpus.target_column, "target_column": corpus.source_column}
+
+
+def by_reference(corpus: CorpusConfig, data: DataConfig) -> list[CorpusConfig]:
+    """A test corpus of a run with one direction, once for each of its references.
+
+    With a prefix these are `PREFIX.en`, or where there is none `PREFIX.en.0`, `PREFIX.en.1` and so on (or
+    from 1), each also compressed; then those of `more_references`.
+
+    Raises:
+        DataError: a side of a prefix does not exist.
+    """
+    if corpus.prefix is None:
+        source, first = corpus.source_file, [] if corpus.target_file is None else [corpus.target_file]
+    else:
+        source, first = find_text(corpus.prefix, data.source), _of_prefix(corpus.prefix, data.target)
+    targets = [*first, *corpus.more_references]
+    if len(targets) < 2:
+        return [corpus]
+    return [
+        corpus.model_copy(
+            update={
+                "prefix": None,
+                "source_file": source,
+                "target_file": target,
+                "more_references": [],
+                "name": target.name,
+            }
+        )
+        for target in targets
+    ]
+
+
+def _of_prefix(prefix: Path, language: str) -> list[Path]:
+    if not text_exists(prefix, language):
+        for first in (0, 1):
+            endings = (f"{language}.{number}" for number in count(first))
+            numbered = list(takewhile(lambda ending: text_exists(prefix, ending), endings))
+            if numbered:
+                return [find_text(prefix, ending) for ending in numbered]
+    return [find_text(prefix, language)]

@@ -119,9 +119,9 @@ def find_text(prefix: Path, ending: str) -> Path:
     Raises:
         DataError: none of them exists; the message lists what was tried, the hint near names.
     """
-    found = _find_text(prefix, ending)
-    if found is not None:
-        return found
+    path = _find_text(prefix, ending)
+    if path is not None:
+        return path
     missing, suffixes = prefix.with_name(f"{prefix.name}.{ending}"), ", ".join(COMPRESSED_SUFFIXES)
     raise DataError(f"{missing}: no such file (also tried {suffixes})", _near_names(missing))
 

@@ -149,12 +149,12 @@ def guess_language(lines: Iterable[str], among: Sequence[str] = KNOWN) -> Guess 
 
 
 def _words(lines: Iterable[str]) -> list[str]:
-    found: list[str] = []
+    words: list[str] = []
     for line in lines:
-        found += filter(None, (word.strip(_PUNCTUATION) for word in line.lower().split()))
-        if len(found) >= _MOST_WORDS:
+        words += filter(None, (word.strip(_PUNCTUATION) for word in line.lower().split()))
+        if len(words) >= _MOST_WORDS:
             break
-    return found
+    return words
 
 
 def _is_written_so(label: str, letters: Mapping[str, float]) -> bool:

@@ -71,7 +71,7 @@ class PairBlock(Sequence[Pair]):
     def __getitem__(self, place: slice) -> list[Pair]: ...
     def __getitem__(self, place: int | slice) -> Pair | list[Pair]:
         if isinstance(place, slice):
-            return [self[one] for one in range(*place.indices(len(self)))]
+            return [self[number] for number in range(*place.indices(len(self)))]
         texts = []
         for side, ends in zip((self.source, self.target), self._ends, strict=True):
             end = int(ends[place])

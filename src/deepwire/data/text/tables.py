@@ -7,10 +7,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from deepwire.data.data_config import BadUtf8
-from deepwire.data.text.blocks import Layout, RawBlock, one_file_blocks, refuse_empty
 from deepwire.data.text.files import BadLine, Line, ReadNotes, display
 from deepwire.data.text.one_line import joined, without_surrogates
-from deepwire.data.text.reader import Lines, decoded, without_faults
+from deepwire.data.text.reader import (
+    Layout,
+    Lines,
+    RawBlock,
+    decoded,
+    one_file_blocks,
+    refuse_empty,
+    without_faults,
+)
 from deepwire.data.text.wording import counted
 from deepwire.errors import DataError
 
@@ -168,9 +175,9 @@ def _value(record: dict[str, object], key: str, where: str) -> str:
     if isinstance(value, str):
         return value
     if value is None:
-        found = ", ".join(map(str, record)) or "nothing"
+        keys = ", ".join(map(str, record)) or "nothing"
         raise DataError(
-            f"{where}: no key {key!r}", f"found {found}; source_column and target_column name the keys"
+            f"{where}: no key {key!r}", f"found {keys}; source_column and target_column name the keys"
         )
     raise DataError(f"{where}: {key!r} is not a text")
 

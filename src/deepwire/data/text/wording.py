@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 
-def counted(number: int, one: str, several: str = "") -> str:
+def counted(number: int, singular: str, several: str = "") -> str:
     """`1 line` or `2,000 lines`; without `several` an s is put at the end."""
-    return f"{number:,} {one if number == 1 else several or f'{one}s'}"
+    return f"{number:,} {singular if number == 1 else several or f'{singular}s'}"

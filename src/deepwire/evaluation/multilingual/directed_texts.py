@@ -10,9 +10,8 @@ from pathlib import Path
 from deepwire.data.data_config import CorpusConfig, DataConfig, Role, serves
 from deepwire.data.languages import Direction
 from deepwire.data.text.corpus import corpus_files, read_pairs
-from deepwire.data.text.directed import directed
+from deepwire.data.text.directed import by_reference, directed
 from deepwire.data.text.pairs import Pair
-from deepwire.data.text.references import by_reference
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.model_translations import data_section
 from deepwire.evaluation.multilingual.parse_direction import parse_direction

@@ -15,7 +15,7 @@ CHUNK_PAIRS = 4096
 
 
 class Chunk(NamedTuple):
-    """Some neighbouring pairs of one corpus in the staging file."""
+    """Some neighbouring pairs of one corpus in the file of temporary pairs."""
 
     corpus: int
     start: int
@@ -24,7 +24,7 @@ class Chunk(NamedTuple):
     pairs: int
 
 
-class Staging:
+class TemporaryPairs:
     """A file of pairs in chunks: line numbers, sizes of source and target lines, source and target lines."""
 
     def __init__(self, path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Digests that show whether a JSON file and the files that it speaks for are still what was written.
+"""Checksums in a JSON file: of its own content, and of the files that it describes.
 
-They guard against damage, not against people: who can write the files can write their digests.
+They guard against damage, not against people: who can write the files can write their checksums.
 """
 
 from __future__ import annotations
@@ -15,40 +15,50 @@ from deepwire.errors import DataError
 _OWN, _FILES = "check", "files"
 
 
-def seal(content: Mapping[str, object]) -> dict[str, object]:
-    """The content of a JSON file with a digest of itself."""
+def with_checksum(content: Mapping[str, object]) -> dict[str, object]:
+    """The content of a JSON file with a checksum of itself."""
     return {**content, _OWN: _digest_of(content)}
 
 
-def seal_files(content: Mapping[str, object], folder: Path, files: Iterable[Path]) -> dict[str, object]:
-    """The content of a JSON file of a folder with digests of itself and of some small files of the folder."""
+def with_file_checksums(
+    content: Mapping[str, object], folder: Path, files: Iterable[Path]
+) -> dict[str, object]:
+    """The content of a JSON file of a folder with checksums of itself and of small files of the folder."""
     digests = {path.relative_to(folder).as_posix(): _digest(path) for path in sorted(files)}
-    return seal({**content, _FILES: digests})
+    return with_checksum({**content, _FILES: digests})
 
 
-def read_sealed(path: Path) -> dict[str, object]:
-    """Read a JSON file that `seal` or `seal_files` made, and check the files that it names.
+def read_checked(path: Path) -> dict[str, object]:
+    """Read a JSON file with checksums, and compare its content and the files that it names with them.
 
     Raises:
         DataError: one of them is missing, or is not what it was.
         OSError: one of them cannot be read.
     """
-    content = _read(path)
+    content = read_object(path)
     if content.pop(_OWN, None) != _digest_of(content):
         raise DataError(f"{path}: damaged, or written by another version of deepwire")
     digests = content.get(_FILES, {})
-    for name, digest in digests.items() if isinstance(digests, dict) else ():
+    if not isinstance(digests, dict):
+        raise DataError(f"{path}: damaged: no checksums of its files")
+    for name, written in digests.items():
         file = path.parent / name
         try:
-            found = _digest(file)
+            digest = _digest(file)
         except FileNotFoundError:
             raise DataError(f"{file}: the file is missing") from None
-        if found != digest:
+        if digest != written:
             raise DataError(f"{file}: damaged: it is not what was written")
     return content
 
 
-def _read(path: Path) -> dict[str, object]:
+def read_object(path: Path) -> dict[str, object]:
+    """Read a JSON file that holds an object.
+
+    Raises:
+        DataError: it is missing, or holds something else.
+        OSError: it cannot be read.
+    """
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:

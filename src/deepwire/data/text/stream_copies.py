@@ -17,7 +17,7 @@ _FIELDS = ("source_file", "target_file", "tsv", "jsonl")
 
 
 @contextmanager
-def spooled(data: DataConfig) -> Iterator[DataConfig]:
+def with_streams_copied(data: DataConfig) -> Iterator[DataConfig]:
     """`data` with every stream replaced by a file in `data.prepared`, which goes when the block is left.
 
     Errors raised inside name the stream, not the copy.
@@ -25,7 +25,7 @@ def spooled(data: DataConfig) -> Iterator[DataConfig]:
     names: dict[str, str] = {}
     with ExitStack() as copies:
         changes: dict[str, object] = {
-            role: [_spool(one, data, copies, names) for one in corpora]
+            role: [_with_copies(corpus, data, copies, names) for corpus in corpora]
             for role, corpora in data.corpora().items()
             if role != "test"
         }
@@ -37,7 +37,9 @@ def spooled(data: DataConfig) -> Iterator[DataConfig]:
             raise
 
 
-def _spool(corpus: CorpusConfig, data: DataConfig, copies: ExitStack, names: dict[str, str]) -> CorpusConfig:
+def _with_copies(
+    corpus: CorpusConfig, data: DataConfig, copies: ExitStack, names: dict[str, str]
+) -> CorpusConfig:
     changes: dict[str, object] = {}
     for field in _FIELDS:
         path: Path | None = getattr(corpus, field)
