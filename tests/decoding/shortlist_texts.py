@@ -15,8 +15,8 @@ def silent(*_: object) -> None: ...
 def store_of(folder, pairs, directions=None):
     with StoreWriter(folder, SIZE, SIZE, directions=directions is not None) as writer:
         for number, (source, target) in enumerate(pairs):
-            sides = (Block.of([ids], [""]) for ids in (source, target))
-            writer.add(*sides, 0 if directions is None else directions[number])
+            blocks = [Block.of([ids], [""]) for ids in (source, target)]
+            writer.add(blocks[0], blocks[1], 0 if directions is None else directions[number])
         writer.finish()
     return TokenStore(folder)
 

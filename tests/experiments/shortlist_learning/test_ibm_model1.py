@@ -18,9 +18,10 @@ from shortlist_texts import SIZE, random_pairs, silent, store_of
 
 def expected_model_1(pairs, rounds):
     """IBM model 1 word by word."""
-    probability = defaultdict(lambda: 1.0)
+    probability: defaultdict[tuple[int | None, int], float] = defaultdict(lambda: 1.0)
     for _ in range(rounds):
-        sums, totals = defaultdict(float), defaultdict(float)
+        sums: defaultdict[tuple[int | None, int], float] = defaultdict(float)
+        totals: defaultdict[int | None, float] = defaultdict(float)
         for source, target in pairs:
             for f in target:
                 whole = sum(probability[e, f] for e in [None, *source])
