@@ -1,4 +1,4 @@
-"""Modules, classes and functions that the documentation names exist."""
+"""Modules, classes, functions and files that the documentation names exist."""
 
 from __future__ import annotations
 
@@ -19,6 +19,13 @@ NAMES = {
 }
 
 
+FILES = {
+    match[1]: page.name
+    for page in PAGES
+    for match in re.finditer(r"`([a-z_/0-9]+\.py)`", page.read_text(encoding="utf-8"))
+}
+
+
 def module_in(name: str) -> str:
     """The longest beginning of a name that is a module; modules that need a missing package count too."""
     module = "deepwire"
@@ -31,6 +38,20 @@ def module_in(name: str) -> str:
 
 def test_there_are_documented_names() -> None:
     assert "deepwire.model.kv_cache.CacheIndex.reorder" in NAMES
+    assert "test_rezero.py" in FILES
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_documented_files_exist(name: str) -> None:
+    """A page may leave out the folders that lead to a file."""
+    files = (
+        path
+        for folder in ("src", "tests", "benchmarks", "examples")
+        for path in (ROOT / folder).rglob("*.py")
+    )
+    assert any(f"/{path.relative_to(ROOT)}".endswith(f"/{name}") for path in files), (
+        f"{FILES[name]}: there is no file {name}"
+    )
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))

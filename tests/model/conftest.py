@@ -1,4 +1,4 @@
-"""Makes `socket_checks` importable; small models run faster on one thread than on several that wait."""
+"""Makes `choices` importable; small models run faster on one thread than on several that wait."""
 
 import sys
 from pathlib import Path

@@ -71,7 +71,7 @@ def model(stacks: str = "residual", languages: Mapping[str, object] = ALL) -> Tr
 
 @pytest.mark.parametrize("stacks", STACKS)
 def test_every_norm_may_be_each_languages_own(stacks: str) -> None:
-    """Mixed batches, padding, steps, selection and gradients: see `socket_checks`. No shared norm is left."""
+    """Mixed batches, padding, steps, selection and gradients: see `check_model`. No shared norm is left."""
     check_model(model_settings(stacks))
     for name, module in model(stacks).named_modules():
         assert not isinstance(module, torch.nn.LayerNorm), name

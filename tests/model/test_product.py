@@ -23,7 +23,7 @@ def stacks(side: Side) -> st.SearchStrategy[dict[str, object]]:
 @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 @given(stacks("encoder"), stacks("decoder"), st.sampled_from(LANGUAGES), st.integers(0, 2**16))
 def test_any_combination_works_or_is_refused_with_a_reason(encoder, decoder, languages, seed) -> None:
-    """Finite gradients for every parameter, padding, causality, steps and selection: see `socket_checks`."""
+    """Finite gradients for every parameter, padding, causality, steps and selection: see `check_model`."""
     try:
         check_model(model_settings(encoder, decoder, languages), seed)
     except ValidationError as error:

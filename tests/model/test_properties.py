@@ -127,5 +127,5 @@ def models(draw: st.DrawFn) -> TranslationModel:
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(models())
 def test_any_options_work_together(model: TranslationModel) -> None:
-    """Finite gradients for every parameter, padding, causality, steps and selection: see `socket_checks`."""
+    """Finite gradients for every parameter, padding, causality, steps and selection: see `check_model`."""
     check_parts(model)

@@ -35,6 +35,15 @@ def test_it_tells_what_the_run_will_need_and_keeps_nothing(
     assert found.memory > 50_000_000
 
 
+@pytest.mark.parametrize(("threads", "words"), [(1, "1 thread"), (2, "2 threads")])
+def test_threads_are_counted_in_words(make_job: JobMaker, threads: int, words: str) -> None:
+    """In the lines of a trial and in those that a run begins with."""
+    job = make_job(threads=threads, max_updates=1, precision="fp32")
+    assert dry_run(job).place == f"cpu, fp32, {words}"
+    run_training(job, quiet=True)
+    assert f" on cpu, fp32, {words}\n" in job.run.log.read_text()
+
+
 def test_padding_is_what_batches_hold_beside_tokens(make_job: JobMaker) -> None:
     assert dry_run(make_job(micro_batch_tokens=1)).padding < dry_run(make_job(micro_batch_tokens=200)).padding
 
