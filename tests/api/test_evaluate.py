@@ -7,7 +7,7 @@ import logging
 import pytest
 
 import deepwire
-from deepwire.errors import UsageError
+from deepwire.errors import ModelError, UsageError
 
 JAPANESE = ["猫が庭で寝ている", "犬は公園を走った"]
 
@@ -25,3 +25,16 @@ def test_bleu_has_the_tokenizer_of_the_language(caplog: pytest.LogCaptureFixture
     assert "tok:char" in deepwire.evaluate(JAPANESE, reference, tokenize="char")["bleu"].signature
     with pytest.raises(UsageError, match="tokenizer"):
         deepwire.evaluate(JAPANESE, reference, tokenize="nonsense")
+
+
+def test_a_misspelt_file_or_model_is_named_before_anything_is_translated(tmp_path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out.ja").write_text("".join(f"{line}\n" for line in JAPANESE), encoding="utf-8")
+    for source in (None, ["a", "b"]):
+        with pytest.raises(ModelError, match=r"out\.jaa: no such file and no such model"):
+            deepwire.compare(["out.ja", "out.jaa"], "out.ja", source=source)
+    with pytest.raises(ModelError, match="runs/a@last: no such file and no such model"):
+        deepwire.evaluate("runs/a@last")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ModelError, match="folder: is not a model"):
+        deepwire.evaluate("folder", "out.ja")

@@ -272,6 +272,25 @@ def test_a_place_without_a_model_is_named(tmp_path: Path) -> None:
         load_model(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("model/model.safetensors", "give the folder {folder}/model"),
+        ("model/optimizer.safetensors", "give the folder {folder}/model"),
+        ("run.yaml", "give a run directory"),
+        ("model.pt", "pickle"),
+    ],
+)
+def test_a_file_in_place_of_a_model_gets_a_hint_of_its_own_kind(tmp_path: Path, name: str, hint: str) -> None:
+    for path in (tmp_path / "model" / "model.safetensors", tmp_path / name):
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"")
+    with pytest.raises(ModelError, match="is a file, but a model is a folder") as caught:
+        load_model(tmp_path / name)
+    assert hint.format(folder=tmp_path) in caught.value.hint
+    assert ("pickle" in caught.value.hint) == name.endswith(".pt")
+
+
 def test_a_full_disk_is_seen_before_writing(
     tmp_path: Path, make_model: ModelMaker, vocabularies: Vocabularies, monkeypatch: pytest.MonkeyPatch
 ) -> None:

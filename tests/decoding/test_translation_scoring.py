@@ -10,6 +10,7 @@ from deepwire.data.vocabulary import EOS
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translation_scoring import PairScore, format_pair_score, format_pair_score_json
 from deepwire.decoding.translator import Translator
+from deepwire.errors import UsageError
 
 PAIRS = [("abc", "cba"), ("", "a"), ("abcdef", "aaaaaaaaaaaaaaaa"), ("a", " "), ("ddd", "b")]
 
@@ -70,6 +71,22 @@ def test_a_target_beyond_all_limits_is_flagged(toys):
     assert [score.flag for score in scores] == [None, "long_target", "long_target"]
     assert scores[1].log_probability == 0
     assert warnings == [f"line {line}: long target, the score is 0" for line in (2, 3)]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "message"),
+    [
+        (["ab"], "pair 1: must be a source and a target text, not str"),
+        ([("ab", "a"), ("ab",)], "pair 2: must be a source and a target text, not tuple of str"),
+        ([("ab", None)], "pair 1: must be a source and a target text, not tuple of str and NoneType"),
+        (["abc", "a"], "pair 1: must be"),
+        ("abc", "pair 1: must be"),
+    ],
+)
+def test_what_is_no_pair_of_texts_is_refused(toys, pairs, message):
+    with pytest.raises(UsageError, match=message) as caught:
+        list(translator(toys).score(pairs))
+    assert caught.value.hint == 'give a list of pairs: score([("...", "...")])'
 
 
 def test_pair_scores():

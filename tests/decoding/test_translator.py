@@ -160,5 +160,22 @@ def test_a_line_of_a_million_characters(toys):
     assert len(warnings) == 1
 
 
-def test_line_breaks_in_an_input_give_one_line(toys):
-    assert len(translator(toys).translate(["ab\ncd", "a\u2028b"])) == 2
+def test_each_line_of_a_text_is_translated_and_the_line_breaks_are_kept(toys):
+    warnings: list[str] = []
+    tool = translator(toys, warnings)
+    ab, cd, one, e = tool.translate(["ab", "cd", "a\u2028b", "e"], ["b", "", "", ""])
+    assert len({ab, cd}) == 2
+    texts = ["ab\ncd", "ab\r\n\ncd", "a\u2028b", "e\n", "\n"]
+    assert tool.translate(texts, ["b", "b", "", "", ""]) == [f"{ab}\n{cd}", f"{ab}\r\n\n{cd}", one, e, ""]
+    assert tool.translate(iter(texts), ["b", "b", "", "", ""])[0] == f"{ab}\n{cd}"
+    assert warnings == []
+
+
+def test_line_breaks_that_count_as_spaces_are_said(toys):
+    warnings: list[str] = []
+    tool = translator(toys, warnings)
+    assert len(list(tool.translations(["a", "ab\ncd\n", "e\n", "a\rb", "a\n\nb"]))) == 5
+    said = "several lines are translated as one sentence; give each line on its own (here and in 1 more line)"
+    assert warnings == [f"line 2: {said}"]
+    assert len(tool.sample(["ab\ncd"], 2)) == 1
+    assert len(warnings) == 2

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from deepwire.data.languages import Direction
 from deepwire.decoding.translator import Translator
-from deepwire.errors import UsageError
+from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation import model_translations
 from deepwire.evaluation.comparison import PairedTest, ScoreReport
 from deepwire.evaluation.comparison import compare as compare_texts
@@ -161,7 +161,7 @@ def _scored(
         if isinstance(system, Translator):
             models[name] = system
         elif isinstance(system, str | PathLike) and not Path(system).is_file():
-            models[name] = fspath(system)
+            models[name] = _model_name(fspath(system), settings.direction)
         else:
             texts[name] = Text(name, _text(system, name).lines)
     references = [] if reference is None else [_text(*each) for each in _named_references(reference)]
@@ -178,6 +178,17 @@ def _scored(
     for warning in (*settings.metrics.notes, *report.warnings):
         _warn()(warning)
     return report
+
+
+def _model_name(name: str, direction: Direction | None) -> str:
+    """The name of a model that is there and has the direction: a mistake must not show up after an hour."""
+    if not Path(name.rpartition("@")[0] or name).exists() and not Path(name).exists():
+        raise ModelError(
+            f"{name}: no such file and no such model",
+            "give the path of a text, a run directory, RUN@last, RUN@avg5 or a model directory",
+        )
+    model_translations.selected_target(name, direction)
+    return name
 
 
 def _target(models: Mapping[str, str | Translator[DecoderState]]) -> str:

@@ -41,6 +41,8 @@ FORMAT = 1
 _REQUIRED = (WEIGHTS, CONFIG)
 _SLACK = 1_000_000
 _SHOWN = 5
+_PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
+_FORMS = "give a run directory, RUN@last, RUN@avg5 or a model directory"
 _IMPORT = "'deepwire import' makes models of checkpoints of fairseq and Neutron, with a restricted reader"
 
 
@@ -243,13 +245,8 @@ def require_model(folder: Path) -> None:
         names = {path.name for path in folder.iterdir()}
     except (FileNotFoundError, NotADirectoryError, ValueError) as error:
         if folder.is_file():
-            raise ModelError(
-                f"{folder}: is a file, but a model is a folder",
-                f"a pickle file such as .pt is not opened as a model, because it can run code; {_IMPORT}",
-            ) from None
-        raise ModelError(
-            f"{folder}: no such model", "give a run directory, RUN@last, RUN@avg5 or a model directory"
-        ) from error
+            raise ModelError(f"{folder}: is a file, but a model is a folder", _instead_of(folder)) from None
+        raise ModelError(f"{folder}: no such model", _FORMS) from error
     except OSError as error:
         raise cannot_read(folder, error) from error
     pickles = sorted(name for name in names if name.endswith(".pt"))
@@ -260,6 +257,15 @@ def require_model(folder: Path) -> None:
         )
     if not names & {MANIFEST, WEIGHTS}:
         raise ModelError(f"{folder}: is not a model: no {WEIGHTS} and no {MANIFEST}")
+
+
+def _instead_of(file: Path) -> str:
+    """What to give in place of a file."""
+    if file.suffix in _PICKLES:
+        return f"a pickle file is not opened as a model, because it can run code; {_IMPORT}"
+    if {MANIFEST, WEIGHTS} & {path.name for path in file.parent.iterdir()}:
+        return f"give the folder {file.parent}"
+    return _FORMS
 
 
 def _read_vocabularies(folder: Path) -> Vocabularies:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
@@ -155,6 +155,7 @@ def json_requests(path: Path, warn: Warn) -> Iterator[Request]:
     Raises:
         DataError: a line is no JSON object with a text.
     """
+    several: list[str] = []
     for number, line in enumerate(read_text(path, warn), 1):
         where = f"{display(path)}:{number}"
         try:
@@ -169,9 +170,24 @@ def json_requests(path: Path, warn: Warn) -> Iterator[Request]:
         if not isinstance(prefix, str):
             raise DataError(f"{where}: prefix must be a string")
         text = _printable(fields["text"])
+        if has_several_lines(fields["text"]):
+            several.append(where)
         # What a model of one direction hands through need not be a language, and not even a text.
         to, from_ = (name if isinstance(name := fields.get(key), str) else "" for key in ("to", "from"))
         yield Request(text, _printable(prefix), fields, to, from_)
+    warn_of_several_lines(several, warn)
+
+
+def has_several_lines(text: str) -> bool:
+    """Whether there is a line break within a text; the one at its end is that of a line of a file."""
+    return "\n" in text.rstrip("\r\n")
+
+
+def warn_of_several_lines(places: Sequence[str], warn: Warn) -> None:
+    """Say that there is one translation for each of these texts, although they have several lines."""
+    if places:
+        more = f" (here and in {counted(len(places) - 1, 'more line')})" if len(places) > 1 else ""
+        warn(f"{places[0]}: several lines are translated as one sentence; give each line on its own{more}")
 
 
 def _paired_lines(first: Path, second: Path, warn: Warn) -> Iterator[tuple[str, str]]:

@@ -18,6 +18,7 @@ from deepwire.data.text.one_line import plain
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate
+from deepwire.decoding.given_texts import cut, pairs_of, request_of, require_several
 from deepwire.decoding.hypotheses import Hypothesis
 from deepwire.decoding.model_inputs import LanguageSelector, SourceTokenizer, TargetLanguage, Warn
 from deepwire.decoding.model_loading import with_settings
@@ -32,7 +33,13 @@ from deepwire.decoding.step_models import (
     LanguageTagModel,
     StateT,
 )
-from deepwire.decoding.translation_io import Candidate, Request, Translation
+from deepwire.decoding.translation_io import (
+    Candidate,
+    Request,
+    Translation,
+    has_several_lines,
+    warn_of_several_lines,
+)
 from deepwire.decoding.translation_scoring import PairScore, TranslationScorer
 from deepwire.errors import UsageError
 
@@ -113,11 +120,14 @@ class Translator(Generic[StateT]):
         to: str | Iterable[str] | None = None,
         from_: str | None = None,
     ) -> list[str]:
-        """The best translation of each line; as many as there are lines, in their order.
+        """The best translation of each text; as many as there are texts, in their order.
+
+        Each line of a text of several lines is translated on its own, and the line breaks between them (LF or
+        CR LF) are kept. A line break at the end, as lines of a file have it, is not.
 
         Args:
             lines: Raw text.
-            prefixes: Text that each translation must begin with, one for each line; empty = free.
+            prefixes: Text that each translation must begin with, one for each text; empty = free.
             to: The language to translate into, such as `fr`, or one for each line; for models of several
                 directions.
             from_: The language of the lines. It changes nothing but a warning where the model was not trained
@@ -127,7 +137,7 @@ class Translator(Generic[StateT]):
             ValueError: There are more lines than prefixes or languages, or the other way round.
             UsageError: The model does not know the language, or needs one, or has only one direction.
         """
-        _require_several(lines)
+        require_several(lines)
         requests: Iterable[str | Request] = lines
         if prefixes is not None:
             requests = (Request(line, prefix) for line, prefix in zip(lines, prefixes, strict=True))
@@ -137,7 +147,11 @@ class Translator(Generic[StateT]):
                 for line, language in zip(requests, to, strict=True)
             )
             to = None
-        return [translation.text for translation in self.translations(requests, to=to, from_=from_)]
+        texts = [cut(request_of(number, given)) for number, given in enumerate(requests, 1)]
+        answers = self.translations((line for lines, _ in texts for line in lines), to=to, from_=from_)
+        return [
+            "".join(next(answers).text + line_break for line_break in line_breaks) for _, line_breaks in texts
+        ]
 
     def translations(
         self,
@@ -160,7 +174,7 @@ class Translator(Generic[StateT]):
         Raises:
             UsageError: The model does not know a language, or needs one, or has only one direction.
         """
-        _require_several(requests)
+        require_several(requests)
         self._language_selector.check(to or "", from_ or "")
         size = self.config.window if window is None else window
         return self._windows(enumerate(requests, first), size, to or "", from_ or "")
@@ -214,13 +228,16 @@ class Translator(Generic[StateT]):
         scorer = TranslationScorer(
             self.model, self.vocabularies.target, self._source_tokenizer, self.config, self.device, into
         )
-        return scorer.score(pairs, self.config.window if window is None else window)
+        return scorer.score(pairs_of(pairs), self.config.window if window is None else window)
 
     def _windows(
         self, numbered: Iterator[tuple[int, str | Request]], window: int, to: str, from_: str
     ) -> Iterator[Translation]:
         while read := list(islice(numbered, window)):
-            requests = [_request(line, given) for line, given in read]
+            requests = [request_of(line, given) for line, given in read]
+            texts = zip(read, requests, strict=True)
+            several = [f"line {line}" for (line, _), request in texts if has_several_lines(request.text)]
+            warn_of_several_lines(several, self._warn)
             if self._from is not None:
                 self._from.look([request.text for request in requests])
             if to or from_:
@@ -338,17 +355,3 @@ def _with_groups(
             which = f", model {number}" if len(models) > 1 else ""
             raise UsageError(f"groups {config.groups}{which}: {error}") from None
     return restricted
-
-
-def _require_several(lines: object) -> None:
-    """A single text is a sequence of its characters, which nobody wants translated one by one."""
-    if not isinstance(lines, Iterable) or isinstance(lines, str | bytes):
-        raise UsageError(f"not texts but {type(lines).__name__}", 'give a list of texts: translate(["..."])')
-
-
-def _request(line: int, given: object) -> Request:
-    if isinstance(given, str):
-        return Request(given)
-    if not isinstance(given, Request):
-        raise UsageError(f"line {line}: must be a text, not {type(given).__name__}")
-    return given

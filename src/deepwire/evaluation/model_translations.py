@@ -140,7 +140,7 @@ def test_set(model: str) -> tuple[Text, Text]:
     if data.test is None:
         raise UsageError(
             f"{_stored(model)}: the run file names no data.test",
-            "give the test set with --source and --reference",
+            "give the test set: --source and --reference, from Python source= and reference=",
         )
     if data.languages is not None:
         raise UsageError(
@@ -204,7 +204,7 @@ def data_section(model: str) -> DataConfig:
     except FileNotFoundError:
         raise UsageError(
             f"{model} is not a run directory with a stored run file, so its test set is not known",
-            "give the test set with --source and --reference",
+            "give the test set: --source and --reference, from Python source= and reference=",
         ) from None
     except OSError as error:
         raise ModelError(f"{stored}: cannot read: {error.strerror or error}") from error
