@@ -299,10 +299,22 @@ def test_every_key_of_another_toolkit_names_one_of_ours() -> None:
         ("src_vocab", "data.vocabulary"),
         ("training.optim", "training.optimizer"),
         ("layers", "model.encoder.layers and model.decoder.layers"),
-        ("enc-depth", "model.encoder.layers"),  # Marian
+        ("data.max_len", "data.filters.max_length"),
+        ("data.tokenizer", "data.vocabulary.type"),
+        ("name", "run"),
+        ("model.encoder.type", "model.encoder.mixer"),
+        ("model.encoder.embeddings", "model.embeddings"),
+        ("model.encoder.dropout", "model.dropout"),
+        ("type", "model.encoder.mixer and model.decoder.mixer"),  # Marian
+        ("enc-depth", "model.encoder.layers"),
         ("learn-rate", "training.schedule.peak"),
         ("training.max_update", "training.max_updates"),  # fairseq
         ("training.lr", "training.schedule.peak"),
+        ("model.encoder.ffn_embed_dim", "model.feed_forward"),
+        ("transformer_model_size", "model.d_model"),  # Sockeye
+        ("output", "run"),
+        ("training.save_every", "training.checkpoint.every"),  # others
+        ("training.steps", "training.max_updates"),
     ],
 )
 def test_keys_of_other_toolkits_are_called_by_our_names(here: Path, setting: str, ours: str) -> None:
@@ -310,6 +322,22 @@ def test_keys_of_other_toolkits_are_called_by_our_names(here: Path, setting: str
     with pytest.raises(UsageError) as caught:
         load_run_file(path, [f"{setting}=4"])
     assert caught.value.message == f"command line: {setting}: unknown key (did you mean {ours}?)"
+
+
+def test_files_of_a_corpus_have_our_names_beside_them(here: Path) -> None:
+    text = "data: {source: de, target: en, train: train, valid: {path_src: valid.de, path_tgt: valid.en}}"
+    with pytest.raises(UsageError) as caught:
+        load_run_file(write(here / "run.yaml", text))
+    assert "data.valid.path_src: unknown key (did you mean data.valid.source_file?)" in caught.value.message
+    assert "data.valid.path_tgt: unknown key (did you mean data.valid.target_file?)" in caught.value.message
+
+
+@pytest.mark.parametrize("setting", ["data.vocabulary.every", "model.kind", "seq"])
+def test_a_word_that_fits_nowhere_or_in_several_places_is_not_guessed(here: Path, setting: str) -> None:
+    path = write(here / "run.yaml", "data: {source: de, target: en, train: train}")
+    with pytest.raises(UsageError) as caught:
+        load_run_file(path, [f"{setting}=4"])
+    assert "unknown key (known: " in caught.value.message
 
 
 def test_a_key_that_another_choice_has_is_not_one_of_another_toolkit(here: Path) -> None:

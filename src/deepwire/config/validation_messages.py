@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from pydantic_core import ErrorDetails
 
 from deepwire.config.choice import Choice
-from deepwire.config.other_toolkits import our_name
+from deepwire.config.other_toolkits import BESIDE_TEXT, our_name
 from deepwire.config.schema import child, described_keys, sections, tags
 from deepwire.config.section import Section
 from deepwire.config.yaml_tree import MappingNode, Node, Problems, ScalarNode, SequenceNode, SourceLocation
@@ -45,6 +45,8 @@ _ELSEWHERE = (
     "is it in another package? install it with its entry points, name the class itself "
     "(my_package.MyConfig), or import the package with --plugin my_package"
 )
+_NEAR, _FAR = 0.7, 0.85
+"""How like a key must be to be suggested: of those beside it, and of all others."""
 
 
 @dataclass(frozen=True)
@@ -280,28 +282,38 @@ def _described(section: type[Section]) -> dict[str, str]:
 
 def _other_key(error_at: _ErrorLocation, section: type[Section]) -> str:
     """What was meant: a key of another toolkit, a similar one beside it or elsewhere; else all known here."""
+    found = _meant(error_at, _described(section))
+    if found:
+        return f" (did you mean {found}?)"
+    return f" (known: {', '.join(error_at.beside)})" if error_at.beside else ""
+
+
+def _meant(error_at: _ErrorLocation, keys: Mapping[str, str]) -> str:
     *parents, word = (str(part) for part in error_at.path)
     own = ".".join([*parents, word])  # another member of the union may know the very same key
-    keys = _described(section)
+    if BESIDE_TEXT.get(word) in error_at.beside:
+        return ".".join([*parents, BESIDE_TEXT[word]])
     called = "" if own in keys else our_name([*parents, word], keys)
-    near = not parents or called.partition(".")[0] == parents[0]
-    if called and near:
-        return f" (did you mean {called}?)"
-    close = difflib.get_close_matches(word, error_at.beside, n=1)
-    if close:
-        return f" (did you mean {'.'.join([*parents, close[0]])}?)"
-    if called:
-        return f" (did you mean {called}?)"
-    everywhere = {path.rpartition(".")[2]: path for path in reversed(keys) if path != own}
-    # A word that stands elsewhere must fit well: a far guess confuses more than the list of what fits here.
-    far = [everywhere[name] for name in difflib.get_close_matches(word, list(everywhere), n=1, cutoff=0.85)]
+    if called and (not parents or called.partition(".")[0] == parents[0]):
+        return called
+    for depth in range(len(parents) - 1, 0, -1):  # of a section around this one
+        if (around := ".".join([*parents[:depth], word])) in keys:
+            return around
+    close = difflib.get_close_matches(word, error_at.beside, n=1, cutoff=_NEAR)
+    if close or called:
+        return ".".join([*parents, *close]) if close else called
+    elsewhere: dict[str, list[str]] = {}
+    for path in keys:
+        if path != own:
+            elsewhere.setdefault(path.rpartition(".")[2], []).append(path)
+    # A word that stands elsewhere must fit well, and in one place: a far guess confuses more than the list of
+    # what fits here.
+    far = difflib.get_close_matches(word, list(elsewhere), n=1, cutoff=_FAR)
+    if far and len(elsewhere[far[0]]) == 1:
+        return elsewhere[far[0]][0]
     # A key may have another name here: learning_rate is what the description of schedule begins with.
-    begun = word.replace("_", " ")
-    far += [
-        path
-        for path, about in keys.items()
-        if path != own and len(word) > 3 and about.lower().startswith(begun)
-    ]
-    if far:
-        return f" (did you mean {far[0]}?)"
-    return f" (known: {', '.join(error_at.beside)})" if error_at.beside else ""
+    if "_" not in word:
+        return ""
+    begun = re.compile(rf"{re.escape(word.replace('_', ' '))}\b", re.IGNORECASE)
+    described = (path for path, about in keys.items() if path != own and begun.match(about))
+    return next(described, "")
