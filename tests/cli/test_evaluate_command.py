@@ -274,9 +274,9 @@ def test_a_model_is_loaded_with_the_settings_of_the_command(folder, monkeypatch,
 
     for look in ("selected_target", "target_language"):
         monkeypatch.setattr(model_translations, look, lambda _name, _way: "")
-    translator = ModuleType("deepwire.decoding.translator")
-    monkeypatch.setattr(translator, "load", load, raising=False)
-    monkeypatch.setitem(sys.modules, "deepwire.decoding.translator", translator)
+    loading = ModuleType("deepwire.decoding.load_translator")
+    monkeypatch.setattr(loading, "load", load, raising=False)
+    monkeypatch.setitem(sys.modules, "deepwire.decoding.load_translator", loading)
     command = ["evaluate", "--model", "m", "-s", "ref.txt", "-r", "ref.txt", "--lowercase", "--beam", "2"]
     assert main([*command, "--device", "cpu", "--precision", "fp32"]) == 0
     assert calls == [("m", "cpu", "fp32", {"beam": 2})]
