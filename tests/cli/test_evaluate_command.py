@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -351,3 +352,12 @@ def _write_run(folder, test):
     folder.mkdir(parents=True)
     data = {"source": "de", "target": "en", "train": [{"prefix": "train"}], "test": test}
     (folder / "config.resolved.json").write_text(json.dumps({"data": data}), encoding="utf-8")
+
+
+def test_scores_of_files_need_no_torch(folder):
+    """Loading it takes longer than the scores."""
+    script = (
+        "import sys; from deepwire.cli.main import main; "
+        "sys.exit(main(['evaluate', 'good.txt', '-r', 'ref.txt']) or 'torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
