@@ -5,6 +5,7 @@ import gzip
 import json
 import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -274,9 +275,9 @@ def test_a_model_is_loaded_with_the_settings_of_the_command(folder, monkeypatch,
 
     for look in ("selected_target", "target_language"):
         monkeypatch.setattr(model_translations, look, lambda _name, _way: "")
-    translator = ModuleType("deepwire.decoding.load_translator")
-    monkeypatch.setattr(translator, "load", load, raising=False)
-    monkeypatch.setitem(sys.modules, "deepwire.decoding.load_translator", translator)
+    loading = ModuleType("deepwire.decoding.load_translator")
+    monkeypatch.setattr(loading, "load", load, raising=False)
+    monkeypatch.setitem(sys.modules, "deepwire.decoding.load_translator", loading)
     command = ["evaluate", "--model", "m", "-s", "ref.txt", "-r", "ref.txt", "--lowercase", "--beam", "2"]
     assert main([*command, "--device", "cpu", "--precision", "fp32"]) == 0
     assert calls == [("m", "cpu", "fp32", {"beam": 2})]
@@ -351,3 +352,12 @@ def _write_run(folder, test):
     folder.mkdir(parents=True)
     data = {"source": "de", "target": "en", "train": [{"prefix": "train"}], "test": test}
     (folder / "config.resolved.json").write_text(json.dumps({"data": data}), encoding="utf-8")
+
+
+def test_scores_of_files_need_no_torch(folder):
+    """Loading it takes longer than the scores."""
+    script = (
+        "import sys; from deepwire.cli.main import main; "
+        "sys.exit(main(['evaluate', 'good.txt', '-r', 'ref.txt']) or 'torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -3,31 +3,35 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
-from deepwire.data.languages import Direction
-from deepwire.decoding.translator import Translator
 from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation import model_translations
 from deepwire.evaluation.comparison import PairedTest, ScoreReport
 from deepwire.evaluation.comparison import compare as compare_texts
 from deepwire.evaluation.metric import Score, check_line_counts
-from deepwire.evaluation.model_translations import SearchSettings, target_language
+from deepwire.evaluation.model_translations import SearchSettings
 from deepwire.evaluation.multilingual.directed_texts import texts_of_run
 from deepwire.evaluation.multilingual.parse_direction import parse_direction
 from deepwire.evaluation.significance import DEFAULT_SEED
 from deepwire.evaluation.texts import Text, read_text
 from deepwire.evaluation.tokenizers import LanguageMetrics, language_of
-from deepwire.model.decoder_state import DecoderState
+
+if TYPE_CHECKING:  # torch, which scores of texts do not need
+    from deepwire.decoding.translator import Translator
+    from deepwire.model.decoder_state import DecoderState
 
 Lines: TypeAlias = str | PathLike[str] | Sequence[str]
 """A text: the path of a file, or a list of its lines."""
-System: TypeAlias = Lines | Translator[DecoderState]
+System: TypeAlias = "Lines | Translator[DecoderState]"
 """What is scored: a text, a model that was loaded, or the name of one (a run directory, `RUN@avg5`)."""
+ReadSystem: TypeAlias = "Text | str | Translator[DecoderState]"
+"""A system whose text was read; what is no `Text` is a model or the name of one."""
+Warn: TypeAlias = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -37,13 +41,11 @@ class EvaluationSettings:
     Attributes:
         metrics: The metrics, in the tokenization of each language.
         language: The language of the references; empty where nobody named it.
-        direction: Such as ``de-en``, for models of several directions.
-        search: How models that are given by name translate.
+        search: How models that are given by name translate; its direction is that of loaded ones too.
     """
 
     metrics: LanguageMetrics
     language: str
-    direction: Direction | None
     search: SearchSettings
 
 
@@ -141,7 +143,7 @@ def _settings(
     scoring = LanguageMetrics(metrics, {} if tokenize is None else {"": tokenize})
     into = language or ("" if way is None else way.target)
     scoring.of(into)  # an unknown one is named before anything is read
-    return EvaluationSettings(scoring, into, way, search)
+    return EvaluationSettings(scoring, into, search)
 
 
 def _name(system: System, number: int) -> str:
@@ -155,48 +157,102 @@ def _scored(
     settings: EvaluationSettings,
     paired: PairedTest | None,
 ) -> ScoreReport:
-    texts: dict[str, Text] = {}
-    models: dict[str, str | Translator[DecoderState]] = {}
-    for name, system in systems.items():
-        if isinstance(system, Translator):
-            models[name] = system
-        elif isinstance(system, str | PathLike) and not Path(system).is_file():
-            models[name] = _model_name(fspath(system), settings.direction)
-        else:
-            texts[name] = Text(name, _text(system, name).lines)
+    read = {name: _read_system(system, name) for name, system in systems.items()}
     references = [] if reference is None else [_text(*each) for each in _named_references(reference)]
-    if models:
-        text, answer = _source(models, source, settings)
-        references = references or ([] if answer is None else list(answer.references))
-        check_line_counts([(each.name, each.lines) for each in (text, *texts.values(), *references)])
-    if not references:
-        raise UsageError("there is no reference", "give reference=")
-    for name, model in models.items():
-        texts[name] = Text(name, _translated(model, text, settings))
-    metrics = settings.metrics.of(settings.language or _target(models) or language_of(references[0]))
-    report = compare_texts([texts[name] for name in systems], references, metrics, paired)
-    for warning in (*settings.metrics.notes, *report.warnings):
-        _warn()(warning)
+    text = None if source is None else _text(source, "source")
+    warn = logging.getLogger("deepwire").warning
+    texts, references = texts_of(read.items(), references, text, settings, warn)
+    if not settings.language:
+        settings = replace(settings, language=_target(read.values()))
+    report = score_texts(texts, references, settings, paired, warn)
+    for warning in report.warnings:
+        warn(warning)
     return report
 
 
-def _model_name(name: str, direction: Direction | None) -> str:
-    """The name of a model that is there and has the direction: a mistake must not show up after an hour."""
-    if not Path(name.rpartition("@")[0] or name).exists() and not Path(name).exists():
-        raise ModelError(
-            f"{name}: no such file and no such model",
-            "give the path of a text, a run directory, RUN@last, RUN@avg5 or a model directory",
-        )
-    model_translations.selected_target(name, direction)
-    return name
+def texts_of(
+    systems: Iterable[tuple[str, ReadSystem]],
+    references: Sequence[Text],
+    source: Text | None,
+    settings: EvaluationSettings,
+    warn: Warn,
+) -> tuple[list[Text], list[Text]]:
+    """The texts of systems, for which models translate now; and the references.
+
+    Args:
+        systems: By their names, which the texts get.
+        references: Those that were named; none: that of the test set of the first run.
+        source: What models translate; None: the test set of the first run.
+        settings: How they translate.
+        warn: Receives warnings, one line each.
+
+    Raises:
+        UsageError: There is no source or reference, or a model cannot do what is asked for.
+        DataError: A text cannot be read, or the numbers of lines differ.
+        ModelError: There is no such model, or it is damaged.
+    """
+    systems, references = list(systems), list(references)
+    models = [system for _, system in systems if not isinstance(system, Text)]
+    if models:
+        # Models and counts are looked at now: a mistake must not show up only after an hour of translation.
+        for model in models:
+            if isinstance(model, str):
+                model_translations.selected_target(model, settings.search.direction)
+        source, answer = (source, None) if source is not None else _test_set(models, settings)
+        references = references or ([] if answer is None else list(answer.references))
+        texts = [system for _, system in systems if isinstance(system, Text)]
+        check_line_counts([(text.name, text.lines) for text in (source, *texts, *references)])
+    if not references:
+        raise UsageError("there is no reference", "give reference=")
+    text = cast("Text", source)  # where there are models, there is one
+    return [
+        system if isinstance(system, Text) else _translation(name, system, text, settings, warn)
+        for name, system in systems
+    ], references
 
 
-def _target(models: Mapping[str, str | Translator[DecoderState]]) -> str:
+def score_texts(
+    texts: Sequence[Text],
+    references: Sequence[Text],
+    settings: EvaluationSettings,
+    paired: PairedTest | None,
+    warn: Warn,
+) -> ScoreReport:
+    """Score texts and test their differences; what to know of the metrics goes to `warn`.
+
+    Raises:
+        UsageError: A metric lacks what it needs for the language.
+        DataError: The numbers of lines differ.
+    """
+    metrics = settings.metrics.of(settings.language or language_of(references[0]))
+    for note in settings.metrics.notes:
+        warn(note)
+    return compare_texts(texts, references, metrics, paired)
+
+
+def _read_system(system: System, name: str) -> ReadSystem:
+    from deepwire.decoding.translator import Translator
+
+    if isinstance(system, Translator):
+        return system
+    if isinstance(system, str | PathLike) and not Path(system).is_file():
+        model = fspath(system)
+        # A mistake must not show up after an hour of translating with another model.
+        if not Path(model.rpartition("@")[0] or model).exists() and not Path(model).exists():
+            raise ModelError(
+                f"{model}: no such file and no such model",
+                "give the path of a text, a run directory, RUN@last, RUN@avg5 or a model directory",
+            )
+        return model
+    return Text(name, _text(system, name).lines)
+
+
+def _target(systems: Iterable[ReadSystem]) -> str:
     """The language that the first model translates into, where one is named; of one direction only."""
-    for model in models.values():
-        name = model if isinstance(model, str) else next(iter(getattr(model, "names", ())), None)
+    for system in systems:
+        name = system if isinstance(system, str) else next(iter(getattr(system, "names", ())), None)
         if name is not None:
-            return target_language(name)
+            return model_translations.target_language(name)
     return ""
 
 
@@ -214,27 +270,22 @@ def _text(text: Lines, name: str) -> Text:
     return Text(name, lines)
 
 
-def _source(
-    models: Mapping[str, str | Translator[DecoderState]], source: Lines | None, settings: EvaluationSettings
-) -> tuple[Text, Text | None]:
-    """What the models translate, and the reference that comes with it, if any."""
-    if source is not None:
-        return _text(source, "source"), None
-    first = next((model for model in models.values() if isinstance(model, str)), None)
-    if first is None:
+def _test_set(
+    models: Sequence[str | Translator[DecoderState]], settings: EvaluationSettings
+) -> tuple[Text, Text]:
+    """Source and reference of the test set of the first model that is a run."""
+    run = next((model for model in models if isinstance(model, str)), None)
+    if run is None:
         raise UsageError("there is no source for the model to translate", "give source= and reference=")
-    stored = None if settings.direction is None else texts_of_run(first, "test").read(settings.direction)
-    return stored or model_translations.test_set(first)
+    direction = settings.search.direction
+    stored = None if direction is None else texts_of_run(run, "test").read(direction)
+    return stored or model_translations.test_set(run)
 
 
-def _translated(
-    model: str | Translator[DecoderState], source: Text, settings: EvaluationSettings
-) -> list[str]:
+def _translation(
+    name: str, model: str | Translator[DecoderState], source: Text, settings: EvaluationSettings, warn: Warn
+) -> Text:
     if isinstance(model, str):
-        return model_translations.translate(model, source, settings.search, _warn()).lines
-    way = settings.direction
-    return model.translate(source.lines, to=None if way is None else way.target)
-
-
-def _warn() -> Callable[[str], None]:
-    return logging.getLogger("deepwire").warning
+        return replace(model_translations.translate(model, source, settings.search, warn), name=name)
+    direction = settings.search.direction
+    return Text(name, model.translate(source.lines, to=None if direction is None else direction.target))

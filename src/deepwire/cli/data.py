@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -53,6 +53,7 @@ def check(
 
     Examples: deepwire data check run.yaml; deepwire data check --source train.de --target train.en
     """
+    from deepwire.cli.progress_line import ProgressLine
     from deepwire.data.batches.mixture import share_lines
     from deepwire.data.filtering import checking
     from deepwire.data.filtering.checking import RejectFile
@@ -68,11 +69,12 @@ def check(
         data = _data_of_run(run_file, overrides or [])
     if rejects is not None:
         check_output(rejects, checking.files(data))
-    progress = _Progress("pairs")
-    with RejectFile.at(rejects) if rejects else nullcontext() as file:
-        add = file.add if file else None
-        checked = checking.check(data, seed=seed, samples=samples, on_reject=add, on_progress=progress.show)
-    progress.end()
+    with (
+        ProgressLine(transient=False) as line,
+        RejectFile.at(rejects) if rejects else nullcontext() as file,
+    ):
+        add, show = file.add if file else None, partial(line.count, unit="pairs")
+        checked = checking.check(data, seed=seed, samples=samples, on_reject=add, on_progress=show)
     if as_json:
         _print_json(checked)
         return
@@ -97,6 +99,7 @@ def download(
     from itertools import zip_longest
 
     from deepwire.cli.line_by_line import warn
+    from deepwire.cli.progress_line import ProgressLine
     from deepwire.data.text.wording import counted
     from deepwire.io import download as downloads
 
@@ -107,37 +110,12 @@ def download(
             "give --sha256 once for each address",
         )
     for url, digest in zip_longest(urls, digests):
-        progress = _Progress("bytes")
-        try:
-            file = downloads.download(url, to, sha256=digest, on_progress=progress.show_bytes, warn=warn)
-        finally:
-            progress.end()
+        with ProgressLine(transient=False) as line:
+            show = partial(line.count, "downloaded", unit="bytes")
+            file = downloads.download(url, to, sha256=digest, on_progress=show, warn=warn)
         if not file.fetched:
             print(f"{file.path} is here already", file=sys.stderr)
         print(f"{file.sha256}  {file.path}")
-
-
-class _Progress:
-    """One line on standard error that counts; nothing where that is no terminal."""
-
-    def __init__(self, unit: str) -> None:
-        self._unit, self._live, self._next = unit, sys.stderr.isatty(), 0.0
-        self._shown = False
-
-    def show(self, what: str, done: int, total: int | None = None) -> None:
-        if not self._live or (time.monotonic() < self._next and done != total):
-            return
-        self._next = time.monotonic() + 0.2
-        share = f" of {total:,} ({done / total:.0%})" if total else ""
-        print(f"\r{what} {done:,}{share} {self._unit} ", end="", file=sys.stderr, flush=True)
-        self._shown = True
-
-    def show_bytes(self, done: int, total: int | None) -> None:
-        self.show("downloaded", done, total)
-
-    def end(self) -> None:
-        if self._shown:
-            print(file=sys.stderr)
 
 
 def _data_of_run(run_file: str, overrides: list[str]) -> DataConfig:

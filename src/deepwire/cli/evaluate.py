@@ -24,10 +24,9 @@ from deepwire.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from deepwire.api.evaluate import EvaluationSettings, ReadSystem
     from deepwire.data.languages import Direction
     from deepwire.evaluation.comparison import PairedTest, ScoreReport
-    from deepwire.evaluation.metric import Metric
-    from deepwire.evaluation.model_translations import SearchSettings
     from deepwire.evaluation.texts import Text
     from deepwire.evaluation.tokenizers import LanguageMetrics
 
@@ -128,10 +127,9 @@ def evaluate(
 
     deepwire evaluate --model runs/a   (on data.test of its run file; of several directions --direction de-en)
     """
-    from deepwire.cli.line_by_line import given
-    from deepwire.evaluation.comparison import compare
+    from deepwire.api.evaluate import EvaluationSettings, score_texts
+    from deepwire.cli.line_by_line import given, warn
     from deepwire.evaluation.model_translations import SearchSettings, target_language
-    from deepwire.evaluation.texts import read_text
 
     models = list(model or ())
     files = _with_baseline([str(path) for path in hypotheses or ()], models, baseline)
@@ -143,24 +141,13 @@ def evaluate(
     into = language or (target_language(models[0], _way(direction)) if models else "")
     metrics.of(into)  # an unknown one is named before anything is read
     test = _test(paired, [*files, *models], baseline, samples, seed)
-    systems, references = ([read_text(Path(name)) for name in names] for names in (files, reference or ()))
-    if models:
-        search = SearchSettings(changes, device, precision, words, _way(direction))
-        systems, references = _with_translations(models, source, systems, references, search)
+    search = SearchSettings(changes, device, precision, words, _way(direction))
+    settings = EvaluationSettings(metrics, into, search)
+    texts, references = _texts(files, models, reference or (), source, settings)
     try:
-        _write(output, systems[-1])
+        _write(output, texts[-1])
     finally:  # the scores are shown even when the disk is full
-        _show(compare(systems, references, _metrics_for(into, metrics, references), test), as_json)
-
-
-def _metrics_for(language: str, metrics: LanguageMetrics, references: Sequence[Text]) -> list[Metric]:
-    """The metrics of a language, or of that which the reference's name says; what to know of them is told."""
-    from deepwire.evaluation.tokenizers import language_of
-
-    chosen = metrics.of(language or language_of(references[0]))
-    for note in metrics.notes:
-        _warn(note)
-    return chosen
+        _show(score_texts(texts, references, settings, test, warn), as_json)
 
 
 def _way(direction: str | None) -> Direction | None:
@@ -238,30 +225,23 @@ def _test(
     return test
 
 
-def _with_translations(
+def _texts(
+    files: Sequence[str],
     models: Sequence[str],
+    references: Sequence[Path],
     source: Path | None,
-    files: Sequence[Text],
-    references: list[Text],
-    search: SearchSettings,
+    settings: EvaluationSettings,
 ) -> tuple[list[Text], list[Text]]:
     """All systems, the models' at the end, and the references: those given, or that of the first run."""
-    from deepwire.evaluation import model_translations
-    from deepwire.evaluation.metric import check_line_counts
-    from deepwire.evaluation.multilingual.directed_texts import texts_of_run
+    from deepwire.api.evaluate import texts_of
+    from deepwire.cli.line_by_line import warn
     from deepwire.evaluation.texts import read_text
 
-    way = search.direction
-    text = None if source is None else read_text(source)
-    # Models and counts are looked at now: a mistake must not show up only after an hour of translation.
-    for name in models:
-        model_translations.selected_target(name, way)
-    if text is None:
-        texts = None if way is None else texts_of_run(models[0], "test").read(way)
-        text, answer = texts or model_translations.test_set(models[0])
-        references = references or list(answer.references)
-    check_line_counts([(each.name, each.lines) for each in (text, *files, *references)])
-    return [*files, *(model_translations.translate(name, text, search, _warn) for name in models)], references
+    hypotheses = [read_text(Path(name)) for name in files]
+    systems: list[tuple[str, ReadSystem]] = [(text.name, text) for text in hypotheses]
+    systems += [(name, name) for name in models]
+    answers = [read_text(path) for path in references]
+    return texts_of(systems, answers, None if source is None else read_text(source), settings, warn)
 
 
 def _write(output: Path | None, translation: Text) -> None:
@@ -274,14 +254,9 @@ def _write(output: Path | None, translation: Text) -> None:
 def _show(report: ScoreReport, as_json: bool) -> None:
     import json
 
+    from deepwire.cli.line_by_line import warn
     from deepwire.evaluation import score_report as write
 
     for warning in report.warnings:
-        _warn(warning)
+        warn(warning)
     print(json.dumps(write.as_json(report), ensure_ascii=False) if as_json else write.as_text(report))
-
-
-def _warn(warning: str) -> None:
-    import sys
-
-    print(f"warning: {warning}", file=sys.stderr)

@@ -6,8 +6,9 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Self, TypeVar
 
+from deepwire.cli.progress_line import ProgressLine
 from deepwire.data.text.wording import counted
 
 Line = TypeVar("Line")
@@ -43,8 +44,7 @@ def write_answers(
     from deepwire.errors import DeepwireError
     from deepwire.io.output import open_output
 
-    progress = _Progress(quiet)
-    with open_output(output) as out:
+    with _Progress(quiet) as progress, open_output(output) as out:
         for answer in answers:
             out.write(f"{form(answer)}\n")
             if flush:
@@ -52,7 +52,7 @@ def write_answers(
             progress.add()
         if progress.count != lines.count:
             raise DeepwireError(f"{lines.count} lines were read, but {progress.count} answers written")
-    progress.end()
+    progress.summarise()
 
 
 def warn(text: str) -> None:
@@ -101,19 +101,24 @@ class _Progress:
     """Counts lines: one changing line where stderr is a terminal, a summary at the end."""
 
     def __init__(self, quiet: bool) -> None:
-        self.count = 0
-        self._quiet, self._live = quiet, sys.stderr.isatty() and not sys.stdout.isatty()
-        self._begun = self._next = time.monotonic()
+        self.count, self._quiet, self._begun = 0, quiet, time.monotonic()
+        live = not quiet and sys.stderr.isatty() and not sys.stdout.isatty()
+        self._line = ProgressLine(every=0.5, live=live)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._line.end()
 
     def add(self) -> None:
         self.count += 1
-        if self._live and not self._quiet and time.monotonic() > self._next:
-            self._next = time.monotonic() + 0.5
-            print(f"\r{self._text()} ", end="", file=sys.stderr, flush=True)
+        self._line.show(self._text)
 
-    def end(self) -> None:
+    def summarise(self) -> None:
+        self._line.end()
         if not self._quiet:
-            print("\r" * self._live + self._text(), file=sys.stderr)
+            print(self._text(), file=sys.stderr)
 
     def _text(self) -> str:
         seconds = time.monotonic() - self._begun

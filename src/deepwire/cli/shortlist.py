@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepwire.cli.decoding_options import STDIO, Quiet, Threads
+from deepwire.cli.progress_line import ProgressLine
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -193,20 +194,14 @@ class _Progress:
     """One line on stderr that counts; without a terminal one line for each step."""
 
     def __init__(self, quiet: bool) -> None:
-        self._quiet, self._live = quiet, sys.stderr.isatty()
-        self._what, self._next = "", 0.0
+        self._plain, self._what = not quiet and not sys.stderr.isatty(), ""
+        self._line = ProgressLine(every=0.5, live=not quiet and sys.stderr.isatty())
 
     def show(self, what: str, done: int, total: int | None) -> None:
-        now = time.monotonic()
-        if self._quiet or (what == self._what and (not self._live or now < self._next)):
-            return
-        self._what, self._next = what, now + 0.5
-        if self._live:
-            share = f" {done / total:.0%}" if total else ""
-            print(f"\r{what}{share:<20}", end="", file=sys.stderr, flush=True)
-        else:
+        self._line.count(what, done, total)
+        if self._plain and what != self._what:
+            self._what = what
             print(what, file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        if self._live and self._what:
-            print(f"\r{'':<60}\r", end="", file=sys.stderr, flush=True)
+        self._line.end()
