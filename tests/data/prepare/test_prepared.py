@@ -467,10 +467,15 @@ def test_a_report_with_impossible_values_is_made_again(folder: Path, report: byt
 def test_a_programming_error_is_not_taken_for_damage(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare_now(folder)
 
-    def broken(_folder: Path) -> Vocabularies:
-        raise TypeError("unsupported operand")
+    load, calls = Vocabularies.load, []
 
-    monkeypatch.setattr(Vocabularies, "load", broken)
+    def broken_at_first(place: Path) -> Vocabularies:
+        calls.append(place)
+        if len(calls) == 1:  # preparing again, as after damage, would go well
+            raise TypeError("unsupported operand")
+        return load(place)
+
+    monkeypatch.setattr(Vocabularies, "load", broken_at_first)
     with pytest.raises(TypeError, match="unsupported operand"):
         prepare_now(folder)
 
