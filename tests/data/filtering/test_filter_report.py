@@ -270,3 +270,7 @@ def test_shares_of_scripts() -> None:
         {"LATIN": 2 / 7, "CYRILLIC": 3 / 7, "HAN": 1 / 7, "KANA": 1 / 7}
     )
     assert script_shares(["12 .", ""]) == {}
+    assert script_shares(["佐々木〆〇"]) == {"HAN": 1}
+    assert script_shares(["ﾃﾞｰﾀデータ"]) == {"KANA": 1}
+    assert script_shares(["ＵＲＬ"]) == {"LATIN": 1}
+    assert script_shares(["ﾡ한"]) == {"HANGUL": 1}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 
-_SAME_SCRIPT = {"CJK": "HAN", "HIRAGANA": "KANA", "KATAKANA": "KANA"}
+_SAME_SCRIPT = {"CJK": "HAN", "IDEOGRAPHIC": "HAN", "HIRAGANA": "KANA", "KATAKANA": "KANA"}
 
 _LANGUAGES = {
     "LATIN": "af bs ca cs cy da de en es et eu fi fr ga gl hr hu id is it lb lt lv ms mt nb nl nn pl pt ro sk"
@@ -62,8 +63,8 @@ def script_shares(texts: Iterable[str]) -> dict[str, float]:
 @lru_cache(maxsize=1 << 14)
 def script_of(letter: str) -> str:
     """The script of a letter, the first word of its Unicode name; Han and kana under one name each."""
-    name = unicodedata.name(letter, "UNKNOWN").split()[0]
-    name = name.split("-")[0]
+    name = unicodedata.name(letter, "UNKNOWN").removeprefix("HALFWIDTH ").removeprefix("FULLWIDTH ")
+    name = re.split("[ -]", name, maxsplit=1)[0]
     return _SAME_SCRIPT.get(name, name)
 
 
