@@ -189,14 +189,14 @@ def _speeds(
     if translations:
         columns += [
             Column(name="translation", unit="sentences/s", digits=1),
-            Column(name="translation", unit="words/s", digits=0),
+            Column(name="translation", unit=f"{translations[0].unit}/s", digits=0),
         ]
     rows = []
     for place, (run, name) in enumerate(zip(runs, names, strict=True)):
         cells: list[Cell] = [name, run.typical("tokens_per_second")]
         if translations:
             one = translations[place]
-            cells += [len(one.text.lines) / one.seconds, one.words / one.seconds]
+            cells += [len(one.text.lines) / one.seconds, one.length / one.seconds]
         rows.append(tuple(cells))
     return Table(title="Speed", columns=tuple(columns), rows=tuple(rows))
 
