@@ -10,6 +10,7 @@ import torch
 
 from deepwire.checkpoint.tensors import bytes_of
 from deepwire.data.batches.batching import StreamPosition
+from deepwire.data.text.wording import counted
 from deepwire.data.vocabulary import PAD
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.io.disk_errors import human_bytes
@@ -176,7 +177,7 @@ def _summed_up(trainer: Trainer, measured: list[_Measured]) -> DryRun:
     return DryRun(
         parameters=sum(one.numel() for one in parameters),
         trained=sum(one.numel() for one in parameters if one.requires_grad),
-        place=f"{together}{trainer.device}, {precision_policy}, {threads} threads",
+        place=f"{together}{trainer.device}, {precision_policy}, {counted(threads, 'thread')}",
         updates=len(timed),
         loss=measured[0].loss,
         seconds=seconds,

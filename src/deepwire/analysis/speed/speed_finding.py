@@ -25,6 +25,7 @@ from deepwire.analysis.speed.speed_sweep import (
 )
 from deepwire.analysis.speed.text_speed import measure_text, text_figure, text_notes, text_table
 from deepwire.analysis.subject.scorer import Scorer
+from deepwire.data.text.wording import counted
 from deepwire.decoding.model_loading import number_formats
 from deepwire.errors import UsageError
 from deepwire.training.precision_policy import PrecisionPolicy
@@ -100,7 +101,7 @@ def finding(
             "precision of training": PrecisionPolicy.choose("auto", device).precision,
             "precision of decoding": str(kind).removeprefix("torch.") if packing == "none" else packing,
         }
-    threads = f"{torch.get_num_threads()} CPU threads"
+    threads = counted(torch.get_num_threads(), "CPU thread")
     if text:
         own = text.models[0].settings
         settings |= {f"text: {name.removeprefix('text ')}": value for name, value in own.items()}

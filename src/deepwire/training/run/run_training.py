@@ -18,6 +18,7 @@ from deepwire.command_line import again
 from deepwire.data.batches.batching import BatchSettings, UpdateStream
 from deepwire.data.batches.mixture import share_lines
 from deepwire.data.batches.order import EpochOrder
+from deepwire.data.text.wording import counted
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DeepwireError, ModelError, ResourceError, UsageError
 from deepwire.model.encoder_decoder import TranslationModel
@@ -321,7 +322,7 @@ def _introduce(trainer: Trainer, checkpoint: Checkpoint | None) -> None:
     valid = spec.prepared.valid
     together = f"{processes.count} processes on {device.type}" if processes.count > 1 else f"on {device}"
     precision = trainer.precision_policy.precision
-    say(f"run {spec.run.path} {together}, {precision}, {torch.get_num_threads()} threads")
+    say(f"run {spec.run.path} {together}, {precision}, {counted(torch.get_num_threads(), 'thread')}")
     if (wanted := spec.config.processes or 1) > processes.count:
         say(
             f"training.processes is {wanted}, but {processes.count} trains here: 'deepwire train' makes more "
