@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepwire.analysis.source_length import cut, equal_bounds, lengths_in_words
+from deepwire.analysis.source_length import cut, equal_bounds
 from deepwire.cli.main import main
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.metrics import corpus_score
@@ -26,7 +26,7 @@ def test_every_sentence_is_in_the_one_part_of_its_length(lengths: list[int], bou
         found = [lengths[row] for row in bucket.rows]
         assert bucket.low <= min(found)
         assert bucket.high is None or max(found) <= bucket.high
-        assert bucket.words == sum(found)
+        assert bucket.length == sum(found)
 
 
 @given(LENGTHS, st.integers(1, 6))
@@ -62,7 +62,7 @@ def test_command_scores_each_part_by_itself(run: str, corpus: Path, capsys, tmp_
     parts, scores = finding["tables"]
     sources = (corpus / "test.de").read_text().splitlines()
     references = (corpus / "test.en").read_text().splitlines()
-    lengths = lengths_in_words(sources)
+    lengths = [len(line.split()) for line in sources]
     middle = [row for row, length in enumerate(lengths) if 8 < length <= 12]
     assert [row[1] for row in parts["rows"]] == [
         sum(length <= 8 for length in lengths),

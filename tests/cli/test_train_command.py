@@ -131,6 +131,12 @@ def test_updates_of_hardly_any_pairs_are_warned_about(toy: Path, capsys: pytest.
     assert "warning: training.batch_tokens=9 makes updates of 1." in capsys.readouterr().err
 
 
+def test_one_thread_is_one_thread(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["train", "toy.yaml", "training.max_updates=1", "training.threads=1"]
+    assert main([*asked, "--dry-run"]) == main(asked) == 0
+    assert len(re.findall(r" 1 thread\b", capsys.readouterr().out)) == 2
+
+
 @pytest.mark.parametrize(
     ("settings", "signature", "note"),
     [

@@ -13,6 +13,8 @@ from deepwire.analysis.report.figures import Axis, BarChart, Series
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.report_tables import Column, Table
 from deepwire.analysis.subject.scorer import WARM_UP, Scorer
+from deepwire.analysis.text_length import LengthUnit, text_lengths, unit_of
+from deepwire.data.text.wording import counted
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.significance import Interval, interval, resampled_scores
@@ -23,17 +25,17 @@ SAMPLES = 1000
 
 @dataclass(frozen=True)
 class Bucket:
-    """Sentences whose source has `low` to `high` words; no upper end where `high` is None.
+    """Sentences whose source is `low` to `high` long; no upper end where `high` is None.
 
     Attributes:
         rows: Their lines, from 0.
-        words: Source words of all of them.
+        length: Of the source of all of them.
     """
 
     low: int
     high: int | None
     rows: tuple[int, ...]
-    words: int
+    length: int
 
     @property
     def name(self) -> str:
@@ -49,21 +51,17 @@ class LengthScore:
 
     Attributes:
         bleu: BLEU of the bucket by itself, with the 95 % interval of bootstrap resamples.
-        sentences_per_second, words_per_second: Translated sentences and output words; the best of the rounds.
-        output_ratio: Output words over reference words.
+        sentences_per_second: Translated sentences; the best of the rounds.
+        output_per_second: Words of the output, or characters where it has no spaces between words.
+        output_ratio: Length of the output over that of the reference.
     """
 
     bucket: Bucket
     bleu: float
     range: Interval
     sentences_per_second: float
-    words_per_second: float
+    output_per_second: float
     output_ratio: float
-
-
-def lengths_in_words(lines: Sequence[str]) -> list[int]:
-    """White-space words of each line."""
-    return [len(line.split()) for line in lines]
 
 
 def equal_bounds(lengths: Sequence[int], buckets: int) -> list[int]:
@@ -120,29 +118,27 @@ def length_scores(
                 own_seconds[place] = min(own_seconds[place], done.seconds)
                 own_outputs[place] = done.lines
             tell(f"{scorer.name}: round {number + 1} of {rounds}")
+    unit = unit_of(reference.lines)
     answers = [reference.only(bucket.rows) for bucket in buckets]
     return [
-        [_score(scorer.metric, *each) for each in zip(buckets, lines, answers, took, strict=True)]
+        [_score(scorer.metric, *each, unit) for each in zip(buckets, lines, answers, took, strict=True)]
         for scorer, lines, took in zip(scorers, outputs, seconds, strict=True)
     ]
 
 
 def _score(
-    metric: Metric, bucket: Bucket, lines: Sequence[str], reference: Text, seconds: float
+    metric: Metric, bucket: Bucket, lines: Sequence[str], reference: Text, seconds: float, unit: LengthUnit
 ) -> LengthScore:
     statistics = metric.statistics(lines, reference.answers)
-    words = sum(lengths_in_words(lines))
+    length = sum(text_lengths(lines, unit))
     return LengthScore(
         bucket,
         bleu=float(metric.values(np.sum(statistics, axis=0))),
         range=interval(resampled_scores(metric, (statistics,), samples=SAMPLES)[0]),
         sentences_per_second=len(lines) / seconds,
-        words_per_second=words / seconds,
-        output_ratio=words / max(1, sum(lengths_in_words(reference.lines))),
+        output_per_second=length / seconds,
+        output_ratio=length / max(1, sum(text_lengths(reference.lines, unit))),
     )
-
-
-_LENGTH = Axis(label="length of the source", unit="words")
 
 
 def source_length_finding(
@@ -158,23 +154,25 @@ def source_length_finding(
     """
     names = [scorer.name for scorer in scorers]
     scores_of = list(zip(names, length_scores(scorers, buckets, rounds, tell), strict=True))
+    unit, output_unit = unit_of(scorers[0].pairs.source.lines), unit_of(scorers[0].pairs.reference.lines)
+    x = Axis(label="length of the source", unit=unit)
     categories = tuple(bucket.name for bucket in buckets)
     return Finding(
         analysis="length",
         title="BLEU and decoding speed by length of the source",
         measured=(
-            "The text is cut by the number of source words, and each part translated and scored alone. "
+            f"The text is cut by the number of source {unit}, and each part translated and scored alone. "
             f"Speed is that of the fastest of {rounds} translations of a part, after {WARM_UP} sentences to "
             "warm up and without loading the model; models and parts take turns. Ranges of BLEU "
             f"hold 95 % of {SAMPLES} bootstrap resamples of the part."
         ),
-        tables=(_buckets_table(buckets), _scores_table(scores_of)),
+        tables=(_buckets_table(buckets, unit), _scores_table(scores_of, unit, output_unit)),
         figures=(
             BarChart(
                 name="bleu",
                 title="BLEU by source length",
                 caption=f"Ranges hold 95 % of {SAMPLES} bootstrap resamples of the part.",
-                x=_LENGTH,
+                x=x,
                 y=Axis(label="BLEU"),
                 categories=categories,
                 series=tuple(_bleu(*each) for each in scores_of),
@@ -183,7 +181,7 @@ def source_length_finding(
                 name="speed",
                 title="Decoding speed by source length",
                 caption=f"{_conditions(scorers[0])}; the fastest of {rounds} rounds.",
-                x=_LENGTH,
+                x=x,
                 y=Axis(label="speed", unit="sentences/s"),
                 categories=categories,
                 series=tuple(
@@ -202,29 +200,31 @@ def source_length_finding(
     )
 
 
-def _buckets_table(buckets: Sequence[Bucket]) -> Table:
+def _buckets_table(buckets: Sequence[Bucket], unit: LengthUnit) -> Table:
     return Table(
         title="The parts of the text",
         columns=(
-            Column(name="source words"),
+            Column(name=f"source {unit}"),
             Column(name="sentences"),
-            Column(name="mean length", unit="words", digits=1),
+            Column(name="mean length", unit=unit, digits=1),
         ),
-        rows=tuple((bucket.name, len(bucket.rows), bucket.words / len(bucket.rows)) for bucket in buckets),
+        rows=tuple((bucket.name, len(bucket.rows), bucket.length / len(bucket.rows)) for bucket in buckets),
     )
 
 
-def _scores_table(scores_of: Sequence[tuple[str, Sequence[LengthScore]]]) -> Table:
+def _scores_table(
+    scores_of: Sequence[tuple[str, Sequence[LengthScore]]], unit: LengthUnit, output_unit: LengthUnit
+) -> Table:
     return Table(
         title="Each model on each part",
         columns=(
             Column(name="model"),
-            Column(name="source words"),
+            Column(name=f"source {unit}"),
             Column(name="BLEU", digits=2),
             Column(name="from", digits=2),
             Column(name="to", digits=2),
             Column(name="speed", unit="sentences/s", digits=1),
-            Column(name="output", unit="words/s", digits=0),
+            Column(name="output", unit=f"{output_unit}/s", digits=0),
             Column(name="output over reference", digits=3),
         ),
         rows=tuple(
@@ -235,7 +235,7 @@ def _scores_table(scores_of: Sequence[tuple[str, Sequence[LengthScore]]]) -> Tab
                 score.range.low,
                 score.range.high,
                 score.sentences_per_second,
-                score.words_per_second,
+                score.output_per_second,
                 score.output_ratio,
             )
             for name, scores in scores_of
@@ -258,4 +258,4 @@ def _bleu(name: str, scores: Sequence[LengthScore]) -> Series:
 def _conditions(scorer: Scorer) -> str:
     """What decides speed besides model and text."""
     settings = scorer.settings
-    return f"Beam {settings['beam']}, {settings['device']}, {torch.get_num_threads()} CPU threads"
+    return f"Beam {settings['beam']}, {settings['device']}, {counted(torch.get_num_threads(), 'CPU thread')}"

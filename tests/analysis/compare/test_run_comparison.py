@@ -210,7 +210,8 @@ def test_examples_are_the_lines_that_differ_most() -> None:
     theirs = ["a small dog sleep", "seven birds", "the beginning"]
     pairs = ParallelText(Text("s", ["eins", "zwei", "drei"]), Text("r", reference))
     translations = [
-        RunTranslation(Text(name, lines), 1.0, 1.0, 9) for name, lines in (("a", ours), ("b", theirs))
+        RunTranslation(Text(name, lines), 1.0, 1.0, 9, "words")
+        for name, lines in (("a", ours), ("b", theirs))
     ]
     rows = example_table(translations, pairs, 1).rows
     assert [row[:2] for row in rows] == [(2, "source"), (2, "reference"), (2, "a"), (2, "b")]
@@ -294,7 +295,7 @@ def test_the_command_writes_one_page(
 def test_bleu_has_the_tokenizer_of_the_language(language: str, tokenizer: str) -> None:
     """Chinese has no spaces: with the usual tokenizer a sentence would be one word."""
     pairs = ParallelText(Text("s", ["two dogs run"]), Text("r", ["两只狗在跑"]))
-    made = [RunTranslation(Text("t", ["两只猫在跑"]), 1.0, 1.0, 1)]
+    made = [RunTranslation(Text("t", ["两只猫在跑"]), 1.0, 1.0, 5, "characters")]
     report, _ = score_all(made, pairs, None, language)
     bleu, _ = report.systems[0].scores
     assert f"tok:{tokenizer}" in bleu.signature

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from deepwire.analysis import source_length
 from deepwire.analysis.speed import speed_sweep, text_speed
 from deepwire.analysis.speed.extra_memory import extra_memory
 from deepwire.analysis.speed.other_programs import Program
@@ -177,10 +178,26 @@ def test_what_happens_once_is_subtracted(monkeypatch, run: str) -> None:
     model, program = measure_text([scorer], [Program("slow", ("slow",))], rounds=2, tell=quiet)
     assert model.sentences_per_second == 20 / 4.0
     assert program.sentences_per_second == pytest.approx(20 / 9.9)
-    assert program.words_per_second == pytest.approx(40 / 9.9)
+    assert program.length_per_second == pytest.approx(40 / 9.9)
     assert (model.clear, program.clear) == (True, False)
     notes = " ".join(text_speed.text_notes([model, program], []))
     assert "too short for slow (command)" in notes
+
+
+def test_text_without_spaces_is_counted_in_characters(monkeypatch, run: str) -> None:
+    text = Text("s", ["猫が庭で寝ている。"] * 21)
+    scorer = Scorer(run, ParallelText(text, text), SearchSettings({"beam": 1}, "cpu"), quiet)
+    monkeypatch.setattr(Scorer, "translate", lambda _self, _model, lines: TimedTranslation(list(lines), 0.1))
+    seconds = iter([0.5, 4.5])
+    monkeypatch.setattr(text_speed, "_timed", lambda work, lines: (next(seconds), work(lines)))
+    speeds = measure_text([scorer], [], rounds=1, tell=quiet)
+    table = text_speed.text_table(speeds)
+    row = {f"{one.name} {one.unit}": value for one, value in zip(table.columns, table.rows[0], strict=True)}
+    assert (row["source characters/s"], row["characters out "]) == (20 * 9 / 4.0, 21 * 9)
+    lengths = source_length.source_length_finding([scorer], source_length.cut([9] * 21, []), 1, quiet)
+    parts, scores = lengths.tables
+    assert [column.name for column in (parts.columns[0], scores.columns[1])] == ["source characters"] * 2
+    assert (scores.columns[6].unit, scores.rows[0][6]) == ("characters/s", pytest.approx(21 * 9 / 0.1))
 
 
 @pytest.mark.parametrize(

@@ -189,7 +189,7 @@ def _speeds(
     if translations:
         columns += [
             Column(name="translation", unit="sentences/s", digits=1),
-            Column(name="translation", unit="words/s", digits=0),
+            Column(name="translation", unit=f"{translations[0].unit}/s", digits=0),
         ]
     rows = []
     for place, (run, name) in enumerate(zip(runs, names, strict=True)):
@@ -198,7 +198,7 @@ def _speeds(
             translation = translations[place]
             cells += [
                 len(translation.text.lines) / translation.seconds,
-                translation.words / translation.seconds,
+                translation.length / translation.seconds,
             ]
         rows.append(tuple(cells))
     return Table(title="Speed", columns=tuple(columns), rows=tuple(rows))

@@ -10,6 +10,7 @@ import numpy as np
 
 from deepwire.analysis.report.report_tables import Column, Table
 from deepwire.analysis.subject.model_and_text import ParallelText
+from deepwire.analysis.text_length import LengthUnit, text_lengths, unit_of
 from deepwire.data.languages import Direction
 from deepwire.decoding.load_translator import load
 from deepwire.evaluation.comparison import PairedTest, ScoreReport, compare
@@ -32,13 +33,14 @@ class RunTranslation:
         text: Its lines.
         seconds: Wall time of translation, loading not counted.
         busy: Processor time of that, in seconds, over all threads; the wall time where a GPU did the work.
-        words: White-space words that came out.
+        length: Of what came out, in words or characters (`unit`).
     """
 
     text: Text
     seconds: float
     busy: float
-    words: int
+    length: int
+    unit: LengthUnit
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def translate_all(
         ModelError, UsageError, ResourceError: A model cannot be loaded, or does not have the direction.
     """
     targets = [selected_target(model, where.direction) or None for model in models]
-    translated = []
+    translated, unit = [], unit_of(pairs.reference.lines)
     for model, name, to in zip(models, names, targets, strict=True):
         translator = load(model, where.device, where.precision, warn=tell)
         begun, before = time.perf_counter(), time.process_time()
@@ -76,8 +78,8 @@ def translate_all(
         seconds, busy = time.perf_counter() - begun, time.process_time() - before
         busy = busy if translator.device.type == "cpu" else seconds
         tell(f"{name}: {len(lines):,} lines in {seconds:.1f} s")
-        words = sum(len(line.split()) for line in lines)
-        translated.append(RunTranslation(Text(name, lines), seconds, busy, words))
+        length = sum(text_lengths(lines, unit))
+        translated.append(RunTranslation(Text(name, lines), seconds, busy, length, unit))
     return translated
 
 

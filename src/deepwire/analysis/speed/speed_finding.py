@@ -25,6 +25,7 @@ from deepwire.analysis.speed.speed_sweep import (
 )
 from deepwire.analysis.speed.text_speed import measure_text, text_figure, text_notes, text_table
 from deepwire.analysis.subject.scorer import Scorer
+from deepwire.data.text.wording import counted
 from deepwire.decoding.model_loading import number_formats
 from deepwire.errors import UsageError
 from deepwire.training.precision_policy import PrecisionPolicy
@@ -93,7 +94,7 @@ def speed_finding(
     if any(speed.memory is None for _, _, speeds in sweeps for speed in speeds):
         notes.append("This system does not tell the peak memory of a process.")
     settings = _settings(base if sweeps else None, rounds, device, precision, text)
-    conditions = f"{_device(device)}, {torch.get_num_threads()} CPU threads"
+    conditions = f"{_device(device)}, {counted(torch.get_num_threads(), 'CPU thread')}"
     tables = [text_table(texts)] if texts else []
     figures: list[Figure] = [text_figure(texts)] if texts else []
     for mode, axis, speeds in sweeps:

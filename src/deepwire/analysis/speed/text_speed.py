@@ -15,6 +15,7 @@ from deepwire.analysis.report.figures import Axis, BarChart, Series
 from deepwire.analysis.report.report_tables import Column, Number, Table
 from deepwire.analysis.speed.other_programs import Program
 from deepwire.analysis.subject.scorer import WARM_UP, Scorer
+from deepwire.analysis.text_length import LengthUnit, text_lengths, unit_of
 from deepwire.errors import UsageError
 
 # A whole text that takes less than this many times as long as one sentence says little about speed.
@@ -28,20 +29,23 @@ class TextSpeed:
     Attributes:
         subject: The model or program.
         program: Whether it is a command, whose times hold its start.
-        sentences, words: Of the source without its first sentence; words stand between spaces.
+        sentences, length: Of the source without its first sentence.
         whole, first: Seconds for the whole text, and for its first sentence alone.
-        words_out: Words of the whole translation.
+        length_out: Of the whole translation.
         bleu: Of the whole translation.
+        unit, unit_out: What the lengths of both sides are counted in.
     """
 
     subject: str
     program: bool
     sentences: int
-    words: int
+    length: int
     whole: float
     first: float
-    words_out: int
+    length_out: int
     bleu: float
+    unit: LengthUnit
+    unit_out: LengthUnit
 
     @property
     def clear(self) -> bool:
@@ -54,9 +58,9 @@ class TextSpeed:
         return self.sentences / (self.whole - self.first) if self.whole > self.first else None
 
     @property
-    def words_per_second(self) -> float | None:
-        """Source words a second, without the start."""
-        return self.words / (self.whole - self.first) if self.whole > self.first else None
+    def length_per_second(self) -> float | None:
+        """Source words (or characters) a second, without the start."""
+        return self.length / (self.whole - self.first) if self.whole > self.first else None
 
     @property
     def name(self) -> str:
@@ -99,17 +103,20 @@ def measure_text(
             whole, translations[place] = _timed(translate, lines)
             times[place] = min(times[place][0], first), min(times[place][1], whole)
             tell(f"{name}: round {done} of {rounds}: {whole:.1f} s, {first:.2f} s for one sentence")
-    words = sum(len(line.split()) for line in lines[1:])
+    unit, unit_out = unit_of(lines), unit_of(pairs.reference.lines)
+    length = sum(text_lengths(lines[1:], unit))
     return [
         TextSpeed(
             subject=name,
             program=program,
             sentences=len(lines) - 1,
-            words=words,
+            length=length,
             whole=whole,
             first=first,
-            words_out=sum(len(line.split()) for line in translation),
+            length_out=sum(text_lengths(translation, unit_out)),
             bleu=models[0].score(translation),
+            unit=unit,
+            unit_out=unit_out,
         )
         for (name, program, _), (first, whole), translation in zip(works, times, translations, strict=True)
     ]
@@ -135,20 +142,20 @@ def text_table(speeds: Sequence[TextSpeed]) -> Table:
         columns=(
             Column(name="subject"),
             Column(name="speed", unit="sentences/s", digits=2),
-            Column(name="source", unit="words/s", digits=1),
+            Column(name="source", unit=f"{speeds[0].unit}/s", digits=1),
             Column(name="whole text", unit="s", digits=2),
             Column(name="one sentence", unit="s", digits=2),
-            Column(name="words out"),
+            Column(name=f"{speeds[0].unit_out} out"),
             Column(name="BLEU", digits=2),
         ),
         rows=tuple(
             (
                 speed.name,
                 speed.sentences_per_second,
-                speed.words_per_second,
+                speed.length_per_second,
                 speed.whole,
                 speed.first,
-                speed.words_out,
+                speed.length_out,
                 speed.bleu,
             )
             for speed in speeds
@@ -178,7 +185,7 @@ def text_notes(speeds: Sequence[TextSpeed], programs: Sequence[Program]) -> tupl
     if programs:
         notes.append(
             "Commands choose their own search, precision, batches and, unless they follow OMP_NUM_THREADS, "
-            "threads: compare words out and BLEU, and set them alike in the command."
+            "threads: compare lengths and BLEU, and set them alike in the command."
         )
     if unclear:
         notes.append(

@@ -25,7 +25,8 @@ Bounds = Annotated[
     str | None,
     typer.Option(
         metavar="15,30,45",
-        help="Longest source of each part but the last, in words. Default: parts of equal size.",
+        help="Longest source of each part but the last, in words (in a script without spaces, characters). "
+        "Default: parts of equal size.",
     ),
 ]
 Parts = Annotated[int, typer.Option(min=1, help="Number of parts, where --bounds is not given.")]
@@ -55,15 +56,16 @@ def length(
 
     deepwire analyze length runs/transformer runs/mhplstm --bounds 15,30,45 --plots plots
     """
-    from deepwire.analysis.source_length import cut, equal_bounds, lengths_in_words, source_length_finding
+    from deepwire.analysis.source_length import cut, equal_bounds, source_length_finding
     from deepwire.analysis.subject.model_and_text import read_pairs
+    from deepwire.analysis.text_length import text_lengths, unit_of
     from deepwire.cli.line_by_line import use_threads
 
     outputs = FindingOutputs(as_json, html, plots, output)
     use_threads(threads)
     way = read_direction(direction)
     pairs = read_pairs(models[0], source, reference, sentences, way)
-    lengths = lengths_in_words(pairs.source.lines)
+    lengths = text_lengths(pairs.source.lines, unit_of(pairs.source.lines))
     chosen = equal_bounds(lengths, parts) if bounds is None else numbers(bounds, "--bounds")
     buckets = cut(lengths, chosen)
     changes: dict[str, object] = {"beam": beam, "batch_tokens": batch_tokens}
