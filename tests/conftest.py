@@ -6,6 +6,7 @@ import gc
 import gzip
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -107,3 +108,12 @@ def open_in_browser(browser_command: Sequence[str] | None, tmp_path: Path) -> Ca
         return done.stdout
 
     return load
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _signals_as_in_a_terminal() -> None:
+    """Who runs the tests in the background, or by nohup, hands down signals that are ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
