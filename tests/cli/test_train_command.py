@@ -134,7 +134,8 @@ def test_updates_of_hardly_any_pairs_are_warned_about(toy: Path, capsys: pytest.
 def test_one_thread_is_one_thread(toy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["train", "toy.yaml", "training.max_updates=1", "training.threads=1"]
     assert main([*asked, "--dry-run"]) == main(asked) == 0
-    assert len(re.findall(r" 1 thread\b", capsys.readouterr().out)) == 2
+    said = capsys.readouterr()
+    assert len(re.findall(r" 1 thread\b", said.out + said.err)) == 2
 
 
 @pytest.mark.parametrize(

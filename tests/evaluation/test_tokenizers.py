@@ -142,6 +142,17 @@ def test_metrics_that_look_for_spaces_are_warned_about_once(names, tokenize, sai
     )
 
 
+def test_text_cut_into_words_is_seen_with_the_tokenizers_of_other_languages():
+    cut, raw = Text("cut", ["猫 が 庭 で 寝 て いる 。"] * 3), Text("raw", ["猫が庭で寝ている。"] * 3)
+    for tokenizer in ("char", "zh", "ja-mecab"):
+        metrics = LanguageMetrics(["bleu"], {"": tokenizer}).of("")
+        (found,) = text_warnings([cut, raw], metrics)
+        assert found.startswith("cut looks tokenised (100% of lines end in a free-standing full stop)")
+        assert f"tokenizer {tokenizer} expects raw text" in found
+    (found,) = text_warnings([cut, raw], LanguageMetrics(["multi-bleu"]).of(""))
+    assert found.endswith("multi-bleu says little: cut it into words, or use the metric bleu")
+
+
 def test_spbleu_needs_its_model_and_fetches_nothing(monkeypatch, tmp_path):
     monkeypatch.setattr(utils, "SACREBLEU_DIR", str(tmp_path))
     with pytest.raises(UsageError) as caught:

@@ -30,7 +30,7 @@ _SUSPICIOUS_SHARE = 0.10
 _TESTS = {"bootstrap": paired_bootstrap, "randomization": approximate_randomization}
 # A resample of one sentence is always the text itself: its p-value would be the smallest there is.
 _FEW_SENTENCES = 20
-_TOKENIZERS_FOR_RAW_TEXT = ("13a", "intl")
+_TOKENIZERS_FOR_RAW_TEXT = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "char")
 
 
 @dataclass(frozen=True)
@@ -181,8 +181,9 @@ def text_warnings(texts: Sequence[Text], metrics: Sequence[Metric]) -> list[str]
     for text in texts:
         if raw_tokenizers and (share := tokenized_share(text.lines)) > _SUSPICIOUS_SHARE:
             warnings.append(
-                f'{text.name} looks tokenised ({share:.0%} of lines end in " ."), but BLEU with tokenizer '
-                f"{raw_tokenizers[0]} expects raw text: detokenise it, or use the metric multi-bleu"
+                f"{text.name} looks tokenised ({share:.0%} of lines end in a free-standing full stop), but "
+                f"BLEU with tokenizer {raw_tokenizers[0]} expects raw text: detokenise it, or use the metric "
+                "multi-bleu"
             )
         is_multi_bleu = any(isinstance(metric, MultiBleuMetric) for metric in metrics)
         if is_multi_bleu and (share := detokenized_share(text.lines)) > _SUSPICIOUS_SHARE:
@@ -202,10 +203,10 @@ def without_spaces(text: Text, metrics: Sequence[Metric]) -> str:
     script = script_without_spaces(text.lines) if counting else ""
     if not script:
         return ""
-    return (
-        f"{text.name} is written without spaces ({script}), where {' and '.join(counting)} says little: name "
-        "its language, or choose a tokenizer such as char"
-    )
+    odd = f"{text.name} is written without spaces ({script}), where {' and '.join(counting)} says little"
+    if counting == ["multi-bleu"]:
+        return f"{odd}: cut it into words, or use the metric bleu"
+    return f"{odd}: name its language, or choose a tokenizer such as char"
 
 
 def _between_spaces(metric: Metric) -> str:

@@ -142,9 +142,13 @@ def check_line_counts(texts: Sequence[tuple[str, Sequence[str]]]) -> None:
             )
 
 
+_STANDS_ALONE = tuple(f" {mark}" for mark in ".。।۔")
+"""The full stops of English, Japanese and Chinese, Hindi, and Urdu, each after a space."""
+
+
 def tokenized_share(lines: Sequence[str]) -> float:
     """Return the share of lines (0 to 1) that end in a free-standing full stop, a sign of tokenised text."""
-    return sum(line.rstrip().endswith(" .") for line in lines) / len(lines) if lines else 0.0
+    return sum(line.rstrip().endswith(_STANDS_ALONE) for line in lines) / max(len(lines), 1)
 
 
 def detokenized_share(lines: Sequence[str]) -> float:
