@@ -166,7 +166,7 @@ def test_a_very_long_line(tmp_path, capsys):
         (["--scores", "--json"], 2, "--scores is for plain text"),
         (["--precision", "fp8"], 2, "unknown precision 'fp8'"),
         (["--device", "tpu"], 2, "unknown device 'tpu'"),
-        (["--device", "cuda:99"], 6, "is not there"),
+        (["--device", "cuda:99"], 2, "is not there"),
         (["--input", "nothing.de"], 3, "nothing.de: no such file"),
         (["--prefix", "-", "--input", "-"], 2, "only one text can come from stdin"),
         (["--output", "no/folder/out"], 2, "does not exist"),
