@@ -105,8 +105,7 @@ def load(
 
     Raises:
         ModelError: A model or the shortlist is missing or damaged, or the vocabularies differ.
-        UsageError: A setting is impossible, or there is no shortlist.
-        ResourceError: The device does not exist.
+        UsageError: A setting is impossible, or there is no shortlist or no such device.
     """
     names = model_names(models)
     translator = load_translator(
