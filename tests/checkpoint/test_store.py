@@ -14,7 +14,7 @@ from deepwire.checkpoint.manifest import DamagedError, write_manifest
 from deepwire.checkpoint.store import load_model, model_parameters, save_model
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError, ResourceError
-from deepwire.io import disk_errors
+from deepwire.io import atomic
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
@@ -295,7 +295,7 @@ def test_a_full_disk_is_seen_before_writing(
     tmp_path: Path, make_model: ModelMaker, vocabularies: Vocabularies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(disk_errors.shutil, "disk_usage", lambda _: usage(10, 10, 1000))
+    monkeypatch.setattr(atomic.shutil, "disk_usage", lambda _: usage(10, 10, 1000))
     with pytest.raises(ResourceError, match=r"needs .* but only 1\.0 kB are free") as caught:
         save_model(tmp_path / "model", make_model(), vocabularies, {})
     assert caught.value.exit_code == 6

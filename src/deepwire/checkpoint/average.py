@@ -23,8 +23,7 @@ from deepwire.checkpoint.store import (
 )
 from deepwire.checkpoint.tensors import read_shapes, write_tensors
 from deepwire.errors import ModelError
-from deepwire.io.atomic import json_text, new_folder
-from deepwire.io.disk_errors import require_space
+from deepwire.io.atomic import json_text, new_folder, require_space
 
 
 def average_models(folders: Sequence[Path], output: Path) -> None:

@@ -24,10 +24,8 @@ from deepwire.checkpoint.manifest import DamagedError, check_file, check_manifes
 from deepwire.checkpoint.retention import Checkpoint, best, ranked, superfluous
 from deepwire.checkpoint.store import CONFIG, OPTIMIZER, STATE, WEIGHTS
 from deepwire.errors import ModelError, UsageError
-from deepwire.io.atomic import move_aside, new_folder, recover, remove_folder, write_json
-from deepwire.io.disk_errors import disk_errors
-from deepwire.io.lock import acquire_lock
-from deepwire.io.regular_files import cannot_read, read_json
+from deepwire.io.atomic import disk_errors, move_aside, new_folder, recover, remove_folder, write_json
+from deepwire.io.regular_files import acquire_lock, cannot_read, read_json
 
 LOCK = "lock"
 _NAME = re.compile(r"update-(\d{6,})")

@@ -22,8 +22,7 @@ from deepwire.config.choice import plugins_of
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DeepwireError, ModelError
-from deepwire.io.atomic import json_text, new_folder
-from deepwire.io.disk_errors import require_space
+from deepwire.io.atomic import json_text, new_folder, require_space
 from deepwire.io.regular_files import cannot_read, read_json
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig

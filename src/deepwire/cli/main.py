@@ -23,7 +23,7 @@ import typer
 from deepwire import __version__, command_line, plugins
 from deepwire.cli.openmp_threads import limit_openmp_spinning
 from deepwire.errors import DeepwireError, UsageError
-from deepwire.io.disk_errors import is_disk_full
+from deepwire.io.atomic import is_disk_full
 from deepwire.ops.process import allow_float32_choice
 
 

@@ -28,7 +28,7 @@ from deepwire.config.yaml_tree import (
     plain,
 )
 from deepwire.errors import UsageError
-from deepwire.io.similar_names import similar_file_names
+from deepwire.io.regular_files import similar_file_names
 
 SectionType = TypeVar("SectionType", bound=Section)
 

@@ -18,11 +18,9 @@ from typing import TextIO, TypeVar, cast
 
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DeepwireError, UsageError
-from deepwire.io.atomic import write_json
-from deepwire.io.disk_errors import disk_errors
-from deepwire.io.lock import acquire_lock
+from deepwire.io.atomic import disk_errors, write_json
 from deepwire.io.output import open_output
-from deepwire.io.regular_files import read_json
+from deepwire.io.regular_files import acquire_lock, read_json
 
 Line = TypeVar("Line")
 

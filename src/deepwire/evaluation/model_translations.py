@@ -15,7 +15,7 @@ from deepwire.data.text.corpus import read_pairs
 from deepwire.data.text.directed import by_reference
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.evaluation.texts import Text
-from deepwire.io.disk_errors import disk_errors
+from deepwire.io.atomic import disk_errors
 from deepwire.io.output import open_output
 
 RESOLVED_CONFIG = "config.resolved.json"

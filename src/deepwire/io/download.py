@@ -15,7 +15,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from deepwire.errors import DataError, DeepwireError, ResourceError, UsageError
-from deepwire.io.disk_errors import is_disk_full
+from deepwire.io.atomic import is_disk_full
 
 TIMEOUT_SECONDS = 30.0
 _CHUNK = 1 << 18

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
 from deepwire.errors import ResourceError, UsageError
-from deepwire.io.disk_errors import disk_errors, is_disk_full
+from deepwire.io.atomic import disk_errors, is_disk_full
 
 STDOUT = Path("-")
 _ZSTD = ".zst"

@@ -1,12 +1,16 @@
-"""Opening regular files alone: a pipe is not waited for, and a link does not decide where is written."""
+"""Opening regular files alone, locking them, and naming those that may have been meant."""
 
 from __future__ import annotations
 
+import difflib
 import errno
+import fcntl
 import json
 import os
+import socket
 import stat
-from pathlib import Path
+from collections.abc import Callable, Iterable
+from pathlib import Path, PurePath
 from typing import BinaryIO, TextIO
 
 from deepwire.errors import ModelError, UsageError
@@ -99,3 +103,59 @@ def read_json(path: Path) -> dict[str, object]:
     if not isinstance(value, dict):
         raise ModelError(f"{path}: holds {type(value).__name__}, not an object")
     return value
+
+
+def acquire_lock(path: Path, busy: Callable[[str], None]) -> TextIO:
+    """Lock the file ``path``, made when missing, for this process; it is free again when it is closed.
+
+    Child processes that are forked meanwhile hold it too: it stays taken until the last of them has ended.
+
+    Args:
+        path: The lock file; its text names the pid and the host of the holder.
+        busy: Called once with that text where another process holds the lock. It raises an error to give up;
+            if it returns, the lock is waited for.
+
+    Raises:
+        UsageError: If ``path`` is a link, a pipe or a device.
+        OSError: If it cannot be opened or written.
+    """
+    file = open_for_appending(path)
+    try:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            busy(file.read().strip() or "another process")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        file.truncate(0)
+        file.write(f"pid {os.getpid()} on host {socket.gethostname()}\n")
+        file.flush()
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+_CUTOFF = 0.6
+
+
+def similar_file_names(name: str, there: Iterable[str], count: int = 3) -> list[str]:
+    """File names of the same kind that differ from ``name`` in little, the nearest first.
+
+    The endings say the kind, and nothing about how near ``a.de`` is to ``b.de``. Two names are of the same
+    kind where one only goes on, as ``.de.gz`` does.
+    """
+    stem, kind = _parts(name)
+    by_stem: dict[str, list[str]] = {}
+    for candidate in sorted(there):
+        its_stem, its_kind = _parts(candidate)
+        if its_kind.startswith(kind) or kind.startswith(its_kind):
+            by_stem.setdefault(its_stem, []).append(candidate)
+    near = difflib.get_close_matches(stem, list(by_stem), count, _CUTOFF)
+    return [candidate for near_stem in near for candidate in by_stem[near_stem]][:count]
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """The name without its endings, and these, in small letters."""
+    endings = "".join(PurePath(name).suffixes)
+    return name.removesuffix(endings).lower(), endings.lower()

@@ -13,7 +13,7 @@ from deepwire.data.batches.batching import StreamPosition
 from deepwire.data.text.wording import counted
 from deepwire.data.vocabulary import PAD
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.io.disk_errors import human_bytes
+from deepwire.io.atomic import human_bytes
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import peak_memory
 from deepwire.training.device_batches import DeviceBatch, DeviceUpdate

@@ -8,8 +8,7 @@ from typing import Protocol
 
 from deepwire.checkpoint.retention import Checkpoint, among_best
 from deepwire.errors import ModelError
-from deepwire.io.atomic import write_json, write_text
-from deepwire.io.disk_errors import disk_errors
+from deepwire.io.atomic import disk_errors, write_json, write_text
 from deepwire.io.regular_files import open_for_appending
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.direction_validation import worth_showing

@@ -17,8 +17,7 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError
-from deepwire.io.atomic import move_aside, recover, remove_folder, write_json, write_text
-from deepwire.io.disk_errors import disk_errors
+from deepwire.io.atomic import disk_errors, move_aside, recover, remove_folder, write_json, write_text
 from deepwire.io.regular_files import read_json
 from deepwire.training.device import describe
 from deepwire.training.logging.depth_records import DepthRecords

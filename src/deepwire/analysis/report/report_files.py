@@ -9,8 +9,7 @@ from deepwire.analysis.report.finding import Finding, from_json, to_json
 from deepwire.analysis.report.html_page import as_html
 from deepwire.analysis.report.plots import png, svg
 from deepwire.errors import DataError
-from deepwire.io.atomic import write_text
-from deepwire.io.disk_errors import disk_errors
+from deepwire.io.atomic import disk_errors, write_text
 from deepwire.io.output import write_output
 
 

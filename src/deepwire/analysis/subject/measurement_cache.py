@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from deepwire.errors import ModelError
-from deepwire.io.atomic import write_json
-from deepwire.io.disk_errors import disk_errors
+from deepwire.io.atomic import disk_errors, write_json
 from deepwire.io.regular_files import read_json
 
 Settings = Mapping[str, str | int | float | bool | None]

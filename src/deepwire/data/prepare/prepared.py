@@ -28,9 +28,8 @@ from deepwire.data.text.directed import directed, directions_of
 from deepwire.data.text.stream_copies import with_streams_copied
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DataError, ModelError, ResourceError
-from deepwire.io.atomic import json_text, sync
-from deepwire.io.disk_errors import is_disk_full
-from deepwire.io.lock import acquire_lock
+from deepwire.io.atomic import is_disk_full, json_text, sync
+from deepwire.io.regular_files import acquire_lock
 
 Record = TypeVar("Record")
 

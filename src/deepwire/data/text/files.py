@@ -20,7 +20,7 @@ import numpy as np
 from deepwire.data.data_config import STDIN, BadUtf8
 from deepwire.errors import DataError
 from deepwire.io.output import COMPRESSED_SUFFIXES
-from deepwire.io.similar_names import similar_file_names
+from deepwire.io.regular_files import similar_file_names
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

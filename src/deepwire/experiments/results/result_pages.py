@@ -10,8 +10,7 @@ from deepwire.analysis.report.markdown_page import as_markdown
 from deepwire.analysis.report.report_files import save_html, save_json
 from deepwire.experiments.results.experiment_runner import ExperimentRunner
 from deepwire.experiments.results.result_findings import build_report
-from deepwire.io.atomic import write_json
-from deepwire.io.disk_errors import disk_errors
+from deepwire.io.atomic import disk_errors, write_json
 from deepwire.io.output import write_output
 
 JSON, FINDINGS, MARKDOWN, HTML = "results.json", "findings.json", "results.md", "results.html"

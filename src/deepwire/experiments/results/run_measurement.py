@@ -25,8 +25,7 @@ from deepwire.evaluation.model_translations import SearchSettings, read_test_set
 from deepwire.evaluation.multilingual.directed_texts import texts_of
 from deepwire.evaluation.tokenizers import LanguageMetrics
 from deepwire.experiments.results.planned_runs import RunPlan
-from deepwire.io.atomic import write_text
-from deepwire.io.disk_errors import disk_errors
+from deepwire.io.atomic import disk_errors, write_text
 from deepwire.io.regular_files import read_json
 from deepwire.training.device import describe
 

@@ -10,8 +10,7 @@ import shutil
 from pathlib import Path
 from types import TracebackType
 
-from deepwire.io.atomic import free_name, write_text
-from deepwire.io.disk_errors import disk_errors
+from deepwire.io.atomic import disk_errors, free_name, write_text
 from deepwire.io.regular_files import open_for_appending
 
 Number = float | int | str

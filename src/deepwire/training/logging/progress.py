@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from deepwire.errors import DeepwireError
-from deepwire.io.disk_errors import disk_errors
+from deepwire.io.atomic import disk_errors
 from deepwire.io.regular_files import open_for_appending
 from deepwire.training.logging.meter import Averages
 

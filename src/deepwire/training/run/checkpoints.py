@@ -13,8 +13,7 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import OPTIMIZER, STATE, write_model_files
 from deepwire.checkpoint.tensors import bytes_of, read_tensors, write_tensors
 from deepwire.errors import ModelError
-from deepwire.io.atomic import json_text
-from deepwire.io.disk_errors import require_space
+from deepwire.io.atomic import json_text, require_space
 from deepwire.io.regular_files import read_json
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.parallel_strategy import Snapshot
