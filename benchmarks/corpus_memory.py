@@ -29,7 +29,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from deepwire.data.batches.order import Permutation
+from deepwire.data.batches.epoch_order import Permutation
 
 HERE = Path(__file__).resolve().parent
 TEXT = HERE.parent / "examples" / "multi30k"

@@ -10,7 +10,7 @@ import yaml
 
 import deepwire
 from deepwire.config.other_toolkits import BY_NAME
-from deepwire.config.schema import described_keys
+from deepwire.config.section import described_keys
 from deepwire.errors import UsageError
 from deepwire.runfile import CHANGEABLE, RunFile, completed, load_run_file
 

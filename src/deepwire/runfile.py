@@ -13,8 +13,7 @@ from pydantic import Field, ValidationError, model_validator
 from deepwire import recipes
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.config.choice import TRUSTED
-from deepwire.config.schema import changeable_keys
-from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
+from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings, changeable_keys
 from deepwire.config.settings_reader import Document, Settings, absolute, read_settings
 from deepwire.config.unused_settings import canonical_settings
 from deepwire.config.yaml_tree import PlainValue

@@ -21,13 +21,12 @@ from deepwire.data.batches.batching import (
     UpdateStream,
     validation_batches,
 )
-from deepwire.data.batches.mixture import tempered
+from deepwire.data.batches.epoch_order import tempered
 from deepwire.data.data_config import DataConfig
-from deepwire.data.filtering.checking import check
+from deepwire.data.filtering.selection import check_corpora
 from deepwire.data.languages import TagPlace
-from deepwire.data.prepare.balancing import balanced_lines
+from deepwire.data.prepare.build import TemporaryPairs, balanced_lines
 from deepwire.data.prepare.prepared import Prepared, prepare
-from deepwire.data.prepare.temporary_pairs import TemporaryPairs
 from deepwire.data.text.pairs import PairBlock, Texts
 from deepwire.data.vocabulary import BOS, EOS, PAD
 from deepwire.errors import DataError
@@ -127,7 +126,7 @@ def test_duplicates_are_of_one_direction(tmp_path: Path) -> None:
         write(tmp_path / f"t.{language}", ["Hotel", "Hotel", f"Haus {language}"])
     directions = {"between": ["en"], "and": ["de", "fr"]}
     data = DataConfig.model_validate({"directions": directions, "train": str(tmp_path / "t")})
-    reports = check(data).reports
+    reports = check_corpora(data).reports
     assert {name: report.kept for name, report in reports.items()} == dict.fromkeys(
         ["train en-de", "train de-en", "train en-fr", "train fr-en"], 2
     )
@@ -141,7 +140,7 @@ def test_a_direction_of_which_nothing_is_left_is_an_error(tmp_path: Path) -> Non
     settings = {"train": str(tmp_path / "t"), "vocabulary": "words", "prepared": str(tmp_path / "p")}
     data = DataConfig.model_validate({"directions": directions, **settings})
     with pytest.raises(DataError, match=r"t\.en-fr: none of 2 pairs can be used"):
-        check(data)
+        check_corpora(data)
     with pytest.raises(DataError, match=r"t\.en-fr: none of 2 pairs can be used"):
         prepare(data, seed=1)
 

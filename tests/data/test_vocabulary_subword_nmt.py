@@ -13,8 +13,7 @@ from subword_nmt.apply_bpe import BPE, read_vocabulary
 from subword_nmt.get_vocab import get_vocab
 from subword_nmt.learn_bpe import learn_bpe
 
-from deepwire.data.subwords.merges import Merges
-from deepwire.data.subwords.subword_nmt import Segmenter, SubwordNmtVocabulary, read_allowed
+from deepwire.data.subwords.subword_nmt import Merges, Segmenter, SubwordNmtVocabulary, read_allowed
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import UNK, Vocabularies
 from deepwire.data.vocabulary_config import VocabularyConfig
@@ -129,7 +128,7 @@ def test_any_text_is_segmented_as_by_the_package_and_comes_back(text: str) -> No
 
 
 def learn_from_text(merges: Merges, text: str) -> SubwordNmtVocabulary:
-    from deepwire.data.subwords.dictionary import PieceCounter
+    from deepwire.data.subwords.words import PieceCounter
 
     counter, segmenter = PieceCounter(), Segmenter(merges)
     for word in filter(None, text.split(" ")):

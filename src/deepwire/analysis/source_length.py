@@ -14,7 +14,7 @@ from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.report_tables import Column, Table
 from deepwire.analysis.subject.scorer import WARM_UP, Scorer
 from deepwire.analysis.text_length import LengthUnit, text_lengths, unit_of
-from deepwire.data.text.wording import counted
+from deepwire.config.counts import counted
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.significance import Interval, interval, resampled_scores

@@ -15,8 +15,8 @@ from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
     from deepwire.data.data_config import DataConfig
-    from deepwire.data.filtering.checking import Checked
     from deepwire.data.filtering.filter_report import CheckReport
+    from deepwire.data.filtering.selection import Checked
 
 app = typer.Typer(help="Check parallel text; download known corpora.", no_args_is_help=True)
 
@@ -54,9 +54,8 @@ def check(
     Examples: deepwire data check run.yaml; deepwire data check --source train.de --target train.en
     """
     from deepwire.cli.progress_line import ProgressLine
-    from deepwire.data.batches.mixture import share_lines
-    from deepwire.data.filtering import checking
-    from deepwire.data.filtering.checking import RejectFile
+    from deepwire.data.batches.epoch_order import share_lines
+    from deepwire.data.filtering.selection import RejectFile, check_corpora, checked_files
     from deepwire.io.output import check_output
 
     forms = {"source_file": source, "target_file": target, "tsv": tsv, "jsonl": jsonl}
@@ -68,13 +67,13 @@ def check(
     else:
         data = _data_of_run(run_file, overrides or [])
     if rejects is not None:
-        check_output(rejects, checking.files(data))
+        check_output(rejects, checked_files(data))
     with (
         ProgressLine(transient=False) as line,
         RejectFile.at(rejects) if rejects else nullcontext() as file,
     ):
         add, show = file.add if file else None, partial(line.count, unit="pairs")
-        checked = checking.check(data, seed=seed, samples=samples, on_reject=add, on_progress=show)
+        checked = check_corpora(data, seed=seed, samples=samples, on_reject=add, on_progress=show)
     if as_json:
         _print_json(checked)
         return
@@ -100,7 +99,7 @@ def download(
 
     from deepwire.cli.line_by_line import warn
     from deepwire.cli.progress_line import ProgressLine
-    from deepwire.data.text.wording import counted
+    from deepwire.config.counts import counted
     from deepwire.io import download as downloads
 
     digests = sha256 or []
@@ -176,7 +175,7 @@ def _print_json(checked: Checked) -> None:
 
 
 def _print_reports(reports: dict[str, CheckReport], mix: list[str]) -> None:
-    from deepwire.data.filtering.filter_report_text import TextLine, report_lines
+    from deepwire.data.filtering.filter_report import TextLine, report_lines
 
     lines = [line for role, report in reports.items() for line in report_lines(role, report)]
     lines += [TextLine("plain", line) for line in mix]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Generic, Self, TypeVar
 
 from deepwire.cli.progress_line import ProgressLine
-from deepwire.data.text.wording import counted
+from deepwire.config.counts import counted
 
 Line = TypeVar("Line")
 Answer = TypeVar("Answer")

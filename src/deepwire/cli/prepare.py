@@ -90,8 +90,8 @@ def _record(prepared: Prepared, seconds: float) -> dict[str, object]:
 
 
 def _lines(prepared: Prepared, seconds: float) -> list[str]:
-    from deepwire.data.batches.mixture import share_lines
-    from deepwire.data.filtering.filter_report_text import printable
+    from deepwire.data.batches.epoch_order import share_lines
+    from deepwire.data.filtering.filter_report import printable
 
     lines = [line for role, report in prepared.report.items() for line in _report_lines(role, report)]
     lines += share_lines(prepared.mix, prepared.temperature) if prepared.mix else []
@@ -113,9 +113,9 @@ def _lines(prepared: Prepared, seconds: float) -> list[str]:
 
 
 def _report_lines(role: str, report: CheckRecord) -> list[str]:
-    from deepwire.data.filtering.filter_report_text import printable
+    from deepwire.config.counts import counted
+    from deepwire.data.filtering.filter_report import printable
     from deepwire.data.filtering.filters import REASONS
-    from deepwire.data.text.wording import counted
 
     lines = [f"{role}: {report['kept']:,} of {counted(report['pairs'], 'pair')} kept"]
     for reason, dropped in report["dropped"].items():

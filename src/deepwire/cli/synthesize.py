@@ -23,7 +23,7 @@ from deepwire.cli.decoding_options import (
     Threads,
 )
 from deepwire.cli.translate import From, Sample, Seed, Temperature, To, TopK, TopP
-from deepwire.data.text.wording import counted
+from deepwire.config.counts import counted
 
 if TYPE_CHECKING:
     from deepwire.decoding.synthesis import LineCounts, SyntheticCorpus

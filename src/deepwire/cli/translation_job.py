@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepwire.cli.decoding_options import STDIO
-from deepwire.data.text.wording import counted
+from deepwire.config.counts import counted
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from pydantic import BeforeValidator, Field, GetCoreSchemaHandler, TypeAdapter, 
 from pydantic_core import CoreSchema, PydanticKnownError, core_schema
 
 from deepwire import plugins
-from deepwire.config.schema import tags
-from deepwire.config.section import Section
+from deepwire.config.section import Section, tags
 from deepwire.plugins import Kind, Plugin, PluginError
 
 TRUSTED: Mapping[str, object] = {"trusted": True}

@@ -105,3 +105,8 @@ def _scaled(digits: str, scale: str, written: str) -> int:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
+
+
+def counted(number: int, singular: str, several: str = "") -> str:
+    """`1 line` or `2,000 lines`; without `several` an s is put at the end."""
+    return f"{number:,} {singular if number == 1 else several or f'{singular}s'}"

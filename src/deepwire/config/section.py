@@ -1,8 +1,13 @@
-"""The base of every section of a run file."""
+"""The base of every section of a run file, and questions about its fields.
+
+Answered from the annotations of the pydantic models, so that a section needs to say nothing twice.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
@@ -37,3 +42,88 @@ class Section(BaseModel):
         Sections below this one answer for themselves.
         """
         return iter(())
+
+
+def alternatives(annotation: object) -> tuple[object, ...]:
+    """The members of a union, through ``Annotated`` and optionals; a plain type is its own only member."""
+    if get_origin(annotation) is Annotated:
+        return alternatives(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, types.UnionType):
+        return tuple(member for part in get_args(annotation) for member in alternatives(part))
+    return (annotation,)
+
+
+def sections(annotation: object) -> tuple[type[Section], ...]:
+    """The section classes that may stand here."""
+    classes = (a for a in alternatives(annotation) if isinstance(a, type) and issubclass(a, Section))
+    return tuple(member for section in classes for member in section.members())
+
+
+def tags(section: type[Section]) -> tuple[str, ...]:
+    """The values of the section's ``type`` key that choose it in a union; empty without such a key."""
+    field = section.model_fields.get("type")
+    if field is None:
+        return ()
+    own = (str(v) for a in alternatives(field.annotation) if get_origin(a) is Literal for v in get_args(a))
+    return (*own, *section.other_names())
+
+
+def chosen_by_type(annotation: object) -> bool:
+    """Whether a mapping here is told apart by its ``type`` key."""
+    return any(tags(section) for section in sections(annotation))
+
+
+def child(annotation: object, key: str | int, tag: object = None) -> object | None:
+    """The annotation of a key or of a list index below ``annotation``; None where nothing is known."""
+    if isinstance(key, int):
+        return _items(annotation)
+    having_key = [s for s in sections(annotation) if key in s.model_fields]
+    narrowed = [s for s in having_key if tag in tags(s)] or having_key
+    if narrowed:
+        return narrowed[0].model_fields[key].annotation
+    for member in alternatives(annotation):
+        origin = get_origin(member)
+        if isinstance(origin, type) and issubclass(origin, Mapping) and len(get_args(member)) == 2:
+            return get_args(member)[1]  # type: ignore[no-any-return]
+    return None
+
+
+def described_keys(section: type[Section], prefix: str = "", depth: int = 8) -> Iterator[tuple[str, str]]:
+    """Every dotted key that a run file may hold below ``section``, with its description."""
+    if depth == 0:
+        return
+    for name, field in section.model_fields.items():
+        path = f"{prefix}.{name}" if prefix else name
+        yield path, field.description or ""
+        for inner in sections(field.annotation):
+            yield from described_keys(inner, path, depth - 1)
+
+
+def changeable_keys(section: type[Section], prefix: str = "", depth: int = 8) -> Iterator[str]:
+    """The dotted keys below ``section`` that are marked by `MAY_CHANGE`, each with all that is below it."""
+    if depth == 0:
+        return
+    for name, field in section.model_fields.items():
+        path = f"{prefix}.{name}" if prefix else name
+        if field.json_schema_extra == MAY_CHANGE:
+            yield path
+            continue
+        for inner in sections(field.annotation):
+            yield from changeable_keys(inner, path, depth - 1)
+
+
+def _items(annotation: object) -> object | None:
+    for member in alternatives(annotation):
+        origin = get_origin(member)
+        if isinstance(origin, type) and issubclass(origin, Sequence) and get_args(member):
+            return get_args(member)[0]  # type: ignore[no-any-return]
+    return None
+
+
+def flatten(tree: Mapping[str, object], prefix: str = "") -> dict[str, object]:
+    """The leaves of nested mappings by dotted key; lists are leaves."""
+    leaves: dict[str, object] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        leaves.update(flatten(value, f"{name}.") if isinstance(value, Mapping) else {name: value})
+    return leaves

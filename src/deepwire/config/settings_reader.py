@@ -12,8 +12,7 @@ from typing import Generic, TypeVar
 from pydantic import ValidationError
 
 from deepwire.config.choice import TRUSTED
-from deepwire.config.schema import alternatives, child, chosen_by_type, sections
-from deepwire.config.section import Section
+from deepwire.config.section import Section, alternatives, child, chosen_by_type, sections
 from deepwire.config.unused_settings import find_unused_settings
 from deepwire.config.validation_messages import describe_value, note_errors
 from deepwire.config.yaml_tree import (

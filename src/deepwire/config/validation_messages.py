@@ -12,8 +12,7 @@ from pydantic_core import ErrorDetails
 
 from deepwire.config.choice import Choice
 from deepwire.config.other_toolkits import BESIDE_TEXT, our_name
-from deepwire.config.schema import child, described_keys, sections, tags
-from deepwire.config.section import Section
+from deepwire.config.section import Section, child, described_keys, sections, tags
 from deepwire.config.yaml_tree import MappingNode, Node, Problems, ScalarNode, SequenceNode, SourceLocation
 
 _KINDS = {

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from deepwire.data.subwords import LOADERS, learner
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary
-from deepwire.data.subwords.sentencepiece_learner import train_model
+from deepwire.data.subwords.sentencepiece import train_model
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary_config import BpeConfig, ExistingConfig, UnigramConfig, VocabularyConfig
 from deepwire.errors import DataError, ModelError

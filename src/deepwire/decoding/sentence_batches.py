@@ -55,7 +55,7 @@ def batch_compaction(ended: Sequence[bool]) -> tuple[list[int], list[int]]:
 
     None leave where too few have ended to pay for copying the state of the others. Some that have ended stay
     for a while, so that batches come in few sizes: products are made ready for each that they meet, which
-    takes about as long as a small one itself (see `deepwire.data.batches.partition.whole_rows`).
+    takes about as long as a small one itself (see `deepwire.data.batches.collator.whole_rows`).
     """
     finished = [index for index, has_ended in enumerate(ended) if has_ended]
     most = len(ended) - _batch_size(len(ended) - len(finished))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from deepwire.data.text.language_guess import KNOWN, guess_language
-from deepwire.data.text.scripts import language_code, scripts_of_language
+from deepwire.data.text.language_guess import KNOWN, guess_language, language_code, scripts_of_language
 from deepwire.decoding.model_inputs import Warn
 
 _BY_SCRIPT = ("am", "bn", "el", "he", "hy", "ja", "ka", "km", "ko", "lo", "my", "ta", "te", "th", "zh")

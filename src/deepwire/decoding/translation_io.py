@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
+from deepwire.config.counts import counted
 from deepwire.data.text.files import BadLine, ReadNotes, display, read_lines
-from deepwire.data.text.one_line import plain
-from deepwire.data.text.wording import counted
+from deepwire.data.text.pairs import plain
 from deepwire.decoding.model_inputs import Warn
 from deepwire.errors import DataError
 

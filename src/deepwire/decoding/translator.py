@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from deepwire.data.languages import Languages
-from deepwire.data.text.one_line import plain
+from deepwire.data.text.pairs import plain
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate

@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from deepwire.data.data_config import CorpusConfig, DataConfig
 from deepwire.data.languages import Direction, Languages
-from deepwire.data.text.corpus import read_pairs
-from deepwire.data.text.directed import by_reference
+from deepwire.data.text.corpus import by_reference, read_pairs
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.evaluation.texts import Text
 from deepwire.io.atomic import disk_errors

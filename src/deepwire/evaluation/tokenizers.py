@@ -10,7 +10,7 @@ from pathlib import Path
 from sacrebleu import utils
 from sacrebleu.tokenizers.tokenizer_spm import SPM_MODELS
 
-from deepwire.data.text.scripts import script_shares
+from deepwire.data.text.language_guess import script_shares
 from deepwire.errors import UsageError
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metrics import METRICS, MetricOptions, make_metric

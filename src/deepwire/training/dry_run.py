@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 
 from deepwire.checkpoint.tensors import bytes_of
+from deepwire.config.counts import counted
 from deepwire.data.batches.batching import StreamPosition
-from deepwire.data.text.wording import counted
 from deepwire.data.vocabulary import PAD
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.io.atomic import human_bytes

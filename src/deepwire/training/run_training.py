@@ -15,10 +15,9 @@ from deepwire.checkpoint.retention import Checkpoint
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import read_weights
 from deepwire.command_line import again
+from deepwire.config.counts import counted
 from deepwire.data.batches.batching import BatchSettings, UpdateStream
-from deepwire.data.batches.mixture import share_lines
-from deepwire.data.batches.order import EpochOrder
-from deepwire.data.text.wording import counted
+from deepwire.data.batches.epoch_order import EpochOrder, share_lines
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DeepwireError, ModelError, ResourceError, UsageError
 from deepwire.model.encoder_decoder import TranslationModel

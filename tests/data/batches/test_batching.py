@@ -25,7 +25,7 @@ from deepwire.data.batches.batching import (
     length_order,
     validation_batches,
 )
-from deepwire.data.batches.order import Part
+from deepwire.data.batches.epoch_order import Part
 from deepwire.data.batches.token_store import Block, StoreWriter, TokenStore
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies

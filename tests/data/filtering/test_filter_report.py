@@ -9,13 +9,11 @@ import numpy as np
 import pytest
 
 from deepwire.data.data_config import DataConfig
-from deepwire.data.filtering.checking import check
-from deepwire.data.filtering.filter_report import CheckReport
-from deepwire.data.filtering.filter_report_text import printable, report_lines
+from deepwire.data.filtering.filter_report import CheckReport, printable, report_lines
 from deepwire.data.filtering.filters import NUMBERS
-from deepwire.data.text.pairs import Pair
-from deepwire.data.text.reservoir import Reservoir
-from deepwire.data.text.scripts import script_shares
+from deepwire.data.filtering.selection import check_corpora
+from deepwire.data.text.language_guess import script_shares
+from deepwire.data.text.pairs import Pair, Reservoir
 from deepwire.errors import DataError
 
 GERMAN = [
@@ -66,7 +64,7 @@ def test_counts_reasons_and_first_lines(tmp_path: Path) -> None:
     write(tmp_path, "a.en", target)
     write(tmp_path, "b.tsv", ["eins\tone", "\t", "zwei\ttwo"])
     data = {"source": "de", "target": "en", "train": [str(tmp_path / "a"), {"tsv": tmp_path / "b.tsv"}]}
-    found = check(DataConfig.model_validate(data)).reports["train"].to_dict()
+    found = check_corpora(DataConfig.model_validate(data)).reports["train"].to_dict()
     assert (found["pairs"], found["kept"]) == (43, 31)
     assert found["corpora"] == [
         {"name": "a", "pairs": 40, "kept": 29},
@@ -212,7 +210,7 @@ def test_tokenised_text_is_noticed_where_raw_text_is_wanted(line: str, said: str
 def test_a_vocabulary_of_words_wants_tokenised_text(kind: str, warned: bool, tmp_path: Path) -> None:
     write(tmp_path, "t.tsv", [f"Ja , {number} .\tYes , {number} ." for number in range(20)])
     data = DataConfig.model_validate({"train": {"tsv": tmp_path / "t.tsv"}, "vocabulary": kind})
-    warnings = check(data).reports["train"].warnings()
+    warnings = check_corpora(data).reports["train"].warnings()
     assert any("tokenised" in warning for warning in warnings) is warned
 
 
@@ -232,7 +230,7 @@ def test_repairs_and_large_losses_are_warnings(tmp_path: Path) -> None:
     (tmp_path / "t.de").write_bytes(b"\xef\xbb\xbf" + "\r\n".join([*lines, ""]).encode())
     write(tmp_path, "t.en", ["", "", "", "", "", "", *lines[6:]])
     data = DataConfig.model_validate({"source": "de", "target": "en", "train": str(tmp_path / "t")})
-    warnings = check(data).reports["train"].warnings()
+    warnings = check_corpora(data).reports["train"].warnings()
     assert any(warning.startswith("20 lines ended in") for warning in warnings)
     assert "1 file began with a byte order mark, which was removed" in warnings
     assert any(warning.startswith("30% of the pairs are dropped") for warning in warnings)
@@ -243,14 +241,14 @@ def test_a_corpus_of_which_nothing_is_left_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"t\.tsv: none of 2 pairs can be used \(most were .*one side is empty"
     ):
-        check(DataConfig.model_validate({"train": {"tsv": tmp_path / "t.tsv"}}))
+        check_corpora(DataConfig.model_validate({"train": {"tsv": tmp_path / "t.tsv"}}))
 
 
 def test_validation_text_is_only_refused_what_is_unusable_and_leaks_are_counted(tmp_path: Path) -> None:
     write(tmp_path, "t.tsv", ["eins\tone", "zwei\ttwo"])
     write(tmp_path, "v.tsv", ["zwei\ttwo", "drei\tthree", "drei\tthree", "x\t" + "long " * 900, "\t"])
     data = {"train": {"tsv": tmp_path / "t.tsv"}, "valid": {"tsv": tmp_path / "v.tsv"}}
-    valid = check(DataConfig.model_validate(data)).reports["valid"]
+    valid = check_corpora(DataConfig.model_validate(data)).reports["valid"]
     assert (valid.pairs, valid.kept, list(valid.dropped)) == (5, 4, ["both_empty"])
     assert "1 of these pairs is also in the training text" in valid.warnings()
 

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepwire.data.data_config import FilterConfig
-from deepwire.data.filtering.duplicates import Digests, DigestSet, digests_of
-from deepwire.data.filtering.filters import NAMES, REASONS, PairFilter
+from deepwire.data.filtering.filters import NAMES, REASONS, Digests, DigestSet, PairFilter, digests_of
 from deepwire.data.text.reader import Lines
 
 

@@ -23,7 +23,7 @@ from deepwire.data.batches.token_store import StoreWriter
 from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare import build, fingerprint
 from deepwire.data.prepare import prepared as prepared_module
-from deepwire.data.prepare.json_checksums import with_checksum
+from deepwire.data.prepare.fingerprint import with_checksum
 from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DataError, ResourceError
@@ -247,7 +247,7 @@ def write_in_every_form(folder: Path) -> list[dict[str, object]]:
 
 
 def test_one_process_and_several_make_the_same_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deepwire.data.prepare.temporary_pairs.CHUNK_PAIRS", 64)
+    monkeypatch.setattr("deepwire.data.prepare.build.CHUNK_PAIRS", 64)
     monkeypatch.setattr("deepwire.data.text.files.CHUNK", 4000)
     monkeypatch.setattr("deepwire.data.text.reader.CHUNK", 4000)
     train, filters = write_in_every_form(folder), {"max_length": 50, "drop_copies": True}

@@ -3,8 +3,7 @@ from itertools import repeat
 
 import pytest
 
-from deepwire.data.text.language_guess import KNOWN, guess_language
-from deepwire.data.text.scripts import language_code
+from deepwire.data.text.language_guess import KNOWN, guess_language, language_code
 
 TEXTS = {
     "en": "The old man was sitting by the river and had not caught a fish for three days, but he did not "

@@ -25,7 +25,7 @@ from deepwire.analysis.speed.speed_sweep import (
 )
 from deepwire.analysis.speed.text_speed import measure_text, text_figure, text_notes, text_table
 from deepwire.analysis.subject.scorer import Scorer
-from deepwire.data.text.wording import counted
+from deepwire.config.counts import counted
 from deepwire.decoding.model_loading import number_formats
 from deepwire.errors import UsageError
 from deepwire.training.precision_policy import PrecisionPolicy

@@ -7,10 +7,8 @@ from pathlib import Path
 
 from deepwire.checkpoint.importers.importer import Importer
 from deepwire.data.subwords.base import Vocabulary
-from deepwire.data.subwords.dictionary import Dictionary
-from deepwire.data.subwords.merges import Merges
-from deepwire.data.subwords.subword_nmt import SEPARATOR, Segmenter, SubwordNmtVocabulary
-from deepwire.data.subwords.words import WordVocabulary
+from deepwire.data.subwords.subword_nmt import SEPARATOR, Merges, Segmenter, SubwordNmtVocabulary
+from deepwire.data.subwords.words import Dictionary, WordVocabulary
 from deepwire.data.vocabulary import Vocabularies
 
 

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from deepwire.data.batches.collator import Batch, Collator
-from deepwire.data.batches.order import EpochOrder, Indices, Permutation, mix
-from deepwire.data.batches.partition import ROWS, partition_batches, whole_rows
+from deepwire.data.batches.collator import ROWS, Batch, Collator, partition_batches, whole_rows
+from deepwire.data.batches.epoch_order import EpochOrder, Indices, Permutation, mix
 from deepwire.data.batches.stored_array import Integers
 from deepwire.data.batches.token_store import Sentences, StoreSide, TokenStore
 from deepwire.data.languages import Languages

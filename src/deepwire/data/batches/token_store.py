@@ -14,19 +14,23 @@ from typing import BinaryIO, Generic, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.batches.order import Part
-from deepwire.data.batches.store_header import (
+from deepwire.data.batches.epoch_order import Part
+from deepwire.data.batches.stored_array import (
     DIRECTIONS,
     HEADER,
     LINES,
     SIDE_FILES,
     SIDES,
     SUMS,
+    BlockSums,
+    Integers,
     Side,
     SideHeader,
+    StoredArray,
     StoreHeader,
+    read_sums,
+    write_sums,
 )
-from deepwire.data.batches.stored_array import BlockSums, Integers, StoredArray, read_sums, write_sums
 from deepwire.data.subwords.base import number_type
 
 Numbers = TypeVar("Numbers", Integers, StoredArray)

@@ -2,19 +2,91 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deepwire.config.counts import counted
 from deepwire.data.filtering.filters import NAMES, REASONS
-from deepwire.data.filtering.text_signs import language_warnings, looks_like, tokenised_warnings
 from deepwire.data.text.files import ReadNotes
-from deepwire.data.text.pairs import Pair
-from deepwire.data.text.reservoir import Reservoir
-from deepwire.data.text.scripts import script_shares, side_warnings
-from deepwire.data.text.wording import counted
+from deepwire.data.text.language_guess import (
+    KNOWN,
+    guess_language,
+    language_code,
+    script_shares,
+    side_warnings,
+)
+from deepwire.data.text.pairs import Pair, Reservoir
+
+_CLOSING = ".,。，、،।"
+"""Marks that no language puts a space before; French does before others."""
+_ANY_CLOSING, _APART = re.compile(rf"[{_CLOSING}]"), re.compile(rf"\S [{_CLOSING}](?= |$)")
+_MOSES = re.compile(r"&(?:apos|quot|amp|lt|gt|#\d+|bar);| @[-,./]@ ")
+_PIECES = re.compile(r"\S@@ |(?:^| )\u2581\S")
+_APART_SHARE, _MOSES_SHARE, _PIECES_SHARE = 0.5, 0.02, 0.1
+_FEWEST_LINES = 10
+
+
+def looks_like(lines: Sequence[str], labels: Sequence[str]) -> str | None:
+    """The label whose language a text seems to be in, or the code of another language; None: cannot tell.
+
+    It can be told more often between two languages than between all, so the labels come first.
+    """
+    codes = [language_code(label) for label in labels]
+    known = [label for label, code in zip(labels, codes, strict=True) if code in KNOWN]
+    others = [language for language in KNOWN if language not in codes]
+    guess = guess_language(lines, labels) or guess_language(lines, [*known, *others])
+    return None if guess is None else guess.language
+
+
+def language_warnings(labels: tuple[str, str], sides: Sequence[Sequence[str]]) -> list[str]:
+    """What is odd about the languages of source and target: swapped, or not those of the labels.
+
+    Args:
+        labels: The languages that the sides should be in.
+        sides: Lines of the source and of the target.
+    """
+    if language_code(labels[0]) == language_code(labels[1]):
+        return []
+    languages = [looks_like(lines, labels) for lines in sides]
+    if languages == [labels[1], labels[0]]:
+        return [f"the two sides look swapped: the text of {labels[0]} is {labels[1]}, and the reverse"]
+    return [
+        f"the text of {label} looks like {language}"
+        for label, language in zip(labels, languages, strict=True)
+        if language is not None and language != label and language_code(label) in KNOWN
+    ]
+
+
+def tokenised_warnings(label: str, lines: Sequence[str]) -> list[str]:
+    """Whether a text was tokenised or cut into subwords before: signs that raw text does not have."""
+    if _share(lines, _PIECES) > _PIECES_SHARE:
+        return [
+            f"{label} looks cut into subwords already (`@@ ` or `\u2581`): give raw text, or choose "
+            "data.vocabulary.type words"
+        ]
+    signs = []
+    closing = [line for line in lines if _ANY_CLOSING.search(line)]
+    if (share := _share(closing, _APART)) > _APART_SHARE:
+        signs.append(f"a space before the comma or full stop in {share:.0%} of the lines that have one")
+    if (share := _share(lines, _MOSES)) > _MOSES_SHARE:
+        signs.append(f"`&apos;`, `@-@` or the like in {share:.0%} of the lines")
+    if not signs:
+        return []
+    return [
+        f"{label} looks tokenised already ({'; '.join(signs)}): give raw text, or translations come out so"
+    ]
+
+
+def _share(lines: Sequence[str], sign: re.Pattern[str]) -> float:
+    if len(lines) < _FEWEST_LINES:
+        return 0.0
+    return sum(sign.search(line) is not None for line in lines) / len(lines)
+
 
 EXAMPLES = 5
 """Line numbers shown for each reason."""
@@ -228,3 +300,60 @@ def _length_statistics(counts: NDArray[np.int64], characters: int) -> dict[str, 
         for name, share in (("median", 0.5), ("p95", 0.95), ("p99", 0.99))
     }
     return {"mean": round(characters / total, 1), **quantiles, "max": int(np.flatnonzero(counts)[-1])}
+
+
+_CONTROL = dict.fromkeys((*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F)), "\ufffd")
+
+
+class TextLine(NamedTuple):
+    """A line and how it may be emphasised."""
+
+    style: Literal["title", "plain", "warning", "quiet"]
+    text: str
+
+
+def report_lines(role: str, report: CheckReport) -> list[TextLine]:
+    """The report of `role` (`train`, `valid`, `test`): totals, reasons and lines, warnings, samples."""
+    share = report.kept / max(report.pairs, 1)
+    lines = [
+        TextLine("title", f"{role}: {report.kept:,} of {counted(report.pairs, 'pair')} kept ({share:.2%})")
+    ]
+    if len(report.corpora) > 1:
+        lines += [
+            TextLine("plain", f"  {printable(corpus.name)}: {corpus.kept:,} of {corpus.pairs:,}")
+            for corpus in report.corpora
+        ]
+    lines += _dropped_lines(report)
+    for side, label in enumerate(report.labels):
+        characters, length = report.length(side)
+        shares = ", ".join(f"{script.lower()} {part:.1%}" for script, part in report.scripts()[side].items())
+        figures = ", ".join(f"{name} {value:g}" for name, value in length.items())
+        language = report.looks_like(side)
+        looks = f"looks like {language}" if language else "its language cannot be told"
+        said = f"  {label}: {characters:,} characters; length {figures}; {shares}; {looks}"
+        lines.append(TextLine("plain", said))
+    lines += [TextLine("warning", f"  warning: {warning}") for warning in report.warnings()]
+    for pair in report.samples():
+        lines.append(TextLine("quiet", f"  {printable(report.corpora[pair.corpus].name)}:{pair.line}"))
+        lines += [TextLine("plain", f"    {printable(text)}") for text in (pair.source, pair.target)]
+    return lines
+
+
+def printable(text: str) -> str:
+    """The text with control characters, which can move a terminal's cursor, shown as U+FFFD."""
+    return text.translate(_CONTROL)
+
+
+def _dropped_lines(report: CheckReport) -> list[TextLine]:
+    lines = []
+    several = len(report.corpora) > 1
+    for reason, dropped in sorted(report.dropped.items(), key=lambda item: -item[1].count):
+        places = [
+            f"{printable(report.corpora[corpus].name)}:{line}" if several else str(line)
+            for corpus, line in dropped.examples
+        ]
+        more = ", ..." if dropped.count > len(places) else ""
+        where = f"line{'s' if dropped.count > 1 else ''} {', '.join(places)}{more}"
+        meaning = REASONS.get(reason, reason)
+        lines.append(TextLine("plain", f"  dropped {dropped.count:,} {reason} ({meaning}): {where}"))
+    return lines

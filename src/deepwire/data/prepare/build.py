@@ -4,24 +4,162 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from types import TracebackType
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
+from deepwire.data.batches.epoch_order import Permutation, mix, tempered
 from deepwire.data.batches.token_store import Block, StoreWriter
 from deepwire.data.data_config import DataConfig
 from deepwire.data.filtering.filters import NUMBERS, FilteredBlock
 from deepwire.data.filtering.selection import Selection
 from deepwire.data.parallel_map import ordered_map
-from deepwire.data.prepare.balancing import balanced_lines
-from deepwire.data.prepare.temporary_pairs import Chunk, TemporaryPairs, read_chunk
 from deepwire.data.subwords.base import Segmentation
-from deepwire.data.text.directed import directed
-from deepwire.data.text.pairs import PairBlock
+from deepwire.data.text.corpus import directed
+from deepwire.data.text.pairs import PairBlock, Texts
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
+
+CHUNK_PAIRS = 4096
+"""A chunk ends with the block in which it gets as many."""
+
+
+class Chunk(NamedTuple):
+    """Some neighbouring pairs of one corpus in the file of temporary pairs."""
+
+    corpus: int
+    start: int
+    """First byte."""
+    stop: int
+    pairs: int
+
+
+class TemporaryPairs:
+    """A file of pairs in chunks: line numbers, sizes of source and target lines, source and target lines."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.chunks: list[Chunk] = []
+        self._file = path.open("wb", 1 << 20)
+        self._waiting: list[PairBlock] = []
+        self._pairs, self._end = 0, 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        fault: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self._end_chunk()
+        self._file.close()
+
+    def add(self, pairs: PairBlock) -> None:
+        """Append pairs."""
+        if self._waiting and self._waiting[0].corpus != pairs.corpus:
+            self._end_chunk()
+        self._waiting.append(pairs)
+        self._pairs += len(pairs)
+        if self._pairs >= CHUNK_PAIRS:
+            self._end_chunk()
+
+    def flush(self) -> None:
+        """Bring what was added to the file, so that all of it can be read."""
+        self._end_chunk()
+        self._file.flush()
+
+    def _end_chunk(self) -> None:
+        if self._pairs:
+            start, waiting = self._end, self._waiting
+            for pairs in waiting:
+                self._write(pairs.numbers.astype("<i8", copy=False).tobytes())
+            for side in ([pairs.source for pairs in waiting], [pairs.target for pairs in waiting]):
+                for texts in side:
+                    self._write(texts.sizes.astype("<i4", copy=False).tobytes())
+            for side in ([pairs.source for pairs in waiting], [pairs.target for pairs in waiting]):
+                for texts in side:
+                    self._write(texts.data)
+            self.chunks.append(Chunk(waiting[0].corpus, start, self._end, self._pairs))
+        self._waiting, self._pairs = [], 0
+
+    def _write(self, data: bytes) -> None:
+        self._file.write(data)
+        self._end += len(data)
+
+
+def read_chunk(path: Path, chunk: Chunk) -> PairBlock:
+    """The pairs of a chunk."""
+    with path.open("rb") as file:
+        file.seek(chunk.start)
+        data = file.read(chunk.stop - chunk.start)
+    count = chunk.pairs
+    sizes = np.frombuffer(data, "<i4", 2 * count, 8 * count).reshape(2, count)
+    texts = 16 * count
+    middle = texts + int(sizes[0].sum(dtype=np.int64))
+    return PairBlock(
+        chunk.corpus,
+        np.frombuffer(data, "<i8", count),
+        Texts(data[texts:middle], sizes[0]),
+        Texts(data[middle:], sizes[1]),
+    )
+
+
+_SEED = 20_190
+
+
+def balanced_lines(
+    path: Path,
+    chunks: Sequence[Chunk],
+    languages: Sequence[tuple[int, int]],
+    *,
+    temperature: float,
+    most: int,
+) -> Iterator[str]:
+    """Lines of temporary pairs, of each language its tempered share; constant memory, the same every time.
+
+    A language whose share is above what it has gets its lines several times; of one with more lines than its
+    share, a random sample is taken.
+
+    Args:
+        path: The file of temporary pairs.
+        chunks: All of its chunks.
+        languages: Of each corpus the source and the target language.
+        temperature: 1 takes as many lines of each language as the pairs have.
+        most: How many lines at most, over all languages.
+    """
+    lines = _line_counts(chunks, languages)
+    budget = min(most, sum(lines))
+    wanted = [
+        max(1, round(share * budget)) if count else 0
+        for share, count in zip(tempered(lines, temperature), lines, strict=True)
+    ]
+    orders = [Permutation(count, mix(_SEED, language)) for language, count in enumerate(lines)]
+    done = [0] * len(lines)
+    for chunk in chunks:
+        pairs = read_chunk(path, chunk)
+        for language, texts in zip(languages[chunk.corpus], (pairs.source, pairs.target), strict=True):
+            places = np.arange(done[language], done[language] + chunk.pairs)
+            done[language] += chunk.pairs
+            times, rest = divmod(wanted[language], lines[language])
+            copies = times + (orders[language][places] < rest)
+            lines_here = texts.lines()
+            for place in np.repeat(np.arange(chunk.pairs), copies).tolist():
+                yield lines_here[place].decode()
+
+
+def _line_counts(chunks: Sequence[Chunk], languages: Sequence[tuple[int, int]]) -> list[int]:
+    counts = [0] * (1 + max(language for pair in languages for language in pair))
+    for chunk in chunks:
+        for language in languages[chunk.corpus]:
+            counts[language] += chunk.pairs
+    return counts
+
 
 Progress = Callable[[str, int, int | None], None]
 """Called with what is being done, how many pairs are done, and of how many, where that is known."""

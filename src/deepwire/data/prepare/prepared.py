@@ -15,17 +15,22 @@ from typing import TypeVar, cast
 from pydantic import TypeAdapter, ValidationError
 from typing_extensions import TypedDict
 
-from deepwire.data.batches.mixture import DirectionShare, epoch_weights, shares
-from deepwire.data.batches.order import Part
-from deepwire.data.batches.store_header import has_sums
+from deepwire.data.batches.epoch_order import DirectionShare, Part, epoch_weights, shares
+from deepwire.data.batches.stored_array import has_sums
 from deepwire.data.batches.token_store import TokenStore
 from deepwire.data.data_config import CorpusConfig, DataConfig
 from deepwire.data.languages import Languages
 from deepwire.data.prepare.build import TRAIN, VALID, VOCABULARY, Builder, CorpusPlace, Progress
-from deepwire.data.prepare.fingerprint import FileDigests, describe, describe_role, digest_of
-from deepwire.data.prepare.json_checksums import read_checked, read_object, with_file_checksums
-from deepwire.data.text.directed import directed, directions_of
-from deepwire.data.text.stream_copies import with_streams_copied
+from deepwire.data.prepare.fingerprint import (
+    FileDigests,
+    describe,
+    describe_role,
+    digest_of,
+    read_checked,
+    read_object,
+    with_file_checksums,
+)
+from deepwire.data.text.corpus import directed, directions_of, with_streams_copied
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DataError, ModelError, ResourceError
 from deepwire.io.atomic import is_disk_full, json_text, sync

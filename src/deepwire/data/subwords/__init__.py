@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import assert_never
 
 from deepwire.data.subwords.base import Learner, Vocabulary
-from deepwire.data.subwords.sentencepiece import BpeVocabulary, UnigramVocabulary
-from deepwire.data.subwords.sentencepiece_learner import SentencePieceLearner
+from deepwire.data.subwords.sentencepiece import BpeVocabulary, SentencePieceLearner, UnigramVocabulary
 from deepwire.data.subwords.subword_nmt import SubwordNmtLearner, SubwordNmtVocabulary
 from deepwire.data.subwords.words import WordLearner, WordVocabulary
 from deepwire.data.vocabulary_config import (

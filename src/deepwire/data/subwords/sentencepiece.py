@@ -1,11 +1,12 @@
-"""SentencePiece BPE and unigram models, kept as one `.model` file a side."""
+"""SentencePiece BPE and unigram models, one `.model` file a side; learned from a sample of the text."""
 
 from __future__ import annotations
 
+import io
 import random
 import re
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Self
@@ -15,8 +16,9 @@ import sentencepiece
 
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Segmentation, Vocabulary, number_type
 from deepwire.data.subwords.sampling import NEVER, DropoutMerges, Lattice
-from deepwire.data.text.one_line import without_surrogates
-from deepwire.errors import ModelError
+from deepwire.data.text.pairs import Pair, Reservoir, without_surrogates
+from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
+from deepwire.errors import DataError, ModelError
 
 SPACE = "\u2581"
 """SentencePiece writes a space as this character; in text it must be told from a space."""
@@ -237,3 +239,91 @@ def unescaped(text: str) -> str:
     if ESCAPE in text:
         return text.replace(f"{ESCAPE}1", SPACE).replace(f"{ESCAPE}0", ESCAPE)
     return text
+
+
+_THREADS = 8
+"""Fixed, because the model that SentencePiece learns depends on it."""
+_SAMPLE_SEED = 20_190
+_QUIET = 5
+_LONGEST_LINE_BYTES = 16_384
+
+
+class SentencePieceLearner:
+    """Learns from a random sample of the training pairs, chosen while they pass by."""
+
+    def __init__(self, config: BpeConfig | UnigramConfig) -> None:
+        self._config = config
+        self._sample = Reservoir(config.max_training_sentences, _SAMPLE_SEED)
+
+    def add(self, pairs: Sequence[Pair]) -> None:
+        """Show the next pairs."""
+        self._sample.extend(pairs)
+
+    def finish(self) -> tuple[Vocabulary, Vocabulary]:
+        """Train one model for both sides, or one for each.
+
+        Raises:
+            DataError: the size asked for is not possible with this text.
+        """
+        if self._config.joint:
+            both = train_model(self._config, _both_sides(self._sample.pairs), "the text of both sides")
+            return both, both
+        return (
+            train_model(self._config, (pair.source for pair in self._sample.pairs), "the source text"),
+            train_model(self._config, (pair.target for pair in self._sample.pairs), "the target text"),
+        )
+
+
+def train_model(config: BpeConfig | UnigramConfig, lines: Iterable[str], what: str) -> Vocabulary:
+    """Learn a SentencePiece model from lines, which errors call `what`.
+
+    Raises:
+        DataError: the size asked for is not possible with this text.
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=map(escaped, lines),
+            model_writer=model,
+            model_type=config.type,
+            vocab_size=config.size,
+            character_coverage=config.character_coverage,
+            byte_fallback=config.byte_fallback,
+            normalization_rule_name=config.normalization,
+            pad_id=PAD,
+            bos_id=BOS,
+            eos_id=EOS,
+            unk_id=UNK,
+            unk_surface="\u2047",
+            num_threads=_THREADS,
+            max_sentence_length=_LONGEST_LINE_BYTES,
+            minloglevel=_QUIET,
+        )
+    except RuntimeError as fault:
+        raise _size_error(str(fault), config.size, what) from None
+    vocabulary: type[SentencePieceVocabulary] = BpeVocabulary if config.type == "bpe" else UnigramVocabulary
+    return vocabulary(model.getvalue())
+
+
+def _both_sides(pairs: Sequence[Pair]) -> Iterator[str]:
+    """Source and target lines in turn."""
+    for pair in pairs:
+        yield pair.source
+        yield pair.target
+
+
+def _size_error(message: str, size: int, what: str) -> DataError:
+    """SentencePiece's message about an impossible size, in words that help."""
+    largest = re.search(r"set it to a value <= (\d+)", message)
+    if largest:
+        return DataError(
+            f"data.vocabulary.size: {what} supports at most {largest[1]} pieces, not {size}",
+            f"set data.vocabulary.size={largest[1]} or less, or add text",
+        )
+    smallest = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
+    if smallest:
+        return DataError(
+            f"data.vocabulary.size: {what} needs at least {smallest[1]} pieces to spell it, not {size}",
+            f"set data.vocabulary.size={smallest[1]} or more, or a smaller character_coverage",
+        )
+    return DataError(f"no vocabulary can be learned from {what}: {message.splitlines()[0]}")

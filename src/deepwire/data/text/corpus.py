@@ -1,18 +1,166 @@
-"""Reading a parallel corpus: pair by pair, or by blocks of lines that several processes share."""
+"""The corpora of a run file: as pairs of languages, and read pair by pair or by blocks of lines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import count, takewhile
 from pathlib import Path
 
-from deepwire.data.data_config import BadUtf8, CorpusConfig, DataConfig
+from deepwire.data.data_config import STDIN, BadUtf8, CorpusConfig, DataConfig, Role, serves
 from deepwire.data.languages import Direction
-from deepwire.data.text.directed import prefix_of
-from deepwire.data.text.files import ReadNotes, find_text
+from deepwire.data.text.files import ReadNotes, display, find_text, text_exists
 from deepwire.data.text.pairs import Pair
-from deepwire.data.text.reader import Lines, RawBlock, Reader, decoded, two_file_blocks, without_faults
-from deepwire.data.text.tables import JsonReader, TsvReader
+from deepwire.data.text.reader import (
+    JsonReader,
+    Lines,
+    RawBlock,
+    Reader,
+    TsvReader,
+    decoded,
+    two_file_blocks,
+    without_faults,
+)
 from deepwire.errors import DataError
+
+PAIR = "{pair}"
+"""Stands in a prefix for the two languages, as `de-en` or `en-de`."""
+
+_OPUS100_SPLITS: dict[Role, str] = {"train": "train", "valid": "dev", "test": "test"}
+_OPUS100_VERSION = "v1.0"
+
+
+def directed(data: DataConfig, role: Role) -> list[CorpusConfig]:
+    """The corpora of a role, each of two languages that `source` and `target` of it name.
+
+    A run with `source` and `target` gets its corpora as they are, none where the role has none; of test text
+    with several references one for each. In a run with
+    directions a corpus comes once for each direction that it serves, in their order, with its sides turned
+    where it was written the other way round.
+    """
+    corpora, languages = data.corpora().get(role, []), data.languages
+    if languages is None:
+        return (
+            corpora if role != "test" else [own for corpus in corpora for own in by_reference(corpus, data)]
+        )
+    return [
+        turned
+        for corpus in corpora
+        for direction in languages.directions
+        if serves(corpus, direction) and (turned := _turned(corpus, direction, role)) is not None
+    ]
+
+
+def directions_of(corpora: Sequence[CorpusConfig], data: DataConfig) -> list[int] | None:
+    """Of each of these directed corpora the place of its direction among all; None with one direction."""
+    if data.languages is None:
+        return None
+    places = {direction: place for place, direction in enumerate(data.languages.directions)}
+    return [places[Direction(str(corpus.source), str(corpus.target))] for corpus in corpora]
+
+
+def prefix_of(prefix: Path, direction: Direction) -> Path:
+    """A prefix with `{pair}` filled in: `SRC-TGT` or `TGT-SRC`, whichever there is text under."""
+    if PAIR not in str(prefix):
+        return prefix
+    names = (f"{direction.source}-{direction.target}", f"{direction.target}-{direction.source}")
+    candidates = [Path(str(prefix).replace(PAIR, name)) for name in names]
+    existing = (
+        candidate
+        for candidate in candidates
+        if any(text_exists(candidate, language) for language in direction)
+    )
+    return next(existing, candidates[0])
+
+
+def opus100_prefix(folder: Path, direction: Direction, split: str) -> Path | None:
+    """Where OPUS-100 as published has a text of a direction; None where it has none.
+
+    Args:
+        folder: The folder with `supervised` and `zero-shot` in it, or the one above, with `v1.0`.
+        direction: Either order; OPUS-100 names its pairs in alphabetical order.
+        split: `train`, `dev` or `test`; five languages have only `train`, zero-shot pairs only `test`.
+    """
+    if not (folder / "supervised").is_dir() and (folder / _OPUS100_VERSION).is_dir():
+        folder = folder / _OPUS100_VERSION
+    for kind in ("supervised", "zero-shot"):
+        prefix = prefix_of(folder / kind / PAIR / f"opus.{PAIR}-{split}", direction)
+        if any(text_exists(prefix, language) for language in direction):
+            return prefix
+    return None
+
+
+def _turned(corpus: CorpusConfig, direction: Direction, role: Role) -> CorpusConfig | None:
+    """A corpus read in one direction; None where OPUS-100 has no such validation or test text."""
+    changes: dict[str, object] = {
+        "source": direction.source,
+        "target": direction.target,
+        "languages": None,
+        "directions": None,
+        "name": f"{corpus.label}.{direction}",
+    }
+    if corpus.opus100 is not None:
+        prefix = opus100_prefix(corpus.opus100, direction, _OPUS100_SPLITS[role])
+        if prefix is None:
+            if role != "train":
+                return None
+            pair = "-".join(sorted(direction))
+            prefix = corpus.opus100 / "supervised" / pair / f"opus.{pair}-train"
+        changes |= {"opus100": None, "prefix": prefix}
+    elif corpus.source == direction.target:
+        changes |= {"source_file": corpus.target_file, "target_file": corpus.source_file}
+        if corpus.tsv is not None or corpus.source_column is not None or corpus.target_column is not None:
+            changes |= _turned_columns(corpus)
+    return corpus.model_copy(update=changes)
+
+
+def _turned_columns(corpus: CorpusConfig) -> dict[str, object]:
+    if corpus.tsv is not None:
+        return {"source_column": corpus.target_column or 2, "target_column": corpus.source_column or 1}
+    return {"source_column": corpus.target_column, "target_column": corpus.source_column}
+
+
+def by_reference(corpus: CorpusConfig, data: DataConfig) -> list[CorpusConfig]:
+    """A test corpus of a run with one direction, once for each of its references.
+
+    With a prefix these are `PREFIX.en`, or where there is none `PREFIX.en.0`, `PREFIX.en.1` and so on (or
+    from 1), each also compressed; then those of `more_references`.
+
+    Raises:
+        DataError: a side of a prefix does not exist.
+    """
+    if corpus.prefix is None:
+        source, first = corpus.source_file, [] if corpus.target_file is None else [corpus.target_file]
+    else:
+        source, first = find_text(corpus.prefix, data.source), _of_prefix(corpus.prefix, data.target)
+    targets = [*first, *corpus.more_references]
+    if len(targets) < 2:
+        return [corpus]
+    return [
+        corpus.model_copy(
+            update={
+                "prefix": None,
+                "source_file": source,
+                "target_file": target,
+                "more_references": [],
+                "name": target.name,
+            }
+        )
+        for target in targets
+    ]
+
+
+def _of_prefix(prefix: Path, language: str) -> list[Path]:
+    if not text_exists(prefix, language):
+        for first in (0, 1):
+            endings = (f"{language}.{number}" for number in count(first))
+            numbered = list(takewhile(lambda ending: text_exists(prefix, ending), endings))
+            if numbered:
+                return [find_text(prefix, ending) for ending in numbered]
+    return [find_text(prefix, language)]
 
 
 def read_pairs(
@@ -96,3 +244,57 @@ class TwoFileReader:
             for path, raw in zip(self._paths, block.files, strict=True)
         )
         return Lines(block.first, source, target, faults)
+
+
+_FIELDS = ("source_file", "target_file", "tsv", "jsonl")
+
+
+@contextmanager
+def with_streams_copied(data: DataConfig) -> Iterator[DataConfig]:
+    """`data` with every stream replaced by a file in `data.prepared`, which goes when the block is left.
+
+    Errors raised inside name the stream, not the copy.
+    """
+    names: dict[str, str] = {}
+    with ExitStack() as copies:
+        changes: dict[str, object] = {
+            role: [_with_copies(corpus, data, copies, names) for corpus in corpora]
+            for role, corpora in data.corpora().items()
+            if role != "test"
+        }
+        try:
+            yield data.model_copy(update=changes) if names else data
+        except DataError as fault:
+            for copy, name in names.items():
+                fault.message = fault.message.replace(copy, name)
+            raise
+
+
+def _with_copies(
+    corpus: CorpusConfig, data: DataConfig, copies: ExitStack, names: dict[str, str]
+) -> CorpusConfig:
+    changes: dict[str, object] = {}
+    for field in _FIELDS:
+        path: Path | None = getattr(corpus, field)
+        if path is not None and (path == STDIN or path.is_fifo() or path.is_char_device()):
+            copy = data.prepared / f".stream-{os.getpid()}-{len(names)}"
+            copies.callback(_remove, copy)
+            _copy(path, copy)
+            names[str(copy)] = display(path)
+            changes[field] = copy
+    return corpus.model_copy(update={**changes, "name": corpus.label}) if changes else corpus
+
+
+def _copy(stream: Path, file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("wb") as target:
+        if stream == STDIN:
+            shutil.copyfileobj(sys.stdin.buffer, target)
+        else:
+            with stream.open("rb") as source:
+                shutil.copyfileobj(source, target)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()

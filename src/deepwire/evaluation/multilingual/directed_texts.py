@@ -9,8 +9,7 @@ from pathlib import Path
 
 from deepwire.data.data_config import CorpusConfig, DataConfig, Role, serves
 from deepwire.data.languages import Direction
-from deepwire.data.text.corpus import corpus_files, read_pairs
-from deepwire.data.text.directed import by_reference, directed
+from deepwire.data.text.corpus import by_reference, corpus_files, directed, read_pairs
 from deepwire.data.text.pairs import Pair
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.model_translations import data_section

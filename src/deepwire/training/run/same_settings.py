@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from deepwire.config.dotted_keys import flatten
-from deepwire.config.schema import changeable_keys
+from deepwire.config.section import changeable_keys, flatten
 from deepwire.data.data_config import DataConfig
 from deepwire.errors import ModelError, UsageError
 from deepwire.io.regular_files import UnreadableError, read_json

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from deepwire.checkpoint.importers.pretrained_encoder import PretrainedEncoder, read_pretrained
-from deepwire.config.dotted_keys import flatten
+from deepwire.config.section import flatten
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import UsageError

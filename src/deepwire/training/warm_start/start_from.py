@@ -11,7 +11,7 @@ from torch import Tensor
 from deepwire.checkpoint.manifest import fingerprint
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import LoadedModel, load_model
-from deepwire.config.dotted_keys import flatten
+from deepwire.config.section import flatten
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError

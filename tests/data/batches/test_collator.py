@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, Update, UpdateStream
-from deepwire.data.batches.partition import Piece, partition_batches
+from deepwire.data.batches.collator import Piece, partition_batches
 from deepwire.data.batches.token_store import Block, StoreWriter, TokenStore
 
 BATCHES = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 30)), min_size=1, max_size=12)

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from deepwire.config.dotted_keys import flatten
+from deepwire.config.section import flatten
 
 
 def test_leaves_of_settings() -> None:
