@@ -41,10 +41,9 @@ from deepwire.checkpoint.store import VOCABULARY, load_model
 from deepwire.data.vocabulary import EOS, UNK, Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate
+from deepwire.decoding.model_inputs import batches_by_length, ordered_map, pad_batch
 from deepwire.decoding.model_loading import PRECISIONS
-from deepwire.decoding.sentence_batches import batches_by_length, ordered_map, pad_batch
-from deepwire.decoding.shortlist.shortlist_store import Shortlist
-from deepwire.decoding.shortlist.shortlist_table import LanguageRows, batch_shortlist
+from deepwire.decoding.shortlist import LanguageRows, Shortlist, batch_shortlist
 from deepwire.errors import DeepwireError, ModelError
 from deepwire.evaluation.metrics import corpus_score
 from deepwire.export.ctranslate2 import save_spec, transformer_spec

@@ -39,7 +39,7 @@ from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate
-from deepwire.decoding.sentence_batches import batches_by_length, pad_batch
+from deepwire.decoding.model_inputs import batches_by_length, pad_batch
 from deepwire.decoding.step_models import StepModel
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig

@@ -20,8 +20,8 @@ import torch
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig
-from deepwire.decoding.sentence_batches import batches_by_length, pad_batch
-from deepwire.decoding.shortlist.shortlist_table import LanguageRows, ShortlistTable, batch_shortlist
+from deepwire.decoding.model_inputs import batches_by_length, pad_batch
+from deepwire.decoding.shortlist import LanguageRows, ShortlistTable, batch_shortlist
 from deepwire.experiments.shortlist_learning.shortlist_learning import (
     LearningSettings,
     learn_shortlist,

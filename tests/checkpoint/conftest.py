@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from deepwire.checkpoint.model_files import write_tensors
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import OPTIMIZER, STATE, model_parameters, write_model_files
-from deepwire.checkpoint.tensors import write_tensors
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from permissions import permissions_obeyed
 
-from deepwire.checkpoint.manifest import MANIFEST
+from deepwire.checkpoint.model_files import MANIFEST
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.errors import ModelError

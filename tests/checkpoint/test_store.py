@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from deepwire.checkpoint.manifest import DamagedError, write_manifest
+from deepwire.checkpoint.model_files import DamagedError, write_manifest
 from deepwire.checkpoint.store import load_model, model_parameters, save_model
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError, ResourceError

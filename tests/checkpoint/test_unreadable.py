@@ -12,12 +12,11 @@ import pytest
 import torch
 from permissions import permissions_obeyed
 
-from deepwire.checkpoint import manifest
-from deepwire.checkpoint.manifest import DamagedError
+from deepwire.checkpoint import model_files
+from deepwire.checkpoint.model_files import DamagedError, read_shapes, read_tensors, write_tensors
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
-from deepwire.checkpoint.tensors import read_shapes, read_tensors, write_tensors
 from deepwire.io.regular_files import UnreadableError, read_json
 
 CheckpointMaker = Callable[..., Path]
@@ -89,7 +88,7 @@ def test_a_disk_that_gives_no_answer_is_no_damage(
     def fails(_: object) -> str:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr(manifest, "_digest", fails)
+    monkeypatch.setattr(model_files, "_digest", fails)
     with pytest.raises(UnreadableError, match="cannot read: Input/output error") as caught:
         run.newest_sound(lambda _: None)
     assert "may be sound" in caught.value.hint

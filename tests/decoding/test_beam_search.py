@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
 from deepwire.decoding.beam_search import beam_search
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.greedy_and_sampling import greedy_search
+from deepwire.decoding.generate import greedy_search
 from deepwire.errors import ModelError
 
 

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.shortlist.shortlist_store import Shortlist, shortlist_path
-from deepwire.decoding.shortlist.shortlist_table import (
+from deepwire.decoding.shortlist import (
     LanguageRows,
+    Shortlist,
     ShortlistTable,
     batch_shortlist,
+    shortlist_path,
 )
 from deepwire.decoding.translation_io import Request
 from deepwire.decoding.translator import Translator

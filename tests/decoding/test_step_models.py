@@ -9,7 +9,7 @@ import torch
 from deepwire.data.vocabulary import EOS
 from deepwire.decoding.beam_search import beam_search
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.sentence_batches import Cancelled
+from deepwire.decoding.model_inputs import Cancelled
 from deepwire.decoding.step_models import CancellableModel, Ensemble
 from deepwire.errors import UsageError
 

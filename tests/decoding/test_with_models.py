@@ -9,7 +9,7 @@ from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.beam_search import beam_search
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate
-from deepwire.decoding.sentence_batches import pad_batch
+from deepwire.decoding.model_inputs import pad_batch
 from deepwire.decoding.step_models import Ensemble
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig

@@ -14,7 +14,7 @@ from one_process import UPDATES, Trainer, same_as_straight
 from permissions import obey_permissions
 from toy_run import digests
 
-from deepwire.checkpoint.manifest import write_manifest
+from deepwire.checkpoint.model_files import write_manifest
 
 Damage = Callable[[Path], object]
 

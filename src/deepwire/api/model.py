@@ -14,7 +14,7 @@ from deepwire.analysis.subject.model_and_text import NotApplicableError
 from deepwire.decoding.load_translator import load as load_translator
 from deepwire.decoding.load_translator import model_names
 from deepwire.decoding.model_inputs import Warn
-from deepwire.decoding.shortlist.shortlist_store import ShortlistChoice
+from deepwire.decoding.shortlist import ShortlistChoice
 from deepwire.decoding.translator import Translator
 from deepwire.errors import UsageError
 from deepwire.model.decoder_state import DecoderState

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepwire.analysis.subject.run_records import read_records
-from deepwire.checkpoint.retention import Checkpoint
-from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
 from deepwire.errors import UsageError
 from deepwire.io.regular_files import read_json
 from deepwire.training.run.stop_reason import StopReason

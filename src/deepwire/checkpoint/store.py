@@ -16,8 +16,17 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from deepwire import plugins
-from deepwire.checkpoint.manifest import MANIFEST, DamagedError, check_manifest, write_manifest
-from deepwire.checkpoint.tensors import Shape, bytes_of, read_shapes, read_tensors, write_tensors
+from deepwire.checkpoint.model_files import (
+    MANIFEST,
+    DamagedError,
+    Shape,
+    bytes_of,
+    check_manifest,
+    read_shapes,
+    read_tensors,
+    write_manifest,
+    write_tensors,
+)
 from deepwire.config.choice import plugins_of
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import Vocabularies

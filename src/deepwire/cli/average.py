@@ -23,8 +23,7 @@ def average(models: Models, last: Last = None, output: Output = None) -> None:
 
     Examples: deepwire average runs/demo --last 5 --output demo-avg5; deepwire average runs/a runs/b -o mean
     """
-    from deepwire.checkpoint.average import average_models
-    from deepwire.checkpoint.model_path import averaged, find_model, last_checkpoints
+    from deepwire.checkpoint.model_path import average_models, averaged, find_model, last_checkpoints
     from deepwire.checkpoint.run_directory import RunDirectory
 
     if len(models) > 1:

@@ -76,7 +76,7 @@ def import_model(
     deepwire import neutron mulang.pt --vocabulary common.vcb --languages fr,de,en --output many model.heads=8
     """
     from deepwire.checkpoint.importers import IMPORTERS, convert, read_foreign_checkpoint, read_vocabularies
-    from deepwire.checkpoint.manifest import digest
+    from deepwire.checkpoint.model_files import digest
     from deepwire.checkpoint.store import save_model
 
     importer = IMPORTERS.get(family)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from deepwire.data.batches.token_store import TokenStore
     from deepwire.data.vocabulary import Vocabularies
-    from deepwire.decoding.shortlist.shortlist_store import Shortlist
+    from deepwire.decoding.shortlist import Shortlist
     from deepwire.experiments.shortlist_learning.shortlist_learning import LearningSettings
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Run directory, RUN@avg5 or model.")]
@@ -79,7 +79,7 @@ def shortlist(
     from deepwire.cli.line_by_line import use_threads
     from deepwire.data.languages import Languages
     from deepwire.data.vocabulary import Vocabularies
-    from deepwire.decoding.shortlist import shortlist_store as store
+    from deepwire.decoding import shortlist as store
     from deepwire.experiments.shortlist_learning.shortlist_learning import (
         directions_into,
         learn_seen_shortlist,

@@ -209,7 +209,7 @@ class _Work:
     def describe(self, config: Mapping[str, object], formats: Mapping[str, str]) -> dict[str, object]:
         """All that the result depends on, and where it came from."""
         from deepwire import __version__
-        from deepwire.checkpoint.manifest import fingerprint
+        from deepwire.checkpoint.model_files import fingerprint
         from deepwire.checkpoint.model_path import find_model
 
         state = self.text.stat()

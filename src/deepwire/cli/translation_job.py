@@ -16,7 +16,7 @@ from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
     from deepwire.decoding.model_inputs import Warn
-    from deepwire.decoding.shortlist.shortlist_store import ShortlistChoice
+    from deepwire.decoding.shortlist import ShortlistChoice
     from deepwire.decoding.translation_io import Request
     from deepwire.decoding.translator import Translator
     from deepwire.distributed.process_group import ProcessGroup
@@ -105,9 +105,9 @@ class TranslationJob:
 
     def describe(self, config: Mapping[str, object], precision: str) -> dict[str, object]:
         """All that the output depends on; parts of an interrupted job count only if it is the same."""
-        from deepwire.checkpoint.manifest import fingerprint
+        from deepwire.checkpoint.model_files import fingerprint
         from deepwire.checkpoint.model_path import find_model
-        from deepwire.decoding.shortlist.shortlist_store import shortlist_folder
+        from deepwire.decoding.shortlist import shortlist_folder
 
         words = shortlist_folder(self.shortlist, find_model(self.models[0]))
         languages = [*self.languages, str(self.text.language_column or "")]

@@ -24,7 +24,7 @@ from deepwire.decoding.hypotheses import (
     chunked_top_k,
     require_finite,
 )
-from deepwire.decoding.sentence_batches import batch_compaction
+from deepwire.decoding.model_inputs import batch_compaction
 from deepwire.decoding.step_models import StateT, StepModel
 
 

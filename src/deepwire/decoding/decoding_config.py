@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from deepwire.config.counts import Count
 from deepwire.config.section import Section, UnusedSettings
+from deepwire.config.settings_reader import from_mapping
 
 LengthPenaltyForm = Literal["gnmt", "average"]
 StopRule = Literal["first", "optimal"]
@@ -137,3 +139,14 @@ class DecodingConfig(Section):
     def output_limit(self, source_length: int) -> int:
         """Most subwords of a translation of ``source_length`` subwords; EOS counts on neither side."""
         return max(1, int(self.max_length_ratio * source_length) + self.max_length_extra)
+
+
+def with_settings(config: DecodingConfig, settings: Mapping[str, object]) -> DecodingConfig:
+    """These settings with others on top.
+
+    Raises:
+        UsageError: A setting is impossible.
+    """
+    return from_mapping(
+        DecodingConfig, {**config.model_dump(), **settings}, "decoding settings", allow_unused=True
+    )

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
 from deepwire.decoding.decoding_config import DecodingConfig, LengthPenaltyForm
-from deepwire.decoding.sentence_batches import pad_batch
+from deepwire.decoding.model_inputs import pad_batch
 from deepwire.errors import ModelError
 
 IMPOSSIBLE = -torch.inf

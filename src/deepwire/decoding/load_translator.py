@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.decoding.model_inputs import Warn
 from deepwire.decoding.model_loading import load_models
-from deepwire.decoding.shortlist.shortlist_store import ShortlistChoice, load_shortlist
+from deepwire.decoding.shortlist import ShortlistChoice, load_shortlist
 from deepwire.decoding.step_models import EnsembleMember
 from deepwire.decoding.translator import Translator
 from deepwire.model.decoder_state import DecoderState

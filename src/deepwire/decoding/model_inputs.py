@@ -1,16 +1,20 @@
-"""What a model reads of a line: source subwords, the tag of the target language, the first target token."""
+"""From lines to what a model reads: subwords and language tags, in batches that shrink as sentences end."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
 from deepwire.data.languages import Direction, Languages
-from deepwire.data.vocabulary import BOS, EOS, Vocabularies, Vocabulary
+from deepwire.data.text.language_guess import KNOWN, guess_language, language_code, scripts_of_language
+from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies, Vocabulary
 from deepwire.errors import UsageError
 
 Warn = Callable[[str], None]
@@ -137,3 +141,137 @@ class LanguageSelector:
 def target_language_ids(targets: Sequence[TargetLanguage], device: torch.device) -> Tensor:
     """The indices of the target languages of a batch, `[N]` int64."""
     return torch.tensor([target.language_id for target in targets], dtype=torch.int64, device=device)
+
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+MAX_PARALLEL_BATCHES = 8
+"""More are not decoded at a time: each has logits and states in memory, and all share one interpreter."""
+# Finished sentences leave a batch as soon as they are this part of it.
+_COMPACTION_SHARE = 8
+
+
+class Cancelled(Exception):  # noqa: N818 - not an error: nobody waits for the result
+    """The work was called off."""
+
+
+def batches_by_length(lengths: Sequence[int], tokens: int) -> list[list[int]]:
+    """Groups of indices into `lengths`, longest first, of at most `tokens` padded subwords each.
+
+    A sentence longer than `tokens` is a batch of its own. Every index occurs exactly once.
+    """
+    batches: list[list[int]] = []
+    batch: list[int] = []
+    widest = 0
+    for index in sorted(range(len(lengths)), key=lambda i: (-lengths[i], i)):
+        if batch and (len(batch) + 1) * widest > tokens:
+            batches.append(batch)
+            batch = []
+        widest = lengths[index] if not batch else widest
+        batch.append(index)
+    return [*batches, batch] if batch else batches
+
+
+def pad_batch(sequences: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """Id sequences as one tensor `[N, longest]` (int64), padded on the right with PAD."""
+    width = max(len(ids) for ids in sequences)
+    rows = [[*ids, *[PAD] * (width - len(ids))] for ids in sequences]
+    return torch.tensor(rows, dtype=torch.int64).to(device)
+
+
+def batch_compaction(ended: Sequence[bool]) -> tuple[list[int], list[int]]:
+    """The indices of the sentences that leave the batch now, and of those that stay, in order.
+
+    None leave where too few have ended to pay for copying the state of the others. Some that have ended stay
+    for a while, so that batches come in few sizes: products are made ready for each that they meet, which
+    takes about as long as a small one itself (see `deepwire.data.batches.collator.whole_rows`).
+    """
+    finished = [index for index, has_ended in enumerate(ended) if has_ended]
+    most = len(ended) - _batch_size(len(ended) - len(finished))
+    if most <= 0 or most * _COMPACTION_SHARE < len(ended):
+        return [], list(range(len(ended)))
+    leaving = finished[:most]
+    gone = set(leaving)
+    return leaving, [index for index in range(len(ended)) if index not in gone]
+
+
+def _batch_size(sentences: int) -> int:
+    """The next size of a batch, of four between a power of two and its double: 8, 10, 12, 14, 16, 20, ..."""
+    step = 1 << max(0, sentences.bit_length() - 3)
+    return -(-sentences // step) * step
+
+
+def ordered_map(
+    work: Callable[[Item, threading.Event], Result], items: Sequence[Item], device: torch.device
+) -> list[Result]:
+    """`work(item, stop)` of each item, in their order; on a CPU several items at a time, in threads.
+
+    A core for each batch does more than all cores for one: the threads that share a product wait for each
+    other after every operation, and operations too small to share leave all but one of them idle.
+
+    On a CPU there are as many items at a time as torch has threads (8 at most), each with its share of them.
+    `stop` is set when the results are no longer wanted, as after Ctrl-C or an error in another item: `work`
+    may then raise `Cancelled`.
+    """
+    stop, threads = threading.Event(), torch.get_num_threads()
+    workers = min(threads, len(items), MAX_PARALLEL_BATCHES) if device.type == "cpu" else 1
+    if workers <= 1:
+        return [work(item, stop) for item in items]
+    set_threads = partial(torch.set_num_threads, threads // workers)
+    try:
+        with ThreadPoolExecutor(workers, "batch", initializer=set_threads) as pool:
+            try:
+                return list(pool.map(lambda item: work(item, stop), items))
+            finally:
+                stop.set()
+    finally:
+        # A thread's number holds for threads that begin later, too.
+        torch.set_num_threads(threads)
+
+
+_BY_SCRIPT = ("am", "bn", "el", "he", "hy", "ja", "ka", "km", "ko", "lo", "my", "ta", "te", "th", "zh")
+"""Languages that their script tells."""
+_MOST_WORDS = 2_000
+
+
+class SourceLanguage:
+    """Looks at the beginning of a text, and warns once if it is clearly in another language.
+
+    Nothing is said about short text, or about languages that cannot be told apart (`guess_language`).
+
+    Args:
+        language: What the model translates from, as its run file has it.
+        others: What else the text may be in besides the languages known to the guess.
+        warn: Receives the warning.
+    """
+
+    def __init__(self, language: str, others: Iterable[str], warn: Warn) -> None:
+        self._language, self._warn = language, warn
+        code, scripts = language_code(language), scripts_of_language(language)
+        foreign = [one for one in _BY_SCRIPT if not scripts & scripts_of_language(one)]
+        every = dict.fromkeys([*KNOWN, *foreign, *map(language_code, others)])
+        self._among = [language, *(one for one in every if one != code)]
+        # Of a language that nobody knows, or of a name such as "source", no text can be said not to be.
+        self._open = code in KNOWN or bool(scripts)
+        self._lines: list[str] = []
+        self._words, self._next = 0, 1
+
+    def look(self, lines: Sequence[str]) -> None:
+        """Take some more lines into account; after a few thousand words nothing is done."""
+        if not self._open:
+            return
+        self._lines += lines
+        self._words += sum(len(line.split()) for line in lines)
+        if self._words < self._next:
+            return
+        # Lines may come one by one: looking only at twice as many costs no more than looking once.
+        self._next = 2 * self._words
+        guess = guess_language(self._lines, self._among)
+        if guess is not None and guess.language != self._language:
+            self._warn(
+                f"the text looks like {guess.language!r}, but the model translates from {self._language!r}"
+            )
+        if guess is not None or self._words > _MOST_WORDS:
+            self._open = False
+            self._lines.clear()

@@ -11,9 +11,8 @@ from pydantic import ValidationError
 
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import LoadedModel, load_model
-from deepwire.config.settings_reader import from_mapping
 from deepwire.data.languages import Languages
-from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.packed_linear import Packing, has_kernels, pack_linears
@@ -183,17 +182,6 @@ def _config(model: LoadedModel, settings: Mapping[str, object]) -> DecodingConfi
     except ValidationError as error:
         raise ModelError(f"{model.folder}: stored decoding settings: {_first_error(error)}") from error
     return with_settings(config, settings)
-
-
-def with_settings(config: DecodingConfig, settings: Mapping[str, object]) -> DecodingConfig:
-    """These settings with others on top.
-
-    Raises:
-        UsageError: A setting is impossible.
-    """
-    return from_mapping(
-        DecodingConfig, {**config.model_dump(), **settings}, "decoding settings", allow_unused=True
-    )
 
 
 def _first_error(error: ValidationError) -> str:

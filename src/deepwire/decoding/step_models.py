@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 
 from deepwire.data.vocabulary import PAD
-from deepwire.decoding.model_inputs import TargetLanguage, target_language_ids
-from deepwire.decoding.sentence_batches import Cancelled
+from deepwire.decoding.model_inputs import Cancelled, TargetLanguage, target_language_ids
 from deepwire.errors import UsageError
 
 

@@ -1,4 +1,4 @@
-"""Lines to translate and their translations: what they hold, how they are read, and how they are written.
+"""Texts to translate and their translations: what they hold, how they are read, and how they are written.
 
 Text or JSON lines are read, never one line more or less than the file has. Translations are written as plain
 text, with scores, as n-best lists like those of Moses, or as JSON lines.
@@ -7,9 +7,10 @@ text, with scores, as n-best lists like those of Moses, or as JSON lines.
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from deepwire.config.counts import counted
 from deepwire.data.text.files import BadLine, ReadNotes, display, read_lines
 from deepwire.data.text.pairs import plain
 from deepwire.decoding.model_inputs import Warn
-from deepwire.errors import DataError
+from deepwire.errors import DataError, UsageError
 
 _END = object()
 _REPAIRED = {
@@ -270,3 +271,60 @@ FORMATS: Mapping[str, TranslationFormat] = {
     "as_json": format_json,
 }
 """The formats by name; the names are kept with the parts of an interrupted job."""
+
+
+_LINE_BREAK = re.compile("(\r?\n)")
+_LAST_BREAK = re.compile(r"\r?\n\Z")
+
+
+def require_several(lines: object) -> None:
+    """A single text is a sequence of its characters, which nobody wants translated one by one.
+
+    Raises:
+        UsageError: These are no texts.
+    """
+    if not isinstance(lines, Iterable) or isinstance(lines, str | bytes):
+        raise UsageError(f"not texts but {type(lines).__name__}", 'give a list of texts: translate(["..."])')
+
+
+def request_of(line: int, given: object) -> Request:
+    """A request for a text that stands at `line`, counted from 1.
+
+    Raises:
+        UsageError: It is no text.
+    """
+    if isinstance(given, str):
+        return Request(given)
+    if not isinstance(given, Request):
+        raise UsageError(f"line {line}: must be a text, not {type(given).__name__}")
+    return given
+
+
+def pairs_of(given: Iterable[object]) -> Iterator[tuple[str, str]]:
+    """Source and target texts, checked one after the other.
+
+    Raises:
+        UsageError: One is no pair of texts.
+    """
+    for number, pair in enumerate(given, 1):
+        match pair:
+            case [str(source), str(target)]:
+                yield source, target
+            case _:
+                parts = [type(part).__name__ for part in pair] if isinstance(pair, tuple | list) else []
+                what = " of ".join([type(pair).__name__, *([" and ".join(parts)] if parts else [])])
+                raise UsageError(
+                    f"pair {number}: must be a source and a target text, not {what}",
+                    'give a list of pairs: score([("...", "...")])',
+                )
+
+
+def split_lines(request: Request) -> tuple[list[Request], list[str]]:
+    """A request for each line of a text, and what comes after each of them in the text.
+
+    The prefix is that of the first line. A line break at the end of the text counts as none, as that of a
+    line read from a file.
+    """
+    parts = [*_LINE_BREAK.split(_LAST_BREAK.sub("", request.text)), ""]
+    first = replace(request, text=parts[0])
+    return [first, *(replace(first, text=line, prefix="") for line in parts[2::2])], parts[1::2]

@@ -16,9 +16,10 @@ from deepwire.decoding.model_inputs import (
     CHARACTERS_PER_SUBWORD,
     SourceTokenizer,
     TargetLanguage,
+    batches_by_length,
+    pad_batch,
     target_language_ids,
 )
-from deepwire.decoding.sentence_batches import batches_by_length, pad_batch
 from deepwire.decoding.step_models import ScoringModel
 
 Flag = Literal["empty_source", "empty_target", "long_target"]

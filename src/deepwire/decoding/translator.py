@@ -16,16 +16,20 @@ from torch import Tensor
 from deepwire.data.languages import Languages
 from deepwire.data.text.pairs import plain
 from deepwire.data.vocabulary import Vocabularies
-from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.generate import generate
-from deepwire.decoding.given_texts import cut, pairs_of, request_of, require_several
 from deepwire.decoding.hypotheses import Hypothesis
-from deepwire.decoding.model_inputs import LanguageSelector, SourceTokenizer, TargetLanguage, Warn
-from deepwire.decoding.model_loading import with_settings
-from deepwire.decoding.sentence_batches import batches_by_length, ordered_map, pad_batch
-from deepwire.decoding.shortlist.shortlist_store import Shortlist
-from deepwire.decoding.shortlist.shortlist_table import BatchShortlist, LanguageRows, batch_shortlist
-from deepwire.decoding.source_language import SourceLanguage
+from deepwire.decoding.model_inputs import (
+    LanguageSelector,
+    SourceLanguage,
+    SourceTokenizer,
+    TargetLanguage,
+    Warn,
+    batches_by_length,
+    ordered_map,
+    pad_batch,
+)
+from deepwire.decoding.shortlist import BatchShortlist, LanguageRows, Shortlist, batch_shortlist
 from deepwire.decoding.step_models import (
     CancellableModel,
     Ensemble,
@@ -38,6 +42,10 @@ from deepwire.decoding.translation_io import (
     Request,
     Translation,
     has_several_lines,
+    pairs_of,
+    request_of,
+    require_several,
+    split_lines,
     warn_of_several_lines,
 )
 from deepwire.decoding.translation_scoring import PairScore, TranslationScorer
@@ -147,7 +155,7 @@ class Translator(Generic[StateT]):
                 for line, language in zip(requests, to, strict=True)
             )
             to = None
-        texts = [cut(request_of(number, given)) for number, given in enumerate(requests, 1)]
+        texts = [split_lines(request_of(number, given)) for number, given in enumerate(requests, 1)]
         answers = self.translations((line for lines, _ in texts for line in lines), to=to, from_=from_)
         return [
             "".join(next(answers).text + line_break for line_break in line_breaks) for _, line_breaks in texts

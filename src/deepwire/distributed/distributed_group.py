@@ -1,8 +1,9 @@
-"""A group of several processes, by torch.distributed."""
+"""A group of several processes, by torch.distributed; and that of the processes which torchrun started."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 import traceback
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch._C._distributed_c10d import Store
+from torch.distributed.rendezvous import rendezvous
 
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DeepwireError, ResourceError
@@ -249,3 +251,21 @@ def _line(error: BaseException) -> str:
     if isinstance(error, DeepwireError):
         return error.message
     return f"{type(error).__name__}: {(str(error).splitlines() or ['no message'])[0]}"
+
+
+class TorchrunGroup(DistributedGroup):
+    """The processes that the environment describes; they connect through the store of torchrun."""
+
+    after_stop = "torchrun may report the signal below, with a traceback of its own: nothing is wrong"
+
+    def __init__(self) -> None:
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
+        store, _, _ = next(rendezvous("env://", timeout=TIMEOUT))
+        super().__init__(store, *(int(os.environ[name]) for name in names))
+
+
+@contextmanager
+def torchrun_process_group() -> Iterator[TorchrunGroup]:
+    """The processes that torchrun started, for a block; see `join_process_group`."""
+    with process_group_context(TorchrunGroup()) as processes:
+        yield processes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from deepwire.checkpoint.tensors import bytes_of
+from deepwire.checkpoint.model_files import bytes_of
 from deepwire.config.counts import counted
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.data.vocabulary import PAD

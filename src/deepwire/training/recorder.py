@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Protocol
 
-from deepwire.checkpoint.retention import Checkpoint, among_best
+from deepwire.checkpoint.run_directory import Checkpoint, among_best
 from deepwire.errors import ModelError
 from deepwire.io.atomic import disk_errors, write_json, write_text
 from deepwire.io.regular_files import open_for_appending

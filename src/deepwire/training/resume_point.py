@@ -12,8 +12,7 @@ from pathlib import Path
 
 import torch
 
-from deepwire.checkpoint.retention import Checkpoint
-from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError

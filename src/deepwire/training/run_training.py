@@ -11,8 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from deepwire.checkpoint.retention import Checkpoint
-from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
 from deepwire.checkpoint.store import read_weights
 from deepwire.command_line import again
 from deepwire.config.counts import counted

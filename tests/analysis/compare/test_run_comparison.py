@@ -25,7 +25,7 @@ from deepwire.analysis.report.finding import Finding
 from deepwire.analysis.report.report_tables import Table
 from deepwire.analysis.subject.model_and_text import ParallelText
 from deepwire.analysis.subject.scorer import Scorer
-from deepwire.checkpoint.manifest import write_manifest
+from deepwire.checkpoint.model_files import write_manifest
 from deepwire.cli.main import main
 from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.comparison import PairedTest

@@ -11,7 +11,7 @@ from pathlib import Path
 from deepwire.analysis.report.finding import ModelSource
 from deepwire.analysis.subject.model_and_text import model_source, run_of
 from deepwire.analysis.subject.run_records import read_records
-from deepwire.checkpoint.manifest import digest
+from deepwire.checkpoint.model_files import digest
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import STATE, VOCABULARY, parameter_count, read_config, read_metadata
 from deepwire.errors import ModelError

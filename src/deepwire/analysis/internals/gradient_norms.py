@@ -10,7 +10,7 @@ from deepwire.analysis.report.figures import Axis, Figure, HeatMap, LineChart, S
 from deepwire.analysis.report.finding import Finding, ModelSource, provenance
 from deepwire.analysis.subject.model_and_text import NotApplicableError, run_of
 from deepwire.analysis.subject.run_records import read_records
-from deepwire.checkpoint.manifest import fingerprint
+from deepwire.checkpoint.model_files import fingerprint
 from deepwire.errors import DataError
 
 _UNIT = "nats/token"  # of the loss; parameters have no unit

@@ -9,15 +9,14 @@ from pathlib import Path
 from torch import Tensor
 
 from deepwire.analysis.report.finding import ModelSource
-from deepwire.checkpoint.manifest import fingerprint
+from deepwire.checkpoint.model_files import fingerprint
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import LoadedModel, load_model, read_metadata
 from deepwire.data.languages import Direction
 from deepwire.data.vocabulary import BOS, EOS
-from deepwire.decoding.model_inputs import LanguageSelector, target_language_ids
+from deepwire.decoding.model_inputs import LanguageSelector, batches_by_length, pad_batch, target_language_ids
 from deepwire.decoding.model_loading import languages_of, pick_device
-from deepwire.decoding.sentence_batches import batches_by_length, pad_batch
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.model_translations import test_set
 from deepwire.evaluation.multilingual.directed_texts import texts_of_run

@@ -4,10 +4,9 @@ A model is read with `read_foreign_checkpoint`, its architecture with `Importer.
 vocabularies with `read_vocabularies`, and made with `convert`; `checkpoint.store.save_model` writes it.
 """
 
-from deepwire.checkpoint.importers.conversion import convert
+from deepwire.checkpoint.importers.conversion import VocabularyFiles, convert, read_vocabularies
 from deepwire.checkpoint.importers.fairseq import FairseqImporter
 from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint, read_foreign_checkpoint
-from deepwire.checkpoint.importers.foreign_vocabulary import VocabularyFiles, read_vocabularies
 from deepwire.checkpoint.importers.importer import Architecture, Importer
 from deepwire.checkpoint.importers.neutron import NeutronImporter
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deepwire.checkpoint.manifest import fingerprint
+from deepwire.checkpoint.model_files import fingerprint
 from deepwire.data.languages import Direction
 from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.model_translations import SearchSettings, selected_target
@@ -172,7 +172,7 @@ class ModelSystem(System):
         """What the shortlist depends on, where there is one."""
         if not self._settings.shortlist:
             return []
-        from deepwire.decoding.shortlist.shortlist_store import shortlist_folder  # torch
+        from deepwire.decoding.shortlist import shortlist_folder  # torch
 
         folder = shortlist_folder(self._settings.shortlist, self._description.folder)
         return [] if folder is None or not folder.is_dir() else [fingerprint(folder)]

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from deepwire.data.vocabulary import UNK, Vocabularies, Vocabulary
-from deepwire.decoding.shortlist.shortlist_table import ShortlistTable
+from deepwire.decoding.shortlist import ShortlistTable
 from deepwire.experiments.shortlist_learning.ibm_model1 import LexicalProbabilities
 
 MIN_PROBABILITY = 1e-4

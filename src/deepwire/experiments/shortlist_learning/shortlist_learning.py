@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from deepwire.data.batches.token_store import Block, StoreWriter, TokenStore
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import PAD, UNK, Vocabularies
-from deepwire.decoding.shortlist.shortlist_store import Shortlist
-from deepwire.decoding.shortlist.shortlist_table import ShortlistTable
+from deepwire.decoding.shortlist import Shortlist, ShortlistTable
 from deepwire.errors import DataError, UsageError
 from deepwire.experiments.shortlist_learning.ibm_model1 import Progress, train_ibm_model1
 from deepwire.experiments.shortlist_learning.lexical_table import build_table

@@ -8,10 +8,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from deepwire.checkpoint.manifest import DamagedError
+from deepwire.checkpoint.model_files import DamagedError, bytes_of, read_tensors, write_tensors
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import OPTIMIZER, STATE, write_model_files
-from deepwire.checkpoint.tensors import bytes_of, read_tensors, write_tensors
 from deepwire.errors import ModelError
 from deepwire.io.atomic import json_text, require_space
 from deepwire.io.regular_files import read_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from deepwire.checkpoint.retention import better
+from deepwire.checkpoint.run_directory import better
 from deepwire.training.config import EarlyStoppingConfig
 
 

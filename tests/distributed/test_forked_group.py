@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch._C._distributed_c10d import FileStore
 
-from deepwire.distributed.shared_memory import SharedMemoryReduce
+from deepwire.distributed.forked_group import SharedMemoryReduce
 
 SHAPES = st.lists(st.lists(st.integers(0, 9), max_size=3).map(tuple), min_size=1, max_size=6)
 

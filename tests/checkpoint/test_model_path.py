@@ -6,9 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from deepwire.checkpoint.average import average_models
-from deepwire.checkpoint.manifest import DamagedError
-from deepwire.checkpoint.model_path import find_model
+from deepwire.checkpoint.model_files import DamagedError
+from deepwire.checkpoint.model_path import average_models, find_model
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model, save_model
 from deepwire.data.vocabulary import Vocabularies

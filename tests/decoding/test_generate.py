@@ -8,7 +8,7 @@ import torch
 
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK
 from deepwire.decoding.decoding_config import DecodingConfig
-from deepwire.decoding.greedy_and_sampling import sample
+from deepwire.decoding.generate import sample
 
 
 def draw(toys, model, sources, numbers, limit=6, n_best=1, **settings):

@@ -1,1 +1,0 @@
-"""Lexical shortlists: a batch is translated with the target subwords that its source can bring forth."""
