@@ -45,7 +45,7 @@ from deepwire.decoding.model_inputs import batches_by_length, ordered_map, pad_b
 from deepwire.decoding.model_loading import PRECISIONS
 from deepwire.decoding.shortlist import LanguageRows, Shortlist, batch_shortlist
 from deepwire.errors import DeepwireError, ModelError
-from deepwire.evaluation.metrics import corpus_score
+from deepwire.evaluation.metric_choice import corpus_score
 from deepwire.export.ctranslate2 import save_spec, transformer_spec
 from deepwire.export.ctranslate2_arrays import arrays_of
 from deepwire.export.ctranslate2_arrays import settings_of as settings_of_transformer

@@ -23,8 +23,8 @@ from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.errors import ModelError, UsageError
-from deepwire.evaluation.metrics import MetricOptions, corpus_score
-from deepwire.evaluation.sacrebleu_metrics import ChrfMetric
+from deepwire.evaluation.metric_choice import MetricOptions, corpus_score
+from deepwire.evaluation.standard_metrics import ChrfMetric
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.connections.residual import PreNormConfig

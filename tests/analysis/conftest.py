@@ -5,9 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.analysis.report.figures import Axis, BarChart, HeatMap, LineChart, Series
 from deepwire.analysis.report.finding import Finding, ModelSource, provenance
-from deepwire.analysis.report.report_tables import Column, Table
+from deepwire.analysis.report.tables_and_figures import (
+    Axis,
+    BarChart,
+    Column,
+    HeatMap,
+    LineChart,
+    Series,
+    Table,
+)
 
 sys.path.insert(0, str(Path(__file__).parent))
 from small_runs import corpus, make_model, run, store, text  # noqa: F401 - fixtures

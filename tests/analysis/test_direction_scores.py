@@ -10,17 +10,16 @@ import pytest
 
 from deepwire.analysis.direction_scores import directions_finding
 from deepwire.analysis.report.finding import from_json, to_json
-from deepwire.analysis.report.html_page import as_html
-from deepwire.analysis.report.markdown_page import as_markdown
-from deepwire.analysis.report.terminal_text import as_text
+from deepwire.analysis.report.report_files import as_html
+from deepwire.analysis.report.text_pages import as_markdown, as_text
 from deepwire.evaluation.comparison import PairedTest
+from deepwire.evaluation.metric_choice import LanguageMetrics
+from deepwire.evaluation.multilingual.direction_names import parse_group
 from deepwire.evaluation.multilingual.direction_table import (
     DirectionsReport,
     DirectionTable,
     DirectionTableSettings,
 )
-from deepwire.evaluation.multilingual.language_groups import parse_group
-from deepwire.evaluation.tokenizers import LanguageMetrics
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "evaluation" / "multilingual"))
 from translated_directions import translated  # noqa: F401 - a fixture

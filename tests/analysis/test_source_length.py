@@ -1,4 +1,4 @@
-"""Parts of a text by source length, and models on each."""
+"""What lengths are counted in."""
 
 from __future__ import annotations
 
@@ -9,10 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepwire.analysis.source_length import cut, equal_bounds
+from deepwire.analysis.source_length import cut, equal_bounds, text_lengths, unit_of
 from deepwire.cli.main import main
 from deepwire.errors import DataError, UsageError
-from deepwire.evaluation.metrics import corpus_score
+from deepwire.evaluation.metric_choice import corpus_score
+
+
+@pytest.mark.parametrize(
+    ("lines", "unit", "lengths"),
+    [
+        (["A dog sleeps.", "", "Yes"], "words", [3, 0, 1]),
+        (["犬は公園を走った。 そうです", "はい"], "characters", [13, 2]),
+        (["สุนัขวิ่ง"], "characters", [9]),
+        (["개가 잔다."], "words", [2]),
+        ([], "words", []),
+    ],
+)
+def test_words_stand_between_spaces_where_the_script_has_any(lines, unit, lengths) -> None:
+    assert unit_of(lines) == unit
+    assert text_lengths(lines, unit) == lengths
+
 
 LENGTHS = st.lists(st.integers(0, 30), min_size=1, max_size=80).filter(any)
 

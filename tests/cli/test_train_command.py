@@ -105,7 +105,7 @@ def test_what_was_begun_anew_goes_on_without_fresh(
         os.kill(os.getpid(), signal.SIGINT)
         return 0.0
 
-    monkeypatch.setattr("deepwire.evaluation.validation_scores.ValidationScores.__call__", interrupted)
+    monkeypatch.setattr("deepwire.api.specification.ValidationScores.__call__", interrupted)
     asked = ["train", "toy.yaml", "training.validation.bleu_every=10", "run=my run"]
     assert main([*asked, "--fresh"]) == 130
     assert f"go on from here: deepwire {' '.join(asked[:3])} 'run=my run'\n" in capsys.readouterr().out

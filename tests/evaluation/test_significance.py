@@ -8,7 +8,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest
 
 from deepwire.errors import DataError, UsageError
-from deepwire.evaluation.metrics import METRICS, make_metric
+from deepwire.evaluation.metric_choice import METRICS, make_metric
 from deepwire.evaluation.significance import (
     _chunks,
     approximate_randomization,

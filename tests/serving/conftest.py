@@ -24,11 +24,10 @@ from deepwire.data.vocabulary_config import BpeConfig
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.serving.access import Hosts, Token, bind
-from deepwire.serving.limits import Limits
-from deepwire.serving.metrics import Metrics
-from deepwire.serving.middleware import RequestMiddleware
+from deepwire.serving.prometheus_metrics import Metrics
+from deepwire.serving.request import Limits
 from deepwire.serving.served_model import ServedModel, load_served_model
-from deepwire.serving.server import Server
+from deepwire.serving.server import RequestMiddleware, Server
 from deepwire.serving.service import Service
 
 WORDS = "ein zwei drei hund katze haus mann frau ball rot blau grün läuft schläft spielt auf dem der die das"

@@ -8,10 +8,9 @@ import pytest
 
 from deepwire.decoding.translation_io import Candidate, Request, Translation
 from deepwire.serving.batcher import Batcher
-from deepwire.serving.job import Job, TextFailedError
-from deepwire.serving.limits import Limits
-from deepwire.serving.metrics import Metrics
-from deepwire.serving.request_error import RequestError
+from deepwire.serving.prometheus_metrics import Metrics
+from deepwire.serving.queue import Job, TextFailedError
+from deepwire.serving.request import Limits, RequestError
 from deepwire.serving.served_model import Search
 
 GREEDY, BEAM = Search(1, 1), Search(4, 1)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from deepwire.serving.connections import GRACE, Connections, client_of
-from deepwire.serving.limits import Limits
+from deepwire.serving.request import Limits
 
 
 class Connection:

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deepwire.decoding.translation_io import Request
-from deepwire.serving.job import Job
-from deepwire.serving.queue import FairQueue
+from deepwire.serving.queue import FairQueue, Job
 from deepwire.serving.served_model import Search
 
 GREEDY, BEAM = Search(1, 1), Search(4, 1)

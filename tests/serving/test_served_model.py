@@ -5,7 +5,7 @@ import torch
 
 from deepwire.decoding.translation_io import Request
 from deepwire.errors import UsageError
-from deepwire.serving.request_error import RequestError
+from deepwire.serving.request import RequestError
 from deepwire.serving.served_model import Search, ServedModel
 
 

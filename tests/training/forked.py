@@ -22,7 +22,7 @@ import deepwire.cli.evaluate
 import deepwire.cli.score
 import deepwire.cli.train
 import deepwire.decoding.translator
-import deepwire.evaluation.metrics
+import deepwire.evaluation.metric_choice
 import deepwire.runfile
 import deepwire.training.run_training  # noqa: F401
 from deepwire.cli.main import main

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from deepwire.analysis.report.figures import Axis, BarChart, Series
 from deepwire.analysis.report.finding import Finding, ModelSource, provenance
-from deepwire.analysis.report.report_tables import Cell, Column, Table
+from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Cell, Column, Series, Table
+from deepwire.evaluation.comparison import title_of_test
 from deepwire.evaluation.multilingual.direction_table import (
     SIGNIFICANT,
     DirectionAverage,
@@ -16,7 +16,6 @@ from deepwire.evaluation.multilingual.direction_table import (
     DirectionsReport,
     samples_for,
 )
-from deepwire.evaluation.score_report import title_of_test
 
 
 def directions_finding(report: DirectionsReport, models: Sequence[ModelSource] = ()) -> Finding:

@@ -5,20 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Literal
 
 import numpy as np
 import torch
 
-from deepwire.analysis.report.figures import Axis, BarChart, Series
 from deepwire.analysis.report.finding import Finding, provenance
-from deepwire.analysis.report.report_tables import Column, Table
+from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Column, Series, Table
 from deepwire.analysis.subject.scorer import WARM_UP, Scorer
-from deepwire.analysis.text_length import LengthUnit, text_lengths, unit_of
 from deepwire.config.counts import counted
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.metric import Metric
+from deepwire.evaluation.metric_choice import script_without_spaces
 from deepwire.evaluation.significance import Interval, interval, resampled_scores
 from deepwire.evaluation.texts import Text
+
+LengthUnit = Literal["words", "characters"]
+
+
+def unit_of(lines: Sequence[str]) -> LengthUnit:
+    """Words, or characters where the script has no spaces between words, as that of Japanese."""
+    return "characters" if script_without_spaces(lines) else "words"
+
+
+def text_lengths(lines: Sequence[str], unit: LengthUnit) -> list[int]:
+    """The length of each line: what stands between white space, or all characters but white space."""
+    words = [line.split() for line in lines]
+    return [len(each) if unit == "words" else sum(map(len, each)) for each in words]
+
 
 SAMPLES = 1000
 

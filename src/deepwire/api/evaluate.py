@@ -14,12 +14,12 @@ from deepwire.evaluation import model_translations
 from deepwire.evaluation.comparison import PairedTest, ScoreReport
 from deepwire.evaluation.comparison import compare as compare_texts
 from deepwire.evaluation.metric import Score, check_line_counts
+from deepwire.evaluation.metric_choice import LanguageMetrics, language_of
 from deepwire.evaluation.model_translations import SearchSettings
 from deepwire.evaluation.multilingual.directed_texts import texts_of_run
-from deepwire.evaluation.multilingual.parse_direction import parse_direction
+from deepwire.evaluation.multilingual.direction_names import parse_direction
 from deepwire.evaluation.significance import DEFAULT_SEED
 from deepwire.evaluation.texts import Text, read_text
-from deepwire.evaluation.tokenizers import LanguageMetrics, language_of
 
 if TYPE_CHECKING:  # torch, which scores of texts do not need
     from deepwire.decoding.translator import Translator

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from deepwire.api.prepare import configured_size
 from deepwire.checkpoint.model_path import find_model
@@ -14,8 +14,11 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.translator import Translator
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
+from deepwire.evaluation.comparison import without_spaces
+from deepwire.evaluation.metric import Metric
+from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.evaluation.model_translations import named_target
-from deepwire.evaluation.validation_scores import ValidationScores
+from deepwire.evaluation.texts import Text
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
@@ -23,6 +26,60 @@ from deepwire.runfile import CHANGEABLE, LoadedRunFile, RunFile, completed
 from deepwire.training.device import choose_device
 from deepwire.training.direction_validation import directions_in
 from deepwire.training.run.spec import TrainingSpec, TranslateTexts
+
+
+class ValidationScores:
+    """Scores translations of the validation set; a ``deepwire.training.run.spec.ScoreTexts``.
+
+    Args:
+        names: The metrics: ``training.validation`` of a run file names them.
+        tokenize: Its tokenizer of BLEU; None: that of each language.
+        languages: The languages of the translations; ``""`` is one that nobody named.
+
+    Raises:
+        UsageError: A tokenizer cannot be used here.
+    """
+
+    def __init__(self, names: Sequence[str], tokenize: str | None, languages: Sequence[str]) -> None:
+        self._names, self._languages = names, languages
+        metrics = LanguageMetrics(names, {} if tokenize is None else {"": tokenize})
+        try:
+            self._metrics: dict[str, list[Metric]] = {name: metrics.of(name) for name in languages}
+        except UsageError as error:
+            raise UsageError(f"training.validation.tokenize: {error.message}", error.hint) from error
+        self._notes = metrics.notes
+
+    def __call__(
+        self, metric: str, translations: Sequence[str], references: Sequence[str], /, *, language: str = ""
+    ) -> float:
+        """Score translations into a language; with one language it need not be named."""
+        own = self._metrics[language or self._languages[0]]
+        return own[self._names.index(metric)].score(translations, references).value
+
+    @property
+    def signatures(self) -> tuple[str, ...]:
+        """Each way of counting once, with the languages it is for where not all have the same."""
+        languages_of: dict[str, list[str]] = {}
+        for language, metrics in self._metrics.items():
+            for metric in metrics:
+                languages_of.setdefault(f"{metric.name}|{metric.signature(1)}", []).append(language)
+        return tuple(
+            signature if len(languages) == len(self._metrics) else f"{signature} ({', '.join(languages)})"
+            for signature, languages in languages_of.items()
+        )
+
+    def notes(self, references: Mapping[str, Sequence[str]]) -> Iterator[str]:
+        """What the reader of the scores should know, one line each.
+
+        Args:
+            references: Lines of the validation set by language.
+        """
+        yield from self._notes
+        for language, lines in references.items():
+            text = Text(f"the validation text{f' in {language}' if language else ''}", list(lines))
+            if warning := without_spaces(text, self._metrics[language]):
+                yield f"{warning} (data.target, training.validation.tokenize)"
+
 
 _USUAL_VOCABULARY = 32_000
 # Lines of the validation text that tell how a language is written.

@@ -10,7 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deepwire.analysis.subject.run_records import read_records
 from deepwire.api.prepare import RunSettings, load_settings
 from deepwire.api.specification import require_startable, training_spec
 from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
@@ -23,6 +22,7 @@ from deepwire.ops.process import given_back
 from deepwire.runfile import CHANGEABLE, LoadedRunFile, completed
 from deepwire.training.dry_run import DryRun
 from deepwire.training.dry_run import dry_run as make_dry_run
+from deepwire.training.logging.metrics_log import read_records
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.stop_reason import StopReason
 from deepwire.training.run_training import finished, open_session

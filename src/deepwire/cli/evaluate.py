@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from deepwire.api.evaluate import EvaluationSettings, ReadSystem
     from deepwire.data.languages import Direction
     from deepwire.evaluation.comparison import PairedTest, ScoreReport
+    from deepwire.evaluation.metric_choice import LanguageMetrics
     from deepwire.evaluation.texts import Text
-    from deepwire.evaluation.tokenizers import LanguageMetrics
 
 Hypotheses = Annotated[
     list[Path] | None,
@@ -154,7 +154,7 @@ def evaluate(
 
 
 def _way(direction: str | None) -> Direction | None:
-    from deepwire.evaluation.multilingual.parse_direction import parse_direction
+    from deepwire.evaluation.multilingual.direction_names import parse_direction
 
     return None if direction is None else parse_direction(direction)
 
@@ -190,7 +190,7 @@ def _metrics(
     names: Sequence[str], tokenize: str | None, lowercase: bool, split_hyphens: bool
 ) -> LanguageMetrics:
     """The metrics; an option of one that is not among them would leave its number out without a word."""
-    from deepwire.evaluation.tokenizers import LanguageMetrics, parse_tokenizers
+    from deepwire.evaluation.metric_choice import LanguageMetrics, parse_tokenizers
 
     for option, metric, wanted in (
         ("--tokenize", "bleu", tokenize is not None),
@@ -258,7 +258,7 @@ def _show(report: ScoreReport, as_json: bool) -> None:
     import json
 
     from deepwire.cli.line_by_line import warn
-    from deepwire.evaluation import score_report as write
+    from deepwire.evaluation import comparison as write
 
     for warning in report.warnings:
         warn(warning)

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from deepwire.analysis.report.finding import Finding, ModelSource
     from deepwire.data.languages import Direction
     from deepwire.evaluation.comparison import PairedTest
+    from deepwire.evaluation.metric_choice import LanguageMetrics
     from deepwire.evaluation.model_translations import SearchSettings
+    from deepwire.evaluation.multilingual.direction_names import Group
     from deepwire.evaluation.multilingual.direction_table import DirectionsReport
-    from deepwire.evaluation.multilingual.language_groups import Group
-    from deepwire.evaluation.tokenizers import LanguageMetrics
 
 _SYSTEM = "a model; a folder of DIRECTION.hyp; or a pattern with {direction} of models or files"
 
@@ -194,13 +194,13 @@ def _models(*systems: str | None) -> list[ModelSource]:
 
 
 def _directions(text: str | None) -> list[Direction] | None:
-    from deepwire.evaluation.multilingual.parse_direction import parse_directions
+    from deepwire.evaluation.multilingual.direction_names import parse_directions
 
     return parse_directions(text) if text else None
 
 
 def _metrics(names: Sequence[str] | None, tokenize: str | None, lowercase: bool) -> LanguageMetrics:
-    from deepwire.evaluation.tokenizers import LanguageMetrics, parse_tokenizers
+    from deepwire.evaluation.metric_choice import LanguageMetrics, parse_tokenizers
 
     chosen = list(dict.fromkeys(names or LanguageMetrics.names))
     return LanguageMetrics(chosen, parse_tokenizers(tokenize or ""), lowercase=lowercase)
@@ -213,7 +213,7 @@ def _paired(test: str, samples: int | None, seed: int) -> PairedTest | None:
 
 
 def _groups(subset: str | None, groups: Sequence[str] | None) -> list[Group]:
-    from deepwire.evaluation.multilingual.language_groups import parse_group
+    from deepwire.evaluation.multilingual.direction_names import parse_group
 
     return [parse_group(text) for text in (*([subset] if subset else ()), *(groups or ()))]
 

@@ -71,7 +71,7 @@ def results(
 
     deepwire results examples/results/six-directions.yaml text=multi30k/raw --only residual --only bilingual
     """
-    from deepwire.analysis.report.terminal_text import as_text
+    from deepwire.analysis.report.text_pages import as_text
     from deepwire.experiments.results.experiment_runner import ExperimentRunner
     from deepwire.experiments.results.planned_runs import load_plan
     from deepwire.experiments.results.result_pages import write_pages

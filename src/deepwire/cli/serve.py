@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deepwire.serving.access import Hosts, Token
-    from deepwire.serving.limits import Limits
+    from deepwire.serving.request import Limits
     from deepwire.serving.server import Server
     from deepwire.serving.service import Service
 
@@ -95,7 +95,7 @@ def serve(
     from deepwire.ops.allocator import share_memory
     from deepwire.ops.process import configure_process
     from deepwire.serving.access import bind, read_hosts, read_token, require_safe, url
-    from deepwire.serving.metrics import Metrics
+    from deepwire.serving.prometheus_metrics import Metrics
     from deepwire.serving.served_model import load_served_model
     from deepwire.serving.service import Service
 
@@ -128,8 +128,7 @@ def _server(
     """The server; it looks at the name that a request is sent to where names were given, or where nothing but
     the address keeps strangers out: a page of theirs may have a name that leads here."""
     from deepwire.serving.access import is_loopback
-    from deepwire.serving.middleware import RequestMiddleware
-    from deepwire.serving.server import Server
+    from deepwire.serving.server import RequestMiddleware, Server
 
     checked = named or (token is None and is_loopback(bound))
     return Server(RequestMiddleware(service, token, hosts if checked else None), service)
@@ -156,7 +155,7 @@ def _limits(changes: Sequence[str]) -> Limits:
     """
     from deepwire.config.settings_reader import from_mapping
     from deepwire.errors import UsageError
-    from deepwire.serving.limits import Limits
+    from deepwire.serving.request import Limits
 
     values: dict[str, object] = {}
     for change in changes:

@@ -11,7 +11,7 @@ from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.translation_io import Translation
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError, ModelError
-from deepwire.evaluation.metrics import corpus_score
+from deepwire.evaluation.metric_choice import corpus_score
 from deepwire.export.export_format import ExportedModel
 from deepwire.model.decoder_state import DecoderState
 

@@ -9,11 +9,9 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 
 from deepwire.decoding.translation_io import Request, Translation
-from deepwire.serving.job import Job, TextFailedError, Waiting
-from deepwire.serving.limits import Limits
-from deepwire.serving.metrics import Metrics
-from deepwire.serving.queue import FairQueue
-from deepwire.serving.request_error import RequestError, place_of
+from deepwire.serving.prometheus_metrics import Metrics
+from deepwire.serving.queue import FairQueue, Job, TextFailedError, Waiting
+from deepwire.serving.request import Limits, RequestError, place_of
 from deepwire.serving.served_model import Search
 
 Work = Callable[[Sequence[Request], Sequence[int], Search], list[Translation]]

@@ -1,13 +1,20 @@
-"""Open connections by client, and which of them are closed where there are too many."""
+"""HTTP connections that end when a client is too slow, and are not too many, of all clients or of one."""
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
+import json
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from deepwire.serving.limits import Limits
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
+
+from deepwire.serving.request import Limits, RequestError
 
 _NETWORK = 64  # bits of an IPv6 address that name a customer; the rest is free to choose
 GRACE = 0.5
@@ -104,3 +111,131 @@ def _remove(owners: dict[str, dict[Closable, _Value]], client: str, one: Closabl
     if not found:
         del owners[client]
     return True
+
+
+class ServerConfig(uvicorn.Config):
+    """The settings of uvicorn, and our limits."""
+
+    def __init__(self, app: Any, limits: Limits) -> None:
+        super().__init__(
+            app,
+            http=LimitedProtocol,
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=limits.connections,
+            timeout_keep_alive=max(1, round(limits.header_seconds)),
+            timeout_graceful_shutdown=1,
+        )
+        self.limits = limits
+        self.clients = Connections(limits)
+
+
+class LimitedProtocol(H11Protocol):
+    """A connection.
+
+    From its beginning, and from the first byte of every further request, `header_seconds` run until the
+    headers are complete; then the application keeps the time. A client that does not fetch its answers within
+    `request_seconds` is cut off.
+    """
+
+    config: ServerConfig
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._limits, self._clients = config.limits, config.clients
+        self._client = ""
+        self._headers_due: asyncio.TimerHandle | None = None
+        self._fetching_due: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's
+        """A client has connected."""
+        super().connection_made(transport)
+        self._client = client_of(self.client[0] if self.client else "")
+        if not self._clients.admit(transport, self._client, self.loop.time()):
+            self._answer(RequestError("too_many_connections", "try again", headers={"Retry-After": "5"}))
+            return
+        self._await_headers()
+        self._note_waiting()
+
+    def data_received(self, data: bytes) -> None:
+        """Some bytes have come."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._stop_waiting_for_headers()
+        elif not self.transport.is_closing():
+            self._await_headers()
+        self._note_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection has ended."""
+        self._stop_waiting_for_headers()
+        if self._fetching_due is not None:
+            self._fetching_due.cancel()
+        self._clients.forget(self.transport, self._client)
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """An answer is written, though the client may not have fetched it."""
+        super().on_response_complete()
+        self._await_fetching()
+        self._note_waiting()
+
+    def pause_writing(self) -> None:
+        """The client fetches its answers more slowly than they are made."""
+        super().pause_writing()
+        self._await_fetching()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer to what is no HTTP."""
+        self._answer(RequestError("bad_request", msg))
+
+    def _note_waiting(self) -> None:
+        """Whether the client owes a request, and has got all answers: then the connection may make room."""
+        owes = self.conn.their_state is h11.IDLE and not self.transport.get_write_buffer_size()
+        self._clients.waits(self.transport, self._client, owes, self.loop.time())
+
+    def _await_headers(self) -> None:
+        if self._headers_due is None:
+            self._headers_due = self.loop.call_later(self._limits.header_seconds, self.transport.close)
+
+    def _stop_waiting_for_headers(self) -> None:
+        if self._headers_due is not None:
+            self._headers_due.cancel()
+            self._headers_due = None
+
+    def _await_fetching(self) -> None:
+        if self._fetching_due is None and self.transport.get_write_buffer_size():
+            self._fetching_due = self.loop.call_later(self._limits.request_seconds, self._see_if_fetched)
+
+    def _see_if_fetched(self) -> None:
+        self._fetching_due = None
+        if self.transport.get_write_buffer_size():
+            self.transport.abort()
+
+    def _answer(self, error: RequestError) -> None:
+        """Answer without the application, and close."""
+        body = json.dumps(error.record()).encode()
+        headers = {
+            "content-type": "application/json",
+            "content-length": str(len(body)),
+            "connection": "close",
+            **error.headers,
+        }
+        lines = [
+            f"HTTP/1.1 {error.status} Refused",
+            *(f"{name}: {value}" for name, value in headers.items()),
+        ]
+        self.transport.write("\r\n".join([*lines, "", ""]).encode("ascii") + body)
+        self.transport.close()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.resources import files
+from typing import NamedTuple
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -13,15 +15,33 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from deepwire.serving.connections import client_of
-from deepwire.serving.job import TextFailedError
-from deepwire.serving.limits import Limits
-from deepwire.serving.metrics import CONTENT_TYPE
-from deepwire.serving.page import File, read_page
-from deepwire.serving.request_body import read_request_body
-from deepwire.serving.request_error import RequestError, place_of
+from deepwire.serving.prometheus_metrics import CONTENT_TYPE
+from deepwire.serving.queue import TextFailedError
+from deepwire.serving.request import Limits, RequestError, place_of, read_request_body
 from deepwire.serving.service import GoneError, Service
 
-PAGE = read_page()
+
+class PageFile(NamedTuple):
+    """A file of the page."""
+
+    content: bytes
+    media_type: str
+
+
+_PAGE_FILES = {
+    "/": ("page.html", "text/html; charset=utf-8"),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+}
+
+
+def _read_page() -> Mapping[str, PageFile]:
+    """The files by their addresses; what is not among them cannot be asked for."""
+    folder = files("deepwire.serving") / "page"
+    return {path: PageFile((folder / name).read_bytes(), kind) for path, (name, kind) in _PAGE_FILES.items()}
+
+
+PAGE = _read_page()
 OPEN = frozenset({*PAGE, "/healthz", "/readyz"})
 """What can be had without a token: it says nothing of the model."""
 WATCHED = frozenset({"/healthz", "/readyz", "/metrics"})
@@ -158,7 +178,7 @@ def _metrics(service: Service) -> _Endpoint:
     return metrics
 
 
-def _file(file: File) -> _Endpoint:
+def _file(file: PageFile) -> _Endpoint:
     async def page(_request: Request) -> Response:
         headers = {"Content-Type": file.media_type, "Cache-Control": "no-cache"}
         return Response(file.content, headers=headers)

@@ -17,7 +17,7 @@ from deepwire.decoding.translation_io import Request, Translation
 from deepwire.decoding.translator import Translator
 from deepwire.errors import UsageError
 from deepwire.model.decoder_state import DecoderState
-from deepwire.serving.request_error import RequestError
+from deepwire.serving.request import RequestError
 
 # Texts are only divided among cores where each part is worth the trouble.
 _FEWEST_TEXTS = 2

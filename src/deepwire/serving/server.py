@@ -1,26 +1,154 @@
-"""A server from its first connection to its last answer."""
+"""A server from its first connection to its last answer, and what is around every request."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import resource
+import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from types import FrameType
+from typing import Any
 
 import uvicorn
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from deepwire.serving.middleware import RequestMiddleware
-from deepwire.serving.protocol import ServerConfig
+from deepwire.serving.access import Hosts, Token
+from deepwire.serving.connections import ServerConfig
+from deepwire.serving.request import RequestError
+from deepwire.serving.routes import OPEN, PATHS, WATCHED, application, error_response, note_failure
 from deepwire.serving.service import Service
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""In every answer; `Cache-Control: no-store`, too, where nothing else is said."""
+
+LINGER_SECONDS = 0.5
+"""How long a client may go on sending a body that is refused (RFC 9112, section 9.6)."""
+_LONGEST_METHOD = 10
+_STOPPING = RequestError("stopping", "the server is being stopped", headers={"Retry-After": "10"})
+_WRONG_HOST = RequestError(
+    "wrong_host", "this server has another name; deepwire serve --host-name NAME gives it one"
+)
+
+log = logging.getLogger("deepwire.serving")
+
+
+class RequestMiddleware:
+    """The whole application of a server.
+
+    Args:
+        service: Translates.
+        token: What clients must send; None = nothing.
+        hosts: The names of the server that clients may use; None = any.
+    """
+
+    def __init__(self, service: Service, token: Token | None = None, hosts: Hosts | None = None) -> None:
+        self._service, self._token, self._hosts = service, token, hosts
+        self._app: ASGIApp = application(service)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request (ASGI)."""
+        exchange = _Exchange(scope, receive, send, self._service)
+        try:
+            refused = self._refuse(scope)
+            if refused is None:
+                await self._app(scope, exchange.receive, exchange.send)
+            else:
+                await error_response(refused, exchange.id)(scope, exchange.receive, exchange.send)
+        except asyncio.CancelledError:  # the time for stopping is over
+            if exchange.status is None:
+                await error_response(_STOPPING, exchange.id)(scope, exchange.receive, exchange.send)
+        except Exception as error:  # a fault of ours: the client gets a line, and the server lives on
+            note_failure(exchange.id, error)
+            if exchange.status is None:
+                answer = RequestError("internal", "the server failed on this request")
+                await error_response(answer, exchange.id)(scope, exchange.receive, exchange.send)
+        finally:
+            exchange.end()
+
+    def _refuse(self, scope: Scope) -> RequestError | None:
+        """Why the request is not even looked at."""
+        path, headers = scope["path"], dict(scope["headers"])
+        if self._hosts is not None and not self._hosts.admit(headers.get(b"host")):
+            return _WRONG_HOST
+        if self._service.work.stopping and path not in WATCHED:
+            return _STOPPING
+        if self._token is None or path in OPEN or self._token.admits(headers.get(b"authorization")):
+            return None
+        return RequestError(
+            "unauthorized",
+            "send Authorization: Bearer, and the token of this server",
+            headers={"WWW-Authenticate": "Bearer"},
+        )
+
+
+class _Exchange:
+    """A request and its answer, as they go by."""
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, service: Service) -> None:
+        self.id = secrets.token_hex(8)
+        self.status: int | None = None
+        self._receive, self._send, self._service = receive, send, service
+        self._begun = time.monotonic()
+        # Other addresses are made up by clients, and there is no end to them.
+        self._path = scope["path"] if scope["path"] in PATHS else "other"
+        self._method = scope["method"][:_LONGEST_METHOD]
+        headers = Headers(scope=scope)
+        self._unread = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"
+        state: MutableMapping[str, Any] = scope.setdefault("state", {})
+        state["id"] = self.id
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if not message.get("more_body", False):
+            self._unread = False
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers[name] = value
+            headers.setdefault("Cache-Control", "no-store")
+            headers["X-Request-Id"] = self.id
+            if self._unread or self._service.work.stopping:
+                headers["Connection"] = "close"
+        elif self._unread and not message.get("more_body", False):
+            await self._send({**message, "more_body": True})
+            await self._discard()
+            message = {"type": "http.response.body", "body": b""}
+        await self._send(message)
+
+    async def _discard(self) -> None:
+        """Read on for a moment: who is still sending when the connection closes misses the answer."""
+        left = self._service.limits.body_bytes
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_SECONDS):
+                while self._unread and left > 0:
+                    left -= len((await self.receive()).get("body", b""))
+
+    def end(self) -> None:
+        seconds = time.monotonic() - self._begun
+        metrics = self._service.metrics
+        metrics.requests.labels(self._path, str(self.status)).inc()
+        metrics.seconds.labels(self._path).observe(seconds)
+        log.info("%s %s %s %s %.0f ms", self.id, self._method, self._path, self.status, seconds * 1000)
+
 
 # Files of a process that are no connections: libraries, the model, standard streams.
 _OTHER_FILES = 256
-
-log = logging.getLogger("deepwire.serving")
 
 
 class Server(uvicorn.Server):

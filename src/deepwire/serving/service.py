@@ -12,13 +12,10 @@ import deepwire
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.ops.allocator import Surplus, give_memory_back
 from deepwire.serving.batcher import Batcher
-from deepwire.serving.job import Job, TextFailedError
-from deepwire.serving.limits import Limits
-from deepwire.serving.metrics import Metrics
-from deepwire.serving.request_body import RequestBody
-from deepwire.serving.request_error import RequestError
+from deepwire.serving.prometheus_metrics import Metrics
+from deepwire.serving.queue import Job, TextFailedError
+from deepwire.serving.request import Limits, RequestBody, RequestError, TextLines, has_words
 from deepwire.serving.served_model import Search, ServedModel
-from deepwire.serving.text_lines import TextLines, has_words
 
 
 class _LinePosition(NamedTuple):

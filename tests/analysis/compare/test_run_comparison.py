@@ -12,17 +12,15 @@ from typing import Any
 
 import pytest
 
-from deepwire.analysis.compare.compared_run import flat, read_run
+from deepwire.analysis.compare.compared_run import DifferingPart, differing, differing_parts, flat, read_run
 from deepwire.analysis.compare.run_comparison import ComparisonRequest, compare_runs, short_names
-from deepwire.analysis.compare.settings_differences import DifferingPart, differing, differing_parts
 from deepwire.analysis.compare.translation_differences import (
     RunTranslation,
     example_table,
     score_all,
 )
-from deepwire.analysis.report.figures import BarChart, LineChart
 from deepwire.analysis.report.finding import Finding
-from deepwire.analysis.report.report_tables import Table
+from deepwire.analysis.report.tables_and_figures import BarChart, LineChart, Table
 from deepwire.analysis.subject.model_and_text import ParallelText
 from deepwire.analysis.subject.scorer import Scorer
 from deepwire.checkpoint.model_files import write_manifest

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from deepwire.analysis.internals.connection_weights import analyse_weights, small
-from deepwire.analysis.report.figures import BarChart, Figure, HeatMap, LineChart
 from deepwire.analysis.report.finding import Finding
+from deepwire.analysis.report.tables_and_figures import BarChart, Figure, HeatMap, LineChart
 from deepwire.analysis.subject.model_and_text import NotApplicableError
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.encoder_decoder import TranslationModel

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from deepwire.analysis.internals.gates import analyse_gates, observe
-from deepwire.analysis.report.figures import BarChart, HeatMap
 from deepwire.analysis.report.finding import Finding
+from deepwire.analysis.report.tables_and_figures import BarChart, HeatMap
 from deepwire.analysis.subject.model_and_text import (
     NotApplicableError,
     PairBatch,

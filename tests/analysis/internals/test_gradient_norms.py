@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from deepwire.analysis.internals.gradient_norms import analyse_gradients
-from deepwire.analysis.report.figures import BarChart, HeatMap, LineChart
+from deepwire.analysis.report.tables_and_figures import BarChart, HeatMap, LineChart
 from deepwire.analysis.subject.model_and_text import NotApplicableError
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.data.data_config import DataConfig

@@ -9,11 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from deepwire.analysis.report.figures import Axis, BarChart, HeatMap, LineChart, Series
 from deepwire.analysis.report.finding import Finding, from_json, provenance, to_json
 from deepwire.analysis.report.report_files import read_findings, save_json
-from deepwire.analysis.report.report_tables import Column, Table
-from deepwire.analysis.report.terminal_text import aligned, as_text
+from deepwire.analysis.report.tables_and_figures import (
+    Axis,
+    BarChart,
+    Column,
+    HeatMap,
+    LineChart,
+    Series,
+    Table,
+)
+from deepwire.analysis.report.text_pages import aligned, as_text
 from deepwire.errors import DataError
 
 

@@ -12,10 +12,8 @@ import torch
 
 from deepwire.analysis import source_length
 from deepwire.analysis.speed import speed_sweep, text_speed
-from deepwire.analysis.speed.extra_memory import extra_memory
-from deepwire.analysis.speed.other_programs import Program
-from deepwire.analysis.speed.speed_sweep import MeasuredArchitecture, Workload, sweep
-from deepwire.analysis.speed.text_speed import measure_text
+from deepwire.analysis.speed.speed_sweep import MeasuredArchitecture, Workload, extra_memory, sweep
+from deepwire.analysis.speed.text_speed import Program, measure_text
 from deepwire.analysis.subject.model_and_text import ParallelText, read_pairs
 from deepwire.analysis.subject.scorer import Scorer, TimedTranslation
 from deepwire.cli.main import main

@@ -10,7 +10,7 @@ import torch
 
 import deepwire
 from deepwire.cli.main import main
-from deepwire.evaluation.metrics import corpus_score
+from deepwire.evaluation.metric_choice import corpus_score
 
 SETTINGS = [
     "data.source=source",

@@ -10,7 +10,8 @@ from deepwire.data.languages import Direction
 from deepwire.errors import DataError
 from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.metric import Score
-from deepwire.evaluation.metrics import corpus_score
+from deepwire.evaluation.metric_choice import LanguageMetrics, corpus_score
+from deepwire.evaluation.multilingual.direction_names import Group, parse_group, resource_groups
 from deepwire.evaluation.multilingual.direction_table import (
     DirectionAverage,
     DirectionFacts,
@@ -19,10 +20,8 @@ from deepwire.evaluation.multilingual.direction_table import (
     DirectionTableSettings,
     samples_for,
 )
-from deepwire.evaluation.multilingual.language_groups import Group, parse_group, resource_groups
 from deepwire.evaluation.significance import Comparison
 from deepwire.evaluation.texts import Text
-from deepwire.evaluation.tokenizers import LanguageMetrics
 
 DE, FR = Direction("en", "de"), Direction("en", "fr")
 

@@ -18,14 +18,13 @@ from deepwire.cli.main import main
 from deepwire.data.languages import Direction
 from deepwire.errors import DataError
 from deepwire.evaluation.comparison import PairedTest
-from deepwire.evaluation.metrics import corpus_score
+from deepwire.evaluation.metric_choice import LanguageMetrics, corpus_score
 from deepwire.evaluation.multilingual.direction_table import (
     DirectionFacts,
     DirectionTable,
     DirectionTableSettings,
 )
 from deepwire.evaluation.texts import Text
-from deepwire.evaluation.tokenizers import LanguageMetrics
 from deepwire.experiments.results import experiment_runner
 from deepwire.experiments.results.experiment_runner import ExperimentRunner
 from deepwire.experiments.results.planned_runs import RunPlan, load_plan

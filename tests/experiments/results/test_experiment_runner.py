@@ -18,7 +18,7 @@ from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import load_model
 from deepwire.cli.main import main
 from deepwire.errors import ModelError, UsageError
-from deepwire.evaluation.metrics import corpus_score
+from deepwire.evaluation.metric_choice import corpus_score
 from deepwire.experiments.results import experiment_runner
 from deepwire.experiments.results.experiment_runner import ExperimentRunner, GatheredResults
 from deepwire.experiments.results.planned_runs import RunPlan, load_plan

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from deepwire.evaluation.metrics import make_metric
+from deepwire.evaluation.metric_choice import make_metric
 from deepwire.evaluation.significance import Comparison, paired_bootstrap
 from deepwire.experiments.results.paper_claims import FAILED, Claim, judge
 from deepwire.experiments.results.ranking import OutputStatistics, RankedSystem, Spread, corrected, means

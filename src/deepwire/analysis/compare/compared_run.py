@@ -1,22 +1,23 @@
-"""Runs read from disk to stand side by side: settings, what training logged, the model they stand for."""
+"""Runs read from disk to stand side by side: where their settings differ, and their learning curves."""
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from deepwire.analysis.report.finding import ModelSource
+from deepwire.analysis.report.tables_and_figures import Axis, Figure, LineChart, Series
 from deepwire.analysis.subject.model_and_text import model_source, run_of
-from deepwire.analysis.subject.run_records import read_records
 from deepwire.checkpoint.model_files import digest
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import STATE, VOCABULARY, parameter_count, read_config, read_metadata
 from deepwire.errors import ModelError
 from deepwire.evaluation.model_translations import RESOLVED_CONFIG
 from deepwire.io.regular_files import read_json
+from deepwire.training.logging.metrics_log import read_records
 
 METRICS = "metrics.jsonl"
 
@@ -121,3 +122,144 @@ def _numbers(entry: Mapping[str, object]) -> tuple[str, dict[str, float]]:
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
     return str(entry.get("kind")), values
+
+
+_HOUR = 3600.0
+
+
+def learning_curves(runs: Sequence[ComparedRun], names: Sequence[str]) -> Iterator[Figure]:
+    """Training loss, then validation by updates and by time; pictures without a point are left out.
+
+    Args:
+        runs: At least one.
+        names: What legends call them.
+    """
+    nats = Axis(label="negative log-likelihood", unit="nats/subword")
+    updates = Axis(label="updates")
+    yield from _lines("training", "Training loss", updates, nats, _training(runs, names, "nll"))
+    yield from _lines("validation", "Validation loss", updates, nats, _validation(runs, names, "nll"))
+    yield from _lines(
+        "validation-by-time",
+        "Validation loss by training time",
+        Axis(label="training time", unit="hours"),
+        nats,
+        _validation(runs, names, "nll", by_time=True),
+    )
+    yield from _lines(
+        "validation-bleu",
+        "Validation BLEU",
+        updates,
+        Axis(label="BLEU", unit="%"),
+        _validation(runs, names, "bleu"),
+    )
+
+
+def _lines(name: str, title: str, x: Axis, y: Axis, series: Sequence[Series]) -> Iterator[Figure]:
+    drawn = tuple(curve for curve in series if curve.y)
+    if drawn:
+        yield LineChart(name=name, title=title, x=x, y=y, series=drawn)
+
+
+def _training(runs: Sequence[ComparedRun], names: Sequence[str], key: str) -> list[Series]:
+    return [
+        _series(
+            name, [(entry["update"], entry[key]) for entry in run.train if key in entry and "update" in entry]
+        )
+        for run, name in zip(runs, names, strict=True)
+    ]
+
+
+def _validation(
+    runs: Sequence[ComparedRun], names: Sequence[str], key: str, *, by_time: bool = False
+) -> list[Series]:
+    curves = []
+    for run, name in zip(runs, names, strict=True):
+        points = [(entry["update"], entry[key]) for entry in run.valid if key in entry and "update" in entry]
+        if by_time:
+            times = {entry["update"]: entry["seconds"] / _HOUR for entry in run.train if "seconds" in entry}
+            points = [(times[update], value) for update, value in points if update in times]
+        curves.append(_series(name, points))
+    return curves
+
+
+def _series(name: str, points: Sequence[tuple[float, float]]) -> Series:
+    ordered = sorted(dict(points).items())
+    return Series(name=name, x=tuple(x for x, _ in ordered), y=tuple(y for _, y in ordered))
+
+
+_TYPE = ".type"
+
+Settings = Mapping[str, str]
+"""Of one run the values, as JSON text, by their dotted names."""
+
+
+@dataclass(frozen=True)
+class DifferingPart:
+    """A part of runs that is not of one type in all of them, such as a connection: one of its types.
+
+    Attributes:
+        name: Of the part: ``model.decoder.connection``.
+        type: Its type in some runs.
+        settings: What else is set there: ``hidden glu, share gates``; settings without a value are left out.
+        runs: Which runs these are, counted from 0.
+    """
+
+    name: str
+    type: str
+    settings: str
+    runs: tuple[int, ...]
+
+
+def differing(settings: Sequence[Settings]) -> dict[str, list[str | None]]:
+    """The settings that are not the same in all runs: name, and for each run its value.
+
+    A part that has another type in another run is one row with the types; ``differing_parts`` has the rest.
+    """
+    parts = _parts(settings)
+    rows: dict[str, list[str | None]] = {}
+    for name in _different(settings):
+        part = _part_of(name, parts)
+        if part is None:
+            rows[name] = [_plain(values.get(name)) for values in settings]
+        else:
+            rows[part] = [_plain(values.get(part + _TYPE, values.get(part))) for values in settings]
+    return rows
+
+
+def differing_parts(settings: Sequence[Settings]) -> Iterator[DifferingPart]:
+    """The parts that have another type in another run, once for each way in which they are set."""
+    for name in _parts(settings):
+        ways: dict[tuple[str, str], list[int]] = {}
+        for place, values in enumerate(settings):
+            if name + _TYPE in values:
+                ways.setdefault((str(_plain(values[name + _TYPE])), _described(name, values)), []).append(
+                    place
+                )
+        for (kind, text), places in ways.items():
+            if text:
+                yield DifferingPart(name, kind, text, tuple(places))
+
+
+def _different(settings: Sequence[Settings]) -> list[str]:
+    names = sorted({name for values in settings for name in values})
+    return [name for name in names if len({values.get(name) for values in settings}) > 1]
+
+
+def _parts(settings: Sequence[Settings]) -> list[str]:
+    return [name.removesuffix(_TYPE) for name in _different(settings) if name.endswith(_TYPE)]
+
+
+def _part_of(name: str, parts: Sequence[str]) -> str | None:
+    return next((part for part in parts if name == part or name.startswith(f"{part}.")), None)
+
+
+def _described(part: str, settings: Settings) -> str:
+    return ", ".join(
+        f"{name.removeprefix(f'{part}.')} {_plain(value)}"
+        for name, value in settings.items()
+        if name.startswith(f"{part}.") and name != part + _TYPE and value != "null"
+    )
+
+
+def _plain(text: str | None) -> str | None:
+    return None if text is None else text.strip('"')

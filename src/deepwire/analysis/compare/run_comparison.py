@@ -8,9 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from deepwire.analysis.compare.compared_run import ComparedRun, read_run
-from deepwire.analysis.compare.learning_curves import learning_curves
-from deepwire.analysis.compare.settings_differences import differing, differing_parts
+from deepwire.analysis.compare.compared_run import (
+    ComparedRun,
+    differing,
+    differing_parts,
+    learning_curves,
+    read_run,
+)
 from deepwire.analysis.compare.translation_differences import (
     DecodingPlace,
     RunTranslation,
@@ -21,9 +25,8 @@ from deepwire.analysis.compare.translation_differences import (
     verdicts,
     waiting,
 )
-from deepwire.analysis.report.figures import Axis, BarChart, Figure, Series
 from deepwire.analysis.report.finding import Finding, provenance
-from deepwire.analysis.report.report_tables import Cell, Column, Table
+from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Cell, Column, Figure, Series, Table
 from deepwire.analysis.subject.model_and_text import ParallelText, read_pairs
 from deepwire.data.languages import Direction
 from deepwire.errors import UsageError

@@ -8,17 +8,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from deepwire.analysis.report.report_tables import Column, Table
+from deepwire.analysis.report.tables_and_figures import Column, Table
+from deepwire.analysis.source_length import LengthUnit, text_lengths, unit_of
 from deepwire.analysis.subject.model_and_text import ParallelText
-from deepwire.analysis.text_length import LengthUnit, text_lengths, unit_of
 from deepwire.data.languages import Direction
 from deepwire.decoding.model_loading import load
 from deepwire.evaluation.comparison import PairedTest, ScoreReport, compare
 from deepwire.evaluation.metric import Metric
-from deepwire.evaluation.metrics import make_metric
+from deepwire.evaluation.metric_choice import LanguageMetrics, language_of, make_metric
 from deepwire.evaluation.model_translations import selected_target
 from deepwire.evaluation.texts import Text
-from deepwire.evaluation.tokenizers import LanguageMetrics, language_of
 
 METRICS = ("bleu", "chrf")
 _SIGNIFICANT = 0.05

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from deepwire.analysis.compare.compared_run import flat
-from deepwire.analysis.report.figures import Axis, LineChart, Series
 from deepwire.analysis.report.finding import Finding, ModelSource, provenance
-from deepwire.analysis.report.report_tables import Column, Table
+from deepwire.analysis.report.tables_and_figures import Axis, Column, LineChart, Series, Table
 from deepwire.model.config import ModelConfig, StackConfig
 from deepwire.model.context import Side
 

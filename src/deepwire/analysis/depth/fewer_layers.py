@@ -11,10 +11,17 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from deepwire.analysis.report.figures import Axis, BarChart, Figure, LineChart, Series
 from deepwire.analysis.report.finding import Finding, provenance
-from deepwire.analysis.report.report_tables import Column, Table
-from deepwire.analysis.subject.model_stacks import check_layer, part, with_stack
+from deepwire.analysis.report.tables_and_figures import (
+    Axis,
+    BarChart,
+    Column,
+    Figure,
+    LineChart,
+    Series,
+    Table,
+)
+from deepwire.analysis.subject.model_and_text import check_layer, part, with_stack
 from deepwire.analysis.subject.scorer import Scorer
 from deepwire.errors import UsageError
 from deepwire.model.context import Side

@@ -11,16 +11,16 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from deepwire.analysis.report.figures import Axis, BarChart, Figure, HeatMap, LineChart, Series
 from deepwire.analysis.report.finding import Finding, provenance
+from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Figure, HeatMap, LineChart, Series
 from deepwire.analysis.subject.model_and_text import AnalysedModel, NotApplicableError, open_model
-from deepwire.analysis.subject.run_records import read_records
 from deepwire.checkpoint.store import load_model, read_weights
 from deepwire.data.languages import Languages
 from deepwire.decoding.model_loading import languages_of
 from deepwire.errors import UsageError
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.introspection import TARGET_LANGUAGE, DepthWeights
+from deepwire.training.logging.metrics_log import read_records
 
 # Wang et al. 2019: weights below either are masked out "for a clearer contrast".
 SMALLEST = 0.1

@@ -13,9 +13,17 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from deepwire.analysis.report.figures import Axis, BarChart, Figure, HeatMap, LineChart, Series
 from deepwire.analysis.report.finding import Finding, provenance
-from deepwire.analysis.report.report_tables import Column, Table
+from deepwire.analysis.report.tables_and_figures import (
+    Axis,
+    BarChart,
+    Column,
+    Figure,
+    HeatMap,
+    LineChart,
+    Series,
+    Table,
+)
 from deepwire.analysis.subject.model_and_text import (
     NotApplicableError,
     PairBatch,

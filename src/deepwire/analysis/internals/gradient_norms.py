@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from deepwire.analysis.report.figures import Axis, Figure, HeatMap, LineChart, Series
 from deepwire.analysis.report.finding import Finding, ModelSource, provenance
+from deepwire.analysis.report.tables_and_figures import Axis, Figure, HeatMap, LineChart, Series
 from deepwire.analysis.subject.model_and_text import NotApplicableError, run_of
-from deepwire.analysis.subject.run_records import read_records
 from deepwire.checkpoint.model_files import fingerprint
 from deepwire.errors import DataError
+from deepwire.training.logging.metrics_log import read_records
 
 _UNIT = "nats/token"  # of the loss; parameters have no unit
 _FEW_LAYERS = 12

@@ -12,8 +12,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from deepwire import __version__
-from deepwire.analysis.report.figures import Figure
-from deepwire.analysis.report.report_tables import ReportRecord, Table
+from deepwire.analysis.report.tables_and_figures import Figure, ReportRecord, Table
 from deepwire.command_line import again
 from deepwire.errors import DataError
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
-from deepwire.analysis.report.figures import Axis, BarChart, Figure, HeatMap, LineChart, Series
+from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Figure, HeatMap, LineChart, Series
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,11 +8,9 @@ from functools import partial
 
 import torch
 
-from deepwire.analysis.report.figures import Axis as FigureAxis
-from deepwire.analysis.report.figures import Figure, LineChart, Series
 from deepwire.analysis.report.finding import Finding, ModelSource, provenance
-from deepwire.analysis.report.report_tables import Column, Number, Table
-from deepwire.analysis.speed.other_programs import Program
+from deepwire.analysis.report.tables_and_figures import Axis as FigureAxis
+from deepwire.analysis.report.tables_and_figures import Column, Figure, LineChart, Number, Series, Table
 from deepwire.analysis.speed.speed_sweep import (
     AXES,
     Axis,
@@ -23,7 +21,7 @@ from deepwire.analysis.speed.speed_sweep import (
     axes_of,
     sweep,
 )
-from deepwire.analysis.speed.text_speed import measure_text, text_figure, text_notes, text_table
+from deepwire.analysis.speed.text_speed import Program, measure_text, text_figure, text_notes, text_table
 from deepwire.analysis.subject.scorer import Scorer
 from deepwire.config.counts import counted
 from deepwire.decoding.model_loading import number_formats

@@ -1,4 +1,4 @@
-"""What analyses are made of: a model by its name, and text for it to read."""
+"""What analyses are made of: a model by its name, its two stacks, and text for it to read."""
 
 from __future__ import annotations
 
@@ -21,6 +21,31 @@ from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.model_translations import test_set
 from deepwire.evaluation.multilingual.directed_texts import texts_of_run
 from deepwire.evaluation.texts import Text, read_text
+from deepwire.model.context import Side
+from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.stack import Stack
+
+SIDES: tuple[Side, Side] = ("encoder", "decoder")
+
+
+def part(model: TranslationModel, side: Side) -> Stack:
+    """Encoder or decoder."""
+    return model.encoder if side == "encoder" else model.decoder
+
+
+def with_stack(model: TranslationModel, side: Side, stack: Stack) -> TranslationModel:
+    """The model with another encoder or decoder; everything else is shared."""
+    return model.with_stacks(encoder=stack) if side == "encoder" else model.with_stacks(decoder=stack)
+
+
+def check_layer(stack: Stack, side: Side, layer: int) -> None:
+    """See that a stack has layer number `layer`, counted from 1.
+
+    Raises:
+        UsageError: There is no such layer.
+    """
+    if not 1 <= layer <= stack.depth:
+        raise UsageError(f"the {side} has layers 1 to {stack.depth}, not {layer}")
 
 
 class NotApplicableError(UsageError):

@@ -63,8 +63,7 @@ def depth(
     deepwire analyze depth --runs runs/deep-6 runs/deep-12 runs/dlcl-6 runs/dlcl-12
     """
     from deepwire.analysis.depth.fewer_layers import fewer_layers_finding, fewer_layers_side_by_side
-    from deepwire.analysis.subject.model_and_text import read_pairs
-    from deepwire.analysis.subject.model_stacks import SIDES
+    from deepwire.analysis.subject.model_and_text import SIDES, read_pairs
     from deepwire.cli.analyses.options import one_or_all
 
     outputs = FindingOutputs(as_json, html, plots, output)
@@ -196,7 +195,7 @@ def _settings(
 ) -> LinearisationSettings:
     from typing import get_args
 
-    from deepwire.analysis.subject.model_stacks import SIDES
+    from deepwire.analysis.subject.model_and_text import SIDES
     from deepwire.cli.analyses.options import one_of, one_or_all
     from deepwire.experiments.linearisation.layer_scores import READINGS, LinearisationSettings
     from deepwire.experiments.linearisation.linear_layer import Cell

@@ -121,7 +121,7 @@ class FindingOutputs:
         """
         from deepwire.analysis.report.finding import to_json
         from deepwire.analysis.report.report_files import save_html, save_plots
-        from deepwire.analysis.report.terminal_text import as_text
+        from deepwire.analysis.report.text_pages import as_text
         from deepwire.io.output import STDOUT, write_output
 
         text = f"{to_json(findings, more=more)}\n" if self.as_json else as_text(findings)
@@ -180,7 +180,7 @@ def read_direction(text: str | None) -> Direction | None:
     Raises:
         UsageError: It is no direction.
     """
-    from deepwire.evaluation.multilingual.parse_direction import parse_direction
+    from deepwire.evaluation.multilingual.direction_names import parse_direction
 
     return None if text is None else parse_direction(text)
 

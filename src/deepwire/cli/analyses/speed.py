@@ -92,8 +92,8 @@ def speed(
 
     deepwire analyze speed runs/base --mode text --beside 'other=other-translate --beam 4 model' --threads 2
     """
-    from deepwire.analysis.speed.other_programs import Program
     from deepwire.analysis.speed.speed_finding import TextWork, speed_finding
+    from deepwire.analysis.speed.text_speed import Program
     from deepwire.analysis.subject.model_and_text import read_pairs
     from deepwire.decoding.model_loading import pick_device
 

@@ -127,8 +127,8 @@ def agreement(
 
     deepwire analyze agreement runs/a runs/b --contrastive lingeval97.json --html agreement.html
     """
-    from deepwire.analysis.agreement.contrastive_scoring import analyse_agreement
-    from deepwire.analysis.agreement.contrastive_sets import (
+    from deepwire.analysis.contrastive_scoring import analyse_agreement
+    from deepwire.analysis.contrastive_sets import (
         drawn,
         read_lingeval,
         read_plain,
@@ -200,9 +200,14 @@ def length(
 
     deepwire analyze length runs/transformer runs/mhplstm --bounds 15,30,45 --plots plots
     """
-    from deepwire.analysis.source_length import cut, equal_bounds, source_length_finding
+    from deepwire.analysis.source_length import (
+        cut,
+        equal_bounds,
+        source_length_finding,
+        text_lengths,
+        unit_of,
+    )
     from deepwire.analysis.subject.model_and_text import read_pairs
-    from deepwire.analysis.text_length import text_lengths, unit_of
 
     outputs = FindingOutputs(as_json, html, plots, output)
     use_threads(threads)

@@ -13,7 +13,7 @@ from deepwire.data.text.corpus import by_reference, corpus_files, directed, read
 from deepwire.data.text.pairs import Pair
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.model_translations import data_section
-from deepwire.evaluation.multilingual.parse_direction import parse_direction
+from deepwire.evaluation.multilingual.direction_names import parse_direction
 from deepwire.evaluation.texts import Text
 
 

@@ -8,10 +8,16 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from deepwire.data.languages import Direction
-from deepwire.evaluation.comparison import PairedTest, few_sentences, paired_comparison, text_warnings
+from deepwire.evaluation.comparison import (
+    JsonValue,
+    PairedTest,
+    few_sentences,
+    paired_comparison,
+    plain,
+    text_warnings,
+)
 from deepwire.evaluation.metric import Floats, Metric, Score, check_line_counts
-from deepwire.evaluation.multilingual.language_groups import Group
-from deepwire.evaluation.score_report import JsonValue, plain
+from deepwire.evaluation.multilingual.direction_names import Group
 from deepwire.evaluation.significance import Comparison, holm
 from deepwire.evaluation.texts import Text
 

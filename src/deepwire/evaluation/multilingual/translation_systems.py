@@ -6,20 +6,66 @@ import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deepwire.checkpoint.model_files import fingerprint
-from deepwire.data.languages import Direction
+from deepwire.checkpoint.model_path import find_model
+from deepwire.checkpoint.store import CONFIG, read_metadata
+from deepwire.data.languages import Direction, Languages
 from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.model_translations import SearchSettings, selected_target
-from deepwire.evaluation.multilingual.parse_direction import languages_of
+from deepwire.evaluation.multilingual.direction_names import languages_of
 from deepwire.evaluation.multilingual.stored_translations import HYPOTHESES, StoredTranslations, read_stored
 from deepwire.evaluation.texts import Text, read_text
 
 if TYPE_CHECKING:
     from deepwire.decoding.translator import Translator
     from deepwire.model.decoder_state import DecoderState
+
+
+@dataclass(frozen=True)
+class ModelDescription:
+    """The languages of a model.
+
+    Attributes:
+        folder: The model directory that its name stands for.
+        directions: What it was trained on.
+        languages: Those of a model of many directions, which takes a target language; None otherwise.
+        training_pairs: Pairs of each direction in the training text, where known.
+    """
+
+    folder: Path
+    directions: tuple[Direction, ...]
+    languages: Languages | None = None
+    training_pairs: Mapping[Direction, int] = field(default_factory=dict)
+
+
+def describe(name: str) -> ModelDescription:
+    """The languages of a MODEL.
+
+    Raises:
+        ModelError: There is no such model, or its description is damaged.
+    """
+    folder = find_model(name)
+    metadata = read_metadata(folder)
+    languages = Languages.from_metadata(metadata)
+    if languages is not None:
+        return ModelDescription(folder, languages.directions, languages, _training_pairs(metadata))
+    source, target = metadata.get("source"), metadata.get("target")
+    if not (isinstance(source, str) and isinstance(target, str)):
+        raise ModelError(f"{folder / CONFIG}: does not name the languages of the model")
+    return ModelDescription(folder, (Direction(source, target),))
+
+
+def _training_pairs(metadata: Mapping[str, object]) -> dict[Direction, int]:
+    """Pairs of each direction; none where an earlier version of training did not record them."""
+    pairs = metadata.get("training_pairs")
+    if not isinstance(pairs, dict):
+        return {}
+    return {Direction.parse(name): size for name, size in pairs.items() if isinstance(size, int)}
+
 
 Warn = Callable[[str], None]
 
@@ -127,7 +173,6 @@ class ModelSystem(System):
     """One model, of two languages or of many; read when the first direction is translated."""
 
     def __init__(self, name: str, settings: SearchSettings, warn: Warn) -> None:
-        from deepwire.evaluation.multilingual.model_description import describe
 
         self.name, self._settings, self._warn = name, settings, warn
         self._description = describe(name)

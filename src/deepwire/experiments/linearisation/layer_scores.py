@@ -11,11 +11,10 @@ from typing import Literal
 
 from torch import nn
 
-from deepwire.analysis.report.figures import Axis, BarChart, Series
 from deepwire.analysis.report.finding import Finding, provenance
-from deepwire.analysis.report.report_tables import Column, Table
+from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Column, Series, Table
 from deepwire.analysis.subject.measurement_cache import MeasurementCache
-from deepwire.analysis.subject.model_stacks import SIDES, check_layer, part
+from deepwire.analysis.subject.model_and_text import SIDES, check_layer, part
 from deepwire.analysis.subject.scorer import Scorer
 from deepwire.analysis.subject.training_text import TrainingText
 from deepwire.errors import UsageError

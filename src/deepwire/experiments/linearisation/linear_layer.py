@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from deepwire.analysis.subject.model_stacks import check_layer, part, with_stack
+from deepwire.analysis.subject.model_and_text import check_layer, part, with_stack
 from deepwire.errors import UsageError
 from deepwire.model.connections.connection import Call, Connection, DepthState
 from deepwire.model.context import Side

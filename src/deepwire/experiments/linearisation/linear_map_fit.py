@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from deepwire.analysis.subject.model_stacks import part, with_stack
+from deepwire.analysis.subject.model_and_text import part, with_stack
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.experiments.linearisation.linear_layer import Cell, LayerTap, linearised, width
 from deepwire.model.context import Side

@@ -6,9 +6,8 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from deepwire.analysis.direction_scores import direction_figures, direction_notes, direction_tables
-from deepwire.analysis.report.figures import Axis, BarChart, Series
 from deepwire.analysis.report.finding import Finding, provenance
-from deepwire.analysis.report.report_tables import Cell, Column, Table
+from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Cell, Column, Series, Table
 from deepwire.experiments.results.run_measurement import RunResult, pace
 from deepwire.experiments.results.system_comparison import ComparedPair, SystemComparison
 

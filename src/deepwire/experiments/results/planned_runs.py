@@ -12,7 +12,7 @@ from deepwire.config.settings_reader import absolute, read_settings
 from deepwire.data.languages import Direction
 from deepwire.errors import UsageError
 from deepwire.evaluation.multilingual.directed_texts import texts_at, texts_of
-from deepwire.evaluation.multilingual.parse_direction import parse_direction
+from deepwire.evaluation.multilingual.direction_names import parse_direction
 from deepwire.evaluation.texts import Text
 from deepwire.experiments.results.paper_claims import Claim, read_claims
 from deepwire.experiments.results.result_store import decisive

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
 
-from deepwire.analysis.report.figures import Axis, BarChart, Series
 from deepwire.analysis.report.finding import Finding, provenance
-from deepwire.analysis.report.report_tables import Column, Table
+from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Column, Series, Table
 from deepwire.analysis.subject.model_and_text import ParallelText
 from deepwire.errors import DataError
 from deepwire.evaluation.multilingual.direction_table import samples_for

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deepwire.analysis.report.finding import Finding
-from deepwire.analysis.report.markdown_page import as_markdown
 from deepwire.analysis.report.report_files import save_html, save_json
+from deepwire.analysis.report.text_pages import as_markdown
 from deepwire.experiments.results.experiment_runner import ExperimentRunner
 from deepwire.experiments.results.result_findings import build_report
 from deepwire.io.atomic import disk_errors, write_json

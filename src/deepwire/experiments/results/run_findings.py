@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from deepwire.analysis.report.finding import Finding, provenance
-from deepwire.analysis.report.report_tables import Column, Table
+from deepwire.analysis.report.tables_and_figures import Column, Table
 from deepwire.experiments.results.experiment_runner import ExperimentRunner, GatheredResults
 from deepwire.experiments.results.results_plan import OWN, Plan
 from deepwire.experiments.results.run_measurement import conditions

@@ -12,22 +12,22 @@ import torch
 from pydantic import Field
 
 from deepwire import __version__
-from deepwire.analysis.report.report_tables import ReportRecord
+from deepwire.analysis.report.tables_and_figures import ReportRecord
 from deepwire.analysis.subject.model_and_text import ParallelText
-from deepwire.analysis.subject.run_records import read_records
 from deepwire.analysis.subject.scorer import WARM_UP, Scorer
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import parameter_count
 from deepwire.data.languages import Direction
 from deepwire.errors import ModelError
 from deepwire.evaluation.metric import Metric
+from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.evaluation.model_translations import SearchSettings, read_test_set
 from deepwire.evaluation.multilingual.directed_texts import texts_of
-from deepwire.evaluation.tokenizers import LanguageMetrics
 from deepwire.experiments.results.planned_runs import RunPlan
 from deepwire.io.atomic import disk_errors, write_text
 from deepwire.io.regular_files import read_json
 from deepwire.training.device import describe
+from deepwire.training.logging.metrics_log import read_records
 
 _OF_TEXT = {"BLEU", "text digest"}
 """Settings that differ from direction to direction."""

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 from deepwire.analysis.report.finding import Finding, provenance
-from deepwire.analysis.report.report_tables import Column, Table
+from deepwire.analysis.report.tables_and_figures import Column, Table
 from deepwire.errors import DeepwireError, DivergedError
 from deepwire.experiments.results.planned_runs import LoadedPlan, RunPlan, Trial
 from deepwire.experiments.results.result_store import ResultStore

@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from deepwire.data.languages import Direction
 from deepwire.errors import DataError
 from deepwire.evaluation.comparison import PairedTest
+from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.evaluation.multilingual.directed_texts import texts_of
+from deepwire.evaluation.multilingual.direction_names import Group
 from deepwire.evaluation.multilingual.direction_table import (
     DirectionAverage,
     DirectionFacts,
@@ -18,9 +20,7 @@ from deepwire.evaluation.multilingual.direction_table import (
     DirectionTableSettings,
     samples_for,
 )
-from deepwire.evaluation.multilingual.language_groups import Group
 from deepwire.evaluation.texts import Text
-from deepwire.evaluation.tokenizers import LanguageMetrics
 from deepwire.experiments.results.experiment_runner import ExperimentRunner, GatheredResults
 from deepwire.experiments.results.planned_runs import RunPlan
 from deepwire.experiments.results.results_plan import ComparisonPlan

@@ -1,4 +1,4 @@
-"""metrics.jsonl: one JSON object a line, each update once, also after interruptions."""
+"""metrics.jsonl and other records of a run: one JSON object a line, written once, and read again."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ import json
 import math
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+from deepwire.errors import DataError
 from deepwire.io.atomic import disk_errors, free_name, write_text
-from deepwire.io.regular_files import open_for_appending
+from deepwire.io.regular_files import open_for_appending, open_regular
 
 Number = float | int | str
 Value = Number | None | dict[str, dict[str, float]] | list["Value"]
@@ -139,3 +141,34 @@ def _belongs(record: dict[str, object], update: int, drop_validation: bool) -> b
     if not isinstance(at, int):
         return False
     return at < update or (at == update and not (drop_validation and record.get("kind") == "valid"))
+
+
+def read_records(path: Path) -> list[Mapping[str, object]]:
+    """The records of a file, in the order of their updates; none where the file is missing.
+
+    The last line may be unfinished: training can be under way.
+
+    Raises:
+        DataError: The file cannot be read, or an earlier line is no JSON object.
+    """
+    try:
+        with open_regular(path) as file:
+            lines = file.read().decode("utf-8").split("\n")
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path}: cannot read: {error}") from error
+    records: list[Mapping[str, object]] = []
+    for number, line in enumerate(lines, 1):
+        if not line:
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            if number == len(lines):
+                break
+            raise DataError(f"{path}:{number}: is not JSON: {error}") from error
+        if not isinstance(record, dict):
+            raise DataError(f"{path}:{number}: holds {type(record).__name__}, not an object")
+        records.append(record)
+    return records

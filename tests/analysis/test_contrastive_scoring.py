@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepwire.analysis.agreement.contrastive_scoring import analyse_agreement, decide, mcnemar, wilson
-from deepwire.analysis.agreement.contrastive_sets import (
+from deepwire.analysis.contrastive_scoring import analyse_agreement, decide, mcnemar, wilson
+from deepwire.analysis.contrastive_sets import (
     Contrast,
     drawn,
     read_lingeval,
     read_plain,
 )
-from deepwire.analysis.report.figures import LineChart
+from deepwire.analysis.report.tables_and_figures import LineChart
 from deepwire.cli.main import main
 from deepwire.decoding.model_loading import load
 from deepwire.decoding.translation_scoring import PairScore

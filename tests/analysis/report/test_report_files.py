@@ -10,11 +10,18 @@ from pathlib import Path
 import pytest
 
 from deepwire.analysis.report import plots
-from deepwire.analysis.report.figures import Axis, BarChart, Figure, HeatMap, LineChart, Series
 from deepwire.analysis.report.finding import Finding
-from deepwire.analysis.report.html_page import as_html
-from deepwire.analysis.report.report_files import save_html, save_plots
-from deepwire.analysis.report.report_tables import Column, Table
+from deepwire.analysis.report.report_files import as_html, save_html, save_plots
+from deepwire.analysis.report.tables_and_figures import (
+    Axis,
+    BarChart,
+    Column,
+    Figure,
+    HeatMap,
+    LineChart,
+    Series,
+    Table,
+)
 from deepwire.errors import ResourceError, UsageError
 
 pytestmark = pytest.mark.skipif(

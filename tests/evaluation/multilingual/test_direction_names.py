@@ -4,8 +4,12 @@ import pytest
 
 from deepwire.data.languages import Direction
 from deepwire.errors import DataError, UsageError
-from deepwire.evaluation.multilingual.language_groups import parse_group, read_sizes, resource_groups
-from deepwire.evaluation.multilingual.parse_direction import parse_directions
+from deepwire.evaluation.multilingual.direction_names import (
+    parse_directions,
+    parse_group,
+    read_sizes,
+    resource_groups,
+)
 
 DIRECTIONS = parse_directions("en-de,de-en,en-br,fr-de")
 

@@ -1,4 +1,4 @@
-"""Findings as plain text for the terminal."""
+"""Findings as plain text for the terminal, and as Markdown for documents under version control."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 
 from deepwire.analysis.report.finding import Finding, Provenance
-from deepwire.analysis.report.report_tables import Table
+from deepwire.analysis.report.tables_and_figures import Table
 
 _WIDTH = 100
 _LONGEST = 60
@@ -69,3 +69,47 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
     return "  ".join(
         cell.rjust(width) if flush else cell.ljust(width) for cell, width, flush in columns
     ).rstrip()
+
+
+def as_markdown(findings: Sequence[Finding], title: str, about: str = "") -> str:
+    """A document with all findings, `about` below its title; figures are left out."""
+    blocks = [f"# {title}", *([about] if about else [])]
+    for finding in findings:
+        blocks += _markdown_blocks(finding)
+    return "\n\n".join(blocks) + "\n"
+
+
+def _markdown_blocks(finding: Finding) -> Iterator[str]:
+    yield f"## {finding.title}"
+    yield finding.measured
+    for table in finding.tables:
+        yield f"**{table.title}**"
+        yield _table(table)
+    if finding.notes:
+        yield "\n".join(f"- {_cell(note)}" for note in finding.notes)
+    yield "; ".join(f"{name}: {value}" for name, value in origin(finding.provenance)) + "."
+
+
+def _table(table: Table) -> str:
+    """A pipe table: words flush left, numbers flush right."""
+    right = [table.is_numeric(number) for number in range(len(table.columns))]
+    lines = [
+        [column.head for column in table.columns],
+        ["---:" if flush else "---" for flush in right],
+        *(
+            [_shown(column.show(cell)) for column, cell in zip(table.columns, row, strict=True)]
+            for row in table.rows
+        ),
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _shown(text: str) -> str:
+    return _cell(text) or " "
+
+
+def _cell(text: str) -> str:
+    """Text in which nothing is taken for markup, on one line."""
+    for mark in ("\\", "|", "*", "_", "<", "`"):
+        text = text.replace(mark, f"\\{mark}")
+    return " ".join(text.split())

@@ -9,10 +9,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from deepwire.analysis.agreement.contrastive_sets import Contrast
-from deepwire.analysis.report.figures import Axis, Figure, LineChart, Series
+from deepwire.analysis.contrastive_sets import Contrast
 from deepwire.analysis.report.finding import Finding, provenance
-from deepwire.analysis.report.report_tables import Cell, Column, Table
+from deepwire.analysis.report.tables_and_figures import Axis, Cell, Column, Figure, LineChart, Series, Table
 from deepwire.analysis.subject.model_and_text import model_source
 from deepwire.data.languages import Direction
 from deepwire.decoding.model_loading import load

@@ -5,8 +5,8 @@ import math
 import pytest
 from sacrebleu.metrics import BLEU
 
-from deepwire.evaluation.metrics import MetricOptions, corpus_score
-from deepwire.evaluation.multi_bleu import multi_bleu_line
+from deepwire.evaluation.metric_choice import MetricOptions, corpus_score
+from deepwire.evaluation.standard_metrics import multi_bleu_line
 
 
 def tokenized(lines: list[str]) -> list[str]:

@@ -1,18 +1,137 @@
-"""The body of `POST /translate`: JSON with fixed keys, read without trusting any of it."""
+"""A request: its limits, its body read without trusting any of it, its lines, and errors that answer it."""
 
 from __future__ import annotations
 
 import difflib
 import json
+import re
+import traceback
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Self
+from pathlib import Path
+from typing import Annotated, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
-from deepwire.serving.limits import Limits
-from deepwire.serving.request_error import RequestError
-from deepwire.serving.text_lines import TextLines, has_words
+from deepwire.config.section import Section
+
+
+class Limits(Section):
+    """The limits of a server; seconds where nothing else is said."""
+
+    header_seconds: float = Field(5.0, gt=0, le=3600, description="from connecting to the end of the headers")
+    body_seconds: float = Field(10.0, gt=0, le=3600, description="for sending the body of a request")
+    request_seconds: float = Field(60.0, gt=0, le=3600, description="to the answer; again for fetching it")
+    drain_seconds: float = Field(25.0, ge=0, le=3600, description="for requests in work when it is stopped")
+    batch_wait_ms: float = Field(
+        5.0, ge=0, le=1000, description="how long the first text of a batch waits for others, milliseconds"
+    )
+    body_bytes: int = Field(1 << 20, ge=1, le=1 << 30, description="size of the body of a request")
+    texts: int = Field(128, ge=1, le=100_000, description="texts, or lines of text, in a request")
+    characters: int = Field(5000, ge=1, le=1_000_000, description="characters in a text")
+    subwords: int = Field(512, ge=1, le=100_000, description="subwords in a line")
+    beam: int = Field(8, ge=1, le=1000, description="beam that a request can ask for")
+    queue: int = Field(8192, ge=1, le=1_000_000, description="texts of all clients that wait or are in work")
+    client_queue: int = Field(4096, ge=1, le=1_000_000, description="texts of one client that wait")
+    connections: int = Field(1024, ge=1, le=100_000, description="connections at a time")
+    client_connections: int = Field(512, ge=1, le=100_000, description="connections of one client at a time")
+
+
+STATUS: Mapping[str, int] = {
+    "bad_request": 400,
+    "bad_json": 400,
+    "unauthorized": 401,
+    "not_found": 404,
+    "method_not_allowed": 405,
+    "body_too_slow": 408,
+    "too_large": 413,
+    "unsupported_media_type": 415,
+    "wrong_host": 421,
+    "invalid": 422,
+    "queue_full": 429,
+    "internal": 500,
+    "stopping": 503,
+    "too_many_connections": 503,
+    "out_of_time": 503,
+    "broken": 503,
+}
+"""Every code that an answer can have, with its HTTP status."""
+
+
+class RequestError(Exception):
+    """Why a request is refused.
+
+    Args:
+        code: One of `STATUS`.
+        message: What is wrong and what would be right.
+        index: Which text is wrong, counted from 0.
+        headers: Further headers of the answer.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        index: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code, self.message, self.index, self.headers = code, message, index, dict(headers or {})
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return STATUS[self.code]
+
+    def record(self, request: str | None = None) -> dict[str, object]:
+        """The answer as JSON; `request` is the id under which the server's log knows the request."""
+        error: dict[str, object] = {"code": self.code, "message": self.message}
+        if self.index is not None:
+            error["index"] = self.index
+        if request is not None:
+            error["request"] = request
+        return {"error": error}
+
+
+def place_of(error: BaseException) -> tuple[str, str]:
+    """The kind of an error and the line of code for a log, but not what it says: that may quote a text."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
+    return type(error).__name__, place
+
+
+# The breaks that Unicode calls mandatory (UAX 14), CR LF as one.
+_BREAK = re.compile("(\r\n|[\n\v\f\r\x85\u2028\u2029])")
+
+
+class TextLines(NamedTuple):
+    """A text, cut at its line breaks; a model translates one line at a time.
+
+    Attributes:
+        lines: What is between the breaks, without NUL, which this toolkit takes for a damaged line.
+        breaks: What comes after each line but the last.
+    """
+
+    lines: tuple[str, ...]
+    breaks: tuple[str, ...]
+
+    @classmethod
+    def of(cls, text: str) -> TextLines:
+        """Cut a text; one without breaks is one line."""
+        parts = _BREAK.split(text)
+        return cls(tuple(line.replace("\0", " ") for line in parts[::2]), tuple(parts[1::2]))
+
+    def joined(self, translations: Sequence[str]) -> str:
+        """The translations of the lines with the breaks of the text."""
+        pairs = zip(translations, (*self.breaks, ""), strict=True)
+        return "".join(translation + line_break for translation, line_break in pairs)
+
+
+def has_words(line: str) -> bool:
+    """Whether there is something to translate."""
+    return bool(line) and not line.isspace()
+
 
 _SHOWN = 80
 _EXAMPLE = '{"text": "Ein Hund."}'

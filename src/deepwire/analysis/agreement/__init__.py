@@ -1,1 +1,0 @@
-"""``deepwire analyze agreement``: contrastive scoring of translations with and without an error."""
