@@ -19,7 +19,7 @@ from deepwire.config.choice import Choice, Table
 from deepwire.model.embedding import Embedding, LearnedPositions, TokenEmbedding
 from deepwire.model.languages import LanguageEmbedding
 from deepwire.model.layers import Linear
-from deepwire.model.mixers.self_attention import RelativeKeys
+from deepwire.model.mixers.self_attention import RelativePositions
 from deepwire.model.stack import Stack
 from deepwire.plugins import Kind
 
@@ -62,7 +62,7 @@ class Initialization(Choice):
         nn.init.normal_(table, std=table.size(1) ** -0.5)
 
     def relative_keys(self, table: Tensor) -> None:
-        """Set a table of relative positions `[n, h]`: Glorot's uniform as a rule."""
+        """Set a table of relative positions `[n, h]`, of keys or values: Glorot's uniform as a rule."""
         nn.init.xavier_uniform_(table)
 
 
@@ -253,7 +253,7 @@ def initialize(model: nn.Module, config: Initialization) -> None:
                 config.projection(module)
             # Index 0 of a copy would not write through on the meta device, so fill the row in place.
             module.weight.data[module.pad_id].zero_()
-        elif isinstance(module, RelativeKeys):
+        elif isinstance(module, RelativePositions):
             config.relative_keys(module.table)
         elif isinstance(module, LearnedPositions):
             config.positions(module.table)
