@@ -22,6 +22,7 @@ mixers = st.one_of(
             "type": st.just("self_attention"),
             "relative": st.integers(1, 3),
             "relative_table": st.sampled_from(["compact", "full"]),
+            "relative_values": st.booleans(),
         }
     ),
 )

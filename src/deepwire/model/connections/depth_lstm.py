@@ -20,7 +20,7 @@ from deepwire.model.connections.depth_lstm_probes import gate_probes
 from deepwire.model.connections.depth_recurrent import DepthRecurrent, Merge
 from deepwire.model.context import DropoutConfig, StackContext
 from deepwire.model.introspection import GateProbe
-from deepwire.model.layers import ACTIVATIONS, GroupedLayerNorm, layer_norm
+from deepwire.model.layers import ACTIVATIONS, GroupedLayerNorm, Linear, layer_norm
 from deepwire.ops.dropout import Dropout
 
 HiddenKind = Literal["one_layer", "glu", "gelu"]
@@ -45,7 +45,7 @@ class Gates(nn.Module):
         languages: int = 0,
     ) -> None:
         super().__init__()
-        self.linear = nn.Linear(width, 3 * dim, bias=bias)
+        self.linear = Linear(width, 3 * dim, bias=bias, parts=3)
         self.norm = GroupedLayerNorm(3, dim, eps=eps, joint=joint, languages=languages)
         nn.init.constant_(self.norm.bias[..., 1, :], forget_bias)
 

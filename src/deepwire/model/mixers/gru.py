@@ -9,7 +9,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
-from deepwire.model.layers import GroupedLayerNorm, layer_norm
+from deepwire.model.layers import GroupedLayerNorm, Linear, layer_norm
 from deepwire.model.mixers.mixer import State, TokenMixer
 from deepwire.model.mixers.recurrent import (
     CANDIDATE_ACTIVATIONS,
@@ -72,7 +72,7 @@ class GRUCell(Cell):
     ) -> None:
         super().__init__()
         self.width, self.dim, self.biased, self.dropout = width, dim, bias, dropout
-        self.gates = nn.Linear(width + dim, 2 * dim, bias=bias)
+        self.gates = Linear(width + dim, 2 * dim, bias=bias, parts=2)
         self.input = nn.Linear(width, dim, bias=bias)
         self.recurrent = nn.Linear(dim, dim, bias=bias)
         self.gate_norm = GroupedLayerNorm(2, dim, eps=eps, joint=gate_norm == "joint", languages=languages)

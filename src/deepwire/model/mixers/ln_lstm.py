@@ -6,10 +6,10 @@ from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from deepwire.model.context import StackContext
-from deepwire.model.layers import GroupedLayerNorm
+from deepwire.model.layers import GroupedLayerNorm, Linear
 from deepwire.model.mixers.mixer import State, TokenMixer
 from deepwire.model.mixers.recurrent import (
     CANDIDATE_ACTIVATIONS,
@@ -77,7 +77,7 @@ class LNLSTMCell(Cell):
     ) -> None:
         super().__init__()
         self.width, self.dim, self.dropout = width, dim, dropout
-        self.linear = nn.Linear(width + dim, 4 * dim, bias=bias)
+        self.linear = Linear(width + dim, 4 * dim, bias=bias, parts=4)
         self.norm = GroupedLayerNorm(4, dim, eps=eps, joint=gate_norm == "joint", languages=languages)
         self.activation = CANDIDATE_ACTIVATIONS[activation]
 
