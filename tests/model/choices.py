@@ -28,6 +28,7 @@ VARIANTS: Mapping[str, list[Options]] = {
     "post_norm": [{"embedding_norm": True}, {"mixer_norm": False}],
     "depth_lstm": [
         {"share": "all", "merge": "two", "hidden": "gelu", "gate_norm": "joint"},
+        {"final_norm": "both", "first_norm": "second_layer"},
         {"share": "none", "merge": "concat", "hidden": "one_layer", "bias": True},
         {"gate_scope": "model"},
     ],
