@@ -15,7 +15,12 @@ from deepwire.training.ema import EmaConfig
 from deepwire.training.logging.depth_records import RecordConfig
 from deepwire.training.optimizer import OptimizerConfig
 from deepwire.training.patterns import Patterns
-from deepwire.training.schedule import CosineConfig, InverseSqrtConfig, ScheduleConfig
+from deepwire.training.schedule import (
+    CosineConfig,
+    InverseSqrtConfig,
+    ScheduleConfig,
+    WarmupStableDecayConfig,
+)
 from deepwire.training.warm_start.pretrained_config import PretrainedConfig
 from deepwire.training.warm_start.start_from_config import StartFromConfig
 
@@ -268,6 +273,8 @@ class TrainingConfig(Section):
             raise ValueError("a run begins with one model: set start_from or pretrained, not both")
         if isinstance(self.schedule, CosineConfig):
             self.schedule.end(self.max_updates)
+        elif isinstance(self.schedule, WarmupStableDecayConfig):
+            self.schedule.bounds(self.max_updates)
         stopping = self.early_stopping
         if stopping is not None and not self.validation.scores(stopping.metric):
             raise ValueError(
