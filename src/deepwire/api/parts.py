@@ -28,6 +28,7 @@ from deepwire.ops.process import given_back, own_random_numbers, seed_random_num
 from deepwire.runfile import RunFile
 from deepwire.training.device import choose_device
 from deepwire.training.device_batches import DeviceBatch, to_device
+from deepwire.training.disturbed_input import perturbation_of
 from deepwire.training.optimizer import Optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.schedule import Schedule, build_schedule
@@ -116,6 +117,7 @@ class TrainingParts:
             config.label_smoothing_form,
             config.r_drop,
             languages=batch.languages,
+            perturbation=perturbation_of(config, self.prepared.vocabularies),
         )
         return sums.smoothed / sums.tokens
 
