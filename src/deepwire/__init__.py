@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from deepwire.api.model import Model as Model
     from deepwire.api.model import load as load
     from deepwire.api.parts import TrainingParts as TrainingParts
+    from deepwire.api.parts import build as build
     from deepwire.api.parts import training_parts as training_parts
     from deepwire.api.prepare import prepare as prepare
-    from deepwire.api.run import Run as Run
+    from deepwire.api.training import Run as Run
     from deepwire.api.training import dry_run as dry_run
     from deepwire.api.training import train as train
     from deepwire.api.training import training_session as training_session
-    from deepwire.api.untrained_model import build as build
     from deepwire.ops.allocator import keep_memory as keep_memory
     from deepwire.ops.process import configure_process as configure_process
     from deepwire.plugins import register_aggregation as register_aggregation
@@ -44,13 +44,13 @@ __version__ = "0.1.0"
 _PLACES = {
     "Callback": "training.session",
     "Model": "api.model",
-    "Run": "api.run",
+    "Run": "api.training",
     "StopReason": "training.run.stop_reason",
     "TrainingParts": "api.parts",
     "TrainingSession": "training.session",
     "UpdateResult": "training.loop",
     "Validation": "training.validation",
-    "build": "api.untrained_model",
+    "build": "api.parts",
     "compare": "api.evaluate",
     "configure_process": "ops.process",
     "dry_run": "api.training",

@@ -20,7 +20,7 @@ from deepwire import __version__
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import read_config
 from deepwire.cli.main import main
-from deepwire.decoding.load_translator import load
+from deepwire.decoding.model_loading import load
 from deepwire.io.atomic import write_json
 
 STORED = Path(__file__).resolve().parent / "stored"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.decoding.load_translator import load
+from deepwire.decoding.model_loading import load
 
 STORED = Path(__file__).parent / "stored"
 FOLDERS = sorted(path.parent for path in STORED.glob("*/expected.json"))

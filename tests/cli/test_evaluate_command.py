@@ -8,12 +8,12 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from sacrebleu.metrics import BLEU
 
 from deepwire.cli.main import main
+from deepwire.decoding import model_loading
 from deepwire.evaluation import model_translations
 from deepwire.evaluation.texts import Text
 
@@ -278,9 +278,7 @@ def test_a_model_is_loaded_with_the_settings_of_the_command(folder, monkeypatch,
 
     for look in ("selected_target", "target_language"):
         monkeypatch.setattr(model_translations, look, lambda _name, _way: "")
-    loading = ModuleType("deepwire.decoding.load_translator")
-    monkeypatch.setattr(loading, "load", load, raising=False)
-    monkeypatch.setitem(sys.modules, "deepwire.decoding.load_translator", loading)
+    monkeypatch.setattr(model_loading, "load", load)
     command = ["evaluate", "--model", "m", "-s", "ref.txt", "-r", "ref.txt", "--lowercase", "--beam", "2"]
     assert main([*command, "--device", "cpu", "--precision", "fp32"]) == 0
     assert calls == [("m", "cpu", "fp32", {"beam": 2})]

@@ -13,6 +13,29 @@ import typer
 
 from deepwire import errors
 from deepwire.cli import main as cli
+from deepwire.cli.main import limit_openmp_spinning
+
+
+@pytest.mark.parametrize(
+    ("set_by_user", "expected"),
+    [
+        ({}, {"GOMP_SPINCOUNT": "20000"}),
+        ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"}),
+        ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "active"}),
+    ],
+)
+def test_idle_threads_sleep_unless_the_user_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch, set_by_user: dict[str, str], expected: dict[str, str]
+) -> None:
+    monkeypatch.setattr(os, "environ", dict(set_by_user))
+    limit_openmp_spinning()
+    assert dict(os.environ) == expected
+
+
+def test_the_processor_is_shared_before_torch_is_imported() -> None:
+    code = "import sys, deepwire.cli.main; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
 
 HEAVY = ("torch", "numpy", "sacrebleu", "sentencepiece", "pydantic", "yaml")
 

@@ -8,10 +8,10 @@ from deepwire.checkpoint.store import save_model
 from deepwire.data.text.pairs import Pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
-from deepwire.decoding.load_translator import load
 from deepwire.decoding.model_loading import (
     PRECISIONS,
     fastest_precision,
+    load,
     load_models,
     number_formats,
     pick_device,

@@ -2,3 +2,41 @@
 
 ``subject`` opens what is analysed; the other folders hold one analysis each.
 """
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
+
+from deepwire.errors import UsageError
+
+if TYPE_CHECKING:
+    from deepwire.analysis.report.finding import Finding
+
+# By the name of the analysis: a function of a MODEL name.
+STANDARD = {
+    "weights": "deepwire.analysis.internals.connection_weights:analyse_weights",
+    "gates": "deepwire.analysis.internals.gates:analyse_gates",
+    "gradients": "deepwire.analysis.internals.gradient_norms:analyse_gradients",
+}
+
+
+def analyse_all(models: Sequence[str], skipped: Callable[[str], None]) -> Iterator[Finding]:
+    """Every analysis of every model that applies to it.
+
+    Args:
+        models: MODEL names.
+        skipped: Receives one line for each analysis that does not apply, or that needs to be told more.
+
+    Raises:
+        DeepwireError: An analysis fails for another reason.
+    """
+    for model in models:
+        for what, place in STANDARD.items():
+            module, _, name = place.partition(":")
+            analyse = cast("Callable[[str], Finding]", getattr(import_module(module), name))
+            try:
+                yield analyse(model)
+            except UsageError as error:
+                skipped(f"{what}: {error}")

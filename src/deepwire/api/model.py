@@ -6,18 +6,19 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from os import PathLike
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
-from deepwire.analysis.report.finding import Finding
-from deepwire.analysis.standard_analyses import STANDARD
-from deepwire.analysis.subject.model_and_text import NotApplicableError
-from deepwire.decoding.load_translator import load as load_translator
-from deepwire.decoding.load_translator import model_names
+from deepwire.analysis import STANDARD
 from deepwire.decoding.model_inputs import Warn
+from deepwire.decoding.model_loading import load as load_translator
+from deepwire.decoding.model_loading import model_names
 from deepwire.decoding.shortlist import ShortlistChoice
 from deepwire.decoding.translator import Translator
 from deepwire.errors import UsageError
 from deepwire.model.decoder_state import DecoderState
+
+if TYPE_CHECKING:
+    from deepwire.analysis.report.finding import Finding
 
 
 class Model(Translator[DecoderState]):
@@ -62,6 +63,8 @@ class Model(Translator[DecoderState]):
 
     def analyses(self) -> Iterator[Finding]:
         """The findings of all analyses that apply to the model and need nothing more."""
+        from deepwire.analysis.subject.model_and_text import NotApplicableError
+
         for analysis in STANDARD:
             try:
                 yield self.analyze(analysis)

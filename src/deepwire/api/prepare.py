@@ -1,11 +1,47 @@
-"""Preparation of text from Python."""
+"""Settings as the functions of this package take them, and preparation of text."""
 
 from __future__ import annotations
 
-from deepwire.api.settings import RunSettings, load_settings
+from collections.abc import Mapping
+from os import PathLike, fspath
+from typing import TypeAlias
+
+from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare import prepared as preparation
 from deepwire.data.prepare.build import Progress
 from deepwire.data.prepare.prepared import Prepared
+from deepwire.errors import UsageError
+from deepwire.runfile import LoadedRunFile, load_run_file
+
+RunSettings: TypeAlias = str | PathLike[str] | Mapping[str, object] | LoadedRunFile
+"""A run file: its path, the name of a recipe, a mapping with what it would hold, or one that was read."""
+
+
+def load_settings(run: RunSettings, arguments: Mapping[str, object]) -> LoadedRunFile:
+    """Read and check the settings of a run.
+
+    Args:
+        run: Where they are.
+        arguments: Overrides by section, such as ``{"training": {"max_updates": 100}}``.
+
+    Raises:
+        UsageError: Anything is wrong; one line for each mistake.
+    """
+    if isinstance(run, LoadedRunFile):
+        if arguments:
+            raise UsageError("settings that were read cannot be changed", "change them when reading")
+        return run
+    if not isinstance(run, str | PathLike | Mapping):
+        raise UsageError(
+            f"settings: must be a path, the name of a recipe or a mapping, not {type(run).__name__}"
+        )
+    return load_run_file(run if isinstance(run, Mapping) else fspath(run), (), arguments)
+
+
+def configured_size(data: DataConfig) -> int | None:
+    """The size that preparation will make the vocabulary, where the run file says it."""
+    size = getattr(data.vocabulary, "size", None)
+    return size if isinstance(size, int) else None
 
 
 def prepare(run: RunSettings, /, *, progress: Progress | None = None, **settings: object) -> Prepared:

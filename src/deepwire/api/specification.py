@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from deepwire.api.settings import configured_size
+from deepwire.api.prepare import configured_size
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import read_metadata

@@ -10,16 +10,10 @@ from collections.abc import Callable
 
 import typer
 
-from deepwire.cli.analyses.agreement import agreement
-from deepwire.cli.analyses.all_analyses import report
-from deepwire.cli.analyses.compare import compare
-from deepwire.cli.analyses.depth import depth
-from deepwire.cli.analyses.gates import gates
-from deepwire.cli.analyses.gradients import gradients
-from deepwire.cli.analyses.length import length
-from deepwire.cli.analyses.linearise import linearise
+from deepwire.cli.analyses.internals import gates, gradients, report, weights
+from deepwire.cli.analyses.layers import depth, linearise
 from deepwire.cli.analyses.speed import speed
-from deepwire.cli.analyses.weights import weights
+from deepwire.cli.analyses.translations import agreement, compare, length
 
 COMMANDS: tuple[Callable[..., None], ...] = (
     weights,

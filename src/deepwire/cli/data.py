@@ -53,7 +53,7 @@ def check(
 
     Examples: deepwire data check run.yaml; deepwire data check --source train.de --target train.en
     """
-    from deepwire.cli.progress_line import ProgressLine
+    from deepwire.cli.line_by_line import ProgressLine
     from deepwire.data.batches.epoch_order import share_lines
     from deepwire.data.filtering.selection import RejectFile, check_corpora, checked_files
     from deepwire.io.output import check_output
@@ -97,8 +97,7 @@ def download(
     """
     from itertools import zip_longest
 
-    from deepwire.cli.line_by_line import warn
-    from deepwire.cli.progress_line import ProgressLine
+    from deepwire.cli.line_by_line import ProgressLine, warn
     from deepwire.config.counts import counted
     from deepwire.io import download as downloads
 

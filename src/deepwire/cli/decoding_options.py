@@ -72,3 +72,38 @@ def chosen_shortlist(likely: bool, folder: Path | None, seen: bool) -> bool | st
     if seen and (likely or folder is not None):
         raise UsageError("--seen excludes --shortlist and --shortlist-from", "leave out one of them")
     return "seen" if seen else folder or likely
+
+
+def use_threads(count: int | None) -> None:
+    """Let torch use this many CPU threads; None leaves its own choice."""
+    if count is not None:
+        import torch
+
+        torch.set_num_threads(count)
+
+
+def specified(**options: object) -> dict[str, object]:
+    """The options that have a value."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def sampling_settings(
+    sample: bool,
+    top_k: int | None,
+    top_p: float | None,
+    temperature: float | None,
+    seed: int | None,
+    beam: int | None,
+) -> dict[str, object] | None:
+    """The settings of random translations, as far as they are given; None where none are wanted.
+
+    Raises:
+        UsageError: There are some, but not ``--sample``; or a beam beside it.
+    """
+    settings = specified(top_k=top_k, top_p=top_p, temperature=temperature, seed=seed)
+    if settings and not sample:
+        name = next(iter(settings)).replace("_", "-")
+        raise UsageError(f"--{name} is for random translations", "add --sample")
+    if sample and beam is not None:
+        raise UsageError("--beam is for searching, and --sample draws translations", "leave out one of them")
+    return settings if sample else None

@@ -18,6 +18,7 @@ from deepwire.cli.decoding_options import (
     ShortlistFrom,
     UseShortlist,
     chosen_shortlist,
+    specified,
 )
 from deepwire.errors import UsageError
 
@@ -128,14 +129,16 @@ def evaluate(
     deepwire evaluate --model runs/a   (on data.test of its run file; of several directions --direction de-en)
     """
     from deepwire.api.evaluate import EvaluationSettings, score_texts
-    from deepwire.cli.line_by_line import given, warn
+    from deepwire.cli.line_by_line import warn
     from deepwire.evaluation.model_translations import SearchSettings, target_language
 
     models = list(model or ())
     files = _with_baseline([str(path) for path in hypotheses or ()], models, baseline)
-    changes = given(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
+    changes = specified(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
     words = chosen_shortlist(shortlist, shortlist_from, seen)
-    used = given(source=source, direction=direction, **changes, seen=seen or None, shortlist=words or None)
+    used = specified(
+        source=source, direction=direction, **changes, seen=seen or None, shortlist=words or None
+    )
     _check_inputs([*files, *models], models, reference, source, output, used)
     metrics = _metrics(metric or ["bleu"], tokenize, lowercase, split_hyphens)
     into = language or (target_language(models[0], _way(direction)) if models else "")

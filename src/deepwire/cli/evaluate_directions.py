@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepwire.cli.analyses.options import FindingOutputs, Plots
-from deepwire.cli.decoding_options import BatchTokens, Beam, Device, LengthPenalty, Precision, Seen
+from deepwire.cli.decoding_options import BatchTokens, Beam, Device, LengthPenalty, Precision, Seen, specified
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -146,11 +146,11 @@ def evaluate_directions(
 
     deepwire evaluate-directions hyps/ours hyps/theirs --test opus-100-corpus --subset de,zh,br,te
     """
-    from deepwire.cli.line_by_line import given, warn
+    from deepwire.cli.line_by_line import warn
     from deepwire.evaluation.multilingual import direction_evaluation as work
 
     outputs = FindingOutputs(as_json, html, plots, needs_pictures=False)
-    changes = given(beam=beam, length_penalty=length_penalty, batch_tokens=batch_tokens)
+    changes = specified(beam=beam, length_penalty=length_penalty, batch_tokens=batch_tokens)
     request = work.DirectionsRequest(
         system=system,
         baseline=baseline,

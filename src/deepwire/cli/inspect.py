@@ -118,7 +118,7 @@ def _from_run_file(
     name: str, overrides: list[str], vocabulary_size: int | None, languages: int | None
 ) -> Subject:
     from deepwire import recipes
-    from deepwire.api.settings import configured_size
+    from deepwire.api.prepare import configured_size
     from deepwire.runfile import load_run_file
 
     config = load_run_file(name, overrides).config

@@ -1,4 +1,4 @@
-"""What `translate` and `score` share: lines in, as many answers out, progress and warnings on stderr."""
+"""Lines in, as many answers out; on stderr warnings, and one line that changes while something runs."""
 
 from __future__ import annotations
 
@@ -6,10 +6,83 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
-from deepwire.cli.progress_line import ProgressLine
 from deepwire.config.counts import counted
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+
+class ProgressLine:
+    """A line that is drawn anew every now and then; nothing at all where nobody would see it change.
+
+    No thread draws it: preparation forks processes, and a fork must not copy a lock that a thread holds.
+
+    Args:
+        every: Seconds between two times of drawing.
+        live: Whether to draw; default: whether standard error is a terminal.
+        transient: Whether the line goes at the end.
+    """
+
+    def __init__(self, *, every: float = 0.2, live: bool | None = None, transient: bool = True) -> None:
+        self._live = sys.stderr.isatty() if live is None else live
+        self._every, self._transient = every, transient
+        self._what, self._next = "", 0.0
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def count(self, what: str, done: int, total: int | None = None, unit: str = "") -> None:
+        """Show how far something is, if it is time: `segmenting 4,096 of 10,000 pairs (41%)`."""
+        if self._is_due(what, complete=done == total):
+            number = f" {done:,}{f' of {total:,}' if total else ''}{' ' * bool(unit)}{unit}" if done else ""
+            self._draw(f"{what}{number}{f' ({done / total:.0%})' if total and done else ''}")
+
+    def show(self, text: Callable[[], str]) -> None:
+        """Show a text, if it is time."""
+        if self._is_due("", complete=False):
+            self._draw(text())
+
+    def end(self) -> None:
+        """Leave the line, or take it away."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+    def _is_due(self, what: str, *, complete: bool) -> bool:
+        """Whether to draw now: something new began or ended, or enough time went by."""
+        now = time.monotonic()
+        if not self._live or (what == self._what and now < self._next and not complete):
+            return False
+        self._what, self._next = what, now + self._every
+        return True
+
+    def _draw(self, text: str) -> None:
+        if self._progress is None:
+            self._progress = self._started()
+        self._progress.update(self._progress.task_ids[0], description=text, refresh=True)
+
+    def _started(self) -> Progress:
+        from rich.console import Console
+        from rich.progress import Progress, TextColumn
+
+        # Standard output holds answers, and may be read while they come: it stays as it is.
+        progress = Progress(
+            TextColumn("{task.description}", markup=False),
+            console=Console(file=sys.stderr, highlight=False),
+            auto_refresh=False,
+            transient=self._transient,
+            redirect_stdout=False,
+        )
+        progress.start()
+        progress.add_task("", total=None)
+        return progress
+
 
 Line = TypeVar("Line")
 Answer = TypeVar("Answer")
@@ -58,43 +131,6 @@ def write_answers(
 def warn(text: str) -> None:
     """Print a warning on stderr."""
     print(f"warning: {text}", file=sys.stderr)
-
-
-def use_threads(count: int | None) -> None:
-    """Let torch use this many CPU threads; None leaves its own choice."""
-    if count is not None:
-        import torch
-
-        torch.set_num_threads(count)
-
-
-def given(**options: object) -> dict[str, object]:
-    """The options that have a value."""
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def sampling_settings(
-    sample: bool,
-    top_k: int | None,
-    top_p: float | None,
-    temperature: float | None,
-    seed: int | None,
-    beam: int | None,
-) -> dict[str, object] | None:
-    """The settings of random translations, as far as they are given; None where none are wanted.
-
-    Raises:
-        UsageError: There are some, but not ``--sample``; or a beam beside it.
-    """
-    from deepwire.errors import UsageError
-
-    settings = given(top_k=top_k, top_p=top_p, temperature=temperature, seed=seed)
-    if settings and not sample:
-        name = next(iter(settings)).replace("_", "-")
-        raise UsageError(f"--{name} is for random translations", "add --sample")
-    if sample and beam is not None:
-        raise UsageError("--beam is for searching, and --sample draws translations", "leave out one of them")
-    return settings if sample else None
 
 
 class _Progress:

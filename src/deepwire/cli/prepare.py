@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 if TYPE_CHECKING:
-    from deepwire.cli.progress_line import ProgressLine
+    from deepwire.cli.line_by_line import ProgressLine
     from deepwire.data.prepare.prepared import CheckRecord, Prepared
 
 
@@ -31,7 +31,7 @@ def prepare(
     Examples: deepwire prepare run.yaml; deepwire prepare run.yaml data.vocabulary.size=4k --json
     """
     from deepwire.api.prepare import prepare as prepare_text
-    from deepwire.cli.progress_line import ProgressLine
+    from deepwire.cli.line_by_line import ProgressLine
     from deepwire.runfile import load_run_file
 
     loaded = load_run_file(run_file, overrides or [])

@@ -18,6 +18,8 @@ from deepwire.cli.decoding_options import (
     Precision,
     Quiet,
     Threads,
+    specified,
+    use_threads,
 )
 
 Source = Annotated[Path, typer.Option("--source", "-s", help="Source text; - is stdin.")]
@@ -59,8 +61,8 @@ def score(
     """
     from functools import partial
 
-    from deepwire.cli.line_by_line import CountedLines, given, use_threads, warn, write_answers
-    from deepwire.decoding.load_translator import load
+    from deepwire.api.model import load
+    from deepwire.cli.line_by_line import CountedLines, warn, write_answers
     from deepwire.decoding.translation_io import sentence_pairs
     from deepwire.decoding.translation_scoring import format_pair_score, format_pair_score_json
     from deepwire.errors import UsageError
@@ -70,7 +72,7 @@ def score(
         raise UsageError("only one text can come from stdin (-)", "put the other one into a file")
     check_output(output, (source, target))
     use_threads(threads)
-    settings = given(groups=groups, batch_tokens=batch_tokens)
+    settings = specified(groups=groups, batch_tokens=batch_tokens)
     translator = load(models, device, precision, settings=settings, warn=warn)
     write = format_pair_score_json if as_json else format_pair_score
     form = partial(write, normalize=normalize, per_token=per_token)

@@ -17,6 +17,7 @@ from deepwire.cli.decoding_options import (
     Models,
     Precision,
     Threads,
+    specified,
 )
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def serve(
     import signal
     import sys
 
-    from deepwire.cli.line_by_line import given, warn
+    from deepwire.cli.line_by_line import warn
     from deepwire.cli.main import INTERRUPTED
     from deepwire.ops.allocator import share_memory
     from deepwire.ops.process import configure_process
@@ -104,7 +105,9 @@ def serve(
         require_safe(bound, token=token is not None, insecure=insecure)
         share_memory()
         configure_process(threads=threads, flush_denormals=False)
-        settings = given(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
+        settings = specified(
+            beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens
+        )
         served_model = load_served_model(models, device, precision, settings=settings, warn=warn)
         _log_to_stderr(quiet)
         service = Service(served_model, limits, Metrics())

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.cli.decoding_options import STDIO, Quiet, Threads
-from deepwire.cli.progress_line import ProgressLine
+from deepwire.cli.decoding_options import STDIO, Quiet, Threads, specified, use_threads
+from deepwire.cli.line_by_line import ProgressLine
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -76,7 +76,6 @@ def shortlist(
     """
     from deepwire.checkpoint.model_path import find_model
     from deepwire.checkpoint.store import VOCABULARY, read_metadata
-    from deepwire.cli.line_by_line import use_threads
     from deepwire.data.languages import Languages
     from deepwire.data.vocabulary import Vocabularies
     from deepwire.decoding import shortlist as store
@@ -118,12 +117,11 @@ def _settings(best: int | None, first: int | None, pairs: str | None, seen: bool
     Raises:
         UsageError: A setting is impossible, or is for another kind of shortlist.
     """
-    from deepwire.cli.line_by_line import given
     from deepwire.config.counts import parse_count
     from deepwire.errors import UsageError
     from deepwire.experiments.shortlist_learning.shortlist_learning import LearningSettings
 
-    usual, written = LearningSettings(), given(best=best, first=first, pairs=pairs)
+    usual, written = LearningSettings(), specified(best=best, first=first, pairs=pairs)
     if seen and written:
         raise UsageError(
             f"--seen takes all subwords, so --{next(iter(written))} says nothing", "leave it out"

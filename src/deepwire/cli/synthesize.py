@@ -21,6 +21,9 @@ from deepwire.cli.decoding_options import (
     Precision,
     Quiet,
     Threads,
+    sampling_settings,
+    specified,
+    use_threads,
 )
 from deepwire.cli.translate import From, Sample, Seed, Temperature, To, TopK, TopP
 from deepwire.config.counts import counted
@@ -136,7 +139,6 @@ def back_translate(
 
     deepwire back-translate runs/en-de --input mono.en.gz --output back.gz --sample --tag "<BT>"
     """
-    from deepwire.cli.line_by_line import sampling_settings
     from deepwire.decoding.synthesis import check_tag
 
     tag = check_tag(tag)
@@ -226,7 +228,6 @@ class _Work:
 
 
 def _run(work: _Work, threads: int | None, quiet: bool) -> None:
-    from deepwire.cli.line_by_line import use_threads
     from deepwire.distributed.launch import join_process_group
     from deepwire.errors import DataError
 
@@ -281,8 +282,7 @@ def _load(
     """The translator and its number formats, which timing may choose: those of an earlier call, if any."""
     import torch
 
-    from deepwire.cli.line_by_line import given
-    from deepwire.cli.translation_job import load_in_processes
+    from deepwire.cli.translate import load_in_processes
     from deepwire.decoding.synthesis import recorded_job
     from deepwire.ops.precision import set_fp32_matmul
 
@@ -292,7 +292,7 @@ def _load(
     if precision == "auto":
         precision = str(formats.get("precision", precision))
     translator, precision = load_in_processes(
-        work.models, given(**work.settings), work.device, precision, processes
+        work.models, specified(**work.settings), work.device, precision, processes
     )
     products = formats.get("products", torch.get_float32_matmul_precision())
     products = set_fp32_matmul("medium" if products == "medium" else "highest")

@@ -17,7 +17,7 @@ from deepwire.command_line import again
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from deepwire.api.run import Run
+    from deepwire.api.training import Run
     from deepwire.data.data_config import DataConfig
     from deepwire.distributed.process_group import ProcessGroup
     from deepwire.runfile import LoadedRunFile

@@ -1,9 +1,10 @@
-"""Loading models for decoding: from MODEL names to compatible models on a device, in a precision."""
+"""Loading models for decoding: compatible models on a device, in a precision, and a `Translator` of them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os import PathLike, fspath
 from pathlib import Path
 
 import torch
@@ -12,8 +13,14 @@ from pydantic import ValidationError
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import LoadedModel, load_model
 from deepwire.data.languages import Languages
+from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
+from deepwire.decoding.model_inputs import Warn
+from deepwire.decoding.shortlist import ShortlistChoice, load_shortlist
+from deepwire.decoding.step_models import EnsembleMember
+from deepwire.decoding.translator import Translator
 from deepwire.errors import ModelError, UsageError
+from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.packed_linear import Packing, has_kernels, pack_linears
 from deepwire.ops.precision import autocast_dtype
@@ -189,3 +196,50 @@ def _first_error(error: ValidationError) -> str:
     where = ".".join(str(part) for part in detail["loc"])
     text = detail["msg"].removeprefix("Value error, ")
     return f"{where}: {text}" if where else text
+
+
+def load(
+    models: str | PathLike[str] | Sequence[str | PathLike[str]],
+    device: str | None = "auto",
+    precision: str = "auto",
+    *,
+    settings: Mapping[str, object] | None = None,
+    weights: Sequence[float] | None = None,
+    warn: Warn | None = None,
+    shortlist: ShortlistChoice = False,
+) -> Translator[DecoderState]:
+    """What `deepwire.load` does, without the models' names and analyses; the arguments are the same.
+
+    Raises:
+        ModelError: A model or the shortlist is missing or damaged, or the vocabularies differ.
+        UsageError: A setting is impossible, or there is no shortlist or no such device.
+    """
+    names = model_names(models)
+    loaded = load_models(names, device, precision, settings or {})
+    first = loaded.models[0]
+    members: list[EnsembleMember[DecoderState]] = [stored.model for stored in loaded.models]
+    if loaded.config.cuda_graphs and loaded.device.type == "cuda":
+        members = [CudaGraphModel(stored.model, CudaGraphCapture(loaded.device)) for stored in loaded.models]
+    return Translator(
+        members,
+        first.vocabularies,
+        loaded.config,
+        device=loaded.device,
+        source_bos=loaded.source_bos,
+        weights=weights,
+        warn=warn,
+        languages=loaded.languages,
+        shortlist=load_shortlist(shortlist, first.folder, first.vocabularies),
+        direction=None if loaded.languages is not None else _direction(first.metadata),
+    )
+
+
+def _direction(metadata: Mapping[str, object]) -> tuple[str, str] | None:
+    """The languages of a model with one direction; None where it does not say them."""
+    source, target = metadata.get("source"), metadata.get("target")
+    return (source, target) if isinstance(source, str) and isinstance(target, str) else None
+
+
+def model_names(models: str | PathLike[str] | Sequence[str | PathLike[str]]) -> list[str]:
+    """The MODEL names that `load` is given."""
+    return [fspath(name) for name in ([models] if isinstance(models, str | PathLike) else models)]

@@ -54,7 +54,7 @@ def translate(model: str, source: Text, settings: SearchSettings, warn: Callable
         UsageError: A setting is impossible, the device is not there, or the model has several directions and
             was not told which.
     """
-    from deepwire.decoding.load_translator import load  # torch; late, so that wrong files are found before
+    from deepwire.decoding.model_loading import load  # torch; late, so that wrong files are found before
 
     translator = load(
         model,

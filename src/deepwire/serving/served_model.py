@@ -11,8 +11,8 @@ import torch
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import metadata_of, read_config
 from deepwire.data.languages import Direction
-from deepwire.decoding.load_translator import load
 from deepwire.decoding.model_inputs import MAX_PARALLEL_BATCHES, Warn, batches_by_length
+from deepwire.decoding.model_loading import load
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.decoding.translator import Translator
 from deepwire.errors import UsageError

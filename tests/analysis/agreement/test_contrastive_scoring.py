@@ -20,7 +20,7 @@ from deepwire.analysis.agreement.contrastive_sets import (
 )
 from deepwire.analysis.report.figures import LineChart
 from deepwire.cli.main import main
-from deepwire.decoding.load_translator import load
+from deepwire.decoding.model_loading import load
 from deepwire.decoding.translation_scoring import PairScore
 from deepwire.errors import DataError
 from deepwire.model.encoder_decoder import TranslationModel

@@ -15,7 +15,7 @@ from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.report_tables import Cell, Column, Table
 from deepwire.analysis.subject.model_and_text import model_source
 from deepwire.data.languages import Direction
-from deepwire.decoding.load_translator import load
+from deepwire.decoding.model_loading import load
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError
 from deepwire.evaluation.model_translations import selected_target

@@ -12,7 +12,7 @@ from deepwire.analysis.report.report_tables import Column, Table
 from deepwire.analysis.subject.model_and_text import ParallelText
 from deepwire.analysis.text_length import LengthUnit, text_lengths, unit_of
 from deepwire.data.languages import Direction
-from deepwire.decoding.load_translator import load
+from deepwire.decoding.model_loading import load
 from deepwire.evaluation.comparison import PairedTest, ScoreReport, compare
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metrics import make_metric

@@ -1,4 +1,4 @@
-"""The options of every analysis, and what they make of its findings."""
+"""The options of every analysis, the models that it opens, and what is made of its findings."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -14,6 +14,40 @@ from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
     from deepwire.analysis.report.finding import Finding
+    from deepwire.analysis.subject.model_and_text import ParallelText
+    from deepwire.analysis.subject.scorer import Scorer
+    from deepwire.data.languages import Direction
+
+Choice = TypeVar("Choice", bound=str)
+ALL = "both"
+
+
+def one_of(written: str, choices: tuple[Choice, ...], option: str) -> Choice:
+    """The choice that was written.
+
+    Raises:
+        UsageError: It is not one of the choices.
+    """
+    for choice in choices:
+        if choice == written:
+            return choice
+    raise _unknown(written, choices, option)
+
+
+def one_or_all(written: str, choices: tuple[Choice, ...], option: str) -> tuple[Choice, ...]:
+    """The choice that was written, or all of them for ``both``.
+
+    Raises:
+        UsageError: It is not one of the choices.
+    """
+    if written not in (*choices, ALL):
+        raise _unknown(written, (*choices, ALL), option)
+    return tuple(choice for choice in choices if written in (choice, ALL))
+
+
+def _unknown(written: str, choices: tuple[str, ...], option: str) -> UsageError:
+    return UsageError(f"{option}: unknown choice {written!r}", f"choose one of {', '.join(choices)}")
+
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="Run directory, RUN@last, RUN@avg5 or model.")]
 Runs = Annotated[list[str], typer.Argument(metavar="MODEL...", help="Run directories or models.")]
@@ -109,3 +143,60 @@ class FindingOutputs:
             print(f"warning: {self.html}: without plots: {error}", file=sys.stderr)
             return False
         return True
+
+
+def open_scorers(
+    models: Sequence[str],
+    pairs: ParallelText,
+    settings: dict[str, object],
+    device: str,
+    precision: str,
+    direction: Direction | None = None,
+) -> list[Scorer]:
+    """Load models to translate and score one text.
+
+    Args:
+        models: MODEL names.
+        pairs: The text.
+        settings: Decoding settings that replace the models' own; None leaves one as it is.
+        device, precision: See ``deepwire translate``.
+        direction: Of the text; needed by models of several directions.
+
+    Raises:
+        UsageError: A model does not translate in the direction.
+    """
+    from deepwire.analysis.subject.scorer import Scorer
+    from deepwire.cli.decoding_options import specified
+    from deepwire.cli.line_by_line import warn
+    from deepwire.evaluation.model_translations import SearchSettings, selected_target
+
+    search = SearchSettings(specified(**settings), device, precision)
+    return [Scorer(name, pairs, search, warn, to=selected_target(name, direction)) for name in models]
+
+
+def read_direction(text: str | None) -> Direction | None:
+    """What ``--direction`` names; None where it is left out.
+
+    Raises:
+        UsageError: It is no direction.
+    """
+    from deepwire.evaluation.multilingual.parse_direction import parse_direction
+
+    return None if text is None else parse_direction(text)
+
+
+def tell(text: str) -> None:
+    """Say on stderr how far the work is."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def numbers(text: str, option: str) -> list[int]:
+    """Whole numbers from ``1,2,4``.
+
+    Raises:
+        UsageError: The text is something else.
+    """
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise UsageError(f"{option}: {text!r} is no list of whole numbers", f"write {option} 1,2,4") from None

@@ -17,9 +17,12 @@ from deepwire.cli.analyses.options import (
     Reference,
     Sentences,
     Source,
+    numbers,
+    open_scorers,
+    read_direction,
+    tell,
 )
-from deepwire.cli.analyses.scoring import numbers, open_scorers, read_direction, tell
-from deepwire.cli.decoding_options import Device, Precision, Threads
+from deepwire.cli.decoding_options import Device, Precision, Threads, use_threads
 
 if TYPE_CHECKING:
     from deepwire.analysis.report.finding import ModelSource
@@ -92,7 +95,6 @@ def speed(
     from deepwire.analysis.speed.other_programs import Program
     from deepwire.analysis.speed.speed_finding import TextWork, speed_finding
     from deepwire.analysis.subject.model_and_text import read_pairs
-    from deepwire.cli.line_by_line import use_threads
     from deepwire.decoding.model_loading import pick_device
 
     outputs = FindingOutputs(as_json, html, plots, output)
@@ -125,7 +127,7 @@ def speed(
 def _modes(mode: str) -> list[Mode]:
     """What is done with random sentences; nothing where a text is to be translated."""
     from deepwire.analysis.speed.speed_sweep import AXES
-    from deepwire.cli.analyses.choices import ALL, one_of
+    from deepwire.cli.analyses.options import ALL, one_of
 
     chosen = one_of(mode, (*AXES, ALL, _TEXT), "--mode")
     return [axis for axis in AXES if chosen in (axis, ALL)]

@@ -142,9 +142,7 @@ class ModelSystem(System):
 
     def translate(self, direction: Direction, source: Text) -> Text:
         """Translate a text."""
-        from deepwire.decoding.load_translator import (
-            load,  # torch; late, so that wrong files are found before
-        )
+        from deepwire.decoding.model_loading import load  # torch; late, so that wrong files are found before
 
         if self._translator is None:
             where = self._settings

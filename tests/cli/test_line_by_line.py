@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deepwire.cli.line_by_line import CountedLines, write_answers
-from deepwire.cli.progress_line import ProgressLine
+from deepwire.cli.line_by_line import CountedLines, ProgressLine, write_answers
 
 
 class Terminal(io.StringIO):

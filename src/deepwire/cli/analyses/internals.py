@@ -1,0 +1,125 @@
+"""``deepwire analyze weights``, ``gates``, ``gradients``, and ``report`` of all that apply to a model."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deepwire.cli.analyses.options import (
+    DirectionName,
+    FindingOutputs,
+    Html,
+    Json,
+    Model,
+    Output,
+    Plots,
+    Reference,
+    Sentences,
+    Source,
+    read_direction,
+)
+from deepwire.cli.decoding_options import Device
+from deepwire.errors import UsageError
+
+if TYPE_CHECKING:
+    from deepwire.analysis.report.finding import Finding
+
+Layer = Annotated[
+    int | None,
+    typer.Option(min=0, help="Follow the output of this layer through all that read it; 0 is the embedding."),
+]
+AllWeights = Annotated[
+    bool,
+    typer.Option("--all-weights", help="Leave no field of DLCL's heat map blank: see small weights too."),
+]
+
+
+def weights(
+    model: Model,
+    layer: Layer = None,
+    all_weights: AllWeights = False,
+    as_json: Json = False,
+    html: Html = None,
+    plots: Plots = None,
+    output: Output = None,
+) -> None:
+    """How a model weighs what comes from different depths: DLCL, GTrans, transparent attention, ReZero, ...
+
+    For a run directory, also over training: as recorded with training.record.depth_weights=N, or in the
+    checkpoints that the run kept.
+    """
+    from deepwire.analysis.internals.connection_weights import analyse_weights
+
+    outputs = FindingOutputs(as_json, html, plots, output)
+    outputs.write([analyse_weights(model, layer, blank=not all_weights)])
+
+
+def gates(
+    model: Model,
+    source: Source = None,
+    reference: Reference = None,
+    sentences: Sentences = 500,
+    direction: DirectionName = None,
+    device: Device = "auto",
+    as_json: Json = False,
+    html: Html = None,
+    plots: Plots = None,
+    output: Output = None,
+) -> None:
+    """How open the gates over depth are over text, and how far back a layer's output reaches.
+
+    For depth-wise LSTMs, Runge-Kutta gates, self-dependency units, collaboration, attention over layers.
+    """
+    from deepwire.analysis.internals.gates import analyse_gates
+
+    outputs = FindingOutputs(as_json, html, plots, output)
+    outputs.write([analyse_gates(model, source, reference, sentences, device, read_direction(direction))])
+
+
+def gradients(
+    run: Model,
+    as_json: Json = False,
+    html: Html = None,
+    plots: Plots = None,
+    output: Output = None,
+) -> None:
+    """The norm of each layer's gradient during training, as recorded with training.record.gradients=N."""
+    from deepwire.analysis.internals.gradient_norms import analyse_gradients
+
+    outputs = FindingOutputs(as_json, html, plots, output)
+    outputs.write([analyse_gradients(run)])
+
+
+Subjects = Annotated[
+    list[str],
+    typer.Argument(metavar="MODEL|FINDINGS.json...", help="Models, and files that --json wrote before."),
+]
+
+
+def report(
+    subjects: Subjects,
+    as_json: Json = False,
+    html: Html = None,
+    plots: Plots = None,
+    output: Output = None,
+) -> None:
+    """Every analysis that needs nothing but the model, and findings made before, in one report.
+
+    deepwire analyze report runs/a runs/b speed.json --html report.html
+    """
+    from deepwire.analysis import analyse_all
+    from deepwire.analysis.report.report_files import read_findings
+
+    outputs = FindingOutputs(as_json, html, plots, output)
+    findings: list[Finding] = []
+    for subject in subjects:
+        if Path(subject).suffix == ".json":
+            findings += read_findings(Path(subject))
+        else:
+            findings += analyse_all([subject], lambda line: print(f"left out: {line}", file=sys.stderr))
+    if not findings:
+        raise UsageError("none of the analyses applies", "see 'deepwire analyze --help' for what each needs")
+    outputs.write(findings, f"Analyses of {', '.join(subjects)}")

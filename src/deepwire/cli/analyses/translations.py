@@ -1,0 +1,216 @@
+"""``deepwire analyze compare``, ``agreement`` and ``length``: what models make of text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deepwire.cli.analyses.options import (
+    DirectionName,
+    FindingOutputs,
+    Html,
+    Json,
+    Output,
+    Plots,
+    Reference,
+    Runs,
+    Sentences,
+    Source,
+    numbers,
+    open_scorers,
+    read_direction,
+    tell,
+)
+from deepwire.cli.decoding_options import BatchTokens, Beam, Device, Precision, Threads, use_threads
+from deepwire.errors import UsageError
+
+Paired = Annotated[
+    str, typer.Option(help="Test of the differences to the first: bootstrap or randomization.")
+]
+Samples = Annotated[
+    int | None, typer.Option(min=1, help="Resamples (default 1000) or shuffles (default 10000).")
+]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of the test.")]
+Examples = Annotated[int, typer.Option(min=0, help="How many of the sentences that differ most to show.")]
+NoTranslation = Annotated[
+    bool, typer.Option("--no-translation", help="Settings, curves and sizes only: nothing is translated.")
+]
+
+
+def compare(
+    runs: Runs,
+    source: Source = None,
+    reference: Reference = None,
+    sentences: Sentences = None,
+    direction: DirectionName = None,
+    paired: Paired = "bootstrap",
+    samples: Samples = None,
+    seed: Seed = 12345,
+    examples: Examples = 10,
+    no_translation: NoTranslation = False,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    as_json: Json = False,
+    html: Html = None,
+    plots: Plots = None,
+    output: Output = None,
+) -> None:
+    """Runs side by side: settings, learning curves, size, speed, BLEU and chrF with tests, examples.
+
+    deepwire analyze compare runs/a runs/b runs/c@avg5 --html compare.html
+    """
+    from deepwire.analysis.compare.run_comparison import ComparisonRequest, compare_runs
+    from deepwire.evaluation.comparison import PairedTest
+
+    outputs = FindingOutputs(as_json, html, plots, output)
+    request = ComparisonRequest(
+        models=runs,
+        source=source,
+        reference=reference,
+        sentences=sentences,
+        direction=read_direction(direction),
+        paired=PairedTest(paired, 0, samples, seed),
+        examples=examples,
+        translate=not no_translation,
+        device=device,
+        precision=precision,
+    )
+    outputs.write([compare_runs(request, tell)])
+
+
+Contrastive = Annotated[
+    Path,
+    typer.Option(
+        "--contrastive",
+        "-c",
+        help="LingEval97's JSON; or, with --source and --reference, a text with the errors.",
+    ),
+]
+PlainSource = Annotated[
+    Path | None, typer.Option("--source", "-s", help="Plain files: the source, line by line.")
+]
+PlainReference = Annotated[
+    Path | None, typer.Option("--reference", "-r", help="Plain files: the right translations.")
+]
+Distances = Annotated[
+    Path | None, typer.Option(help="Plain files: the distance of each line, a whole number.")
+]
+Normalize = Annotated[
+    bool, typer.Option("--normalize", help="Compare log-probabilities per subword, not of whole sentences.")
+]
+Longest = Annotated[int, typer.Option(min=1, help="Distances above this are counted together.")]
+Sample = Annotated[int | None, typer.Option(min=1, help="Only so many contrasts, drawn at random.")]
+SampleSeed = Annotated[int, typer.Option(min=0, help="Seed of the sample.")]
+
+
+def agreement(
+    models: Runs,
+    contrastive: Contrastive,
+    source: PlainSource = None,
+    reference: PlainReference = None,
+    distances: Distances = None,
+    direction: DirectionName = None,
+    normalize: Normalize = False,
+    longest: Longest = 15,
+    sample: Sample = None,
+    seed: SampleSeed = 1,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    as_json: Json = False,
+    html: Html = None,
+    plots: Plots = None,
+    output: Output = None,
+) -> None:
+    """How often a model prefers a translation to the same one with an error: overall, by error, by distance.
+
+    deepwire analyze agreement runs/a runs/b --contrastive lingeval97.json --html agreement.html
+    """
+    from deepwire.analysis.agreement.contrastive_scoring import analyse_agreement
+    from deepwire.analysis.agreement.contrastive_sets import (
+        drawn,
+        read_lingeval,
+        read_plain,
+    )
+
+    outputs = FindingOutputs(as_json, html, plots, output)
+    if (source is None) != (reference is None):
+        raise UsageError("--source and --reference go together", "leave both out for LingEval97's JSON")
+    if source is not None and reference is not None:
+        contrasts = read_plain(source, reference, contrastive, distances)
+    elif distances is not None:
+        raise UsageError(
+            "--distances is for plain files", "the JSON of LingEval97 holds the distances itself"
+        )
+    else:
+        contrasts = read_lingeval(contrastive)
+    name = str(contrastive)
+    if sample is not None and sample < len(contrasts):
+        name += f" (a sample of {len(contrasts):,}, seed {seed})"
+        contrasts = drawn(contrasts, sample, seed)
+    outputs.write(
+        [
+            analyse_agreement(
+                models,
+                contrasts,
+                name,
+                normalize=normalize,
+                longest=longest,
+                direction=read_direction(direction),
+                device=device,
+                precision=precision,
+            )
+        ]
+    )
+
+
+Bounds = Annotated[
+    str | None,
+    typer.Option(
+        metavar="15,30,45",
+        help="Longest source of each part but the last, in words (in a script without spaces, characters). "
+        "Default: parts of equal size.",
+    ),
+]
+Parts = Annotated[int, typer.Option(min=1, help="Number of parts, where --bounds is not given.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Times that each part is translated; the fastest counts.")]
+
+
+def length(
+    models: Runs,
+    bounds: Bounds = None,
+    parts: Parts = 4,
+    rounds: Rounds = 2,
+    source: Source = None,
+    reference: Reference = None,
+    sentences: Sentences = None,
+    direction: DirectionName = None,
+    beam: Beam = None,
+    batch_tokens: BatchTokens = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    threads: Threads = None,
+    as_json: Json = False,
+    html: Html = None,
+    plots: Plots = None,
+    output: Output = None,
+) -> None:
+    """BLEU and decoding speed by length of the source, models beside each other.
+
+    deepwire analyze length runs/transformer runs/mhplstm --bounds 15,30,45 --plots plots
+    """
+    from deepwire.analysis.source_length import cut, equal_bounds, source_length_finding
+    from deepwire.analysis.subject.model_and_text import read_pairs
+    from deepwire.analysis.text_length import text_lengths, unit_of
+
+    outputs = FindingOutputs(as_json, html, plots, output)
+    use_threads(threads)
+    way = read_direction(direction)
+    pairs = read_pairs(models[0], source, reference, sentences, way)
+    lengths = text_lengths(pairs.source.lines, unit_of(pairs.source.lines))
+    chosen = equal_bounds(lengths, parts) if bounds is None else numbers(bounds, "--bounds")
+    buckets = cut(lengths, chosen)
+    changes: dict[str, object] = {"beam": beam, "batch_tokens": batch_tokens}
+    scorers = open_scorers(models, pairs, changes, device, precision, way)
+    outputs.write([source_length_finding(scorers, buckets, rounds, tell)])
