@@ -125,8 +125,8 @@ def test_embeddings(name: str) -> None:
     assert torch.equal(norm.weight, torch.ones(D))
 
 
-# Maps that are stored as one and have a matrix each in the equations: settings of the decoder, the map's name,
-# its inputs, and how many matrices of d outputs it holds.
+# Maps that are stored as one and have a matrix each in the equations: settings of the decoder, the map's
+# name, its inputs, and how many matrices of d outputs it holds.
 STACKED = {
     "depth_lstm": ({"connection": "depth_lstm"}, "connection.gates.0.linear", 2 * D, 3),
     "sdu": ({"connection": "sdu"}, "connection.units.0", D, 2),
@@ -138,7 +138,7 @@ STACKED = {
 @pytest.mark.parametrize("stacked", list(STACKED))
 @pytest.mark.parametrize("name", [*BOUNDS, "depth_scaled"])
 def test_gates_that_are_stored_as_one_matrix(name: str, stacked: str) -> None:
-    """Their bounds are those of a matrix each, but for glorot, which takes the stored shape as Neutron does."""
+    """Their bounds are those of a matrix each, but for glorot, which takes the stored shape as Neutron."""
     decoder, place, inputs, parts = STACKED[stacked]
     weight = linear(built(name, decoder={"layers": 3, **decoder}), f"decoder.{place}").weight
     assert weight.shape == (parts * D, inputs)

@@ -101,7 +101,7 @@ class LipschitzConfig(Initialization):
 class GlorotConfig(Initialization):
     """Glorot's uniform on the stored shapes, embeddings too; biases 0 (Neutron's alternative).
 
-    Neutron stores the gates of a cell as one matrix, `[3 d, n]` or `[4 d, n]`, and takes its bounds from that.
+    Neutron stores the gates of a cell as one matrix, `[3 d, n]` or `[4 d, n]`, and takes bounds from that.
     """
 
     needs_layers: ClassVar[bool] = False

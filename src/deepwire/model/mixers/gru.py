@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
 from deepwire.model.layers import GroupedLayerNorm, Linear, layer_norm
-from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.mixers.mixer import State
 from deepwire.model.mixers.recurrent import (
     CANDIDATE_ACTIVATIONS,
     AnyLinearMap,
@@ -18,7 +18,6 @@ from deepwire.model.mixers.recurrent import (
     Cell,
     GateNorm,
     LinearMap,
-    RecurrentMixer,
     RecurrentSection,
 )
 
@@ -33,19 +32,17 @@ class GRUConfig(RecurrentSection):
     )
     bias: bool = Field(False, description="biases of the products in front of the norms (Neutron: none)")
 
-    def build(self, context: StackContext) -> TokenMixer:
-        """One unit of a decoder."""
-        return RecurrentMixer(
-            GRUCell(
-                context.mixer_width,
-                context.dim,
-                eps=context.norm_eps,
-                activation=self.activation,
-                gate_norm=self.gate_norm,
-                bias=self.bias,
-                dropout=context.dropout.activation,
-                languages=context.languages,
-            )
+    def cell(self, context: StackContext) -> Cell:
+        """One unit."""
+        return GRUCell(
+            context.mixer_width,
+            context.dim,
+            eps=context.norm_eps,
+            activation=self.activation,
+            gate_norm=self.gate_norm,
+            bias=self.bias,
+            dropout=context.dropout.activation,
+            languages=context.languages,
         )
 
 

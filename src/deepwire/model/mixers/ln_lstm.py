@@ -10,7 +10,7 @@ from torch import Tensor
 
 from deepwire.model.context import StackContext
 from deepwire.model.layers import GroupedLayerNorm, Linear
-from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.mixers.mixer import State
 from deepwire.model.mixers.recurrent import (
     CANDIDATE_ACTIVATIONS,
     AnyLinearMap,
@@ -18,7 +18,6 @@ from deepwire.model.mixers.recurrent import (
     Cell,
     GateNorm,
     LinearMap,
-    RecurrentMixer,
     RecurrentSection,
 )
 
@@ -38,19 +37,17 @@ class LNLSTMConfig(RecurrentSection):
         description="biases in front of the norms (in the equations; Neutron and published sizes: none)",
     )
 
-    def build(self, context: StackContext) -> TokenMixer:
-        """One LSTM of a decoder."""
-        return RecurrentMixer(
-            LNLSTMCell(
-                context.mixer_width,
-                context.dim,
-                eps=context.norm_eps,
-                activation=self.activation,
-                gate_norm=self.gate_norm,
-                bias=self.bias,
-                dropout=context.dropout.activation,
-                languages=context.languages,
-            )
+    def cell(self, context: StackContext) -> Cell:
+        """One LSTM."""
+        return LNLSTMCell(
+            context.mixer_width,
+            context.dim,
+            eps=context.norm_eps,
+            activation=self.activation,
+            gate_norm=self.gate_norm,
+            bias=self.bias,
+            dropout=context.dropout.activation,
+            languages=context.languages,
         )
 
 

@@ -13,13 +13,13 @@ from typing import Literal
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx
 
 from deepwire.config.counts import MAX_SIZE
 from deepwire.model.context import DropoutConfig, StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layers import ACTIVATIONS, ActivationName
+from deepwire.model.mixers.backward_order import backward_order, turn
 from deepwire.model.mixers.head_linear import HeadLinear, HeadNorm
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.ops.dropout import Dropout
@@ -143,7 +143,7 @@ class MHPLSTM(TokenMixer):
         languages: Tensor | None = None,
     ) -> Tensor:
         """Mix `[B, T, d]`; see the base class."""
-        order = _backward_order(x, padding) if self.directions == 2 else None
+        order = backward_order(x, padding) if self.directions == 2 else None
         split = _turn_second_half(self.input(x), order).view(*x.shape[:2], self.heads, self.input_dim)
         # Heads first makes batched products of the maps, and time next one block of each position.
         by_head = split.permute(2, 1, 0, 3).contiguous()
@@ -281,47 +281,9 @@ def _head_dim(width: int, heads: int) -> int:
     return math.ceil(width / heads) // 2 * 2
 
 
-def _backward_order(x: Tensor, padding: Tensor | None) -> Tensor:
-    """For every row of `[B * T, ...]` the row that takes its place when each sentence is turned around.
-
-    Padding stays where it is.
-    """
-    rows, length = x.shape[:2]
-    position = torch.arange(length, device=x.device)
-    if padding is None:
-        turned = (length - 1 - position).expand(rows, -1)
-    else:
-        words = (padding == 0).sum(-1).view(-1, 1)
-        turned = torch.where(position < words, words - 1 - position, position)
-    return (turned + length * torch.arange(rows, device=x.device).unsqueeze(1)).flatten()
-
-
 def _turn_second_half(x: Tensor, order: Tensor | None) -> Tensor:
     """Turn the second half of the features of `[B, T, n]` around in time; unchanged without an order."""
     if order is None:
         return x
     ahead, back = x.chunk(2, -1)
-    turned: Tensor = _Turn.apply(back.flatten(0, 1), order)  # type: ignore[no-untyped-call]
-    return torch.cat((ahead, turned.view(back.shape)), -1)
-
-
-class _Context(FunctionCtx):
-    """What the forward pass leaves for the backward pass."""
-
-    saved_tensors: tuple[Tensor]
-
-
-class _Turn(torch.autograd.Function):
-    """Rows in an order that is its own inverse: nothing needs to be scattered in the backward pass."""
-
-    @staticmethod
-    def forward(ctx: _Context, x: Tensor, order: Tensor) -> Tensor:
-        """Reorder `[N, n]`."""
-        ctx.save_for_backward(order)
-        return x.index_select(0, order)
-
-    @staticmethod
-    def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor, None]:
-        """Reorder back."""
-        (order,) = ctx.saved_tensors
-        return grad.index_select(0, order), None
+    return torch.cat((ahead, turn(back, order)), -1)

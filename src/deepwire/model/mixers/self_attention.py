@@ -100,7 +100,7 @@ class RelativeValues(RelativePositions):
             weights: alpha, `[B, H, T, S]`.
             distance: See `RelativeKeys`.
         """
-        # The weights of each distance are summed first: a vector for every pair of words would be S times as much.
+        # The weights of each distance are summed first: one vector a pair of words would be S times as many.
         by_distance = weights.new_zeros(*weights.shape[:-1], self.table.size(0))
         by_distance = by_distance.scatter_add(-1, self.rows(distance).expand_as(weights), weights)
         return by_distance @ self.table.to(weights.dtype)
