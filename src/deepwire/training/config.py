@@ -7,13 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from deepwire.config.choice import by_name
 from deepwire.config.counts import Count, Duration
 from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
 from deepwire.model.perturbation import InputNoiseConfig, SimCutConfig
 from deepwire.training.ema import EmaConfig
 from deepwire.training.logging.depth_records import RecordConfig
-from deepwire.training.optimizer import OptimizerConfig
+from deepwire.training.optimizer import MuonConfig, OptimizerChoice, OptimizerConfig
 from deepwire.training.patterns import Patterns
 from deepwire.training.schedule import (
     CosineConfig,
@@ -153,8 +152,8 @@ class TrainingConfig(Section):
         default=(), description="names of parameters that stay as they are, such as encoder.*"
     )
     ema: EmaConfig | None = Field(default=None, description="keep a moving average of the weights")
-    optimizer: Annotated[OptimizerConfig, by_name] = Field(
-        default=OptimizerConfig(), description="Adam and its constants"
+    optimizer: OptimizerChoice = Field(
+        default=OptimizerConfig(), description="Adam or Muon, and their constants"
     )
     schedule: ScheduleConfig = Field(default=InverseSqrtConfig(), description="learning rate of each update")
     clip_norm: float | None = Field(default=1.0, gt=0, description="largest gradient norm; null: no clipping")
@@ -268,6 +267,10 @@ class TrainingConfig(Section):
         if self.sharding != "none" and self.record != RecordConfig():
             raise ValueError(
                 "record needs every gradient whole in one process: set sharding to none, or leave record out"
+            )
+        if self.sharding != "none" and isinstance(self.optimizer, MuonConfig):
+            raise ValueError(
+                "optimizer muon needs every matrix whole in one process: set sharding to none, or take adamw"
             )
         if self.start_from is not None and self.pretrained is not None:
             raise ValueError("a run begins with one model: set start_from or pretrained, not both")
