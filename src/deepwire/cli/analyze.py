@@ -18,6 +18,7 @@ from deepwire.cli.analyses.gates import gates
 from deepwire.cli.analyses.gradients import gradients
 from deepwire.cli.analyses.length import length
 from deepwire.cli.analyses.linearise import linearise
+from deepwire.cli.analyses.signal import signal
 from deepwire.cli.analyses.speed import speed
 from deepwire.cli.analyses.weights import weights
 
@@ -25,6 +26,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     weights,
     gates,
     gradients,
+    signal,
     agreement,
     compare,
     linearise,
