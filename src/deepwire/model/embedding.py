@@ -203,16 +203,21 @@ class Embedding(nn.Module):
         cut: Tensor | None = None,
     ) -> Tensor:
         """Embed `[B, T]` at the positions with these vectors, to `[B, T, d]`; `cut` as in `forward`."""
-        if self.read_as is not None:
-            tokens = tokens.masked_fill(tokens == self.read_as[0], self.read_as[1])
-        x = self.table(tokens)
-        if cut is not None:
-            x = x.masked_fill(cut.unsqueeze(-1), 0.0)
-        if self.language is not None:
-            x = x + self.language(languages)
-        if self.scale != 1:
-            x = x * self.scale
+        x = self.of_tokens(tokens, languages, cut)
         if vectors is not None:
             x = x + vectors
         embedded: Tensor = self.dropout(x if self.norm is None else self.norm(x, languages))
         return embedded
+
+    def of_tokens(
+        self, tokens: Tensor, languages: Tensor | None = None, cut: Tensor | None = None
+    ) -> Tensor:
+        """The part of the tokens `[B, T]` alone, scaled and without positions, `[B, T, d]`."""
+        if self.read_as is not None:
+            tokens = tokens.masked_fill(tokens == self.read_as[0], self.read_as[1])
+        x: Tensor = self.table(tokens)
+        if cut is not None:
+            x = x.masked_fill(cut.unsqueeze(-1), 0.0)
+        if self.language is not None:
+            x = x + self.language(languages)
+        return x * self.scale if self.scale != 1 else x

@@ -169,9 +169,13 @@ class OutputHead(nn.Module):
 
     def log_probs(self, results: Sequence[Tensor], languages: Tensor | None = None) -> Tensor:
         """Of every token or those selected, `[B, ..., V]` in float32 at least, of results `[B, ..., d]`."""
-        project = self._projection() if self._selected is None else self._selected
-        log_probs = [_log_softmax(project(result, languages)) for result in results]
+        log_probs = [_log_softmax(self.logits(result, languages)) for result in results]
         return self._mix(log_probs, self._log_weights(languages))
+
+    def logits(self, result: Tensor, languages: Tensor | None = None) -> Tensor:
+        """Of every token or those selected, `[B, ..., V]`, of one result `[B, ..., d]`."""
+        project = self._projection() if self._selected is None else self._selected
+        return project(result, languages)
 
     def target_log_probs(
         self, results: Sequence[Tensor], targets: Tensor, languages: Tensor | None = None
