@@ -41,6 +41,14 @@ class ClaimPlan(Section):
     than: str = Field(description="the other one")
 
 
+class AnswersPlan(Section):
+    """The answer in plain words, by what is found of the first claim of a question."""
+
+    holds: str = Field(description="as the paper says")
+    reversed: str = Field(description="the other way round")
+    open: str = Field(description="no clear difference")
+
+
 class QuestionPlan(Section):
     """One question."""
 
@@ -48,7 +56,13 @@ class QuestionPlan(Section):
     about: str = Field(default="", description="what is compared, and why so")
     part: Name = Field(description="the part whose systems it is about")
     systems: tuple[str, ...] = Field(min_length=1, description="systems, as the part calls them")
-    claims: tuple[ClaimPlan, ...] = Field(default=(), description="the papers' claims that it decides")
+    claims: tuple[ClaimPlan, ...] = Field(
+        min_length=1, description="the papers' claims that it decides; the first one answers it"
+    )
+    answers: AnswersPlan = Field(description="the answer in plain words")
+    speeds: Path | None = Field(
+        default=None, description="speeds by length that benchmarks/decoding_length.py wrote (.json)"
+    )
 
 
 class QueueEntry(Section):
@@ -67,6 +81,7 @@ class QuestionsPlan(Section):
 
     title: str = Field(default="Results", description="title of the page")
     about: str = Field(default="", description="a paragraph below the title")
+    appendix: str = Field(default="", description="a paragraph below the answers, before the numbers")
     text: Path | None = Field(
         default=None, description="folder of the text; {text} in any setting of a part stands for it"
     )
@@ -82,7 +97,15 @@ class QuestionsPlan(Section):
         for name, question in self.questions.items():
             if question.part not in self.parts:
                 raise ValueError(f"questions.{name}.part: {question.part!r} is no part of this plan")
-            for claim in question.claims:
+            pairs = [{claim.better, claim.than} for claim in question.claims]
+            for number, (claim, pair) in enumerate(zip(question.claims, pairs, strict=True)):
+                if len(pair) == 1:
+                    raise ValueError(f"questions.{name}.claims: {claim.than!r} is compared with itself")
+                if pair in pairs[:number]:
+                    raise ValueError(
+                        f"questions.{name}.claims: {claim.better!r} and {claim.than!r} are compared twice; "
+                        "a pair counts once"
+                    )
                 for system in (claim.better, claim.than):
                     if system not in question.systems:
                         raise ValueError(f"questions.{name}.claims: {system!r} is no system of {name}")
@@ -96,7 +119,7 @@ class QuestionsPlan(Section):
 
 
 def read_questions(path: Path, overrides: tuple[str, ...] = ()) -> QuestionsPlan:
-    """Read a plan of questions; the paths of its parts are absolute then.
+    """Read a plan of questions; its paths are absolute then.
 
     Raises:
         UsageError: It is missing, or anything in it is wrong.
@@ -108,4 +131,10 @@ def read_questions(path: Path, overrides: tuple[str, ...] = ()) -> QuestionsPlan
     parts = {
         name: part.model_copy(update={"plan": absolute(part.plan, home)}) for name, part in plan.parts.items()
     }
-    return plan.model_copy(update={"parts": parts})
+    questions = {
+        name: question.model_copy(update={"speeds": absolute(question.speeds, home)})
+        if question.speeds is not None
+        else question
+        for name, question in plan.questions.items()
+    }
+    return plan.model_copy(update={"parts": parts, "questions": questions})

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import base64
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from pydantic import Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from deepwire.analysis.report.report_tables import ReportRecord
 from deepwire.errors import DataError
@@ -114,8 +114,26 @@ class QuestionResult(ReportRecord):
     failed: dict[Goal, str] = Field(default_factory=dict)
 
 
+class TriedSettings(ReportRecord):
+    """One trial.
+
+    Attributes:
+        system, alternatives, settings: What was tried; several names where they come to the same run.
+        loss: The lowest validation loss, nats a token; None before it was made, or where it failed.
+        failed: Why it failed.
+        taken: Whether the runs of the system have these settings.
+    """
+
+    system: str
+    alternatives: tuple[str, ...]
+    settings: tuple[str, ...]
+    loss: float | None
+    failed: str | None
+    taken: bool
+
+
 class ResultFolder:
-    """The results of a part, a file for each run.
+    """The results of a part: a file for each run in ``runs/``, and one of all trials.
 
     Args:
         folder: Made when the first one is written.
@@ -123,6 +141,7 @@ class ResultFolder:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._trials = folder / "trials.json"
 
     def read(self, name: str) -> QuestionResult | None:
         """The result of a run; None where there is none.
@@ -155,13 +174,39 @@ class ResultFolder:
 
     def all(self) -> Iterator[QuestionResult]:
         """Everything that is there, by name."""
-        for path in sorted(self.folder.glob("*.json")):
+        for path in sorted((self.folder / "runs").glob("*.json")):
             result = self.read(path.stem)
             if result is not None:
                 yield result
 
     def _path(self, name: str) -> Path:
-        return self.folder / f"{name}.json"
+        return self.folder / "runs" / f"{name}.json"
+
+    def write_trials(self, trials: Sequence[Mapping[str, object]]) -> None:
+        """Keep all trials.
+
+        Raises:
+            ResourceError: It cannot be written.
+        """
+        with disk_errors(self._trials):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self._trials, {"format": _FORMAT, "trials": list(trials)})
+
+    def trials(self) -> list[TriedSettings]:
+        """All trials that were kept.
+
+        Raises:
+            DataError: The file is damaged.
+        """
+        if not self._trials.exists():
+            return []
+        try:
+            return _TRIALS.validate_python(read_json(self._trials).get("trials"))
+        except ValidationError as error:
+            raise DataError(f"{self._trials}: holds no trials of this version") from error
+
+
+_TRIALS = TypeAdapter(list[TriedSettings])
 
 
 def pack(statistics: Floats) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
@@ -145,8 +145,11 @@ class QuestionRunner:
 
     def _end(self, job: _Job, failure: Failure | None) -> None:
         part = self.loaded.parts[job.step.part]
+        if failure is not None:  # what is kept goes to other machines
+            failure = replace(failure, message=failure.message.replace(str(job.run.folder), job.run.name))
         if job.trial is not None:
             part.search.finish(job.trial, failure, str(job))
+            self.kept[part.name].write_trials(part.search.record())
             return
         result, goal = self.result(part, job.run), job.step.goal
         if failure is None:

@@ -152,12 +152,10 @@ class _DirectionsOfModel:
     Attributes:
         name: The direction, or ``all``.
         directions: All of them.
-        settings: What makes a run file translate in them.
     """
 
     name: str
     directions: tuple[str, ...]
-    settings: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -236,10 +234,10 @@ class _RunPlanner:
 
     def _together(self) -> _DirectionsOfModel:
         every = tuple(self.plan.directions)
-        return _DirectionsOfModel(ALL, every, (f"data.directions=[{', '.join(every)}]",))
+        return _DirectionsOfModel(ALL, every)
 
     def _alone(self, direction: str) -> _DirectionsOfModel:
-        return _DirectionsOfModel(direction, (direction,), self.plan.directions[direction])
+        return _DirectionsOfModel(direction, (direction,))
 
     def _run(
         self,
@@ -252,11 +250,10 @@ class _RunPlanner:
     ) -> RunPlan:
         """One run; `more` settings come after all others."""
         plan = self.plan
-        changes = plan.alternatives_of(system)[alternative]
-        settings = (*plan.settings, *part.settings, *plan.settings_of(system), *changes, *more)
+        settings = plan.run_settings(system, part.name, alternative)
         overrides = (
             f"data.prepared={self.folder / 'prepared'}",
-            *(_with_text(setting, plan.text) for setting in settings),
+            *(_with_text(setting, plan.text) for setting in (*settings, *more)),
             f"seed={seed}",
             f"run={place}",
         )

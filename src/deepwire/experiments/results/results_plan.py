@@ -255,6 +255,22 @@ class Plan(Section):
         shared = self.search.alternatives if self.search is not None else {}
         return {OWN: (), **(shared if own is None else own)}
 
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """What models are for, with the settings that make them so: ``all`` directions, and each of them."""
+        together = (f"data.directions=[{', '.join(self.directions)}]",)
+        return {ALL: together, **self.directions}
+
+    def run_settings(self, system: str, part: str, alternative: str) -> tuple[str, ...]:
+        """All that the plan sets in a run, as it is written here: no folder of a machine is in it.
+
+        Args:
+            system: Of the plan.
+            part: A direction, or ``all``.
+            alternative: Of the system.
+        """
+        changes = self.alternatives_of(system)[alternative]
+        return (*self.settings, *self.parts()[part], *self.settings_of(system), *changes)
+
     @property
     def joint(self) -> bool:
         """Whether directions are shown together: a system has one model for all, or pairs are compared."""
