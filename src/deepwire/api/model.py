@@ -9,8 +9,6 @@ from os import PathLike
 from typing import TYPE_CHECKING, cast
 
 from deepwire.analysis import OF_A_MODEL, STANDARD
-from deepwire.analysis.report.finding import Finding
-from deepwire.analysis.subject.model_and_text import NotApplicableError
 from deepwire.decoding.model_inputs import Warn
 from deepwire.decoding.model_loading import load as load_translator
 from deepwire.decoding.model_loading import model_names

@@ -209,9 +209,7 @@ class Embedding(nn.Module):
         embedded: Tensor = self.dropout(x if self.norm is None else self.norm(x, languages))
         return embedded
 
-    def of_tokens(
-        self, tokens: Tensor, languages: Tensor | None = None, cut: Tensor | None = None
-    ) -> Tensor:
+    def of_tokens(self, tokens: Tensor, languages: Tensor | None = None, cut: Tensor | None = None) -> Tensor:
         """The part of the tokens `[B, T]` alone, scaled and without positions, `[B, T, d]`."""
         if self.read_as is not None:
             tokens = tokens.masked_fill(tokens == self.read_as[0], self.read_as[1])

@@ -42,7 +42,7 @@ def signal(
     deepwire analyze signal runs/demo
     """
     from deepwire.analysis.internals.signal_propagation import analyse_signal
-    from deepwire.cli.line_by_line import use_threads
+    from deepwire.cli.decoding_options import use_threads
 
     outputs = FindingOutputs(as_json, html, plots, output)
     use_threads(threads)

@@ -14,8 +14,7 @@ from deepwire.analysis.report.report_tables import ReportRecord
 from deepwire.errors import DataError
 from deepwire.evaluation.metric import Floats
 from deepwire.experiments.questions.question_plan import Goal
-from deepwire.io.atomic import write_json
-from deepwire.io.disk_errors import disk_errors
+from deepwire.io.atomic import disk_errors, write_json
 from deepwire.io.regular_files import read_json
 
 _FORMAT = 1

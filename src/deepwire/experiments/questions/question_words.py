@@ -75,8 +75,8 @@ def count_of_claims(questions: Sequence[AnsweredQuestion]) -> str:
     return (
         f"{pairs} claims of the papers, each about one pair of systems: {', '.join(parts)}. Claims of a "
         "question that put the same system first and come out alike count once. They are judged at "
-        "the plateau where both systems were trained so far, otherwise after equal updates. Speeds are not among them, and a "
-        "system that has not learned to translate decides none."
+        "the plateau where both systems were trained so far, otherwise after equal updates. Speeds are "
+        "not among them, and a system that has not learned to translate decides none."
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from deepwire.analysis.subject.run_records import read_records
 from deepwire.analysis.subject.scorer import Scorer
-from deepwire.checkpoint.average import average_models
+from deepwire.checkpoint.model_path import average_models
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import parameter_count
 from deepwire.errors import ModelError
