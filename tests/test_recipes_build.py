@@ -62,3 +62,32 @@ def test_no_two_recipes_of_a_paper_are_the_same_run() -> None:
             key = paper + str({section: value for section, value in settings if section != "recipe"})
             assert key not in seen, f"{name} and {seen[key]}"
             seen[key] = name
+
+
+def test_the_preprint_of_the_depth_wise_lstm_has_gelu_where_the_paper_has_glu() -> None:
+    found = {}
+    for name in recipes.below("papers/depth-lstm-2020"):
+        model, row = loaded(name).config.model, name.rpartition("/")[2]
+        if row.startswith("depth-lstm"):
+            assert model.encoder.connection.hidden == model.decoder.connection.hidden
+            found[row] = model.encoder.connection.hidden
+    assert len(found) == 10
+    assert found.pop("depth-lstm-6-6-one-layer") == "one_layer"
+    assert set(found.values()) == {"gelu"}
+
+
+def test_rows_of_released_code_follow_it() -> None:
+    """Their published scores were made by it, and not by the equations."""
+    for name in ("papers/depth-lstm-2024/ode-24-6", "papers/depth-lstm-2024/ode-big-12-6"):
+        assert loaded(name).config.model.encoder.connection.function == "layer"
+
+
+def test_rare_tokens_are_left_out_where_the_paper_says_so() -> None:
+    """DLCL paper, footnote 8: tokens of the shared English-German vocabulary with frequencies below 5."""
+    least = {
+        name: (config.data.vocabulary.min_count, config.data.vocabulary.rare)
+        for name in recipes.names()
+        if (config := loaded(name).config).data.vocabulary.type == "subword_nmt"
+    }
+    assert least["papers/dlcl-2019/dlcl-pre-30-6"] == (5, "unknown")
+    assert {least[name] for name in least if "zh-en" in name or "gtrans-2022" in name} == {(1, "split")}

@@ -31,7 +31,7 @@ from deepwire.model.languages import LanguageEmbedding, LanguageTransform
 from deepwire.model.layers import GroupedLayerNorm, LanguageNorm
 from deepwire.model.mixers.head_linear import HeadNorm
 from deepwire.model.mixers.mixer import MixerSection
-from deepwire.model.mixers.self_attention import RelativeKeys
+from deepwire.model.mixers.self_attention import RelativePositions
 
 SIZE, TOLERANCE = 23, 2e-5
 """Entries of the vocabulary, and the largest difference of two log-probabilities that are to be equal."""
@@ -94,13 +94,13 @@ def check_initialization(settings: Initialization | Settings | str, model: Setti
         ValidationError: The settings are wrong.
     """
     chosen = _section(Initialization, settings)  # type: ignore[type-abstract]
-    relative = {"mixer": {"type": "self_attention", "relative": 2}}
+    relative = {"mixer": {"type": "self_attention", "relative": 2, "relative_values": True}}
     built = small_model({"positions": "learned", "encoder": relative, **(model or {})})
     draws = []
     for _ in range(2):
         with torch.no_grad():
             for module in built.modules():
-                if isinstance(module, nn.Linear | TokenEmbedding | RelativeKeys | LearnedPositions):
+                if isinstance(module, nn.Linear | TokenEmbedding | RelativePositions | LearnedPositions):
                     for parameter in module.parameters(recurse=False):
                         parameter.fill_(math.nan)
         torch.manual_seed(1)

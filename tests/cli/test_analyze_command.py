@@ -78,6 +78,7 @@ def test_every_analysis_prints_text_and_json(analyze: Command, tmp_path: Path) -
         ("weights", "Probability weights"),
         ("gates", "how far back a cell reaches"),
         ("gradients", "gradient norm"),
+        ("signal", "what each sub-layer reads and gives"),
     ):
         code, text, errors = analyze(what, "run")
         assert (code, errors) == (0, "")

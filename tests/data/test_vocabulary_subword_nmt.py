@@ -3,6 +3,7 @@ from __future__ import annotations
 import gzip
 import io
 import random
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,65 @@ def test_a_vocabulary_file_splits_rare_pieces_as_the_package_does(
     ours = Segmenter(Merges.read(codes), read_allowed(counts, threshold))
     for line in GERMAN[:500] + ENGLISH[:500]:
         assert shown(ours, line) == package.segment(line)
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_rare_pieces_are_split_as_the_package_does(codes: Path, joint: bool) -> None:
+    """apply-bpe, get-vocab (of both texts where joint), and apply-bpe again with the threshold."""
+    model, package = learn(codes=codes, joint=joint, min_count=5), BPE(codes.open(encoding="utf-8"))
+    sides = [(GERMAN, model.source), (ENGLISH, model.target)]
+    for text, vocabulary in sides:
+        counted, known = io.StringIO(), GERMAN + ENGLISH if joint else text
+        get_vocab(io.StringIO("\n".join(map(package.process_line, known))), counted)
+        frequent = read_vocabulary(counted.getvalue().splitlines(), 5)
+        strict = BPE(codes.open(encoding="utf-8"), vocab=frequent)
+        kept = Counter(piece for line in known for piece in strict.segment(line).split())
+        entries = {piece for piece, times in kept.items() if times >= 5}
+        assert set(vocabulary.pieces(list(range(4, vocabulary.size)))) == entries
+        for line in text[:500]:
+            expected = [piece if piece in entries else "<unk>" for piece in strict.segment(line).split()]
+            assert vocabulary.pieces(vocabulary.encode(line)) == expected
+    assert (model.source is model.target) == joint
+
+
+def test_rare_pieces_can_be_unknown_as_in_fairseq(codes: Path) -> None:
+    package = BPE(codes.open(encoding="utf-8"))
+    pieces = Counter(piece for line in GERMAN + ENGLISH for piece in package.segment(line).split())
+    vocabulary = learn(codes=codes, min_count=5, rare="unknown").source
+    entries = {piece for piece, times in pieces.items() if times >= 5}
+    assert 100 < len(entries) < len(pieces)
+    assert set(vocabulary.pieces(list(range(4, vocabulary.size)))) == entries
+    for line in GERMAN[:500]:
+        expected = [piece if piece in entries else "<unk>" for piece in package.segment(line).split()]
+        assert vocabulary.pieces(vocabulary.encode(line)) == expected
+
+
+def test_splitting_loses_less_than_unk(codes: Path) -> None:
+    unknown = []
+    for rare in ("split", "unknown"):
+        vocabulary = learn(codes=codes, min_count=20, rare=rare).source
+        unknown.append(sum(vocabulary.encode(line).count(UNK) for line in GERMAN))
+    assert unknown[0] < unknown[1] / 5
+
+
+def test_what_splits_rare_pieces_is_kept_with_the_model(codes: Path, counts: Path, tmp_path: Path) -> None:
+    """Also where a file of counts allows fewer pieces still."""
+    model = learn(codes=codes, vocabulary=counts, threshold=50, min_count=20)
+    model.save(tmp_path)
+    loaded = Vocabularies.load(tmp_path)
+    for line in GERMAN[:100]:
+        assert loaded.source.encode(line) == model.source.encode(line)
+    allowed = read_allowed(counts, 50)
+    long = {
+        piece for line in GERMAN for piece in model.source.pieces(model.source.encode(line)) if len(piece) > 3
+    }
+    assert long - {"<unk>"} <= allowed
+
+
+def test_pieces_that_are_all_too_rare_are_an_error(codes: Path) -> None:
+    with pytest.raises(DataError, match="no piece occurs 1000000 times") as raised:
+        learn(codes=codes, min_count="1M")
+    assert raised.value.hint == "set data.vocabulary.min_count to less"
 
 
 def test_old_codes_with_a_vocabulary_lose_no_letters(old_codes: Path, counts: Path) -> None:

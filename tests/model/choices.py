@@ -23,11 +23,12 @@ TABLES: Mapping[str, Table] = {
 }
 # Options beside the defaults, by type. A type that is not named here is taken as it comes.
 VARIANTS: Mapping[str, list[Options]] = {
-    "self_attention": [{"relative": 2}],
+    "self_attention": [{"relative": 2}, {"relative": 2, "relative_values": True}],
     "pre_norm": [{"residual": "normalised"}, {"mixer_norm": False, "final_norm": False}],
     "post_norm": [{"embedding_norm": True}, {"mixer_norm": False}],
     "depth_lstm": [
         {"share": "all", "merge": "two", "hidden": "gelu", "gate_norm": "joint"},
+        {"final_norm": "both", "first_norm": "second_layer"},
         {"share": "none", "merge": "concat", "hidden": "one_layer", "bias": True},
         {"gate_scope": "model"},
     ],
@@ -41,7 +42,10 @@ VARIANTS: Mapping[str, list[Options]] = {
     ],
     "average_attention": [{"feed_forward": "none"}],
     "merged_attention": [{"average_value": "own"}],
-    "mhplstm": [{"hidden": "one_layer", "norms": "joint", "initial_cell": "zero", "heads": 2}],
+    "mhplstm": [
+        {"hidden": "one_layer", "norms": "joint", "initial_cell": "zero", "heads": 2},
+        {"gates": "two_layer", "norms": "joint"},
+    ],
     "ln_lstm": [{"gate_norm": "joint", "bias": True}],
     "atr": [{"carried": "product"}],
     "hierarchical": [{"block": 1, "block_input": False}],

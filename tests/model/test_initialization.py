@@ -125,6 +125,27 @@ def test_embeddings(name: str) -> None:
     assert torch.equal(norm.weight, torch.ones(D))
 
 
+# Maps that are stored as one and have a matrix each in the equations: settings of the decoder, the map's
+# name, its inputs, and how many matrices of d outputs it holds.
+STACKED = {
+    "depth_lstm": ({"connection": "depth_lstm"}, "connection.gates.0.linear", 2 * D, 3),
+    "sdu": ({"connection": "sdu"}, "connection.units.0", D, 2),
+    "ln_lstm": ({"mixer": "ln_lstm"}, "mixers.0.cell.linear", 2 * D, 4),
+    "gru": ({"mixer": "gru"}, "mixers.0.cell.gates", 2 * D, 2),
+}
+
+
+@pytest.mark.parametrize("stacked", list(STACKED))
+@pytest.mark.parametrize("name", [*BOUNDS, "depth_scaled"])
+def test_gates_that_are_stored_as_one_matrix(name: str, stacked: str) -> None:
+    """Their bounds are those of a matrix each, but for glorot, which takes the stored shape as Neutron."""
+    decoder, place, inputs, parts = STACKED[stacked]
+    weight = linear(built(name, decoder={"layers": 3, **decoder}), f"decoder.{place}").weight
+    assert weight.shape == (parts * D, inputs)
+    outputs = {"glorot": parts * D, "xavier": D, "depth_scaled": D}.get(name)
+    assert_uniform(weight, inputs**-0.5 if outputs is None else math.sqrt(6 / (inputs + outputs)))
+
+
 def test_output_projection_of_its_own() -> None:
     """Neutron's untied classifier is a linear map, fairseq's untied output matrix an embedding."""
     assert_uniform(built("lipschitz", embeddings={"tie": "inputs"}).head.table.weight[1:], D**-0.5)
@@ -190,7 +211,7 @@ def test_what_layers_share_has_the_depth_of_the_first() -> None:
         "depth_scaled", encoder={"layers": 4, "connection": gates}, decoder={"layers": 2, "connection": two}
     )
     for name in ("encoder.connection.gates.0", "decoder.connection.gates.0", "decoder.connection.gates.1"):
-        assert_uniform(model.get_parameter(f"{name}.linear.weight"), math.sqrt(6 / (2 * D + 3 * D)))
+        assert_uniform(model.get_parameter(f"{name}.linear.weight"), math.sqrt(6 / (2 * D + D)))
 
 
 class GatedConfig(PreNormConfig):

@@ -63,13 +63,20 @@ def formula(built: MHPLSTM, wanted: MHPLSTMConfig, x: Tensor) -> Tensor:
     for current in inputs:
         seen = torch.cat((current, norm(cells.past_norm, past)[:, 0]), -1)
         parts = mapped(cells.mix, seen)
-        if wanted.hidden == "two_layer":
-            edge = 2 * built.output_dim
-            input_gate, keep = norm(cells.gate_norm, parts[:, :edge]).sigmoid().unbind(1)
-            hidden = mapped(cells.hidden_output, act(norm(cells.hidden_norm, parts[:, edge:])[:, 0]))
-        else:
+        if wanted.hidden == wanted.gates == "one_layer":
             normal = norm(cells.gate_norm, parts)
             input_gate, keep, hidden = normal[:, 0].sigmoid(), normal[:, 1].sigmoid(), act(normal[:, 2])
+        else:
+            inner = cells.hidden_norm.weight.size(-1)
+            of_gates = parts[:, :-inner]
+            if wanted.gates == "two_layer":
+                active = act(norm(cells.inner_gate_norm, of_gates))
+                both = [mapped(output, active[:, k]) for k, output in enumerate(cells.gate_outputs)]
+                of_gates = torch.cat(both, -1)
+            input_gate, keep = norm(cells.gate_norm, of_gates).sigmoid().unbind(1)
+            hidden = act(norm(cells.hidden_norm, parts[:, -inner:])[:, 0])
+            if wanted.hidden == "two_layer":
+                hidden = mapped(cells.hidden_output, hidden)
         cell = keep * cell + input_gate * hidden
         gate = norm(cells.output_norm, mapped(cells.output_gate, torch.cat((current, cell), -1)))[:, 0]
         outputs.append(cell * gate.sigmoid())
@@ -90,6 +97,7 @@ choices = st.tuples(
     one_layer | two_layer,
     st.fixed_dictionaries(
         {
+            "gates": st.sampled_from(["one_layer", "two_layer"]),
             "heads": st.sampled_from([None, 1, 2, 3]),
             "norms": st.sampled_from(["per_head", "joint"]),
             "initial_cell": st.sampled_from(["learned", "zero"]),
@@ -139,6 +147,8 @@ def test_equals_the_formula(
         {"norms": "joint", "initial_cell": "zero", "heads": 2},
         {"hidden": "one_layer", "activation": "gelu", "bias": True},
         {"activation": "glu", "hidden_size": 48, "heads": 3},
+        {"gates": "two_layer"},
+        {"gates": "two_layer", "hidden": "one_layer", "norms": "joint", "hidden_size": 8},
     ],
 )
 @pytest.mark.parametrize("side", ["encoder", "decoder"])
@@ -182,10 +192,17 @@ def test_parameters_of_one_block() -> None:
     assert count({"initial_cell": "zero"}) == 1_122_816 - 512
 
 
-@pytest.mark.parametrize(("feed_forward", "expected"), [(True, "62.81"), (False, "50.21")])
-def test_parameters_of_whole_models(feed_forward: bool, expected: str) -> None:
-    """Six layers each, with the decoder's feed-forward sub-layers and without them."""
-    decoder = {"mixer": MHPLSTM_TYPE, "connection": RELEASED, "feed_forward": feed_forward}
+@pytest.mark.parametrize(
+    ("feed_forward", "gates", "expected"),
+    [(True, "one_layer", "62.81"), (False, "one_layer", "50.21"), (True, "two_layer", "66.79")],
+)
+def test_parameters_of_whole_models(feed_forward: bool, gates: str, expected: str) -> None:
+    """Six layers each, with the decoder's feed-forward sub-layers and without them; with two-layer gates."""
+    decoder = {
+        "mixer": {**MHPLSTM_TYPE, "gates": gates},
+        "connection": RELEASED,
+        "feed_forward": feed_forward,
+    }
     config = ModelConfig.model_validate({"encoder": {"connection": {"type": "pre_norm"}}, "decoder": decoder})
     with torch.device("meta"):
         model = build_model(config, XU_VOCABULARY, XU_VOCABULARY)
@@ -282,6 +299,8 @@ def test_begins_within_the_bound_of_its_inputs() -> None:
     [
         ({"hidden": "one_layer", "activation": "glu"}, "needs hidden: two_layer"),
         ({"hidden": "one_layer", "hidden_size": 64}, "one_layer has no width of its own"),
+        ({"gates": "two_layer", "hidden": "one_layer", "hidden_size": 30}, "multiple of 4, not 30"),
+        ({"gates": "three_layer"}, "'one_layer' or 'two_layer'"),
         ({"hidden_size": 30}, "decoder.mixer.hidden_size: 4 heads .* multiple of 4, not 30"),
         ({"activation": "glu", "hidden_size": 20}, "multiple of 8, not 20"),
         ({"heads": 17, "hidden": "one_layer"}, "width 16 is too small for 17 heads"),

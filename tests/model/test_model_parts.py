@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,12 +13,14 @@ from torch import Tensor
 from deepwire.model.aggregations.dlcl import DLCL
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import DropoutConfig, Side
 from deepwire.model.embedding import LearnedConfig, LearnedPositions
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.model.mixers.self_attention import RelativeKeys
+from deepwire.model.mixers.self_attention import RelativeKeys, SelfAttentionConfig
 from deepwire.testing import small_model
 
 SIZE = 19
+SMALL_MODEL = ModelConfig.model_validate({"d_model": 16, "heads": 4, "dropout": 0.0})
 
 
 def model(encoder: object = None, decoder: object = None, **changes: object) -> TranslationModel:
@@ -47,6 +50,43 @@ def test_relative_keys_follow_the_clipped_distance() -> None:
             row = keys.table[max(-2, min(1, s - t)) + 2]
             assert torch.allclose(bias[0, :, t, s], query[0, :, t] @ row / 8**0.5, atol=1e-6)
     assert torch.allclose(keys(query[:, :, 3:4], positions - 3), bias[:, :, 3:4], atol=1e-6)
+
+
+@pytest.mark.parametrize("side", ["encoder", "decoder"])
+@pytest.mark.parametrize("table", ["compact", "full"])
+def test_relative_positions_with_values_are_their_equations(side: Side, table: str) -> None:
+    """Shaw et al. 2018, equations 3 and 4, pair by pair: a vector joins each key, another one each value."""
+    settings = {"relative": 2, "relative_values": True, "relative_table": table}
+    mixer: Any = SelfAttentionConfig.model_validate(settings).build(SMALL_MODEL.contexts()[side]).double()
+    for parameter in mixer.parameters():
+        torch.nn.init.normal_(parameter)
+    x, future = torch.randn(1, 6, 16).double(), 1 if (side, table) == ("decoder", "compact") else 2
+    assert len(mixer.relative.table) == len(mixer.relative_values.table) == 3 + future
+    query, key, value = (part[0] for part in mixer.query_key_value(x).chunk(3, -1))
+    expected = torch.zeros(6, 16).double()
+    for head in range(4):
+        part = slice(4 * head, 4 * head + 4)
+        for t in range(6):
+            seen = range(t + 1) if side == "decoder" else range(6)
+            rows = [max(-2, min(future, s - t)) + 2 for s in seen]
+            pairs = list(zip(seen, rows, strict=True))
+            keys = torch.stack([key[s, part] + mixer.relative.table[row] for s, row in pairs])
+            values = torch.stack([value[s, part] + mixer.relative_values.table[row] for s, row in pairs])
+            expected[t, part] = (keys @ query[t, part] / 2).softmax(0) @ values
+    found = mixer.eval().parallel(x, None)
+    torch.testing.assert_close(found[0], expected @ mixer.output.weight.t())
+
+
+def test_dropped_attention_weights_drop_the_vectors_of_the_values_too() -> None:
+    """Dropout is on the weights alpha of both sums in equation 3."""
+    settings = {"relative": 2, "relative_values": True}
+    context = replace(SMALL_MODEL.contexts()["decoder"], dropout=DropoutConfig(attention=0.999999))
+    mixer = SelfAttentionConfig.model_validate(settings).build(context)
+    for parameter in mixer.parameters():
+        torch.nn.init.normal_(parameter)
+    x = torch.randn(1, 6, 16)
+    assert mixer.eval().parallel(x, None).any()
+    assert not mixer.train().parallel(x, None).any()
 
 
 def test_learned_positions_beyond_the_table_use_its_last_row() -> None:

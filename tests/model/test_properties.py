@@ -22,6 +22,7 @@ mixers = st.one_of(
             "type": st.just("self_attention"),
             "relative": st.integers(1, 3),
             "relative_table": st.sampled_from(["compact", "full"]),
+            "relative_values": st.booleans(),
         }
     ),
 )
@@ -42,7 +43,8 @@ def connections(draw: st.DrawFn) -> Options:
             st.sampled_from(["add", "concat", "two"] if kind == "depth_lstm" else ["add", "concat"])
         ),
         "bias": draw(st.booleans()),
-        "final_norm": draw(st.sampled_from(["auto", "none", "both"])),
+        "final_norm": draw(st.sampled_from(["auto", "none", "both", "encoder", "decoder"])),
+        "first_norm": draw(st.sampled_from(["second_attention", "second_layer"])),
     }
     if kind == "depth_lstm":
         options["share"] = draw(st.sampled_from(["none", "gates", "all"]))

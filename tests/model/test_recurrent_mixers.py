@@ -49,6 +49,53 @@ def test_models(decoder: Mapping[str, object]) -> None:
     check_model({"decoder": decoder})
 
 
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        {"mixer": {**LSTM, "gate_norm": "joint", "bias": True}, "connection": "post_norm"},
+        {"mixer": LSTM, "connection": "depth_lstm", "fusion": {"type": "groups", "size": 2}},
+        {"mixer": ATR, "aggregation": "dlcl"},
+        {"mixer": GRU, "connection": {"type": "pre_norm", "mixer_norm": False}},
+    ],
+)
+def test_both_directions_in_an_encoder(encoder: Mapping[str, object]) -> None:
+    """Gradients, padding on the right of both directions, and the rest of what every model must do."""
+    check_model({"encoder": encoder})
+    check_model({"encoder": encoder, "languages": {"norm": True}})
+
+
+@pytest.mark.parametrize("name", ["ln_lstm", "atr", "gru"])
+def test_an_encoder_reads_each_sentence_from_both_ends(name: str) -> None:
+    """Word by word and sentence by sentence: one cell from the first word on, another from the last."""
+    model = small_model({"encoder": {"mixer": name}})
+    mixer: Any = model.encoder.mixers[1]
+    assert mixer.ahead.cell.dim == mixer.back.cell.dim == 8
+    x, lengths = torch.randn(3, 6, 16), [6, 1, 4]
+    padding = torch.zeros(3, 1, 1, 6)
+    for row, length in enumerate(lengths):
+        padding[row, ..., length:] = float("-inf")
+    with torch.no_grad():
+        found = mixer.parallel(x, padding)
+        unpadded = mixer.parallel(x[:1], None)
+        torch.testing.assert_close(unpadded, found[:1])
+        for row, length in enumerate(lengths):
+            for part, half, words in (
+                (mixer.ahead, slice(0, 8), range(length)),
+                (mixer.back, slice(8, 16), reversed(range(length))),
+            ):
+                state = tuple(leaf.unsqueeze(0) for leaf in part.initial)
+                for word in words:
+                    state = advance(part.cell, x[row, word : word + 1], state)
+                    torch.testing.assert_close(found[row, word, half], state[0][0], atol=2e-5, rtol=1e-5)
+
+
+def test_an_encoder_is_not_read_step_by_step() -> None:
+    """One of its cells begins at the end."""
+    mixer = small_model({"encoder": {"mixer": "atr"}}).encoder.mixers[0]
+    with pytest.raises(NotImplementedError, match="whole sentences"):
+        mixer.init_state(1, torch.zeros(1, 1, 16))
+
+
 def advance(cell: Cell, x: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """One step without dropout."""
     read, recurrent = cell.linear_maps()
@@ -254,9 +301,6 @@ def test_a_compiled_graph_leaves_the_loop_out() -> None:
 @pytest.mark.parametrize(
     ("stack", "message"),
     [
-        ({"encoder": {"mixer": "ln_lstm"}}, "does not work in the encoder"),
-        ({"encoder": {"mixer": "atr"}}, "does not work in the encoder"),
-        ({"encoder": {"mixer": "gru"}}, "does not work in the encoder"),
         ({"decoder": {"mixer": {**LSTM, "activation": "glu"}}}, "'tanh', 'relu' or 'gelu'"),
         ({"decoder": {"mixer": {**LSTM, "gate_norm": "both"}}}, "'separate' or 'joint'"),
         ({"decoder": {"mixer": {**ATR, "carried": "gate"}}}, "'state' or 'product'"),

@@ -1,4 +1,4 @@
-"""The RNMT+ decoder: in models, its equations, and what does not fit it."""
+"""RNMT+ on either side: in models, its equations, and what does not fit it."""
 
 from __future__ import annotations
 
@@ -63,6 +63,57 @@ def test_four_layers_written_out() -> None:
     torch.testing.assert_close(found, expected)
 
 
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        {"mixer": "ln_lstm"},
+        {"mixer": "gru", "layers": 1, "connection": {**RNMT, "projection": False}},
+        {"mixer": "mhplstm", "layers": 2},
+        {"mixer": "atr", "layers": 4, "fusion": {"type": "groups", "size": 2}},
+    ],
+)
+@pytest.mark.parametrize("decoder", [{}, {"mixer": "ln_lstm", "connection": {**RNMT, "projection": False}}])
+def test_encoders(encoder: Mapping[str, object], decoder: Mapping[str, object]) -> None:
+    """RNMT+ in the encoder, with a Transformer decoder (the hybrid) and with its own."""
+    settings = {"embeddings": {"tie": "inputs"}, "encoder": {"connection": RNMT, **encoder}}
+    check_model({**settings, "decoder": decoder})
+
+
+def test_a_fusion_that_keeps_the_embedding() -> None:
+    """It counts as both directions."""
+    check_model(
+        {"encoder": {"mixer": "atr", "fusion": "transparent", "connection": {**RNMT, "projection": False}}}
+    )
+
+
+def test_four_encoder_layers_written_out() -> None:
+    """d features of each direction, residuals from the third layer on, one projection at the end."""
+    model = small_model({"encoder": {"layers": 4, "mixer": "ln_lstm", "connection": "rnmt"}})
+    stack = model.encoder
+    assert not len(stack.feed_forwards)
+    x = embedded = torch.randn(2, 5, 16)
+    with torch.no_grad():
+        (found,), _ = stack(embedded)
+        for layer in range(4):
+            mixer = stack.mixers[layer]
+            ahead, back = mixer.ahead.parallel(x, None), mixer.back.parallel(x.flip(1), None).flip(1)
+            assert ahead.shape == back.shape == (2, 5, 16)
+            both = torch.cat((ahead, back), -1)
+            x = both if layer < 2 else x + both
+    torch.testing.assert_close(found, x @ stack.connection.projection.weight.t())
+    layers = {name: layer for name, layer in stack.parameter_layers().items() if "mixers.3" in name}
+    assert set(layers.values()) == {4}
+
+
+def test_dropout_falls_on_all_encoder_layers() -> None:
+    """With almost everything dropped nothing is left of any layer."""
+    settings = {"layers": 3, "mixer": "atr", "connection": "rnmt"}
+    model = small_model({"encoder": settings, "dropout": {"sublayer": 0.999999}})
+    x = torch.randn(2, 5, 16)
+    assert model.encoder(x)[0][0].any()
+    assert not model.train().encoder(x)[0][0].any()
+
+
 def test_dropout_falls_on_all_layers_but_the_first() -> None:
     """With almost everything dropped, the stream above is the first layer's no more; the attention stays."""
     connection = {"layers": 2, "mixer": "atr", "connection": "rnmt"}
@@ -88,7 +139,11 @@ def test_the_prediction_reads_stream_and_attention() -> None:
     ("settings", "message"),
     [
         ({"decoder": {"connection": RNMT}}, "self_attention reads vectors of width 16 only, not 32"),
-        ({"encoder": {"connection": RNMT}}, "does not work in the encoder"),
+        ({"encoder": {"connection": RNMT}}, "self_attention reads vectors of width 32 only, not 16"),
+        (
+            {"encoder": {"mixer": "atr", "connection": RNMT, "aggregation": "dlcl"}},
+            "encoder.aggregation: dlcl combines vectors of width 16, .* layers have 32; only last fits",
+        ),
         ({"decoder": {"mixer": "merged_attention", "connection": RNMT}}, "one cross-attention that all"),
         (
             {"decoder": {"mixer": "ln_lstm", "connection": RNMT}, "embeddings": {"tie": "all"}},

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from deepwire.ops import r_drop
 from deepwire.ops.cross_entropy import SmoothingForm, linear_cross_entropy
+from deepwire.ops.pair_loss import Terms
 from deepwire.ops.r_drop import linear_r_drop
 
 FORMS = get_args(SmoothingForm)
@@ -131,9 +132,9 @@ def test_logits_of_one_chunk_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch)
     seen: list[int] = []
     sums = r_drop._sums
 
-    def watched(inputs: list[Tensor | None], target: Tensor, constants: r_drop._Constants) -> Tensor:
-        seen.append(len(target))
-        return sums(inputs, target, constants)
+    def watched(terms: Terms) -> Tensor:
+        seen.append(len(terms.target))
+        return sums(terms)
 
     monkeypatch.setattr(r_drop, "_sums", watched)
     hidden, weight, bias, target = operands(10, 4, 9)

@@ -11,6 +11,7 @@ from deepwire.training.schedule import (
     CosineConfig,
     InverseSqrtConfig,
     NoamConfig,
+    WarmupStableDecayConfig,
     build_schedule,
 )
 
@@ -71,6 +72,50 @@ def test_a_cosine_that_ends_in_its_warmup_is_refused() -> None:
         build_schedule(CosineConfig(warmup=100), d_model=1, max_updates=50)
 
 
+@pytest.mark.parametrize(
+    ("form", "half"), [("linear", 0.6), ("1-sqrt", 0.2 + 0.8 * (1 - 0.5**0.5)), ("cosine", 0.6)]
+)
+def test_wsd_is_stable_and_then_falls_to_the_minimum(form: str, half: float) -> None:
+    config = WarmupStableDecayConfig.model_validate(
+        {"peak": 1.0, "warmup": 10, "initial": 0.5, "minimum": 0.2, "decay": 0.2, "form": form}
+    )
+    schedule = build_schedule(config, d_model=1, max_updates=100)
+    assert schedule(5) == pytest.approx(0.75)
+    assert [schedule(update) for update in range(10, 81)] == [1.0] * 71
+    assert schedule(81) < 1
+    assert schedule(90) == pytest.approx(half)
+    assert [schedule(update) for update in (100, 500)] == pytest.approx([0.2, 0.2])
+    falling = [schedule(update) for update in range(80, 101)]
+    assert falling == sorted(falling, reverse=True)
+
+
+def test_wsd_has_the_same_rates_for_any_length_until_it_decays() -> None:
+    config = WarmupStableDecayConfig(warmup=10, decay=0.25)
+    short, long = (build_schedule(config, d_model=1, max_updates=count) for count in (40, 400))
+    assert [short(update) for update in range(1, 31)] == [long(update) for update in range(1, 31)]
+    for made, before, now in ((30, 40, 400), (30, 400, 40), (35, 40, 40)):
+        config.require_same_rates(made, before, now)
+    with pytest.raises(ValueError, match=r"40 -> 400: the decay of schedule wsd began after update 30"):
+        config.require_same_rates(31, 40, 400)
+    with pytest.raises(ValueError, match=r"400 -> 40: the decay of schedule wsd would have begun after"):
+        config.require_same_rates(31, 400, 40)
+    fixed = WarmupStableDecayConfig(warmup=10, decay=0.25, updates=40)
+    fixed.require_same_rates(35, 40, 400)
+
+
+@pytest.mark.parametrize(
+    ("settings", "length", "words"),
+    [
+        ({"warmup": 100}, 50, "warmup lasts 100"),
+        ({"warmup": 90, "decay": 0.2}, 100, "begins at update 80"),
+        ({}, None, "wsd schedule needs schedule.updates"),
+    ],
+)
+def test_a_wsd_that_cannot_be_is_refused(settings: dict[str, object], length: int | None, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        build_schedule(WarmupStableDecayConfig.model_validate(settings), d_model=1, max_updates=length)
+
+
 def test_constant_stays_after_the_warmup() -> None:
     schedule = build_schedule(ConstantConfig(peak=0.5, warmup=4), d_model=1, max_updates=None)
     assert [schedule(update) for update in (1, 2, 4, 5, 10**6)] == [0.125, 0.25, 0.5, 0.5, 0.5]
@@ -81,12 +126,14 @@ def test_constant_stays_after_the_warmup() -> None:
         st.builds(InverseSqrtConfig, peak=st.floats(1e-5, 1), warmup=st.integers(0, 10**5)),
         st.builds(NoamConfig, scale=st.floats(0.1, 10), warmup=st.integers(1, 10**5)),
         st.builds(CosineConfig, peak=st.floats(1e-5, 1), warmup=st.integers(0, 9999)),
+        st.builds(WarmupStableDecayConfig, peak=st.floats(1e-5, 1), warmup=st.integers(0, 7000)),
         st.builds(ConstantConfig, peak=st.floats(1e-5, 1), warmup=st.integers(0, 10**5)),
     ),
     update=st.integers(1, 10**7),
 )
 def test_every_rate_is_finite_and_not_negative(
-    config: InverseSqrtConfig | NoamConfig | CosineConfig | ConstantConfig, update: int
+    config: InverseSqrtConfig | NoamConfig | CosineConfig | WarmupStableDecayConfig | ConstantConfig,
+    update: int,
 ) -> None:
     rate = build_schedule(config, d_model=256, max_updates=10_000)(update)
     assert math.isfinite(rate)

@@ -21,6 +21,12 @@ STANDARD = {
     "gradients": "deepwire.analysis.internals.gradient_norms:analyse_gradients",
 }
 
+# Those of one model that also want its training text, and are made only where they are asked for.
+OF_A_MODEL = {
+    **STANDARD,
+    "signal": "deepwire.analysis.internals.signal_propagation:analyse_signal",
+}
+
 
 def analyse_all(models: Sequence[str], skipped: Callable[[str], None]) -> Iterator[Finding]:
     """Every analysis of every model that applies to it.

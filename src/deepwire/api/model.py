@@ -8,7 +8,7 @@ from importlib import import_module
 from os import PathLike
 from typing import TYPE_CHECKING, cast
 
-from deepwire.analysis import STANDARD
+from deepwire.analysis import OF_A_MODEL, STANDARD
 from deepwire.decoding.model_inputs import Warn
 from deepwire.decoding.model_loading import load as load_translator
 from deepwire.decoding.model_loading import model_names
@@ -44,7 +44,7 @@ class Model(Translator[DecoderState]):
         """What the model does inside; see docs/analyses.md. The model is read anew, in float32.
 
         Args:
-            analysis: ``weights``, ``gates`` or ``gradients`` (of a run directory).
+            analysis: ``weights``, ``gates``, or of a run directory ``gradients`` or ``signal``.
             options: Of the analysis: ``layer=3``, or ``source="test.de", reference="test.en"``.
 
         Raises:
@@ -73,9 +73,9 @@ class Model(Translator[DecoderState]):
 
 
 def _analysis(name: str) -> Callable[..., Finding]:
-    if name not in STANDARD:
-        raise UsageError(f"no analysis {name!r} of a loaded model", f"choose one of {', '.join(STANDARD)}")
-    module, _, function = STANDARD[name].partition(":")
+    if name not in OF_A_MODEL:
+        raise UsageError(f"no analysis {name!r} of a loaded model", f"choose one of {', '.join(OF_A_MODEL)}")
+    module, _, function = OF_A_MODEL[name].partition(":")
     return cast("Callable[..., Finding]", getattr(import_module(module), function))
 
 

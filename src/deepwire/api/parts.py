@@ -26,7 +26,8 @@ from deepwire.ops.process import given_back, own_random_numbers, seed_random_num
 from deepwire.runfile import RunFile, load_run_file
 from deepwire.training.device import choose_device
 from deepwire.training.device_batches import DeviceBatch, to_device
-from deepwire.training.optimizer import Optimizer
+from deepwire.training.disturbed_input import perturbation_of
+from deepwire.training.optimizer import Optimizer, make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.schedule import Schedule, build_schedule
 
@@ -74,8 +75,8 @@ class TrainingParts:
     Attributes:
         prepared: The text, as `deepwire.prepare` gives it.
         model: The untrained model, in training mode on `device`.
-        optimizer: Adam with clipping, as the settings say: ``optimizer.step(rate, loss)``. Any optimizer of
-            torch over ``model.parameters()`` will do as well.
+        optimizer: Adam or Muon with clipping, as the settings say: ``optimizer.step(rate, loss)``. Any
+            optimizer of torch over ``model.parameters()`` will do as well.
         schedule: The learning rate of an update, which are counted from 1.
         device: Where the model is.
         settings: The whole run file.
@@ -150,6 +151,7 @@ class TrainingParts:
             config.label_smoothing_form,
             config.r_drop,
             languages=batch.languages,
+            perturbation=perturbation_of(config, self.prepared.vocabularies),
         )
         return sums.smoothed / sums.tokens
 
@@ -188,7 +190,7 @@ def training_parts(run: RunSettings, /, **settings: object) -> TrainingParts:
     return TrainingParts(
         prepared=prepared,
         model=model,
-        optimizer=Optimizer(model.named_parameters(), training.optimizer, training.clip_norm, strategy),
+        optimizer=make_optimizer(model, training.optimizer, training.clip_norm, strategy),
         schedule=build_schedule(
             training.schedule, d_model=config.model.d_model, max_updates=training.max_updates
         ),

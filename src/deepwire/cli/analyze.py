@@ -12,6 +12,7 @@ import typer
 
 from deepwire.cli.analyses.internals import gates, gradients, report, weights
 from deepwire.cli.analyses.layers import depth, linearise
+from deepwire.cli.analyses.signal import signal
 from deepwire.cli.analyses.speed import speed
 from deepwire.cli.analyses.translations import agreement, compare, length
 
@@ -19,6 +20,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     weights,
     gates,
     gradients,
+    signal,
     agreement,
     compare,
     linearise,

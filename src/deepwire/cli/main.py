@@ -93,6 +93,10 @@ COMMANDS = {
     "results": Command(
         "deepwire.cli.results:results", "Train, score and time many systems by a plan; one page of results."
     ),
+    "questions": Command(
+        "deepwire.cli.questions:questions",
+        "Answer questions about systems by long runs that go on after any interruption.",
+    ),
     "analyze": Command(
         "deepwire.cli.analyze:app", "What a model does inside: connection weights, gates, gradients, reports."
     ),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig, StackConfig
@@ -84,7 +83,7 @@ def build_stacks(config: ModelConfig, contexts: Mapping[Side, StackContext]) -> 
 
 def _stack(config: StackConfig, context: StackContext) -> Stack:
     connection = config.connection.build(context)
-    mixer_widths = {call.layer: call.width for call in connection.calls if call.kind == "mixer"}
+    mixer_calls = {call.layer: call for call in connection.calls if call.kind == "mixer"}
 
     def layers(kind: Sublayer) -> list[int]:
         return sorted({call.layer for call in connection.calls if call.kind == kind})
@@ -95,8 +94,8 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
         config.aggregation.build(context),
         config.fusion.build(config.fusion_context(context)),
         [
-            config.mixer.build(replace(context, mixer_width=mixer_widths[layer] or context.dim))
-            for layer in layers("mixer")
+            config.mixer.build(context.of_mixer(call.width, call.gives))
+            for _, call in sorted(mixer_calls.items())
         ],
         [config.connection.cross_attention(context) for _ in layers("cross")],
         [context.feed_forward_network() for _ in layers("feed_forward")],

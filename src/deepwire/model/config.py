@@ -116,13 +116,19 @@ class StackConfig(Section):
             raise ValueError(f"{side}.inner_feed_forward {unfit if 'cross' in context.sublayers else lacks}")
         self.aggregation.check(context)
         self.fusion.check(self.fusion_context(context))
-        for width in dict.fromkeys(call.width or context.dim for call in calls if call.kind == "mixer"):
-            if width != context.dim and not self.mixer.reads_any_width:
+        widths = dict.fromkeys((call.width, call.gives) for call in calls if call.kind == "mixer")
+        for told in (context.of_mixer(*pair) for pair in widths):
+            if told.mixer_width != told.dim and not self.mixer.reads_any_width:
                 raise ValueError(
-                    f"{side}.mixer: {self.mixer.type} reads vectors of width {context.dim} only, not "
-                    f"{width} as this connection gives it"
+                    f"{side}.mixer: {self.mixer.type} reads vectors of width {told.dim} only, not "
+                    f"{told.mixer_width} as this connection gives it"
                 )
-            self.mixer.check(replace(context, mixer_width=width))
+            if told.dim != context.dim and not isinstance(self.aggregation, LastConfig):
+                raise ValueError(
+                    f"{side}.aggregation: {self.aggregation.type} combines vectors of width {context.dim}, "
+                    f"but with connection {self.connection.type} layers have {told.dim}; only last fits"
+                )
+            self.mixer.check(told)
 
     def unused_settings_in(self, context: StackContext) -> UnusedSettings:
         """Settings of the sockets that change nothing in such a stack."""

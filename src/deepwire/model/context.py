@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, TypeVar, cast
 
 from pydantic import Field, model_validator
@@ -121,6 +121,10 @@ class StackContext:
     def causal(self) -> bool:
         """Whether a position may see only itself and the past."""
         return self.side == "decoder"
+
+    def of_mixer(self, reads: int | None, gives: int | None) -> StackContext:
+        """What a mixer is told that reads and gives vectors of these widths; None: that of the stream."""
+        return replace(self, mixer_width=reads or self.dim, dim=gives or self.dim)
 
     def norm(self, width: int | None = None) -> nn.Module:
         """A layer norm of vectors of the stream, or of another width.

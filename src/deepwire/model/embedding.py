@@ -180,30 +180,42 @@ class Embedding(nn.Module):
         self.read_as, self.language = read_as, language
         self.dropout = Dropout(dropout)
 
-    def forward(self, tokens: Tensor, languages: Tensor | None = None) -> Tensor:
+    def forward(self, tokens: Tensor, languages: Tensor | None = None, cut: Tensor | None = None) -> Tensor:
         """Embed `[B, T]`, whose first tokens are at position 0, to `[B, T, d]`.
 
         Args:
             tokens: The ids.
             languages: Target language of each row, `[B]` or `[1]`, where anything here depends on it.
+            cut: `[B, T]` bool, where the vector of a token is zero in place of its embedding; None: nowhere.
         """
-        return self.placed(tokens, self.vectors(0, tokens.size(1)), languages)
+        return self.placed(tokens, self.vectors(0, tokens.size(1)), languages, cut)
 
     def vectors(self, first: int, length: int) -> Tensor | None:
         """What is added for the positions from `first` on, `[length, d]`, or None."""
         vectors: Tensor | None = self.positions(first, length, self.table.weight)
         return vectors
 
-    def placed(self, tokens: Tensor, vectors: Tensor | None, languages: Tensor | None = None) -> Tensor:
-        """Embed `[B, T]` at the positions with these vectors, to `[B, T, d]`."""
-        if self.read_as is not None:
-            tokens = tokens.masked_fill(tokens == self.read_as[0], self.read_as[1])
-        x = self.table(tokens)
-        if self.language is not None:
-            x = x + self.language(languages)
-        if self.scale != 1:
-            x = x * self.scale
+    def placed(
+        self,
+        tokens: Tensor,
+        vectors: Tensor | None,
+        languages: Tensor | None = None,
+        cut: Tensor | None = None,
+    ) -> Tensor:
+        """Embed `[B, T]` at the positions with these vectors, to `[B, T, d]`; `cut` as in `forward`."""
+        x = self.of_tokens(tokens, languages, cut)
         if vectors is not None:
             x = x + vectors
         embedded: Tensor = self.dropout(x if self.norm is None else self.norm(x, languages))
         return embedded
+
+    def of_tokens(self, tokens: Tensor, languages: Tensor | None = None, cut: Tensor | None = None) -> Tensor:
+        """The part of the tokens `[B, T]` alone, scaled and without positions, `[B, T, d]`."""
+        if self.read_as is not None:
+            tokens = tokens.masked_fill(tokens == self.read_as[0], self.read_as[1])
+        x: Tensor = self.table(tokens)
+        if cut is not None:
+            x = x.masked_fill(cut.unsqueeze(-1), 0.0)
+        if self.language is not None:
+            x = x + self.language(languages)
+        return x * self.scale if self.scale != 1 else x

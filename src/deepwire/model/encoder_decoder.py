@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from torch import Tensor, nn
 
 from deepwire.errors import UsageError
@@ -11,8 +13,11 @@ from deepwire.model.embedding import Embedding
 from deepwire.model.head import LossSums, OutputHead
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.languages import LanguageTransform, one_if_equal
+from deepwire.model.perturbation import Input, Perturbation
 from deepwire.model.stack import Stack
 from deepwire.ops.cross_entropy import SmoothingForm
+from deepwire.ops.r_drop import linear_r_drop
+from deepwire.ops.sim_cut import linear_sim_cut
 
 __all__ = ["LossSums", "TranslationModel"]
 
@@ -70,8 +75,11 @@ class TranslationModel(nn.Module):
         """Encode `[N, S]` to the encoder's results, each `[N, S, d]`, and the padding bias `[N, 1, 1, S]`."""
         return self._encode(source, self._checked(languages, source))
 
-    def _encode(self, source: Tensor, languages: Tensor | None) -> tuple[tuple[Tensor, ...], Tensor]:
-        embedded = self.source_embedding(source, languages)
+    def _encode(
+        self, source: Tensor, languages: Tensor | None, read: Input | None = None
+    ) -> tuple[tuple[Tensor, ...], Tensor]:
+        tokens, cut = read or Input(source)
+        embedded = self.source_embedding(tokens, languages, cut)
         padding = (source == self.pad_id)[:, None, None]
         bias = embedded.new_zeros(padding.shape).masked_fill_(padding, float("-inf"))
         results, _ = self.encoder(embedded, padding=bias, languages=languages)
@@ -101,9 +109,14 @@ class TranslationModel(nn.Module):
         self, source: Tensor, target_input: Tensor, *, languages: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """Decoder results, each `[B, T, d]`, of target prefixes `[B, T]` given sources `[B, S]`."""
-        languages = self._checked(languages, source)
-        memory = self.decoder.project_memory(*self._encode(source, languages), languages)
-        embedded = self.target_embedding(target_input, languages)
+        return self._decode(source, self._checked(languages, source), Input(source), Input(target_input))
+
+    def _decode(
+        self, source: Tensor, languages: Tensor | None, read: Input, target: Input
+    ) -> tuple[Tensor, ...]:
+        """Likewise, where `read` and `target` are what the embeddings see."""
+        memory = self.decoder.project_memory(*self._encode(source, languages, read), languages)
+        embedded = self.target_embedding(target.tokens, languages, target.cut)
         results: tuple[Tensor, ...]
         results, _ = self.decoder(embedded, memory=memory, languages=languages)
         return results
@@ -118,6 +131,7 @@ class TranslationModel(nn.Module):
         r_drop: float = 0.0,
         *,
         languages: Tensor | None = None,
+        perturbation: Perturbation | None = None,
     ) -> LossSums:
         """Sum the loss over the real target tokens.
 
@@ -130,12 +144,28 @@ class TranslationModel(nn.Module):
             r_drop: Above 0, two passes with different dropout are made, and the distance between them counts
                 with this weight, see `deepwire.ops.r_drop`.
             languages: Target language of each row, `[B]`.
+            perturbation: Disturbs the input, and with SimCut makes two passes, see `deepwire.ops.sim_cut`.
+
+        Raises:
+            ValueError: R-Drop and SimCut are asked for together.
         """
+        sim_cut = perturbation.sim_cut if perturbation is not None else None
+        if r_drop and sim_cut is not None:
+            raise ValueError("R-Drop and SimCut exclude each other: both say what a second pass is for")
+        if r_drop or sim_cut is not None:
+            source, target_input = source.repeat(2, 1), target_input.repeat(2, 1)
+            if languages is not None and languages.size(0) > 1:
+                languages = languages.repeat(2)
+        read, target = Input(source), Input(target_input)
+        if perturbation is not None:
+            read, target = perturbation.draw(source, target_input)
+        results = self._decode(source, self._checked(languages, source), read, target)
         if r_drop:
-            twice = languages if languages is None or languages.size(0) == 1 else languages.repeat(2)
-            results = self.decode(source.repeat(2, 1), target_input.repeat(2, 1), languages=twice)
-            return self.head.pair_loss(results, target_output, label_smoothing, form, r_drop, twice)
-        results = self.decode(source, target_input, languages=languages)
+            pair = partial(linear_r_drop, alpha=r_drop)
+            return self.head.pair_loss(results, target_output, label_smoothing, form, pair, languages)
+        if sim_cut is not None:
+            cut = partial(linear_sim_cut, alpha=sim_cut.alpha, stop_gradient=sim_cut.stop_gradient)
+            return self.head.pair_loss(results, target_output, label_smoothing, form, cut, languages)
         return self.head.loss(results, target_output, label_smoothing, form, languages)
 
     # Wrappers that call the model itself, such as those for several processes, reach the loss.

@@ -17,14 +17,14 @@ from deepwire.model.fusions.fusion import Fusion
 from deepwire.ops.cross_entropy import SmoothingForm, linear_cross_entropy, linear_log_prob
 from deepwire.ops.logit_chunks import chunk_size
 from deepwire.ops.packed_linear import Pack, PackedLinear
-from deepwire.ops.r_drop import linear_r_drop
+from deepwire.ops.pair_loss import PairLoss
 
 
 class LossSums(NamedTuple):
     """Sums over the real target tokens of a batch, in nats.
 
     smoothed: label-smoothed loss, differentiable; nll: negative log-likelihood, detached; tokens: how many;
-    divergence: with R-Drop that of the two passes, detached, else None.
+    divergence: with R-Drop or SimCut that of the two passes, detached, else None.
     """
 
     smoothed: Tensor
@@ -139,12 +139,13 @@ class OutputHead(nn.Module):
         targets: Tensor,
         smoothing: float,
         form: SmoothingForm,
-        alpha: float,
+        pair: PairLoss,
         languages: Tensor | None = None,
     ) -> LossSums:
-        """The loss of R-Drop: results `[2 B, T, d]` of two passes, one after the other, targets `[B, T]`.
+        """A loss of two passes: results `[2 B, T, d]`, one pass after the other, of targets `[B, T]`.
 
-        See `deepwire.ops.r_drop`; `alpha` weighs the divergence, `languages` `[2 B]` are those of the rows.
+        `pair` is `linear_r_drop` or `linear_sim_cut` with its constants; `languages` `[2 B]` are those of the
+        rows.
         """
         real = targets != self.table.pad_id
         psi = self._weights(languages)
@@ -152,26 +153,29 @@ class OutputHead(nn.Module):
         sums = []
         for group, result in enumerate(results):
             counts = _of_tokens(psi, group, targets)
-            pair = linear_r_drop(
+            both = pair(
                 self._inputs(result, languages).view(2, *targets.shape, -1)[:, real],
                 weight,
                 bias,
                 targets[real],
-                alpha=alpha,
                 smoothing=smoothing,
                 form=form,
                 weights=None if counts is None else counts[real],
             )
-            sums.append(pair)
+            sums.append(both)
         fixed = None if psi is None else psi.detach()
         loss, nll, divergence = zip(*sums, strict=True)
         return LossSums(_total(psi, loss), _total(fixed, nll), real.sum(), _total(fixed, divergence))
 
     def log_probs(self, results: Sequence[Tensor], languages: Tensor | None = None) -> Tensor:
         """Of every token or those selected, `[B, ..., V]` in float32 at least, of results `[B, ..., d]`."""
-        project = self._projection() if self._selected is None else self._selected
-        log_probs = [_log_softmax(project(result, languages)) for result in results]
+        log_probs = [_log_softmax(self.logits(result, languages)) for result in results]
         return self._mix(log_probs, self._log_weights(languages))
+
+    def logits(self, result: Tensor, languages: Tensor | None = None) -> Tensor:
+        """Of every token or those selected, `[B, ..., V]`, of one result `[B, ..., d]`."""
+        project = self._projection() if self._selected is None else self._selected
+        return project(result, languages)
 
     def target_log_probs(
         self, results: Sequence[Tensor], targets: Tensor, languages: Tensor | None = None

@@ -19,7 +19,7 @@ from deepwire.config.choice import Choice, Table
 from deepwire.model.embedding import Embedding, LearnedPositions, TokenEmbedding
 from deepwire.model.languages import LanguageEmbedding
 from deepwire.model.layers import Linear
-from deepwire.model.mixers.self_attention import RelativeKeys
+from deepwire.model.mixers.self_attention import RelativePositions
 from deepwire.model.stack import Stack
 from deepwire.plugins import Kind
 
@@ -62,7 +62,7 @@ class Initialization(Choice):
         nn.init.normal_(table, std=table.size(1) ** -0.5)
 
     def relative_keys(self, table: Tensor) -> None:
-        """Set a table of relative positions `[n, h]`: Glorot's uniform as a rule."""
+        """Set a table of relative positions `[n, h]`, of keys or values: Glorot's uniform as a rule."""
         nn.init.xavier_uniform_(table)
 
 
@@ -99,7 +99,10 @@ class LipschitzConfig(Initialization):
 
 
 class GlorotConfig(Initialization):
-    """Glorot's uniform on the stored shapes, embeddings too; biases 0 (Neutron's alternative)."""
+    """Glorot's uniform on the stored shapes, embeddings too; biases 0 (Neutron's alternative).
+
+    Neutron stores the gates of a cell as one matrix, `[3 d, n]` or `[4 d, n]`, and takes bounds from that.
+    """
 
     needs_layers: ClassVar[bool] = False
     type: Literal["glorot"] = "glorot"
@@ -126,7 +129,8 @@ class XavierConfig(Initialization):
     """Glorot's uniform, embeddings normal with d^-0.5, biases 0 (fairseq to 0.6).
 
     Queries, keys and values are one matrix `[3 d, d]` in both kinds of attention there, so each of them is
-    uniform in +-sqrt(6 / 4d), however it is stored here.
+    uniform in +-sqrt(6 / 4d), however it is stored here. fairseq has no gates: those that are stored as one
+    matrix here have a matrix each in the equations, and each has the bound of its own d outputs.
     """
 
     needs_layers: ClassVar[bool] = False
@@ -135,7 +139,7 @@ class XavierConfig(Initialization):
     def linear(self, module: nn.Linear, layer: int) -> None:
         """Uniform by inputs and outputs."""
         part = _part_of_attention(module)
-        outputs = module.out_features if part is None else 3 * part
+        outputs = _part(module) if part is None else 3 * part
         _uniform(module.weight, _glorot_bound(module.in_features, outputs))
         _zero_bias(module)
 
@@ -200,7 +204,7 @@ class DepthScaledConfig(Initialization):
 
     Layers count from 1 in each stack. Biases are 0, embeddings normal with d^-0.5. Queries, keys and values
     of self-attention are one matrix `[3 d, d]`, those of cross-attention three of `[d, d]`, as in the
-    authors' code.
+    authors' code; gates, which it does not have, are matrices of their own as in `XavierConfig`.
     """
 
     type: Literal["depth_scaled"] = "depth_scaled"
@@ -213,9 +217,8 @@ class DepthScaledConfig(Initialization):
 
     def linear(self, module: nn.Linear, layer: int) -> None:
         """Uniform by inputs, outputs and depth."""
-        outputs = module.out_features
-        if isinstance(module, Linear) and module.role == "cross_attention":
-            outputs //= module.parts
+        of_self_attention = isinstance(module, Linear) and module.role == "self_attention"
+        outputs = module.out_features if of_self_attention else _part(module)
         exponent = -0.5 if self.form == "paper" else -0.25
         _uniform(module.weight, self.alpha * _glorot_bound(module.in_features, outputs) * layer**exponent)
         _zero_bias(module)
@@ -250,7 +253,7 @@ def initialize(model: nn.Module, config: Initialization) -> None:
                 config.projection(module)
             # Index 0 of a copy would not write through on the meta device, so fill the row in place.
             module.weight.data[module.pad_id].zero_()
-        elif isinstance(module, RelativeKeys):
+        elif isinstance(module, RelativePositions):
             config.relative_keys(module.table)
         elif isinstance(module, LearnedPositions):
             config.positions(module.table)
@@ -272,9 +275,13 @@ def _layers(model: nn.Module) -> dict[int, int]:
 
 def _part_of_attention(module: nn.Linear) -> int | None:
     """Outputs of one of the queries, keys and values that a map makes; None where it makes none."""
-    if isinstance(module, Linear) and module.role in ("self_attention", "cross_attention"):
-        return module.out_features // module.parts
-    return None
+    attends = isinstance(module, Linear) and module.role in ("self_attention", "cross_attention")
+    return _part(module) if attends else None
+
+
+def _part(module: nn.Linear) -> int:
+    """Outputs of one of the maps that lie side by side in one; all outputs where it is one map."""
+    return module.out_features // (module.parts if isinstance(module, Linear) else 1)
 
 
 def _uniform(tensor: Tensor, bound: float) -> None:

@@ -34,7 +34,8 @@ def layers_of_parameters(connection: Connection, dim: int) -> dict[str, int]:
         for index, call in enumerate(connection.calls):
             uses.layer = call.layer
             read = connection.read(state, index, languages)
-            state = connection.write(state, index, read, x, languages)
+            output = x if call.gives is None else x.new_zeros(1, 1, call.gives)
+            state = connection.write(state, index, read, output, languages)
             uses.layer = None
     return {name: next(iter(layers)) for name, layers in uses.layers.items() if len(layers) == 1}
 

@@ -38,7 +38,8 @@ class Linear(nn.Linear):
 
     Attributes:
         role: What it is for.
-        parts: How many maps of one size lie side by side along the outputs: 3 for queries, keys and values.
+        parts: How many maps of one size lie side by side along the outputs: 3 for queries, keys and values,
+            or for three gates that have a matrix each in the equations.
     """
 
     role: Role

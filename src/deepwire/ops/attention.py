@@ -52,6 +52,18 @@ def attention(
     return _fused(q, k, v, bias, causal, dropout)
 
 
+def attention_weights(
+    q: Tensor, k: Tensor, *, bias: Tensor | None, causal: bool, dropout: float = 0.0, finite: bool = False
+) -> Tensor:
+    """The weights `[B, H, T, S]` with which `attention` sums the values; arguments as there.
+
+    For what else is done with them: forming them takes more memory than `attention` does.
+    """
+    if bias is not None and not (finite and bias.dtype == q.dtype):
+        bias = finite_bias(bias, q.dtype)
+    return _weights(q, k, bias, causal, dropout)
+
+
 def lowest(dtype: torch.dtype) -> float:
     """What hides a key when it is added to a score; finite, so that a row that sees nothing is not NaN."""
     return torch.finfo(dtype).min / 4
@@ -80,13 +92,17 @@ def _prefers_plain(q: Tensor, k: Tensor, dropout: float) -> bool:
 
 
 def _plain(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, dropout: float) -> Tensor:
+    return torch.matmul(_weights(q, k, bias, causal, dropout), v)
+
+
+def _weights(q: Tensor, k: Tensor, bias: Tensor | None, causal: bool, dropout: float) -> Tensor:
     # Scaling the queries touches T x h numbers, scaling the scores would touch T x S. Keys that lie in some
     # other order are copied for the product: row by row here, and not number by number there.
     scores = torch.matmul(q * q.size(-1) ** -0.5, k.contiguous().transpose(-2, -1))
     mask = _merged_bias(bias, causal, q, k)
     if mask is not None:
         scores += mask
-    return torch.matmul(drop(functional.softmax(scores, dim=-1), dropout, training=True), v)
+    return drop(functional.softmax(scores, dim=-1), dropout, training=True)
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, dropout: float) -> Tensor:

@@ -5,40 +5,16 @@ For each target token with the distributions p and q of the two passes (Liang et
     ce = -log p(y) - log q(y),  kl = (KL(p || q) + KL(q || p)) / 2,  loss = ce + alpha kl
 
 with the label-smoothed cross-entropy in the place of ce. Here everything is divided by two, so that without
-dropout the loss is that of plain training. Like `deepwire.ops.cross_entropy` it holds the logits of one chunk
-of tokens at a time and takes the gradients while they are there.
+dropout the loss is that of plain training.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from deepwire.ops.cross_entropy import SmoothingForm, smoothing_masses
-from deepwire.ops.logit_chunks import LossContext, autocast_types, chunk_size, scaled
-
-
-class PairSums(NamedTuple):
-    """Sums over target tokens, in nats.
-
-    loss: what is minimised, differentiable; nll: mean negative log-likelihood of the two passes, divergence:
-    kl from above; both detached.
-    """
-
-    loss: Tensor
-    nll: Tensor
-    divergence: Tensor
-
-
-class _Constants(NamedTuple):
-    on_target: float
-    on_each: float
-    alpha: float
-    chunk: int
-    cast: torch.dtype
+from deepwire.ops.cross_entropy import SmoothingForm
+from deepwire.ops.pair_loss import PairSums, Terms, linear_pair_loss
 
 
 def linear_r_drop(
@@ -71,102 +47,23 @@ def linear_r_drop(
     Raises:
         ValueError: smoothing or form is none of the above.
     """
-    on_target, on_each = smoothing_masses(smoothing, form, weight.size(0))
-    size = chunk_size(weight) // 2 if chunk is None else chunk
-    constants = _Constants(on_target, on_each, alpha, size, autocast_types(hidden)[0])
-    inputs = (hidden, weight, bias, weights)
-    needs = [torch.is_grad_enabled() and x is not None and x.requires_grad for x in inputs]
-    loss, nll, divergence = _PairLoss.apply(  # type: ignore[no-untyped-call]
-        *inputs, target, constants, needs
+    return linear_pair_loss(
+        hidden,
+        weight,
+        bias,
+        target,
+        _sums,
+        alpha=alpha,
+        smoothing=smoothing,
+        form=form,
+        weights=weights,
+        chunk=chunk,
     )
-    return PairSums(loss, nll, divergence)
 
 
-class _PairLoss(torch.autograd.Function):
-    """The loss and, while the logits of a chunk are there, its gradients; backward only multiplies them."""
-
-    @staticmethod
-    def forward(
-        ctx: LossContext,
-        hidden: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-        weights: Tensor | None,
-        target: Tensor,
-        constants: _Constants,
-        needs: list[bool],
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return (loss, nll, divergence); shapes as in `linear_r_drop`."""
-        wide = autocast_types(hidden)[1]
-        sums = torch.zeros(3, dtype=wide, device=hidden.device)
-        inputs = (hidden, weight, bias, weights)
-        totals = [
-            torch.zeros_like(x, dtype=wide) if x is not None and needed else None
-            for x, needed in zip(inputs, needs, strict=True)
-        ]
-        with torch.autocast(hidden.device.type, enabled=False):
-            matrix = weight.detach().to(constants.cast)
-            for start in range(0, hidden.size(1), constants.chunk):
-                rows = slice(start, start + constants.chunk)
-                counts = None if weights is None else weights[rows]
-                leaves = [hidden[:, rows].detach().to(constants.cast), matrix, bias, counts]
-                chunk_sums, gradients = _chunk(leaves, target[rows], constants, needs)
-                sums += chunk_sums
-                # Hidden and weights have a gradient for these tokens alone.
-                parts = ((slice(None), rows), (), (), (rows,))
-                for total, part, gradient in zip(totals, parts, gradients, strict=True):
-                    if total is not None and gradient is not None:
-                        total[part].add_(gradient)
-        gradients = [
-            None if total is None or x is None else total.to(x.dtype)
-            for x, total in zip(inputs, totals, strict=True)
-        ]
-        ctx.save_for_backward(*gradients)  # type: ignore[arg-type]  # torch takes None too
-        loss, nll, divergence = sums.unbind()
-        loss, nll, divergence = loss.clone(), nll.clone(), divergence.clone()
-        ctx.mark_non_differentiable(nll, divergence)
-        return loss, nll, divergence
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: LossContext, grad: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
-        """Scale the gradients by the one that arrives for the loss."""
-        return (*scaled(ctx.saved_tensors, grad), None, None, None)
-
-
-def _chunk(
-    inputs: list[Tensor | None], target: Tensor, constants: _Constants, needs: list[bool]
-) -> tuple[Tensor, list[Tensor | None]]:
-    """(loss, nll, divergence) `[3]` of some tokens, and the gradients of hidden, weight, bias and weights."""
-    with torch.enable_grad():
-        leaves = [
-            None if x is None else x.detach().requires_grad_(needed)
-            for x, needed in zip(inputs, needs, strict=True)
-        ]
-        sums = _sums(leaves, target, constants)
-        learning = [x for x in leaves if x is not None and x.requires_grad]
-        remaining = iter(torch.autograd.grad(sums[0], learning) if learning else ())
-    return sums.detach(), [next(remaining) if x is not None and x.requires_grad else None for x in leaves]
-
-
-def _sums(inputs: list[Tensor | None], target: Tensor, constants: _Constants) -> Tensor:
-    hidden, weight, bias, weights = inputs
-    if hidden is None or weight is None:
-        raise ValueError("hidden and weight are needed")
-    logits = hidden @ weight.t()
-    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    if bias is not None:
-        logits = logits + bias
-    log_probs = logits.log_softmax(-1)
-
-    def total(values: Tensor) -> Tensor:
-        return (values if weights is None else values * weights.unsqueeze(1)).sum()
-
-    at_target = total(log_probs.gather(2, target.expand(2, -1).unsqueeze(2))) / 2
-    smoothed = -constants.on_target * at_target
-    if constants.on_each:
-        smoothed = smoothed - constants.on_each * total(log_probs) / 2
-    first, second = log_probs.unbind()
+def _sums(terms: Terms) -> Tensor:
+    smoothed, nll = terms.smoothed_and_nll(terms.log_probs)
+    first, second = terms.log_probs.unbind()
     # p (log p - log q) + q (log q - log p), halved
-    divergence = total((first.exp() - second.exp()) * (first - second)) / 2
-    return torch.stack([smoothed + constants.alpha / 2 * divergence, -at_target, divergence])
+    divergence = terms.total((first.exp() - second.exp()) * (first - second)) / 2
+    return torch.stack([smoothed / 2 + terms.alpha / 2 * divergence, nll / 2, divergence])

@@ -7,14 +7,19 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from deepwire.config.choice import by_name
 from deepwire.config.counts import Count, Duration
 from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
+from deepwire.model.perturbation import InputNoiseConfig, SimCutConfig
 from deepwire.training.ema import EmaConfig
 from deepwire.training.logging.depth_records import RecordConfig
-from deepwire.training.optimizer import OptimizerConfig
+from deepwire.training.optimizer import MuonConfig, OptimizerChoice, OptimizerConfig
 from deepwire.training.patterns import Patterns
-from deepwire.training.schedule import CosineConfig, InverseSqrtConfig, ScheduleConfig
+from deepwire.training.schedule import (
+    CosineConfig,
+    InverseSqrtConfig,
+    ScheduleConfig,
+    WarmupStableDecayConfig,
+)
 from deepwire.training.warm_start.pretrained_config import PretrainedConfig
 from deepwire.training.warm_start.start_from_config import StartFromConfig
 
@@ -130,6 +135,13 @@ class TrainingConfig(Section):
         ge=0,
         description="R-Drop: weight alpha of the divergence of two passes with other dropout; 0: one pass",
     )
+    sim_cut: SimCutConfig | None = Field(
+        default=None,
+        description="SimCut: a second pass with words of both sides cut; a number is its weight alpha",
+    )
+    input_noise: InputNoiseConfig | None = Field(
+        default=None, description="words of the input that are cut, unknown or replaced at random"
+    )
     start_from: StartFromConfig | None = Field(
         default=None, description="begin a new run with the parameters of a trained model"
     )
@@ -140,8 +152,8 @@ class TrainingConfig(Section):
         default=(), description="names of parameters that stay as they are, such as encoder.*"
     )
     ema: EmaConfig | None = Field(default=None, description="keep a moving average of the weights")
-    optimizer: Annotated[OptimizerConfig, by_name] = Field(
-        default=OptimizerConfig(), description="Adam and its constants"
+    optimizer: OptimizerChoice = Field(
+        default=OptimizerConfig(), description="Adam or Muon, and their constants"
     )
     schedule: ScheduleConfig = Field(default=InverseSqrtConfig(), description="learning rate of each update")
     clip_norm: float | None = Field(default=1.0, gt=0, description="largest gradient norm; null: no clipping")
@@ -207,6 +219,13 @@ class TrainingConfig(Section):
         json_schema_extra=MAY_CHANGE, default=False, description="compile the model with torch.compile"
     )
 
+    @property
+    def divergence(self) -> Literal["r_drop", "sim_cut"] | None:
+        """What makes two passes of each batch, whose divergence is recorded under this name."""
+        if self.r_drop:
+            return "r_drop"
+        return None if self.sim_cut is None else "sim_cut"
+
     def unused_settings(self) -> UnusedSettings:
         """A form of smoothing where there is none, and processes where only torchrun makes them."""
         if self.label_smoothing == 0:
@@ -233,7 +252,15 @@ class TrainingConfig(Section):
     def _check(self) -> TrainingConfig:
         if self.max_updates is None and self.stop_after is None:
             raise ValueError("training has no end: set max_updates or stop_after")
-        alternatives = {"sharding": "none", "activation_checkpointing": False, "r_drop": 0}
+        if self.r_drop and self.sim_cut is not None:
+            raise ValueError("r_drop and sim_cut exclude each other: both say what a second pass is for")
+        alternatives = {
+            "sharding": "none",
+            "activation_checkpointing": False,
+            "r_drop": 0,
+            "sim_cut": None,
+            "input_noise": None,
+        }
         for name, default in alternatives.items():
             if self.compile and getattr(self, name) != default:
                 raise ValueError(f"compile and {name} exclude each other; set one of them to its default")
@@ -241,10 +268,16 @@ class TrainingConfig(Section):
             raise ValueError(
                 "record needs every gradient whole in one process: set sharding to none, or leave record out"
             )
+        if self.sharding != "none" and isinstance(self.optimizer, MuonConfig):
+            raise ValueError(
+                "optimizer muon needs every matrix whole in one process: set sharding to none, or take adamw"
+            )
         if self.start_from is not None and self.pretrained is not None:
             raise ValueError("a run begins with one model: set start_from or pretrained, not both")
         if isinstance(self.schedule, CosineConfig):
             self.schedule.end(self.max_updates)
+        elif isinstance(self.schedule, WarmupStableDecayConfig):
+            self.schedule.bounds(self.max_updates)
         stopping = self.early_stopping
         if stopping is not None and not self.validation.scores(stopping.metric):
             raise ValueError(

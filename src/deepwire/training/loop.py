@@ -33,7 +33,7 @@ class UpdateResult:
         epoch: Which epoch it belongs to, from 0.
         learning_rate: What it was made with.
         target_tokens: Target tokens of the update, end symbols included.
-        sums: Smoothed loss and nll summed over them, in nats; with R-Drop also the divergence. Scalars.
+        sums: Smoothed loss and nll summed over them, in nats, and of two passes the divergence. Scalars.
         step: Norm of the gradient, and whether it was finite.
     """
 
@@ -100,7 +100,7 @@ def train(trainer: Trainer) -> Generator[UpdateResult]:
 def make_gradient(trainer: Trainer, update: DeviceUpdate) -> list[Tensor]:
     """Set the gradient of the loss per target token; returns sums over target tokens, in nats.
 
-    They are those of smoothed loss and nll, and with R-Drop of the divergence of the two passes.
+    They are those of smoothed loss and nll, and with R-Drop or SimCut of the divergence of the two passes.
 
     If memory runs out in any process, all cut their micro-batches in half and make the update again.
 
@@ -130,8 +130,8 @@ def _own_gradient(
     """Forward and backward passes over the share of this process; None if memory ran out."""
     seed_random_numbers(trainer.seed_of(update.number), trainer.device)
     trainer.optimizer.zero_grad()
-    r_drop = trainer.spec.config.r_drop
-    totals = [trainer.zero() for _ in range(3 if r_drop else 2)]
+    config = trainer.spec.config
+    totals = [trainer.zero() for _ in range(3 if config.divergence else 2)]
     try:
         for batch in pieces:
             with trainer.precision_policy.autocast():
@@ -140,8 +140,9 @@ def _own_gradient(
                     batch.target_input,
                     batch.target_output,
                     *trainer.smoothing,
-                    r_drop,
+                    config.r_drop,
                     languages=batch.languages,
+                    perturbation=trainer.perturbation,
                 )
             torch.autograd.backward(sums.smoothed / update.target_tokens)
             parts = (sums.smoothed.detach(), sums.nll, sums.divergence)

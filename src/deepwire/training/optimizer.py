@@ -7,15 +7,17 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
 from deepwire.config.counts import Positive
 from deepwire.config.section import Section
 from deepwire.errors import ModelError
+from deepwire.training.muon import Muon, MuonSettings, hidden_matrices
 
 if TYPE_CHECKING:  # a run file is read without it, and sooner
+    from deepwire.model.encoder_decoder import TranslationModel
     from deepwire.training.parallel_strategy import ParallelStrategy
 
 # Both clip_grad_norm_ and fairseq add this to the norm before dividing by it.
@@ -24,12 +26,9 @@ _KEYS = ("exp_avg", "exp_avg_sq", "step")
 _Decay = Annotated[float, Field(ge=0, lt=1)]
 
 
-class OptimizerConfig(Section):
-    """Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019)."""
+class _AdamSection(Section):
+    """The constants of Adam."""
 
-    type: Literal["adam", "adamw"] = Field(
-        default="adamw", description="adamw decays weights directly; adam adds the decay to the gradient (L2)"
-    )
     betas: tuple[_Decay, _Decay] = Field(default=(0.9, 0.98), description="decay of the two moments")
     eps: Positive = Field(default=1e-9, description="added to the denominator")
     eps_form: Literal["torch", "fairseq"] = Field(
@@ -37,6 +36,33 @@ class OptimizerConfig(Section):
         description="torch adds eps after the bias correction of the second moment, fairseq before it",
     )
     weight_decay: float = Field(default=0.0, ge=0, description="decay of every parameter")
+
+
+class OptimizerConfig(_AdamSection):
+    """Adam (Kingma and Ba 2015) or AdamW (Loshchilov and Hutter 2019)."""
+
+    type: Literal["adam", "adamw"] = Field(
+        default="adamw", description="adamw decays weights directly; adam adds the decay to the gradient (L2)"
+    )
+
+
+class MuonConfig(_AdamSection, MuonSettings):
+    """Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for all else."""
+
+    type: Literal["muon"] = "muon"
+
+
+AnyOptimizerConfig = OptimizerConfig | MuonConfig
+
+
+def _with_type(value: object) -> object:
+    if isinstance(value, str):
+        return {"type": value}
+    return {"type": "adamw", **value} if isinstance(value, dict) else value
+
+
+OptimizerChoice = Annotated[AnyOptimizerConfig, Field(discriminator="type"), BeforeValidator(_with_type)]
+"""An optimizer section: a plain string stands for its type; a section without a type is `adamw`."""
 
 
 class StepResult(NamedTuple):
@@ -74,20 +100,28 @@ class Optimizer:
         config: Constants.
         clip_norm: Largest norm of the gradient; larger ones are scaled down. None: no clipping.
         strategy: Where the parameters are among the processes.
+        muon: Moves some of the parameters in the place of Adam; None: it moves none.
     """
 
     def __init__(
         self,
         parameters: Iterable[tuple[str, nn.Parameter]],
-        config: OptimizerConfig,
+        config: AnyOptimizerConfig,
         clip_norm: float | None,
         strategy: ParallelStrategy,
+        muon: Muon | None = None,
     ) -> None:
         self.parameters = dict(parameters)
         self.config = config
         self.clip_norm, self.strategy = clip_norm, strategy
         self.steps = 0
-        self._moments = {name: _Moments.zeros(parameter) for name, parameter in self.parameters.items()}
+        self.muon = muon
+        by_muon = () if muon is None else muon.names
+        self._moments = {
+            name: _Moments.zeros(parameter)
+            for name, parameter in self.parameters.items()
+            if name not in by_muon
+        }
 
     def zero_grad(self) -> None:
         """Forget the gradients of the last update."""
@@ -103,19 +137,25 @@ class Optimizer:
             loss: The loss of the update, a scalar; it is only looked at.
         """
         local = self.strategy.local
-        used = [(p, p.grad, self._moments[name]) for name, p in self.parameters.items() if p.grad is not None]
-        gradients = [local(gradient) for _, gradient, _ in used]
-        norm = self.strategy.total_norm(gradients)
+        gradients = {name: local(p.grad) for name, p in self.parameters.items() if p.grad is not None}
+        norm = self.strategy.total_norm(list(gradients.values()))
         finite = torch.isfinite(norm) & torch.isfinite(loss)
         # The fused kernel divides gradients by grad_scale, and changes nothing where found_inf is 1.
         scale = torch.ones_like(norm)
         if self.clip_norm is not None:
             scale = ((norm + _NORM_EPS) / self.clip_norm).clamp(min=1.0)
         self.steps += 1
+        if self.muon is not None:
+            self.muon.step(learning_rate, scale, finite)
+        used = [
+            (self.parameters[name], gradient, self._moments[name])
+            for name, gradient in gradients.items()
+            if name in self._moments
+        ]
         beta1, beta2 = self.config.betas
         adam(
             [local(parameter) for parameter, _, _ in used],
-            gradients,
+            [gradient for _, gradient, _ in used],
             [local(moments.first) for _, _, moments in used],
             [local(moments.second) for _, _, moments in used],
             [],
@@ -123,7 +163,7 @@ class Optimizer:
             fused=True,
             grad_scale=scale,
             found_inf=(~finite).float(),
-            decoupled_weight_decay=self.config.type == "adamw",
+            decoupled_weight_decay=self.config.type != "adam",
             amsgrad=False,
             beta1=beta1,
             beta2=beta2,
@@ -151,8 +191,12 @@ class Optimizer:
         return self.config.eps / math.sqrt(1 - self.config.betas[1] ** step)
 
     def state(self) -> dict[str, Tensor]:
-        """Moments and steps of each parameter: ``exp_avg.NAME``, ``exp_avg_sq.NAME``, ``step.NAME``."""
-        return {
+        """Moments and steps of each parameter: ``exp_avg.NAME``, ``exp_avg_sq.NAME``, ``step.NAME``.
+
+        Of what Muon moves, ``momentum.NAME``.
+        """
+        by_muon = {} if self.muon is None else self.muon.state()
+        return by_muon | {
             f"{key}.{name}": value
             for name, moments in self._moments.items()
             for key, value in zip(_KEYS, moments, strict=True)
@@ -173,3 +217,31 @@ class Optimizer:
                 raise ModelError(f"optimizer state {key} {list(value.shape)} does not fit the model")
         self.strategy.load(expected, tensors or {})
         self.steps = steps
+
+
+def make_optimizer(
+    model: TranslationModel,
+    config: AnyOptimizerConfig,
+    clip_norm: float | None,
+    strategy: ParallelStrategy,
+    *,
+    iteration: torch.dtype = torch.float32,
+) -> Optimizer:
+    """The optimizer of the parameters of a model that are not frozen.
+
+    Args:
+        model: The model.
+        config: Its kind and constants.
+        clip_norm: See `Optimizer`.
+        strategy: See `Optimizer`.
+        iteration: Number format in which Muon makes matrices orthogonal.
+
+    Raises:
+        UsageError: Muon finds no matrix that it is to move.
+    """
+    learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    muon = None
+    if isinstance(config, MuonConfig):
+        matrices = hidden_matrices(model, learning, config.by_adamw)
+        muon = Muon(matrices, config, config.weight_decay, iteration)
+    return Optimizer(learning.items(), config, clip_norm, strategy, muon)

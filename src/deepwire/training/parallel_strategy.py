@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from deepwire.checkpoint.store import model_parameters
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.model.encoder_decoder import LossSums, TranslationModel
+from deepwire.model.perturbation import Perturbation
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device_batches import DeviceBatch
 
@@ -30,6 +31,7 @@ class LossFunction(Protocol):
         /,
         *,
         languages: Tensor | None = None,
+        perturbation: Perturbation | None = None,
     ) -> LossSums:
         """Sum the loss over the real target tokens."""
 

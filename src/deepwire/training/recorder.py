@@ -179,8 +179,8 @@ class RunRecorder:
             "gradient_norm": averages.gradient_norm,
             "tokens_per_second": averages.tokens_per_second,
         }
-        if averages.divergence is not None:
-            values["r_drop"] = averages.divergence
+        if averages.divergence is not None and (name := self._spec.config.divergence):
+            values[name] = averages.divergence
         self._metrics.write(
             {
                 "kind": "train",

@@ -15,7 +15,7 @@ import torch
 from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.errors import ModelError
+from deepwire.errors import ModelError, UsageError
 from deepwire.io.atomic import disk_errors, move_aside, recover, remove_folder, write_json, write_text
 from deepwire.io.regular_files import read_json
 from deepwire.training.device import describe
@@ -26,9 +26,10 @@ from deepwire.training.logging.tensorboard import EventWriter, NoEvents, TensorB
 from deepwire.training.recorder import Attempt, RunRecorder
 from deepwire.training.run.checkpoints import load_state
 from deepwire.training.run.record import RunRecord, processes_before
-from deepwire.training.run.same_settings import require_same_settings
+from deepwire.training.run.same_settings import changed_settings, require_same_settings
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import TrainingState
+from deepwire.training.schedule import WarmupStableDecayConfig
 
 _SCORED_BY = "scored_by"
 
@@ -93,7 +94,7 @@ def open_run(
             recover(spec.run.path)
         checkpoint = spec.run.newest_sound(display.say, load_state)
         if checkpoint is not None:
-            for change in _changes(spec, processes):
+            for change in _changes(spec, processes, checkpoint.update):
                 display.say(f"changed: {change}")
         record = RunRecord.settle(spec, device, processes.count, continued=checkpoint is not None)
         _write_settings(spec, record, device)
@@ -135,7 +136,8 @@ def _taken_back(run: RunDirectory, before: Collection[Path] | None, aside: Path 
         raise
 
 
-def _changes(spec: TrainingSpec, processes: ProcessGroup) -> list[str]:
+def _changes(spec: TrainingSpec, processes: ProcessGroup, made: int) -> list[str]:
+    _require_same_rates(spec, made)
     changes = require_same_settings(spec.run.resolved_config, spec.resolved, spec.complete, spec.changeable)
     before = processes_before(spec)
     if before != processes.count:
@@ -147,6 +149,27 @@ def _changes(spec: TrainingSpec, processes: ProcessGroup) -> list[str]:
             "those from before the change do not compare with those after it"
         )
     return changes
+
+
+def _require_same_rates(spec: TrainingSpec, made: int) -> None:
+    """See that a run whose learning rate has begun to decay does not become longer or shorter."""
+    schedule = spec.config.schedule
+    changed = changed_settings(spec.run.resolved_config, spec.resolved, spec.complete)
+    if not isinstance(schedule, WarmupStableDecayConfig) or any("schedule" in key for key in changed):
+        return
+    before, now = changed.get("training.max_updates", (spec.config.max_updates,) * 2)
+    try:
+        schedule.require_same_rates(made, _count(before), _count(now))
+    except ValueError as error:
+        raise UsageError(
+            f"{spec.run.path}: cannot go on: {error}",
+            "set training.max_updates back; a copy of the run without its checkpoints of the decay goes on "
+            "exactly from the newest one that is left",
+        ) from None
+
+
+def _count(value: object) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _write_settings(spec: TrainingSpec, record: RunRecord, device: torch.device) -> None:

@@ -27,7 +27,7 @@ from deepwire.training.direction_validation import DirectionsValidator, directio
 from deepwire.training.ema import MovingAverage
 from deepwire.training.freezing import freeze
 from deepwire.training.logging.progress import short
-from deepwire.training.optimizer import Optimizer
+from deepwire.training.optimizer import Optimizer, make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.recorder import Recorder, SilentRecorder
 from deepwire.training.resume_point import ResumePoint, open_run
@@ -208,7 +208,8 @@ def make_trainer(
     frozen = freeze(model, config.freeze)
     strategy = _strategy(spec, model.to(device), processes)
     learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    optimizer = Optimizer(learning.items(), config.optimizer, config.clip_norm, strategy)
+    low = torch.bfloat16 if record.precision_policy.precision == "bf16" else torch.float32
+    optimizer = make_optimizer(model, config.optimizer, config.clip_norm, strategy, iteration=low)
     average = MovingAverage(learning, config.ema, strategy) if config.ema is not None else None
     kept = load_moments(resume_point.checkpoint.path) if resume_point.checkpoint is not None else None
     _restore(optimizer, average, kept, state)

@@ -57,16 +57,70 @@ class CosineConfig(Section):
         Raises:
             ValueError: There is none, or it lies within the warm-up.
         """
-        end = self.updates or max_updates
-        if end is None:
-            raise ValueError("the cosine schedule needs schedule.updates where max_updates is not set")
-        if end <= self.warmup:
-            name = "schedule.updates" if self.updates else "max_updates"
+        return _end("cosine", self.updates, max_updates, self.warmup)
+
+
+class WarmupStableDecayConfig(Section):
+    """Linear warm-up, one value, then a decay over the last part of the run.
+
+    Hu et al. 2024 (MiniCPM), section 4; the forms of the decay are those that Haegele et al. 2024 (Scaling
+    Laws and Compute-Optimal Training Beyond Fixed Training Durations) compare.
+    """
+
+    type: Literal["wsd"] = "wsd"
+    peak: Positive = Field(default=1e-3, description="learning rate between warm-up and decay")
+    warmup: Count = Field(default=1000, ge=0, description="updates of linear warm-up")
+    initial: float = Field(default=0.0, ge=0, description="learning rate that the warm-up starts from")
+    minimum: float = Field(default=0.0, ge=0, description="learning rate at the end")
+    decay: float = Field(default=0.2, gt=0, lt=1, description="share of the updates that the decay takes")
+    form: Literal["linear", "1-sqrt", "cosine"] = Field(
+        default="1-sqrt", description="the rate falls like 1 - t, 1 - sqrt(t) or half a cosine"
+    )
+    updates: Count | None = Field(
+        default=None, ge=1, description="updates until the minimum; default: training.max_updates"
+    )
+
+    def unused_settings(self) -> UnusedSettings:
+        """Where a warm-up begins that there is not."""
+        return _of_warmup(self.warmup)
+
+    def bounds(self, max_updates: int | None) -> tuple[int, int]:
+        """The last update before the decay, and the one at which the rate reaches its minimum.
+
+        Raises:
+            ValueError: There is no end, or the decay begins within the warm-up.
+        """
+        end = _end("wsd", self.updates, max_updates, self.warmup)
+        begin = min(end - 1, round(end * (1 - self.decay)))
+        if begin < self.warmup:
             raise ValueError(
-                f"{name} is {end}, where the cosine ends, but schedule.warmup lasts {self.warmup} updates: "
-                "make the warm-up shorter"
+                f"schedule.decay {self.decay:g} of {end} updates begins at update {begin}, but "
+                f"schedule.warmup lasts {self.warmup} updates: make one of them shorter"
             )
-        return end
+        return begin, end
+
+    def require_same_rates(self, made: int, before: int | None, now: int | None) -> None:
+        """See that updates that were made have the learning rates of a run of the present length.
+
+        Args:
+            made: Updates that were made.
+            before, now: ``max_updates`` of the run that made them, and of the one that goes on.
+
+        Raises:
+            ValueError: They have not, as one of the two had begun to decay.
+        """
+        (begun, _), (begins, _) = self.bounds(before), self.bounds(now)
+        if begun == begins or made <= min(begun, begins):
+            return
+        why = (
+            f"the decay of schedule wsd began after update {begun}"
+            if begun < made
+            else f"the decay of schedule wsd would have begun after update {begins}"
+        )
+        raise ValueError(
+            f"training.max_updates: {before} -> {now}: {why}, and this run is at update {made}, so that its "
+            "last updates would have had other learning rates"
+        )
 
 
 class ConstantConfig(Section):
@@ -87,6 +141,19 @@ def _of_warmup(updates: int) -> UnusedSettings:
         yield "initial", "there is no warm-up with warmup: 0"
 
 
+def _end(schedule: str, updates: int | None, max_updates: int | None, warmup: int) -> int:
+    end = updates or max_updates
+    if end is None:
+        raise ValueError(f"the {schedule} schedule needs schedule.updates where max_updates is not set")
+    if end <= warmup:
+        name = "schedule.updates" if updates else "max_updates"
+        raise ValueError(
+            f"{name} is {end}, where the {schedule} ends, but schedule.warmup lasts {warmup} updates: "
+            "make the warm-up shorter"
+        )
+    return end
+
+
 def _with_type(value: object) -> object:
     if isinstance(value, str):
         return {"type": value}
@@ -94,7 +161,7 @@ def _with_type(value: object) -> object:
 
 
 ScheduleConfig = Annotated[
-    InverseSqrtConfig | NoamConfig | CosineConfig | ConstantConfig,
+    InverseSqrtConfig | NoamConfig | CosineConfig | WarmupStableDecayConfig | ConstantConfig,
     Field(discriminator="type"),
     BeforeValidator(_with_type),
 ]
@@ -107,10 +174,10 @@ def build_schedule(config: ScheduleConfig, *, d_model: int, max_updates: int | N
     Args:
         config: Its kind and constants.
         d_model: Width of the model, which the Noam schedule scales with.
-        max_updates: Length of the run, which the cosine ends at unless it has its own length.
+        max_updates: Length of the run, which cosine and wsd end at unless they have their own length.
 
     Raises:
-        ValueError: If a cosine has no end, or ends before its warm-up.
+        ValueError: If a cosine or wsd has no end, or falls before the end of its warm-up.
     """
     match config:
         case InverseSqrtConfig():
@@ -120,6 +187,9 @@ def build_schedule(config: ScheduleConfig, *, d_model: int, max_updates: int | N
         case CosineConfig():
             end = config.end(max_updates)
             return lambda update: cosine(config, end, update)
+        case WarmupStableDecayConfig():
+            bounds = config.bounds(max_updates)
+            return lambda update: warmup_stable_decay(config, bounds, update)
         case ConstantConfig():
             return lambda update: constant(config, update)
 
@@ -148,6 +218,20 @@ def cosine(config: CosineConfig, end: int, update: int) -> float:
         return _linear(config.initial, config.peak, update, config.warmup)
     done = min(1.0, (update - config.warmup) / (end - config.warmup))
     return config.minimum + (config.peak - config.minimum) * 0.5 * (1 + math.cos(math.pi * done))
+
+
+def warmup_stable_decay(config: WarmupStableDecayConfig, bounds: tuple[int, int], update: int) -> float:
+    """Linear warm-up, then ``peak`` to the first of the bounds, then down to ``minimum`` at the second."""
+    begin, end = bounds
+    if update <= config.warmup:
+        return _linear(config.initial, config.peak, update, config.warmup)
+    done = min(1.0, max(0.0, (update - begin) / (end - begin)))
+    left = {
+        "linear": 1 - done,
+        "1-sqrt": 1 - math.sqrt(done),
+        "cosine": 0.5 * (1 + math.cos(math.pi * done)),
+    }
+    return config.minimum + (config.peak - config.minimum) * left[config.form]
 
 
 def constant(config: ConstantConfig, update: int) -> float:

@@ -16,10 +16,12 @@ from deepwire.data.batches.batching import UpdateStream
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DivergedError, UsageError
 from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.perturbation import Perturbation
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device import memory_in_use
 from deepwire.training.device_batches import DeviceUpdate, feed
 from deepwire.training.direction_validation import DirectionsValidator
+from deepwire.training.disturbed_input import perturbation_of
 from deepwire.training.ema import MovingAverage
 from deepwire.training.logging.meter import Meter
 from deepwire.training.logging.progress import Standing
@@ -66,6 +68,7 @@ class Trainer:
         signals: What the user asks for while it runs.
         validated: Called after each validation with what it found.
         stop_reason: Why training ends; None while it goes on.
+        perturbation: How the input is disturbed; None where it is not.
     """
 
     spec: TrainingSpec
@@ -86,13 +89,15 @@ class Trainer:
     signals: Signals
     validated: Callable[[Validation], None] = _ignore
     stop_reason: StopReason | None = None
+    perturbation: Perturbation | None = field(init=False)
     _meter: Meter = field(init=False)
     _unread: list[DeviceUpdate] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self._memory = 0
+        self.perturbation = perturbation_of(self.spec.config, self.spec.prepared.vocabularies)
         self._rate_made = self.rate_of(max(1, self.state.update))
-        self._meter = Meter(self.device, divergence=self.spec.config.r_drop > 0)
+        self._meter = Meter(self.device, divergence=self.spec.config.divergence is not None)
         if self.state.interval:
             self._meter.load_state(self.state.interval)
         self._saved_at = self._last_good = self.state.update

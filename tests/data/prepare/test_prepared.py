@@ -167,8 +167,19 @@ def test_codes_are_part_of_the_fingerprint(folder: Path) -> None:
     vocabulary = {"type": "subword_nmt", "codes": str(codes)}
     first = prepare_now(folder, vocabulary=vocabulary)
     assert prepare_now(folder, vocabulary=vocabulary).reused
+    assert prepare_now(folder, vocabulary={**vocabulary, "min_count": 3}).digest != first.digest
     write(codes, ["#version: 0.2", "e n", "e r</w>", "i n"])
     assert prepare_now(folder, vocabulary=vocabulary).digest != first.digest
+
+
+def test_what_was_prepared_before_pieces_could_be_rare_is_not_prepared_anew(folder: Path) -> None:
+    codes = write(folder / "codes", ["#version: 0.2", "e n", "e r</w>"])
+    settings = config(folder, vocabulary={"type": "subword_nmt", "codes": str(codes)})
+    described = fingerprint.describe(settings, fingerprint.FileDigests(folder / "digests"))["vocabulary"]
+    assert isinstance(described, dict)
+    assert described.keys() == {
+        *("type", "codes", "target_codes", "vocabulary", "target_vocabulary", "threshold", "joint")
+    }
 
 
 def test_several_corpora_are_parts_with_weights(folder: Path) -> None:

@@ -195,8 +195,10 @@ def _describe_vocabulary(data: DataConfig, digests: FileDigests) -> dict[str, ob
     config = data.vocabulary
     if isinstance(config, ExistingConfig):
         return {"type": config.type, "digest": existing(config).digest}
-    # Without directions nothing is balanced, and what earlier versions prepared is as good.
+    # What changes nothing is left out: what earlier versions prepared is as good.
     unused = {"sampling"} if data.directions is not None else {"sampling", "balance_temperature"}
+    if isinstance(config, SubwordNmtConfig) and config.min_count == 1:
+        unused |= {"min_count", "rare"}
     described: dict[str, object] = config.model_dump(mode="json", exclude=unused)
     if isinstance(config, SubwordNmtConfig):
         for name in ("codes", "target_codes", "vocabulary", "target_vocabulary"):

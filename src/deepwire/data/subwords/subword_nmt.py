@@ -139,6 +139,11 @@ UNKNOWN = "\u2047 "
 _MOST_CACHED = 1 << 18
 
 
+def shown(piece: str) -> str:
+    """A piece as subword-nmt writes it; ours has a space behind it where it ends its word."""
+    return piece[:-1] if piece.endswith(" ") else piece + SEPARATOR
+
+
 class Segmenter:
     """Cuts words into pieces.
 
@@ -160,18 +165,19 @@ class Segmenter:
         pieces = self.merges.cut(word, dropout, generator)
         if self.allowed is not None:
             last = len(pieces) - 1
-            pieces = [part for i, piece in enumerate(pieces) for part in self._split(piece, i == last)]
+            pieces = [part for i, piece in enumerate(pieces) for part in self.split(piece, i == last)]
         pieces[-1] += " "
         return pieces
 
-    def _split(self, piece: str, final: bool) -> Iterator[str]:
+    def split(self, piece: str, final: bool) -> Iterator[str]:
+        """The allowed pieces or single characters of one piece; `final`: it ends its word."""
         known = (piece if final else piece + SEPARATOR) in (self.allowed or ())
         parts = None if known else self.merges.undo(piece, final)
         if parts is None:
             yield piece
         else:
-            yield from self._split(parts[0], False)
-            yield from self._split(parts[1], final)
+            yield from self.split(parts[0], False)
+            yield from self.split(parts[1], final)
 
 
 class SubwordNmtVocabulary(Vocabulary):
@@ -216,8 +222,7 @@ class SubwordNmtVocabulary(Vocabulary):
         return "".join(texts).rstrip(" ")
 
     def _piece(self, number: int) -> str:
-        piece = self._dictionary.piece(number)
-        return piece[:-1] if piece.endswith(" ") else piece + SEPARATOR
+        return shown(self._dictionary.piece(number))
 
     def files(self, name: str) -> dict[str, bytes]:
         """The codes, the dictionary, and the pieces that may be used (null: all)."""
@@ -257,7 +262,7 @@ class SubwordNmtLearner:
     """Applies the codes to the training text and counts the pieces."""
 
     def __init__(self, config: SubwordNmtConfig) -> None:
-        self._joint = config.joint
+        self._config = config
         merges = Merges.read(config.codes)
         other = Merges.read(config.target_codes) if config.target_codes is not None else merges
         self._segmenters = tuple(
@@ -265,8 +270,7 @@ class SubwordNmtLearner:
             for codes, path in ((merges, config.vocabulary), (other, config.target_vocabulary))
         )
         self._words: tuple[Counter[str], Counter[str]] = (Counter(), Counter())
-        counter = PieceCounter()
-        self._counters = (counter, counter if config.joint else PieceCounter())
+        self._counters = (PieceCounter(), PieceCounter())
 
     def add(self, pairs: Sequence[Pair]) -> None:
         """Show the next pairs."""
@@ -280,15 +284,53 @@ class SubwordNmtLearner:
         """The vocabularies, most frequent pieces first.
 
         Raises:
-            DataError: there was no text.
+            DataError: there was no text, or no piece is frequent enough.
         """
         self._count_pieces()
-        dictionaries = [counter.dictionary() for counter in self._counters]
-        if min(map(len, dictionaries)) == len(Dictionary([])):
+        if self._config.rare == "split" and self._config.min_count > 1:
+            self._split_rare()
+        counters = self._of_dictionaries()
+        if not all(counter.items() for counter in counters):
             raise DataError("no words in the training text", "is there any text on both sides?")
+        least = self._config.min_count
+        dictionaries = [counter.dictionary(least) for counter in counters]
+        if min(map(len, dictionaries)) == len(Dictionary([])):
+            raise DataError(f"no piece occurs {least} times", "set data.vocabulary.min_count to less")
         source, target = map(SubwordNmtVocabulary, self._segmenters, dictionaries)
-        same = self._joint and self._segmenters[0].allowed == self._segmenters[1].allowed
+        same = self._config.joint and self._segmenters[0].allowed == self._segmenters[1].allowed
         return source, source if same else target
+
+    def _of_dictionaries(self) -> tuple[PieceCounter, PieceCounter]:
+        """What the dictionary of each side counts: both sides where they have one."""
+        if not self._config.joint:
+            return self._counters
+        both = PieceCounter()
+        for counter in self._counters:
+            for piece, times in counter.items():
+                both.add((piece,), times)
+        return both, both
+
+    def _split_rare(self) -> None:
+        """Allow frequent pieces only, and count rare ones as the pieces that they are split into.
+
+        As subword-nmt does it: `apply-bpe`, `get-vocab`, `apply-bpe --vocabulary --vocabulary-threshold`.
+        """
+        segmenters, counters = [], []
+        for old, counter, total in zip(
+            self._segmenters, self._counters, self._of_dictionaries(), strict=True
+        ):
+            frequent = {shown(piece) for piece, times in total.items() if times >= self._config.min_count}
+            segmenter = Segmenter(old.merges, frequent if old.allowed is None else frequent & old.allowed)
+            counted = PieceCounter()
+            for piece, times in counter.items():
+                final = piece.endswith(" ")
+                parts = list(segmenter.split(piece.removesuffix(" "), final))
+                if final:
+                    parts[-1] += " "
+                counted.add(parts, times)
+            segmenters.append(segmenter)
+            counters.append(counted)
+        self._segmenters, self._counters = tuple(segmenters), (counters[0], counters[1])
 
     def _count_pieces(self) -> None:
         for words, segmenter, counter in zip(self._words, self._segmenters, self._counters, strict=True):

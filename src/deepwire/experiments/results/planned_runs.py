@@ -18,7 +18,7 @@ from deepwire.experiments.results.paper_claims import Claim, read_claims
 from deepwire.experiments.results.result_store import decisive
 from deepwire.experiments.results.results_plan import ALL, OWN, Plan, SearchPlan
 from deepwire.runfile import LoadedRunFile, load_run_file, locate
-from deepwire.training.schedule import CosineConfig
+from deepwire.training.schedule import CosineConfig, WarmupStableDecayConfig
 
 _TEXT = "{text}"
 _TAKEN_OUT = re.compile(r"directions\.([^=.]+)=\s*(?:null|~)?\s*")
@@ -37,6 +37,9 @@ class RunPlan:
         base: Run file or recipe.
         overrides: Settings on top of the base.
         loaded: The checked run file.
+        alternative: Which of the system's alternatives it has.
+        settings: What the plan sets in it, as the plan writes it: no folder of this machine.
+        goes_on: Whether it may go on from a smaller ``training.max_updates``.
     """
 
     directions: tuple[str, ...]
@@ -47,6 +50,9 @@ class RunPlan:
     base: str
     overrides: tuple[str, ...]
     loaded: LoadedRunFile
+    alternative: str = OWN
+    settings: tuple[str, ...] = ()
+    goes_on: bool = False
 
     @property
     def name(self) -> str:
@@ -146,12 +152,10 @@ class _DirectionsOfModel:
     Attributes:
         name: The direction, or ``all``.
         directions: All of them.
-        settings: What makes a run file translate in them.
     """
 
     name: str
     directions: tuple[str, ...]
-    settings: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -188,7 +192,9 @@ class _RunPlanner:
         """The trials of the search, system by system; none of systems that have nothing to choose from."""
         if self.plan.search is None:
             return
-        for system in self.plan.systems:
+        for system, entry in self.plan.systems.items():
+            if entry.tuned_as is not None:
+                continue
             trials: dict[str, Trial] = {}
             for name, settings in self.plan.alternatives_of(system).items():
                 new = Trial((name,), settings, self._trial(system, name, self.plan.search))
@@ -228,10 +234,10 @@ class _RunPlanner:
 
     def _together(self) -> _DirectionsOfModel:
         every = tuple(self.plan.directions)
-        return _DirectionsOfModel(ALL, every, (f"data.directions=[{', '.join(every)}]",))
+        return _DirectionsOfModel(ALL, every)
 
     def _alone(self, direction: str) -> _DirectionsOfModel:
-        return _DirectionsOfModel(direction, (direction,), self.plan.directions[direction])
+        return _DirectionsOfModel(direction, (direction,))
 
     def _run(
         self,
@@ -244,11 +250,10 @@ class _RunPlanner:
     ) -> RunPlan:
         """One run; `more` settings come after all others."""
         plan = self.plan
-        changes = plan.alternatives_of(system)[alternative]
-        settings = (*plan.settings, *part.settings, *plan.settings_of(system), *changes, *more)
+        settings = plan.run_settings(system, part.name, alternative)
         overrides = (
             f"data.prepared={self.folder / 'prepared'}",
-            *(_with_text(setting, plan.text) for setting in settings),
+            *(_with_text(setting, plan.text) for setting in (*settings, *more)),
             f"seed={seed}",
             f"run={place}",
         )
@@ -256,7 +261,9 @@ class _RunPlanner:
         called = f"system {system}" if alternative == OWN else f"system {system}, alternative {alternative}"
         loaded = _checked(called, base, overrides)
         _check_directions(plan, system, loaded, part.directions)
-        return RunPlan(part.directions, system, seed, part.name, place, base, overrides, loaded)
+        return RunPlan(
+            part.directions, system, seed, part.name, place, base, overrides, loaded, alternative, settings
+        )
 
 
 def _content(texts: tuple[Text, Text]) -> tuple[tuple[str, ...], ...]:
@@ -281,9 +288,12 @@ def _shorter(system: str, whole: RunPlan, search: SearchPlan) -> Iterator[str]:
             f"search: system {system} has no data.valid", "trials are compared by their validation loss"
         )
     yield f"training.max_updates={trial}"
+    yield from search.settings
+    if not search.shorten_warmup:
+        return
     if schedule.warmup:
         yield f"training.schedule.warmup={max(1, round(schedule.warmup * trial / updates))}"
-    if isinstance(schedule, CosineConfig) and schedule.updates is not None:
+    if isinstance(schedule, CosineConfig | WarmupStableDecayConfig) and schedule.updates is not None:
         yield f"training.schedule.updates={max(1, round(schedule.updates * trial / updates))}"
 
 

@@ -51,6 +51,10 @@ class SystemPlan(Section):
     alternatives: Alternatives | None = Field(
         default=None, description="what the search tries in this system, in place of search.alternatives"
     )
+    tuned_as: str | None = Field(
+        default=None,
+        description="no trials of this system: it takes the alternative that the search took for another one",
+    )
 
     def overrides(self) -> list[str]:
         """All settings as ``deepwire train`` takes them."""
@@ -75,6 +79,12 @@ class SearchPlan(Section):
     )
     alternatives: Alternatives = Field(
         default={}, description=f"settings to try, by name; those of the system itself are tried as {OWN}"
+    )
+    settings: tuple[str, ...] = Field(default=(), description="what all trials set besides")
+    shorten_warmup: bool = Field(
+        default=True,
+        description="shorten warm-ups in proportion; false: a trial is the beginning of the run that it "
+        "stands for, where the schedule does not depend on the length of the run",
     )
     seed: int = Field(default=1, ge=0, description="seed of all trials")
     direction: DirectionName | None = Field(
@@ -214,6 +224,21 @@ class Plan(Section):
             raise ValueError(f"search.direction: {self.search.direction!r} is no direction of this plan")
         return self
 
+    @model_validator(mode="after")
+    def _tuning_fits(self) -> Self:
+        for name, entry in self.systems.items():
+            if entry.tuned_as is None:
+                continue
+            model = self.systems.get(entry.tuned_as)
+            place = f"systems.{name}.tuned_as: {entry.tuned_as!r}"
+            if model is None:
+                raise ValueError(f"{place} is no system of this plan")
+            if model.tuned_as is not None:
+                raise ValueError(f"{place} has no trials of its own")
+            if entry.alternatives is not None:
+                raise ValueError(f"systems.{name}: has alternatives of its own, so tuned_as has no effect")
+        return self
+
     def settings_of(self, system: str) -> tuple[str, ...]:
         """What a system sets besides what the whole plan does: its family's settings, then its own."""
         return (*self.family_settings(system), *self.systems[system].overrides())
@@ -224,10 +249,27 @@ class Plan(Section):
         return next(shared, ())
 
     def alternatives_of(self, system: str) -> dict[str, tuple[str, ...]]:
-        """What the search tries in a system: nothing, and each of its alternatives."""
-        own = self.systems[system].alternatives
+        """What the search tries in a system, or in the one that it is tuned as: nothing, and each of its
+        alternatives."""
+        own = self.systems[self.systems[system].tuned_as or system].alternatives
         shared = self.search.alternatives if self.search is not None else {}
         return {OWN: (), **(shared if own is None else own)}
+
+    def parts(self) -> dict[str, tuple[str, ...]]:
+        """What models are for, with the settings that make them so: ``all`` directions, and each of them."""
+        together = (f"data.directions=[{', '.join(self.directions)}]",)
+        return {ALL: together, **self.directions}
+
+    def run_settings(self, system: str, part: str, alternative: str) -> tuple[str, ...]:
+        """All that the plan sets in a run, as it is written here: no folder of a machine is in it.
+
+        Args:
+            system: Of the plan.
+            part: A direction, or ``all``.
+            alternative: Of the system.
+        """
+        changes = self.alternatives_of(system)[alternative]
+        return (*self.settings, *self.parts()[part], *self.settings_of(system), *changes)
 
     @property
     def joint(self) -> bool:

@@ -172,14 +172,14 @@ def measure_run(
         memory=int(max(_number(record, "memory") for record in trained)),
         model=scorer.source.digest,
         settings=scorer.settings | _place_of(scorer),
-        trained_with=_trained_with(RunDirectory(run.folder)),
+        trained_with=trained_with(RunDirectory(run.folder)),
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         at_once=at_once,
         decoding_alone=at_once == 1,
     )
 
 
-def _trained_with(run: RunDirectory) -> dict[str, str]:
+def trained_with(run: RunDirectory) -> dict[str, str]:
     """What a run wrote down about where it was trained, for people; deepwire's version is the present one."""
     stored = read_json(run.environment)
     there, precision_policy = stored.get("environment"), stored.get("numerics")
@@ -230,7 +230,12 @@ def _warm_scorer(
 
 
 def scorer_of(
-    run: RunPlan, direction: str, pairs: ParallelText, warn: Callable[[str], None], model: str | None = None
+    run: RunPlan,
+    direction: str,
+    pairs: ParallelText,
+    warn: Callable[[str], None],
+    model: str | None = None,
+    folder: Path | None = None,
 ) -> Scorer:
     """A trained run with a text in one of its directions.
 
@@ -240,13 +245,14 @@ def scorer_of(
         pairs: The text to translate, and its reference.
         warn: Receives warnings, one line each.
         model: Digest of the checkpoint that it has to be.
+        folder: A model made of the run, in place of its best checkpoint.
 
     Raises:
         ModelError: It has no sound checkpoint, or another one.
     """
     to = "" if run.loaded.config.data.languages is None else run.target(direction)
     metric = metric_of("bleu", run, direction)
-    scorer = Scorer(str(run.folder), pairs, SearchSettings({}), warn, to=to, metric=metric)
+    scorer = Scorer(str(folder or run.folder), pairs, SearchSettings({}), warn, to=to, metric=metric)
     if model is not None and scorer.source.digest != model:
         raise ModelError(f"{run.folder}: its best checkpoint is not the one that was measured")
     return scorer

@@ -26,6 +26,7 @@ _WRONG_COMMAND = 2
 _DECISIVE = tuple(
     f"training.{name}" for name in ("max_updates", "stop_after", "precision", "validation", "early_stopping")
 )
+_LENGTH = "training.max_updates"
 _SHOWN = 300
 _POLL_SECONDS = 0.05
 _ERROR = "error: "
@@ -128,7 +129,8 @@ def train_runs(
 ) -> Generator[tuple[RunPlan, Failure | None], None, None]:
     """Train runs, or go on with them, or find that they are done; each is given back when it has ended.
 
-    The next run is taken from `runs` when there is room for it, and there is none while the caller is busy
+    The next run is taken from `runs` when there is room for it; where `runs` had none for the moment, it is
+    asked again when a run has ended, and there is none while the caller is busy
     with one that has ended: nothing else runs here then, if it is one at a time. Closing it, or an error,
     stops all processes; they save themselves and can go on.
 
@@ -175,11 +177,17 @@ def _require_own_folder(run: RunPlan) -> None:
     if not stored.exists():
         return
     for name, (before, now) in changed_settings(stored, run.loaded.resolved, completed).items():
+        if name == _LENGTH and run.goes_on and _is_longer(before, now):
+            continue
         if name.startswith(_DECISIVE):
             raise UsageError(
                 f"{run.folder}: was trained with {name}={before}, and the plan has {now}",
                 "take another --folder, move the run away, or undo the change",
             )
+
+
+def _is_longer(before: object, now: object) -> bool:
+    return isinstance(before, int) and isinstance(now, int) and before < now
 
 
 def _first_to_end(active: Sequence[_Training]) -> _Training:

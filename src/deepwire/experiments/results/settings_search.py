@@ -56,12 +56,12 @@ class SettingsSearch:
             UsageError: A run is in use by another process, or was begun with other settings.
             Stopped: A signal asked to stop.
         """
-        wanted = [trial for trial in self.trials if not systems or trial.run.system in systems]
+        wanted = self._trials_of(systems)
         labels = {}
         for number, trial in enumerate(wanted, 1):
             run = trial.run
             labels[run.folder] = f"[trial {number}/{len(wanted)}] {run.part} {run.system} {trial.names[0]}"
-        left = {trial.run.folder: trial for trial in wanted if self._is_left(trial, retry=retry)}
+        left = {trial.run.folder: trial for trial in self.left(systems, retry=retry)}
 
         def begun() -> Iterator[RunPlan]:
             for folder, trial in left.items():
@@ -70,15 +70,23 @@ class SettingsSearch:
 
         with closing(train(begun())) as ended:
             for run, failure in ended:
-                self._finish(left[run.folder], failure, labels[run.folder])
+                self.finish(left[run.folder], failure, labels[run.folder])
                 if after is not None:
                     after()
+
+    def left(self, systems: Sequence[str] = (), *, retry: bool = False) -> list[Trial]:
+        """Trials that have not been made; of some systems, and those that they are tuned as, or of all."""
+        return [trial for trial in self._trials_of(systems) if self._is_left(trial, retry=retry)]
+
+    def _trials_of(self, systems: Sequence[str]) -> list[Trial]:
+        wanted = {self.plan.systems[name].tuned_as or name for name in systems}
+        return [trial for trial in self.trials if not systems or trial.run.system in wanted]
 
     def _is_left(self, trial: Trial, *, retry: bool) -> bool:
         before = self.outcome(trial)
         return before is None or (retry and isinstance(before, Failure))
 
-    def _finish(self, trial: Trial, failure: Failure | None, label: str) -> None:
+    def finish(self, trial: Trial, failure: Failure | None, label: str) -> None:
         """Keep what came out of a trial that has ended."""
         outcome = _outcome(trial) if failure is None else failure
         if isinstance(outcome, Failure):
@@ -108,7 +116,8 @@ class SettingsSearch:
             losses = [outcome if isinstance(outcome, float) else math.inf for outcome in outcomes]
             if None not in outcomes and min(losses) < math.inf:
                 taken[system] = own[losses.index(min(losses))].names[0]
-        return taken
+        others = {name: entry.tuned_as for name, entry in self.plan.systems.items()}
+        return taken | {name: taken[other] for name, other in others.items() if other in taken}
 
     def record(self) -> list[dict[str, object]]:
         """Every trial as plain values."""

@@ -26,12 +26,14 @@ class Call:
         layer: Whose weights are evaluated, from 0.
         closes: Whether the layer is complete after it.
         width: Of what it reads; None: that of the stream. Only mixers read other vectors.
+        gives: Width of what it gives; likewise.
     """
 
     kind: Sublayer
     layer: int
     closes: bool
     width: int | None = None
+    gives: int | None = None
 
 
 def plain_calls(layers: int, kinds: tuple[Sublayer, ...]) -> tuple[Call, ...]:

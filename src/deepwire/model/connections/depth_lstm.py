@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Call, DepthState
 from deepwire.model.connections.depth_lstm_probes import gate_probes
-from deepwire.model.connections.depth_recurrent import DepthRecurrent, Merge
+from deepwire.model.connections.depth_recurrent import DepthRecurrent, FirstNorm, Merge
 from deepwire.model.context import DropoutConfig, StackContext
 from deepwire.model.introspection import GateProbe
-from deepwire.model.layers import ACTIVATIONS, GroupedLayerNorm, layer_norm
+from deepwire.model.layers import ACTIVATIONS, GroupedLayerNorm, Linear, layer_norm
 from deepwire.ops.dropout import Dropout
 
 HiddenKind = Literal["one_layer", "glu", "gelu"]
@@ -45,7 +45,7 @@ class Gates(nn.Module):
         languages: int = 0,
     ) -> None:
         super().__init__()
-        self.linear = nn.Linear(width, 3 * dim, bias=bias)
+        self.linear = Linear(width, 3 * dim, bias=bias, parts=3)
         self.norm = GroupedLayerNorm(3, dim, eps=eps, joint=joint, languages=languages)
         nn.init.constant_(self.norm.bias[..., 1, :], forget_bias)
 
@@ -107,12 +107,13 @@ class DepthLSTM(DepthRecurrent):
         context: StackContext,
         *,
         merge: Merge,
+        first_norm: FirstNorm,
         final_norm: bool,
         share: Literal["none", "gates", "all"],
         make_gates: Callable[[int, int], Gates],
         make_hidden: Callable[[int, int], Hidden],
     ) -> None:
-        super().__init__(calls, context, merge=merge, final_norm=final_norm)
+        super().__init__(calls, context, merge=merge, first_norm=first_norm, final_norm=final_norm)
         units = range(context.layers * self.units_per_layer)
         in_layer = [unit % self.units_per_layer for unit in units]
         self.gate_of = list(units) if share == "none" else in_layer
@@ -149,10 +150,11 @@ class DepthRNN(DepthRecurrent):
         context: StackContext,
         *,
         merge: Merge,
+        first_norm: FirstNorm,
         final_norm: bool,
         make_hidden: Callable[[int, int], Hidden],
     ) -> None:
-        super().__init__(calls, context, merge=merge, final_norm=final_norm)
+        super().__init__(calls, context, merge=merge, first_norm=first_norm, final_norm=final_norm)
         self.hiddens = nn.ModuleList(make_hidden(layer, self.input_width) for layer in range(context.layers))
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:

@@ -10,7 +10,7 @@ from deepwire.config.counts import MAX_SIZE
 from deepwire.config.section import UnusedSettings
 from deepwire.model.connections.connection import Connection, ConnectionSection
 from deepwire.model.connections.depth_lstm import DepthLSTM, DepthRNN, Gates, Hidden, HiddenKind
-from deepwire.model.connections.depth_recurrent import Merge
+from deepwire.model.connections.depth_recurrent import FirstNorm, Merge
 from deepwire.model.context import StackContext, Sublayer
 
 Scope = Literal["stack", "model"]
@@ -39,9 +39,15 @@ class DepthRecurrentSection(ConnectionSection):
         description="biases of the equations; the published parameter counts have none in front of a norm "
         "and none after the second layer",
     )
-    final_norm: Literal["auto", "none", "both"] = Field(
+    final_norm: Literal["auto", "none", "both", "encoder", "decoder"] = Field(
         "auto",
-        description="layer norm of the stack's output; auto: decoder only, as the published counts demand",
+        description="which stacks have a layer norm of their output; auto: the decoder. The published counts "
+        "fix only the number of norms of both stacks",
+    )
+    first_norm: FirstNorm = Field(
+        "second_attention",
+        description="the lowest attention that reads a normalised vector: the second of the stack, or the "
+        "first of the second layer",
     )
 
     def unused_settings(self) -> UnusedSettings:
@@ -54,9 +60,10 @@ class DepthRecurrentSection(ConnectionSection):
         self.inner_width(context)
 
     def unused_settings_in(self, context: StackContext) -> UnusedSettings:
-        """How to merge a single output."""
+        """How to merge a single output, and which attention of a layer is the second."""
         if len(context.sublayers) == 1:
             yield "merge", "it joins the two attentions of a decoder layer, and there is only one here"
+            yield "first_norm", "the second attention is that of the second layer where a layer has one"
 
     def inner_width(self, context: StackContext) -> int:
         """Width of a hidden part before its activation; `ValueError` where a GLU cannot halve it."""
@@ -70,7 +77,8 @@ class DepthRecurrentSection(ConnectionSection):
 
     def has_final_norm(self, context: StackContext) -> bool:
         """Whether a layer norm closes such a stack."""
-        return self.final_norm == "both" or (self.final_norm == "auto" and context.side == "decoder")
+        having = "decoder" if self.final_norm == "auto" else self.final_norm
+        return having in ("both", context.side)
 
     def hidden_part(self, context: StackContext, width: int) -> Hidden:
         """The hidden part of a unit that reads vectors of this width."""
@@ -160,6 +168,7 @@ class DepthLSTMConfig(DepthRecurrentSection):
             self.calls(context),
             context,
             merge=self.merge,
+            first_norm=self.first_norm,
             final_norm=self.has_final_norm(context),
             share=self.share,
             make_gates=make_gates,
@@ -192,6 +201,7 @@ class DepthRNNConfig(DepthRecurrentSection):
             self.calls(context),
             context,
             merge=self.merge,
+            first_norm=self.first_norm,
             final_norm=self.has_final_norm(context),
             make_hidden=lambda _, width: self.hidden_part(context, width),
         )

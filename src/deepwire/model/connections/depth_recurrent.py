@@ -13,6 +13,7 @@ from deepwire.model.context import StackContext
 from deepwire.ops.dropout import Dropout
 
 Merge = Literal["add", "concat", "two"]
+FirstNorm = Literal["second_attention", "second_layer"]
 
 
 class DepthRecurrent(Connection):
@@ -29,15 +30,22 @@ class DepthRecurrent(Connection):
     carried: ClassVar[int] = 1
 
     def __init__(
-        self, calls: tuple[Call, ...], context: StackContext, *, merge: Merge, final_norm: bool
+        self,
+        calls: tuple[Call, ...],
+        context: StackContext,
+        *,
+        merge: Merge,
+        first_norm: FirstNorm,
+        final_norm: bool,
     ) -> None:
         super().__init__(calls)
         self.per_layer = len(context.sublayers)
         self.merge = merge if self.per_layer > 1 else "add"
         self.units_per_layer = self.per_layer if self.merge == "two" else 1
         self.input_width = context.dim * (1 + (self.per_layer if self.merge == "concat" else 1))
-        # In front of every attention query, but for the first: the embedding is read as it is.
-        self.norms = nn.ModuleList(context.norm() for _ in self.calls[1:])
+        # Attentions without a norm of their query: the first, which reads the embedding, or its whole layer.
+        self.without_norm = self.per_layer if first_norm == "second_layer" else 1
+        self.norms = nn.ModuleList(context.norm() for _ in self.calls[self.without_norm :])
         self.final_norm = context.norm() if final_norm else None
         self.dropout = Dropout(context.dropout.sublayer)
 
@@ -46,14 +54,14 @@ class DepthRecurrent(Connection):
         """Run unit `number`, from 0 at the bottom, on its merged input; the state between units."""
 
     def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
-        """The normalised output of the layer below, plus what this layer has attended to so far."""
+        """The output of the layer below, plus what this layer has attended to so far; normalised above."""
         # 2020 preprint, section 3.3: cross-attention is asked with the self-attention output and its input.
         stream = state[0]
         for gathered in state[self.carried :]:
             stream = stream + gathered
-        if index == 0:
+        if index < self.without_norm:
             return stream
-        read: Tensor = self.norms[index - 1](stream, languages)
+        read: Tensor = self.norms[index - self.without_norm](stream, languages)
         return read
 
     def write(

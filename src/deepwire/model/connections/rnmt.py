@@ -1,6 +1,7 @@
-"""RNMT+-style decoder: recurrent layers around one attention to the source, which all of them read.
+"""RNMT+: recurrent layers, in a decoder around one attention to the source, in an encoder in both directions.
 
-The decoder of Chen et al. 2018 (The Best of Both Worlds) on a Transformer's encoder, as Neutron builds it.
+Chen et al. 2018 (The Best of Both Worlds). Either side also works with a Transformer's on the other side. The
+decoder is as Neutron builds it.
 """
 
 from __future__ import annotations
@@ -13,54 +14,96 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.connections.connection import Call, Connection, ConnectionSection, DepthState
-from deepwire.model.context import NormStyle, Side, StackContext, Sublayer
+from deepwire.model.context import NormStyle, StackContext, Sublayer
 from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.ops.dropout import Dropout
 
 
 class RNMTConfig(ConnectionSection):
-    """The wiring of an RNMT+ decoder; its mixers read [stream | attention]."""
+    """The wiring of RNMT+; mixers read [stream | attention] in a decoder, both directions in an encoder."""
 
-    sides: ClassVar[frozenset[Side]] = frozenset({"decoder"})
     norm_style: ClassVar[NormStyle] = "none"
     replaces: ClassVar[frozenset[Sublayer]] = frozenset({"inner_feed_forward", "feed_forward"})
 
     type: Literal["rnmt"] = "rnmt"
     projection: bool = Field(
-        True, description="a linear map W_p between the encoder's output and the attention's keys and values"
+        True,
+        description="a linear map W_p: in a decoder between the encoder's output and the attention's keys "
+        "and values, in an encoder from both directions of its last layer to d_model",
     )
 
     def check(self, context: StackContext) -> None:
         """A cross-attention to read."""
-        if "cross" not in context.sublayers:
+        if context.side == "decoder" and "cross" not in context.sublayers:
             raise ValueError(
                 "rnmt has one cross-attention that all layers read; a mixer that attends to the encoder "
                 "itself has no place in it"
             )
 
     def calls(self, context: StackContext) -> tuple[Call, ...]:
-        """The attention follows the first mixer; the others read stream and attention."""
+        """In a decoder the attention follows the first mixer, and the others read stream and attention."""
+        wide, above = 2 * context.dim, range(1, context.layers)
+        if context.side == "encoder":
+            return (
+                Call("mixer", 0, closes=True, gives=wide),
+                *(Call("mixer", layer, closes=True, width=wide, gives=wide) for layer in above),
+            )
         return (
             Call("mixer", 0, closes=False),
             Call("cross", 0, closes=True),
-            *(Call("mixer", layer, closes=True, width=2 * context.dim) for layer in range(1, context.layers)),
+            *(Call("mixer", layer, closes=True, width=wide) for layer in above),
         )
 
     def has_norm(self, context: StackContext) -> bool:
-        """The final one."""
-        return True
+        """The final one of a decoder."""
+        return context.side == "decoder"
 
     def result_width(self, context: StackContext) -> int:
-        """The prediction is made from stream and attention."""
-        return 2 * context.dim
+        """A decoder predicts from stream and attention; an encoder has two directions until W_p."""
+        return context.dim if context.side == "encoder" and self.projection else 2 * context.dim
 
     def build(self, context: StackContext) -> Connection:
         """The connection of a whole stack."""
-        return RNMT(self, context)
+        return RNMTEncoder(self, context) if context.side == "encoder" else RNMT(self, context)
 
     def cross_attention(self, context: StackContext) -> CrossAttention:
         """The one attention to the encoder."""
         return ProjectedCrossAttention(context) if self.projection else CrossAttention(context)
+
+
+class RNMTEncoder(Connection):
+    """x_1 = drop(F_1(e)), x_2 = drop(F_2(x_1)), x_j = x_{j-1} + drop(F_j(x_{j-1})) from the third layer on;
+    the result is x_n W_p.
+
+    Every F gives `2 d` features: with a recurrent mixer, d of each direction (Chen et al. 2018, section 3).
+    The state is (x,), `[B, S, 2 d]`, which begins as the embedding twice, of which F_1 reads one.
+    """
+
+    def __init__(self, config: RNMTConfig, context: StackContext) -> None:
+        super().__init__(config.calls(context))
+        self.dim = context.dim
+        self.projection = nn.Linear(2 * self.dim, self.dim, bias=False) if config.projection else None
+        self.dropout = Dropout(context.dropout.sublayer)
+
+    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+        """Begin with the embedding in the place of both directions."""
+        return (torch.cat((x, x), -1),)
+
+    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+        """The embedding, `[B, S, d]`; both directions above, `[B, S, 2 d]`."""
+        return state[0][..., : self.dim] if index == 0 else state[0]
+
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
+        """Replace the stream (layers 1 and 2), or add to it (layers above)."""
+        output = self.dropout(output)
+        return (output if index < 2 else state[0] + output,)
+
+    def result(self, state: DepthState) -> Tensor:
+        """Both directions, projected where asked for."""
+        projected: Tensor = state[0] if self.projection is None else self.projection(state[0])
+        return projected
 
 
 class ProjectedCrossAttention(CrossAttention):

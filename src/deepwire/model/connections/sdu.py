@@ -17,6 +17,7 @@ from deepwire.model.connections.connection import Connection, DepthState
 from deepwire.model.connections.residual import NormFirstSection, PreNorm, Residual
 from deepwire.model.context import StackContext
 from deepwire.model.introspection import GateProbe, Place
+from deepwire.model.layers import Linear
 
 Form = Literal["add", "highway", "gated"]
 
@@ -74,7 +75,9 @@ class SDU(PreNorm):
         self.squash = torch.sigmoid if config.gate == "sigmoid" else torch.tanh
         self.layers = config.layers or context.layers
         self.units = nn.ModuleList(
-            nn.Linear(context.dim, 2 * context.dim) if call.layer < self.layers else nn.Identity()
+            Linear(context.dim, 2 * context.dim, bias=True, parts=2)
+            if call.layer < self.layers
+            else nn.Identity()
             for call in self.calls
         )
 

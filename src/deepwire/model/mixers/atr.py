@@ -9,8 +9,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
-from deepwire.model.mixers.mixer import State, TokenMixer
-from deepwire.model.mixers.recurrent import AnyLinearMap, Cell, LinearMap, RecurrentMixer, RecurrentSection
+from deepwire.model.mixers.mixer import State
+from deepwire.model.mixers.recurrent import AnyLinearMap, Cell, LinearMap, RecurrentSection
 
 Carried = Literal["state", "product"]
 
@@ -30,10 +30,9 @@ class ATRConfig(RecurrentSection):
         """None."""
         return False
 
-    def build(self, context: StackContext) -> TokenMixer:
-        """One recurrence of a decoder."""
-        width = context.mixer_width
-        return RecurrentMixer(ATRCell(width, context.dim, carried=self.carried, bias=self.bias))
+    def cell(self, context: StackContext) -> Cell:
+        """One recurrence."""
+        return ATRCell(context.mixer_width, context.dim, carried=self.carried, bias=self.bias)
 
 
 class ATRCell(Cell):

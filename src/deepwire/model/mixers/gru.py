@@ -9,8 +9,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.model.context import StackContext
-from deepwire.model.layers import GroupedLayerNorm, layer_norm
-from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.layers import GroupedLayerNorm, Linear, layer_norm
+from deepwire.model.mixers.mixer import State
 from deepwire.model.mixers.recurrent import (
     CANDIDATE_ACTIVATIONS,
     AnyLinearMap,
@@ -18,7 +18,6 @@ from deepwire.model.mixers.recurrent import (
     Cell,
     GateNorm,
     LinearMap,
-    RecurrentMixer,
     RecurrentSection,
 )
 
@@ -33,19 +32,17 @@ class GRUConfig(RecurrentSection):
     )
     bias: bool = Field(False, description="biases of the products in front of the norms (Neutron: none)")
 
-    def build(self, context: StackContext) -> TokenMixer:
-        """One unit of a decoder."""
-        return RecurrentMixer(
-            GRUCell(
-                context.mixer_width,
-                context.dim,
-                eps=context.norm_eps,
-                activation=self.activation,
-                gate_norm=self.gate_norm,
-                bias=self.bias,
-                dropout=context.dropout.activation,
-                languages=context.languages,
-            )
+    def cell(self, context: StackContext) -> Cell:
+        """One unit."""
+        return GRUCell(
+            context.mixer_width,
+            context.dim,
+            eps=context.norm_eps,
+            activation=self.activation,
+            gate_norm=self.gate_norm,
+            bias=self.bias,
+            dropout=context.dropout.activation,
+            languages=context.languages,
         )
 
 
@@ -72,7 +69,7 @@ class GRUCell(Cell):
     ) -> None:
         super().__init__()
         self.width, self.dim, self.biased, self.dropout = width, dim, bias, dropout
-        self.gates = nn.Linear(width + dim, 2 * dim, bias=bias)
+        self.gates = Linear(width + dim, 2 * dim, bias=bias, parts=2)
         self.input = nn.Linear(width, dim, bias=bias)
         self.recurrent = nn.Linear(dim, dim, bias=bias)
         self.gate_norm = GroupedLayerNorm(2, dim, eps=eps, joint=gate_norm == "joint", languages=languages)

@@ -16,7 +16,7 @@ class HeadLinear(nn.Module):
     """y^k = x^k W^k + b^k for every head k.
 
     Attributes:
-        weight: `[heads, inputs, outputs]`, begins uniform in +-1/sqrt(inputs).
+        weight: `[heads, inputs, outputs]`, begins uniform in +-1/sqrt(inputs), whatever the initialisation.
         bias: `[heads, 1, outputs]`, begins at 0; None without it.
     """
 

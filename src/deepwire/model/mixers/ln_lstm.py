@@ -6,11 +6,11 @@ from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from deepwire.model.context import StackContext
-from deepwire.model.layers import GroupedLayerNorm
-from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.layers import GroupedLayerNorm, Linear
+from deepwire.model.mixers.mixer import State
 from deepwire.model.mixers.recurrent import (
     CANDIDATE_ACTIVATIONS,
     AnyLinearMap,
@@ -18,7 +18,6 @@ from deepwire.model.mixers.recurrent import (
     Cell,
     GateNorm,
     LinearMap,
-    RecurrentMixer,
     RecurrentSection,
 )
 
@@ -38,19 +37,17 @@ class LNLSTMConfig(RecurrentSection):
         description="biases in front of the norms (in the equations; Neutron and published sizes: none)",
     )
 
-    def build(self, context: StackContext) -> TokenMixer:
-        """One LSTM of a decoder."""
-        return RecurrentMixer(
-            LNLSTMCell(
-                context.mixer_width,
-                context.dim,
-                eps=context.norm_eps,
-                activation=self.activation,
-                gate_norm=self.gate_norm,
-                bias=self.bias,
-                dropout=context.dropout.activation,
-                languages=context.languages,
-            )
+    def cell(self, context: StackContext) -> Cell:
+        """One LSTM."""
+        return LNLSTMCell(
+            context.mixer_width,
+            context.dim,
+            eps=context.norm_eps,
+            activation=self.activation,
+            gate_norm=self.gate_norm,
+            bias=self.bias,
+            dropout=context.dropout.activation,
+            languages=context.languages,
         )
 
 
@@ -77,7 +74,7 @@ class LNLSTMCell(Cell):
     ) -> None:
         super().__init__()
         self.width, self.dim, self.dropout = width, dim, dropout
-        self.linear = nn.Linear(width + dim, 4 * dim, bias=bias)
+        self.linear = Linear(width + dim, 4 * dim, bias=bias, parts=4)
         self.norm = GroupedLayerNorm(4, dim, eps=eps, joint=gate_norm == "joint", languages=languages)
         self.activation = CANDIDATE_ACTIVATIONS[activation]
 

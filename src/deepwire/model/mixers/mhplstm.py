@@ -13,13 +13,13 @@ from typing import Literal
 import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx
 
 from deepwire.config.counts import MAX_SIZE
 from deepwire.model.context import DropoutConfig, StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layers import ACTIVATIONS, ActivationName
+from deepwire.model.mixers.backward_order import backward_order, turn
 from deepwire.model.mixers.head_linear import HeadLinear, HeadNorm
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.ops.dropout import Dropout
@@ -41,14 +41,21 @@ class MHPLSTMConfig(MixerSection):
     hidden: Literal["one_layer", "two_layer"] = Field(
         "two_layer", description="hidden state: Eq. 13 (one_layer) or Eq. 14 (two_layer) of the paper"
     )
+    gates: Literal["one_layer", "two_layer"] = Field(
+        "one_layer",
+        description="input and forget gate: Eq. 11 and 12 (one_layer), or each with a network like that of "
+        "Eq. 14 in the place of its linear map (two_layer, Table 4)",
+    )
     hidden_size: int | None = Field(
         None,
         ge=1,
         le=MAX_SIZE,
-        description="width of a two-layer hidden state before its activation, all heads of a direction "
-        "together; feed_forward without it",
+        description="width of a two-layer hidden state, and of each two-layer gate, before its activation, "
+        "all heads of a direction together; feed_forward without it",
     )
-    activation: ActivationName = Field("relu", description="of the hidden state; glu with two_layer only")
+    activation: ActivationName = Field(
+        "relu", description="of the hidden state and of two-layer gates; glu with two_layer only"
+    )
     norms: Literal["per_head", "joint"] = Field(
         "per_head",
         description="layer norms of each head and gate alone, as in the equations, or with one mean and "
@@ -66,11 +73,16 @@ class MHPLSTMConfig(MixerSection):
         if self.hidden == "one_layer":
             if self.activation == "glu":
                 raise ValueError("activation: glu halves the width, so it needs hidden: two_layer")
-            if self.hidden_size is not None:
+            if self.hidden_size is not None and self.gates == "one_layer":
                 raise ValueError(
                     "hidden_size is that of hidden: two_layer; one_layer has no width of its own"
                 )
         return self
+
+    @property
+    def has_networks(self) -> bool:
+        """Whether anything in a head has two layers, with a width between them."""
+        return "two_layer" in (self.hidden, self.gates)
 
     def check(self, context: StackContext) -> None:
         """Heads that are wide enough, and that divide the hidden state."""
@@ -82,7 +94,7 @@ class MHPLSTMConfig(MixerSection):
                 )
         size = self.hidden_size or context.feed_forward
         unit = heads * ACTIVATIONS[self.activation][1]
-        if self.hidden == "two_layer" and size % unit:
+        if self.has_networks and size % unit:
             raise ValueError(
                 f"{context.side}.mixer.hidden_size: {heads} heads of an mhplstm with {self.activation} need "
                 f"a multiple of {unit}, not {size}"
@@ -131,7 +143,7 @@ class MHPLSTM(TokenMixer):
         languages: Tensor | None = None,
     ) -> Tensor:
         """Mix `[B, T, d]`; see the base class."""
-        order = _backward_order(x, padding) if self.directions == 2 else None
+        order = backward_order(x, padding) if self.directions == 2 else None
         split = _turn_second_half(self.input(x), order).view(*x.shape[:2], self.heads, self.input_dim)
         # Heads first makes batched products of the maps, and time next one block of each position.
         by_head = split.permute(2, 1, 0, 3).contiguous()
@@ -173,8 +185,10 @@ class MHPLSTM(TokenMixer):
 class HeadCells(nn.Module):
     """What happens inside the heads, for all of them at once (Eq. 9 to 18); vectors are `[H, T, B, width]`.
 
-    The maps of everything that reads [i_t | LN(s_t)] are one: input gate, forget gate, and the hidden state
-    or its first layer.
+    The maps of everything that reads [i_t | LN(s_t)] are one: input gate and forget gate or their first
+    layers, and the hidden state or its first layer. Two-layer gates (Table 4) are
+    sigma(LN(W_2 act(LN(W_1 v)))) with W_1, W_2 and norms of each gate's own; dropout is where that of the
+    hidden state is, after the activation.
     """
 
     def __init__(
@@ -190,9 +204,9 @@ class HeadCells(nn.Module):
         languages: int = 0,
     ) -> None:
         super().__init__()
-        self.two_layer = config.hidden == "two_layer"
+        self.two_layer, self.deep_gates = config.hidden == "two_layer", config.gates == "two_layer"
         self.activation, narrows = ACTIVATIONS[config.activation]
-        self.widths = (2 * outputs, inner) if self.two_layer else (3 * outputs,)
+        self.widths = (2 * (inner if self.deep_gates else outputs), inner if self.two_layer else outputs)
         self.shape = (heads, outputs)
 
         def norm(parts: int, dim: int) -> HeadNorm:
@@ -201,9 +215,16 @@ class HeadCells(nn.Module):
 
         self.past_norm = norm(1, inputs)
         self.mix = HeadLinear(heads, 2 * inputs, sum(self.widths), bias=config.bias)
-        self.gate_norm = norm(2 if self.two_layer else 3, outputs)
+        if self.deep_gates:
+            self.inner_gate_norm = norm(2, inner)
+            self.gate_outputs = nn.ModuleList(
+                HeadLinear(heads, inner // narrows, outputs, bias=config.bias) for _ in range(2)
+            )
+        # The norm of a one-layer hidden state is one with that of one-layer gates: they may be joint.
+        self.gate_norm = norm(2 if self.two_layer or self.deep_gates else 3, outputs)
+        if self.two_layer or self.deep_gates:
+            self.hidden_norm = norm(1, self.widths[1])
         if self.two_layer:
-            self.hidden_norm = norm(1, inner)
             self.hidden_output = HeadLinear(heads, inner // narrows, outputs, bias=config.bias)
             self.hidden_dropout = Dropout(dropout.sublayer)
         self.activation_dropout = Dropout(dropout.activation)
@@ -220,20 +241,32 @@ class HeadCells(nn.Module):
         """Forget gate f and update r = h * i of inputs i_t and sums s_t of the inputs before them."""
         context = self.past_norm(past.to(inputs.dtype), languages).squeeze(-2)
         seen = torch.cat((inputs, context.to(inputs.dtype)), -1)  # Eq. 10
-        mixed = self.mix(seen).split(self.widths, -1)
-        normal = self.gate_norm(mixed[0], languages)
+        mixed = self.mix(seen)
+        if self.two_layer or self.deep_gates:
+            of_gates, of_hidden = mixed.split(self.widths, -1)
+            normal = self.gate_norm(self._second_layer(of_gates, languages), languages)
+            hidden = self.activation(self.hidden_norm(of_hidden, languages).squeeze(-2))  # Eq. 13
+        else:
+            normal = self.gate_norm(mixed, languages)
+            hidden = self.activation(normal[..., 2, :])  # Eq. 13
         # Each gate alone, so that its positions lie together in memory. What a cell keeps is multiplied over
         # many positions, and bfloat16 has no number between 0.996 and 1: so in float32 at least.
         input_gate = normal[..., 0, :].sigmoid()  # Eq. 11
         forget_gate = (
             normal[..., 1, :].to(torch.promote_types(normal.dtype, torch.float32)).sigmoid()
         )  # Eq. 12
+        hidden = self.activation_dropout(hidden)
         if self.two_layer:  # Eq. 14
-            active = self.activation(self.hidden_norm(mixed[1], languages).squeeze(-2))
-            hidden = self.hidden_dropout(self.hidden_output(self.activation_dropout(active)))
-        else:  # Eq. 13
-            hidden = self.activation_dropout(self.activation(normal[..., 2, :]))
+            hidden = self.hidden_dropout(self.hidden_output(hidden))
         return forget_gate, hidden * input_gate  # Eq. 15
+
+    def _second_layer(self, of_gates: Tensor, languages: Tensor | None) -> Tensor:
+        """What the norms of the two gates read, `[H, T, B, 2 do]`, of the maps of v_t."""
+        if not self.deep_gates:
+            return of_gates
+        active = self.activation_dropout(self.activation(self.inner_gate_norm(of_gates, languages)))
+        inner = (part.contiguous() for part in active.unbind(-2))
+        return torch.cat([output(each) for output, each in zip(self.gate_outputs, inner, strict=True)], -1)
 
     def gated_output(self, inputs: Tensor, cell: Tensor, languages: Tensor | None = None) -> Tensor:
         """What the output gate lets out of the cells (Eq. 17 and 18)."""
@@ -248,47 +281,9 @@ def _head_dim(width: int, heads: int) -> int:
     return math.ceil(width / heads) // 2 * 2
 
 
-def _backward_order(x: Tensor, padding: Tensor | None) -> Tensor:
-    """For every row of `[B * T, ...]` the row that takes its place when each sentence is turned around.
-
-    Padding stays where it is.
-    """
-    rows, length = x.shape[:2]
-    position = torch.arange(length, device=x.device)
-    if padding is None:
-        turned = (length - 1 - position).expand(rows, -1)
-    else:
-        words = (padding == 0).sum(-1).view(-1, 1)
-        turned = torch.where(position < words, words - 1 - position, position)
-    return (turned + length * torch.arange(rows, device=x.device).unsqueeze(1)).flatten()
-
-
 def _turn_second_half(x: Tensor, order: Tensor | None) -> Tensor:
     """Turn the second half of the features of `[B, T, n]` around in time; unchanged without an order."""
     if order is None:
         return x
     ahead, back = x.chunk(2, -1)
-    turned: Tensor = _Turn.apply(back.flatten(0, 1), order)  # type: ignore[no-untyped-call]
-    return torch.cat((ahead, turned.view(back.shape)), -1)
-
-
-class _Context(FunctionCtx):
-    """What the forward pass leaves for the backward pass."""
-
-    saved_tensors: tuple[Tensor]
-
-
-class _Turn(torch.autograd.Function):
-    """Rows in an order that is its own inverse: nothing needs to be scattered in the backward pass."""
-
-    @staticmethod
-    def forward(ctx: _Context, x: Tensor, order: Tensor) -> Tensor:
-        """Reorder `[N, n]`."""
-        ctx.save_for_backward(order)
-        return x.index_select(0, order)
-
-    @staticmethod
-    def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor, None]:
-        """Reorder back."""
-        (order,) = ctx.saved_tensors
-        return grad.index_select(0, order), None
+    return torch.cat((ahead, turn(back, order)), -1)

@@ -15,7 +15,7 @@ from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex, KeyValueCache
 from deepwire.model.layers import Linear
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
-from deepwire.ops.attention import attention
+from deepwire.ops.attention import attention, attention_weights
 
 
 class SelfAttentionConfig(MixerSection):
@@ -28,15 +28,19 @@ class SelfAttentionConfig(MixerSection):
         le=MAX_SIZE,
         description="clipping distance k of relative positions on the keys; none without it",
     )
+    relative_values: bool = Field(
+        False, description="relative positions on the values too, with a table of their own (Shaw et al.)"
+    )
     relative_table: Literal["compact", "full"] = Field(
         "compact",
-        description="rows of a decoder's table: compact k + 2 (past only, Neutron), full 2k + 1 (fairseq)",
+        description="rows of a decoder's tables: compact k + 2 (past only, Neutron), full 2k + 1 (fairseq)",
     )
 
     def unused_settings_in(self, context: StackContext) -> UnusedSettings:
         """The form of a table that is not there or has no other form."""
         if self.relative is None:
             yield "relative_table", "there is no table without relative"
+            yield "relative_values", "there are no relative positions without relative"
         elif context.side == "encoder":
             yield "relative_table", "an encoder's table always has 2k + 1 rows"
 
@@ -46,15 +50,16 @@ class SelfAttentionConfig(MixerSection):
 
     def build(self, context: StackContext) -> TokenMixer:
         """One self-attention of the stack."""
-        table = None
-        if self.relative is not None:
-            future = 1 if context.causal and self.relative_table == "compact" else self.relative
-            table = RelativeKeys(context.dim // context.heads, past=self.relative, future=future)
-        return SelfAttention(context, table)
+        if self.relative is None:
+            return SelfAttention(context)
+        dim, past = context.dim // context.heads, self.relative
+        future = 1 if context.causal and self.relative_table == "compact" else past
+        values = RelativeValues(dim, past=past, future=future) if self.relative_values else None
+        return SelfAttention(context, RelativeKeys(dim, past=past, future=future), values)
 
 
-class RelativeKeys(nn.Module):
-    """Learned vectors of clipped distances, added to the keys (Shaw et al. 2018, equation 4, keys only).
+class RelativePositions(nn.Module):
+    """Learned vectors of clipped distances (Shaw et al. 2018, section 3.2).
 
     One table `[past + future + 1, h]` for all heads; row `clamp(s - t, -past, future) + past` serves query t
     and key s.
@@ -65,6 +70,14 @@ class RelativeKeys(nn.Module):
         self.past, self.future = past, future
         self.table = nn.Parameter(torch.empty(past + future + 1, dim))
 
+    def rows(self, distance: Tensor) -> Tensor:
+        """The row of the table for each distance."""
+        return distance.clamp(-self.past, self.future) + self.past
+
+
+class RelativeKeys(RelativePositions):
+    """Added to the keys: (x_t W^Q) (x_s W^K + a_ts)^T / sqrt(h) (Shaw et al. 2018, equation 4)."""
+
     def forward(self, query: Tensor, distance: Tensor) -> Tensor:
         """Bias `[B, H, T, S]` of queries `[B, H, T, h]` to S keys.
 
@@ -72,10 +85,25 @@ class RelativeKeys(nn.Module):
             query: Not scaled.
             distance: Position of each key minus that of the query, broadcastable to `[B, H, T, S]`.
         """
-        index = distance.clamp(-self.past, self.future) + self.past
         by_distance = (query * query.size(-1) ** -0.5) @ self.table.t().to(query.dtype)
-        bias: Tensor = by_distance.gather(-1, index.expand(*query.shape[:-1], -1))
+        bias: Tensor = by_distance.gather(-1, self.rows(distance).expand(*query.shape[:-1], -1))
         return bias
+
+
+class RelativeValues(RelativePositions):
+    """Added to the values: sum_s alpha_ts (x_s W^V + a_ts) (Shaw et al. 2018, equation 3)."""
+
+    def forward(self, weights: Tensor, distance: Tensor) -> Tensor:
+        """What the table adds to the output of attention, `[B, H, T, h]`.
+
+        Args:
+            weights: alpha, `[B, H, T, S]`.
+            distance: See `RelativeKeys`.
+        """
+        # The weights of each distance are summed first: one vector a pair of words would be S times as many.
+        by_distance = weights.new_zeros(*weights.shape[:-1], self.table.size(0))
+        by_distance = by_distance.scatter_add(-1, self.rows(distance).expand_as(weights), weights)
+        return by_distance @ self.table.to(weights.dtype)
 
 
 class SelfAttention(TokenMixer):
@@ -85,13 +113,18 @@ class SelfAttention(TokenMixer):
     The state while decoding is a `KeyValueCache`.
     """
 
-    def __init__(self, context: StackContext, relative: RelativeKeys | None) -> None:
+    def __init__(
+        self,
+        context: StackContext,
+        relative: RelativeKeys | None = None,
+        relative_values: RelativeValues | None = None,
+    ) -> None:
         super().__init__()
         self.heads, self.causal, self.dropout = context.heads, context.causal, context.dropout.attention
         dim, bias = context.dim, context.attention_bias
         self.query_key_value = Linear(dim, 3 * dim, bias=bias, role="self_attention", parts=3)
         self.output = Linear(dim, dim, bias=bias, role="attention_output")
-        self.relative = relative
+        self.relative, self.relative_values = relative, relative_values
 
     def parallel(
         self,
@@ -102,13 +135,17 @@ class SelfAttention(TokenMixer):
     ) -> Tensor:
         """Attend within `[B, T, d]`; see the base class."""
         query, key, value = self._project(x)
-        bias = padding
+        bias, distance = padding, None
         if self.relative is not None:
             positions = torch.arange(x.size(1), device=x.device)
-            bias = self.relative(query, positions - positions.unsqueeze(1))
+            distance = positions - positions.unsqueeze(1)
+            bias = self.relative(query, distance)
             bias = bias if padding is None else bias + padding
         drop = self.dropout if self.training else 0.0
-        return self._join(attention(query, key, value, bias=bias, causal=self.causal, dropout=drop))
+        if self.relative_values is None or distance is None:
+            return self._join(attention(query, key, value, bias=bias, causal=self.causal, dropout=drop))
+        weights = attention_weights(query, key, bias=bias, causal=self.causal, dropout=drop)
+        return self._join(weights.to(value.dtype) @ value + self.relative_values(weights, distance))
 
     def init_state(self, rows: int, like: Tensor) -> State:
         """No positions yet."""
@@ -132,7 +169,11 @@ class SelfAttention(TokenMixer):
         bias = cache_index.bias
         if self.relative is not None:
             bias = self.relative(query, cache_index.distance) + bias
-        mixed = attention(query, keys, values, bias=bias, causal=False, finite=True)
+        if self.relative_values is None:
+            mixed = attention(query, keys, values, bias=bias, causal=False, finite=True)
+        else:
+            weights = attention_weights(query, keys, bias=bias, causal=False, finite=True)
+            mixed = weights @ values + self.relative_values(weights, cache_index.distance)
         joined: Tensor = self.output(mixed.transpose(1, 2).reshape(x.shape))
         return joined, state
 

@@ -24,7 +24,7 @@ class Averages:
         gradient_norm: Mean norm of the gradient before clipping.
         tokens: Target tokens.
         tokens_per_second: Of the time spent in updates, without validation and saving.
-        divergence: R-Drop's distance of the two passes per target token, nats; None without R-Drop.
+        divergence: Distance of the two passes of R-Drop or SimCut per target token, nats; else None.
     """
 
     loss: float
@@ -50,7 +50,7 @@ class Meter:
 
     Args:
         device: Where the losses are.
-        divergence: Whether updates come with the divergence of R-Drop.
+        divergence: Whether updates come with the divergence of two passes.
     """
 
     def __init__(self, device: torch.device, *, divergence: bool = False) -> None:

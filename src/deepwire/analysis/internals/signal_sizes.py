@@ -1,0 +1,259 @@
+"""How large a model's signals and gradients are, place by place in depth, on some batches.
+
+The size of a tensor is the root of the mean square (rms) of its numbers at real tokens; padding is left out.
+The sockets show where their signals are: whatever mixer, connection, aggregation or fusion a stack has, its
+loop reads and writes through the connection, and there a tap listens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from deepwire.analysis.subject.model_and_text import SIDES, part
+from deepwire.model.connections.connection import Call, Connection, DepthState
+from deepwire.model.context import Side
+from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.ops.cross_entropy import SmoothingForm
+from deepwire.training.device_batches import DeviceBatch
+from deepwire.training.logging.depth_records import layers_of
+
+
+class Signal(NamedTuple):
+    """A signal of a model.
+
+    Attributes:
+        side: Whose it is: encoder or decoder.
+        what: Of a stack ``token part``, ``position part``, ``embedding``, ``results``; ``logits``; of a layer
+            ``enters``, ``output``, ``output gradient``; of a call ``reads``, ``gives``.
+        number: Which layer or call, from 0; 0 where there is one only.
+    """
+
+    side: Side
+    what: str
+    number: int = 0
+
+
+@dataclass
+class SquareSum:
+    """The sum of the squares of numbers, and how many they are."""
+
+    squares: float = 0.0
+    count: int = 0
+
+    def add(self, numbers: Tensor) -> None:
+        """Take in numbers of any shape."""
+        self.squares += float(numbers.detach().double().square().sum())
+        self.count += numbers.numel()
+
+    @property
+    def rms(self) -> float:
+        """Root of the mean square."""
+        return math.sqrt(self.squares / self.count) if self.count else math.nan
+
+
+@dataclass
+class SignalSizes:
+    """Sizes of one model.
+
+    Attributes:
+        signals: By signal. Gradients are those of the loss summed over target tokens, so that they do not
+            depend on the number of sentences.
+        parameters: rms of the parameters of each layer, by ``encoder.1``, ``encoder.rest``, ``other``.
+        gradients: rms of the gradient of the loss per target token with respect to them.
+        loss: Smoothed loss per target token, nats.
+    """
+
+    signals: dict[Signal, float] = field(default_factory=dict)
+    parameters: dict[str, float] = field(default_factory=dict)
+    gradients: dict[str, float] = field(default_factory=dict)
+    loss: float = math.nan
+
+
+def signal_sizes(
+    model: TranslationModel,
+    batches: Iterable[DeviceBatch],
+    smoothing: tuple[float, SmoothingForm] = (0.0, "uniform_wrong"),
+    *,
+    gradients: bool = True,
+) -> SignalSizes:
+    """Let a model read batches forwards and backwards, without dropout, and measure its signals.
+
+    Args:
+        model: It is as it was afterwards, but its parameters have no gradients.
+        batches: At least one.
+        smoothing: Mass and form of label smoothing of the loss.
+        gradients: Whether to go backwards too; otherwise no gradient is measured.
+    """
+    sums: dict[Signal, SquareSum] = defaultdict(SquareSum)
+    loss, tokens = 0.0, 0
+    model.zero_grad()
+    with _evaluating(model), torch.set_grad_enabled(gradients):
+        for batch in batches:
+            smoothed, count = _read(model, batch, smoothing, sums, gradients)
+            loss, tokens = loss + smoothed, tokens + count
+    sizes = SignalSizes({signal: each.rms for signal, each in sums.items()}, loss=loss / max(tokens, 1))
+    for name, parameters in layers_of(model):
+        own, of_loss = SquareSum(), SquareSum()
+        for parameter in parameters:
+            own.add(parameter)
+            if parameter.grad is not None:
+                of_loss.add(parameter.grad / tokens)
+        if own.count:
+            sizes.parameters[name], sizes.gradients[name] = own.rms, of_loss.rms
+    model.zero_grad()
+    return sizes
+
+
+def _read(
+    model: TranslationModel,
+    batch: DeviceBatch,
+    smoothing: tuple[float, SmoothingForm],
+    sums: dict[Signal, SquareSum],
+    backwards: bool,
+) -> tuple[float, int]:
+    """Read one batch; returns the summed loss and its target tokens."""
+    inputs: dict[Side, Tensor] = {"encoder": batch.source, "decoder": batch.target_input}
+    words = {side: tokens != model.pad_id for side, tokens in inputs.items()}
+    taps = {side: ConnectionTap(part(model, side).connection) for side in SIDES}
+    encoder, decoder = (part(model, side).with_parts(connection=taps[side]) for side in SIDES)
+    tapped = model.with_stacks(encoder=encoder, decoder=decoder)
+    with _memory_of(tapped) as memory:
+        results = tapped.decode(batch.source, batch.target_input, languages=batch.languages)
+    loss = tapped.head.loss(results, batch.target_output, *smoothing, batch.languages)
+    if backwards:
+        torch.autograd.backward(loss.smoothed)
+    with torch.no_grad():
+        for signal, tensor in _parts_of_embedding(model, inputs, batch.languages):
+            sums[signal].add(tensor[words[signal.side]])
+        for side, tap in taps.items():
+            for what, index, tensor in tap.seen:
+                sums[Signal(side, what, index)].add(tensor[words[side]])
+                if what == "output" and tensor.grad is not None:
+                    sums[Signal(side, "output gradient", index)].add(tensor.grad[words[side]])
+        for tensor in memory:
+            sums[Signal("encoder", "results")].add(tensor[words["encoder"]])
+        for result in results:
+            sums[Signal("decoder", "results")].add(result[words["decoder"]])
+            for logits in _logits(tapped, result, words["decoder"], batch.languages):
+                sums[Signal("decoder", "logits")].add(logits)
+    return float(loss.smoothed.detach()), int(loss.tokens)
+
+
+def _logits(
+    model: TranslationModel, result: Tensor, words: Tensor, languages: Tensor | None
+) -> Iterator[Tensor]:
+    """The logits `[n, V]` of the words of each sentence in turn: those of a whole batch may not fit."""
+    each = [None] * len(result) if languages is None else torch.split(languages.expand(len(result)), 1)
+    for row, real, language in zip(torch.split(result, 1), torch.split(words, 1), each, strict=True):
+        yield model.head.logits(row, language)[real]
+
+
+def _parts_of_embedding(
+    model: TranslationModel, inputs: Mapping[Side, Tensor], languages: Tensor | None
+) -> Iterator[tuple[Signal, Tensor]]:
+    """What tokens and what positions bring in, before norm and dropout."""
+    for side, tokens in inputs.items():
+        embedding = model.source_embedding if side == "encoder" else model.target_embedding
+        of_tokens = embedding.of_tokens(tokens, languages)
+        yield Signal(side, "token part"), of_tokens
+        positions = embedding.vectors(0, tokens.size(1))
+        if positions is not None:
+            yield Signal(side, "position part"), positions.expand_as(of_tokens)
+
+
+class ConnectionTap(Connection):
+    """A connection that keeps what it sees in a pass, in order.
+
+    Attributes:
+        seen: Names as in `Signal`, the number of the call or layer, and the tensor; ``output`` keeps its
+            gradient where one is taken.
+    """
+
+    def __init__(self, inner: Connection) -> None:
+        super().__init__(inner.calls)
+        self.inner = inner
+        self.seen: list[tuple[str, int, Tensor]] = []
+
+    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+        """As before."""
+        self.seen.append(("embedding", 0, x))
+        return self.inner.start(x, padding, languages)
+
+    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+        """As before."""
+        if index == 0 or self.calls[index - 1].closes:
+            self.seen.append(("enters", self.calls[index].layer, state[0]))
+        read = self.inner.read(state, index, languages)
+        self.seen.append(("reads", index, read))
+        return read
+
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
+        """As before."""
+        self.seen.append(("gives", index, output))
+        state = self.inner.write(state, index, read, output, languages)
+        if self.calls[index].closes:
+            if state[0].requires_grad:
+                state[0].retain_grad()
+            self.seen.append(("output", self.calls[index].layer, state[0]))
+        return state
+
+    def result(self, state: DepthState) -> Tensor:
+        """As before."""
+        return self.inner.result(state)
+
+    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+        """As before."""
+        return self.inner.normalise(x, languages)
+
+
+def call_names(calls: Sequence[Call]) -> list[str]:
+    """Names of the calls of a stack; where a layer makes a call several times, with their numbers."""
+    kinds = [(call.layer, call.kind.replace("_", "-")) for call in calls]
+    often, made = Counter(kinds), Counter[tuple[int, str]]()
+    names = []
+    for layer, kind in kinds:
+        made[layer, kind] += 1
+        names.append(f"{kind} ({made[layer, kind]})" if often[layer, kind] > 1 else kind)
+    return names
+
+
+@contextmanager
+def _memory_of(model: TranslationModel) -> Iterator[list[Tensor]]:
+    """A list that receives what the decoder is given of the encoder."""
+    memory: list[Tensor] = []
+
+    def from_encoder(_module: nn.Module, _inputs: object, output: tuple[tuple[Tensor, ...], object]) -> None:
+        memory.extend(output[0])
+
+    def from_transform(_module: nn.Module, _inputs: object, output: tuple[Tensor, ...]) -> None:
+        memory.extend(output)
+
+    if model.transform is None:
+        handle = model.encoder.register_forward_hook(from_encoder)
+    else:
+        handle = model.transform.register_forward_hook(from_transform)
+    try:
+        yield memory
+    finally:
+        handle.remove()
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Without dropout."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)

@@ -1,0 +1,77 @@
+"""Models of a run file or recipe as training begins with them, and the text that it would train on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from deepwire import recipes
+from deepwire.analysis.subject.training_text import TrainingText
+from deepwire.data.prepare.build import Progress
+from deepwire.data.prepare.prepared import prepare
+from deepwire.errors import UsageError
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.ops.process import own_random_numbers, seed_random_numbers
+from deepwire.runfile import load_run_file
+
+
+@dataclass(frozen=True)
+class UntrainedRun:
+    """A run that has not begun.
+
+    Attributes:
+        name: As the user named it.
+        text: Its settings and its prepared text.
+        changes: The settings that the user changed, as typed.
+    """
+
+    name: str
+    text: TrainingText
+    changes: tuple[str, ...] = ()
+
+    def model(self, seed: int, device: torch.device, config: ModelConfig | None = None) -> TranslationModel:
+        """The model that training with this seed begins with; `config` in the place of the run's model."""
+        source, target, languages = self.text.prepared.model_sizes
+        with own_random_numbers(device):
+            seed_random_numbers(seed, device)
+            built = build_model(config or self.text.config.model, source, target, languages=languages)
+        return built.to(device)
+
+    @property
+    def description(self) -> str:
+        """The run with its changes, for titles and the provenance of a finding."""
+        return " ".join((self.name, *self.changes))
+
+
+def is_run_file(name: str) -> bool:
+    """Whether a name is that of a run file or recipe, and not of a model.
+
+    Raises:
+        UsageError: There is no such thing at all.
+    """
+    if Path(name).suffix in {".yaml", ".yml"} or recipes.find(name) is not None:
+        return True
+    if Path(name).is_dir() or "@" in name:
+        return False
+    if not Path(name).exists():
+        raise UsageError(f"{name}: no such run file, recipe or model", recipes.unknown(name).hint)
+    return True
+
+
+def open_untrained(
+    name: str, overrides: Sequence[str] = (), progress: Progress | None = None
+) -> UntrainedRun:
+    """Read a run file or recipe, and prepare its text where that was not done before.
+
+    Raises:
+        UsageError: A setting is wrong.
+        DataError, ResourceError: As `deepwire.data.prepare.prepared.prepare`.
+    """
+    config = load_run_file(name, overrides).config
+    prepared = prepare(config.data, seed=config.seed, progress=progress)
+    return UntrainedRun(name, TrainingText(config, prepared), tuple(overrides))

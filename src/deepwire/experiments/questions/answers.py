@@ -1,0 +1,112 @@
+"""What there is for every question: the runs of its systems, and the verdicts on its claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from deepwire.config.settings_reader import read_settings
+from deepwire.experiments.questions.question_plan import QuestionPlan, QuestionsPlan
+from deepwire.experiments.questions.question_results import (
+    QuestionResult,
+    ResultFolder,
+    TriedSettings,
+)
+from deepwire.experiments.questions.question_verdicts import ClaimVerdict, SystemResults, judge_claim
+from deepwire.experiments.results.results_plan import ALL, Plan
+from deepwire.runfile import locate
+
+
+@dataclass(frozen=True)
+class PartResults:
+    """What is kept of a part.
+
+    Attributes:
+        plan: Its plan of results.
+        equal_updates: Where its runs are compared.
+        systems: What was measured with the plan's present settings, by system.
+        trials: All that were made.
+        outdated: Runs that were made with other settings than the plan has now.
+    """
+
+    plan: Plan
+    equal_updates: int
+    systems: Mapping[str, SystemResults]
+    trials: tuple[TriedSettings, ...]
+    outdated: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class AnsweredQuestion:
+    """A question with what is known.
+
+    Attributes:
+        name, plan: The question.
+        part: What is kept of its part.
+        verdicts: On its claims, in their order.
+    """
+
+    name: str
+    plan: QuestionPlan
+    part: PartResults
+    verdicts: tuple[ClaimVerdict, ...]
+
+    @property
+    def systems(self) -> dict[str, SystemResults]:
+        """Its systems, in its order."""
+        return {name: self.part.systems[name] for name in self.plan.systems}
+
+
+def answer_questions(plan: QuestionsPlan, results: Path) -> list[AnsweredQuestion]:
+    """Answer all questions by what is kept; no text and no run is read.
+
+    Args:
+        plan: The questions.
+        results: Where the results of the parts are.
+
+    Raises:
+        UsageError: The plan of a part is wrong.
+        DataError: A result is damaged.
+    """
+    parts = {name: _part_results(plan, name, results / name) for name in plan.parts}
+    answered = []
+    for name, question in plan.questions.items():
+        part = parts[question.part]
+        systems = {system: part.systems[system] for system in question.systems}
+        verdicts = tuple(judge_claim(claim, systems, plan.samples) for claim in question.claims)
+        answered.append(AnsweredQuestion(name, question, part, verdicts))
+    return answered
+
+
+def _part_results(questions: QuestionsPlan, name: str, folder: Path) -> PartResults:
+    part = questions.parts[name]
+    plan = read_settings(Plan, str(part.plan), part.settings, locate=locate).section
+    found = ResultFolder(folder)
+    kept = {result.name: result for result in found.all()}
+    systems, current = {}, set[str]()
+    for system, entry in plan.systems.items():
+        parts = (ALL,) if entry.one_model else tuple(plan.directions)
+        runs = {}
+        for seed in plan.seeds:
+            names = {place: f"{place}.{system}.{seed}" for place in parts}
+            own = [kept[run] for place, run in names.items() if _is_current(plan, kept.get(run), place)]
+            current |= {result.name for result in own}
+            if len(own) == len(parts):
+                runs[seed] = tuple(own)
+        systems[system] = SystemResults(system, runs)
+    outdated = tuple(run for run in kept if run not in current)
+    return PartResults(plan, part.equal_updates, systems, tuple(found.trials()), outdated)
+
+
+def _is_current(plan: Plan, result: QuestionResult | None, part: str) -> bool:
+    """Whether a run was made with what the plan says now."""
+    if result is None or result.system not in plan.systems:
+        return False
+    if result.alternative not in plan.alternatives_of(result.system):
+        return False
+    base = plan.systems[result.system].base or plan.base
+    return (result.base, result.settings) == (
+        base,
+        plan.run_settings(result.system, part, result.alternative),
+    )

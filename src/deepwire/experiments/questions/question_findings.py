@@ -1,0 +1,255 @@
+"""The numbers behind the answers, as tables and curves."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+
+from deepwire.analysis.report.finding import Finding, provenance
+from deepwire.analysis.report.tables_and_figures import Axis, Cell, Column, LineChart, Series, Table
+from deepwire.errors import DataError
+from deepwire.experiments.questions.answers import AnsweredQuestion
+from deepwire.experiments.questions.question_plan import Goal
+from deepwire.experiments.questions.question_results import QuestionResult
+from deepwire.experiments.questions.question_verdicts import SystemResults, has_learned
+from deepwire.experiments.questions.question_words import parameters
+from deepwire.io.regular_files import read_json
+
+_MILLION, _HOUR = 10**6, 3600
+_NOT_YET = "not yet measured"
+_SHOWN_FROM = 1000
+_LENGTHS = (5, 10, 20, 30, 50, 100, 150, 200)
+
+
+def question_finding(question: AnsweredQuestion) -> Finding:
+    """The systems of a question with all that was measured, and how."""
+    plan, part = question.plan, question.part
+    tables = [_systems(question), _standings(question)]
+    if own := [trial for trial in part.trials if trial.system in _tuned(question)]:
+        tables.append(
+            Table(
+                title="Trials",
+                columns=(
+                    Column(name="system"),
+                    Column(name="settings"),
+                    Column(name="validation loss", unit="nats/token", digits=3),
+                    Column(name="outcome"),
+                ),
+                rows=tuple(
+                    (
+                        trial.system,
+                        " ".join(trial.settings) or "own",
+                        trial.loss,
+                        "taken" if trial.taken else f"failed: {trial.failed}" if trial.failed else "",
+                    )
+                    for trial in own
+                ),
+            )
+        )
+    return Finding(
+        analysis=f"question-{question.name}",
+        title=f"{question.name}. {plan.title}",
+        measured=" ".join(filter(None, [plan.about, _how(question)])),
+        tables=tuple(tables),
+        notes=tuple(_notes(question)),
+        provenance=provenance().model_copy(update={"command": ""}),
+    )
+
+
+def learning_curves(question: AnsweredQuestion) -> LineChart | None:
+    """Validation loss by updates, the mean over seeds with the lowest and highest; None before any run."""
+    lines = [line for system in question.systems.values() if (line := _curve(system)) is not None]
+    if not lines:
+        return None
+    return LineChart(
+        name=question.name.lower(),
+        title=f"{question.name}: learning curves",
+        x=Axis(label="updates", log=True),
+        y=Axis(label="validation loss", unit="nats/token"),
+        series=tuple(lines),
+    )
+
+
+def speeds_by_length(question: AnsweredQuestion) -> LineChart | None:
+    """Sentences a second by length, of `benchmarks/decoding_length.py`; None where nobody measured them.
+
+    Raises:
+        DataError: The file is not of that program.
+    """
+    path = question.plan.speeds
+    if path is None or not path.exists():
+        return None
+    record = read_json(path)
+    match record:
+        case {"seconds_of_steps": dict(steps), "options": {"batch": int(batch)}}:
+            pass
+        case _:
+            raise DataError(f"{path}: was not written by benchmarks/decoding_length.py")
+    series = []
+    for name, seconds in steps.items():
+        lengths = [length for length in _LENGTHS if length <= len(seconds) + 1]
+        speeds = tuple(batch / sum(seconds[:length]) for length in lengths)
+        series.append(Series(name=name, x=tuple(map(float, lengths)), y=speeds))
+    return LineChart(
+        name=f"{question.name.lower()}-speed",
+        title=f"{question.name}: decoding speed by length",
+        x=Axis(label="subwords of the translation", log=True),
+        y=Axis(label="speed", unit="sentences/s", log=True),
+        series=tuple(series),
+    )
+
+
+def _tuned(question: AnsweredQuestion) -> set[str]:
+    systems = question.part.plan.systems
+    return {systems[name].tuned_as or name for name in question.plan.systems}
+
+
+def _how(question: AnsweredQuestion) -> str:
+    return (
+        "All systems learn from the same text with the same batches and are compared after "
+        f"{question.part.equal_updates:,} updates, and where each stands still (early stopping on the "
+        "validation loss) or has reached its limit. The mean of the last checkpoints translates the test "
+        "set. BLEU: mean over seeds. Each system has the learning rate and initialisation that had the "
+        "lowest validation loss in its trials; the test set plays no part in this."
+    )
+
+
+def _systems(question: AnsweredQuestion) -> Table:
+    plan = question.part.plan
+    rows = []
+    for name, system in question.systems.items():
+        taken = {run.alternative for runs in system.runs.values() for run in runs}
+        changes = [" ".join(plan.alternatives_of(name)[each]) or "own" for each in sorted(taken)]
+        size = parameters(system)
+        entry = plan.systems[name]
+        settings = [*(f"{setting} (both stacks)" for setting in entry.both), *entry.settings]
+        rows.append(
+            (
+                name,
+                entry.description,
+                " ".join(settings),
+                " or ".join(changes) if changes else _NOT_YET,
+                size / _MILLION if size else None,
+            )
+        )
+    return Table(
+        title="Systems",
+        columns=(
+            Column(name="system"),
+            Column(name="what it is"),
+            Column(name="settings"),
+            Column(name="taken by trials"),
+            Column(name="parameters", unit="M", digits=2),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _standings(question: AnsweredQuestion) -> Table:
+    goals: Mapping[Goal, str] = {"equal": "equal updates", "plateau": "its plateau"}
+    rows = [
+        _standing_row(system, question.systems, goal, where)
+        for goal, where in goals.items()
+        for system in question.systems.values()
+    ]
+    return Table(
+        title="After equal updates, and at each system's plateau",
+        columns=(
+            Column(name="at"),
+            Column(name="system"),
+            Column(name="seeds"),
+            Column(name="updates"),
+            Column(name="target tokens", unit="M", digits=1),
+            Column(name="validation loss", unit="nats/token", digits=3),
+            Column(name="BLEU", digits=2),
+            Column(name="sd", digits=2),
+            Column(name="chrF", digits=2),
+            Column(name="training", unit="h", digits=2),
+            Column(name="remark"),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _standing_row(
+    system: SystemResults, systems: Mapping[str, SystemResults], goal: Goal, where: str
+) -> tuple[Cell, ...]:
+    by_seed = system.standings(goal)
+    failures = system.failures(goal)
+    if not by_seed:
+        remark = f"failed: {failures[0]}" if failures else _NOT_YET
+        return (where, system.system, 0, None, None, None, None, None, None, None, remark)
+    standings = [standing for own in by_seed.values() for standing in own]
+    losses = [standing.best_nll for standing in standings if standing.best_nll is not None]
+    bleu = system.bleu(goal)
+    remarks = [] if has_learned(system, systems, goal) else ["has not learned to translate"]
+    if goal == "plateau" and not all(standing.stood_still for standing in standings):
+        remarks.append("still learning at its limit")
+    remarks += [f"a run failed: {why}" for why in failures]
+    return (
+        where,
+        system.system,
+        len(by_seed),
+        round(statistics.fmean(standing.updates for standing in standings)),
+        statistics.fmean(standing.target_tokens for standing in standings) / _MILLION,
+        statistics.fmean(losses) if losses else None,
+        statistics.fmean(bleu),
+        statistics.stdev(bleu) if len(bleu) > 1 else None,
+        statistics.fmean(test.chrf for standing in standings for test in standing.tests.values()),
+        statistics.fmean(standing.seconds for standing in standings) / _HOUR,
+        "; ".join(remarks),
+    )
+
+
+def _notes(question: AnsweredQuestion) -> Iterator[str]:
+    runs = [run for system in question.systems.values() for own in system.runs.values() for run in own]
+    kinds = dict.fromkeys(
+        ", ".join(f"{name} {value}" for name, value in run.trained_with.items()) for run in runs
+    )
+    for kind in kinds:
+        yield f"Trained with {kind}."
+    signatures = dict.fromkeys(
+        test.signature
+        for run in runs
+        for standing in run.standings.values()
+        for test in standing.tests.values()
+    )
+    for signature in signatures:
+        yield f"BLEU: {signature}."
+    decoding = dict.fromkeys(
+        json.dumps(standing.settings) for run in runs for standing in run.standings.values()
+    )
+    for settings in decoding:
+        yield f"Decoding: {', '.join(f'{name} {value}' for name, value in json.loads(settings).items())}."
+    if outdated := [name for name in question.part.outdated if name.split(".")[-2] in question.systems]:
+        yield f"Measured with other settings than the plan has now, and left out: {', '.join(outdated)}."
+
+
+def _curve(system: SystemResults) -> Series | None:
+    runs = [run for own in system.runs.values() for run in own if run.curve.updates]
+    if not runs:
+        return None
+    values = [_losses(run) for run in runs]
+    updates = sorted({update for each in values for update in each if update >= _shown_from(runs)})
+    # Beyond the update at which the first of several seeds stood still, a mean would jump.
+    shared = [update for update in updates if all(update in each for each in values)]
+    at = [[each[update] for each in values] for update in shared]
+    several = len(runs) > 1
+    return Series(
+        name=system.system,
+        x=tuple(map(float, shared)),
+        y=tuple(statistics.fmean(losses) for losses in at),
+        low=tuple(map(min, at)) if several else (),
+        high=tuple(map(max, at)) if several else (),
+    )
+
+
+def _shown_from(runs: Sequence[QuestionResult]) -> int:
+    """The first updates would squeeze all others to the foot of the drawing."""
+    return min(_SHOWN_FROM, *(run.curve.updates[-1] // 4 for run in runs))
+
+
+def _losses(run: QuestionResult) -> dict[int, float]:
+    both = zip(run.curve.updates, run.curve.nll, strict=True)
+    return {update: nll for update, nll in both if nll is not None}

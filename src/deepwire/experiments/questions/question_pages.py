@@ -1,0 +1,64 @@
+"""The page of answers: Markdown that begins with the answers, and a picture for each as SVG beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from deepwire.analysis.report.plots import svg
+from deepwire.analysis.report.tables_and_figures import LineChart
+from deepwire.analysis.report.text_pages import as_markdown
+from deepwire.experiments.questions.answers import AnsweredQuestion, answer_questions
+from deepwire.experiments.questions.question_findings import (
+    learning_curves,
+    question_finding,
+    speeds_by_length,
+)
+from deepwire.experiments.questions.question_plan import QuestionsPlan
+from deepwire.experiments.questions.question_words import answer_of, claim_lines, count_of_claims
+from deepwire.io.output import write_output
+
+
+def write_answers(plan: QuestionsPlan, results: Path, markdown: Path) -> list[AnsweredQuestion]:
+    """Write the page and its pictures, which lie in a folder named like it.
+
+    Args:
+        plan: The questions.
+        results: Where the results of the parts are.
+        markdown: The page.
+
+    Raises:
+        UsageError: The plan of a part is wrong, or matplotlib is missing.
+        DataError: A result is damaged.
+        ResourceError: A file cannot be written.
+    """
+    questions = answer_questions(plan, results)
+    pictures = {question.name: _pictures(question) for question in questions}
+    folder = markdown.with_suffix("")
+    for charts in pictures.values():
+        for chart in charts:
+            folder.mkdir(parents=True, exist_ok=True)
+            write_output(folder / f"{chart.name}.svg", f"{svg(chart)}\n")
+    opening = [plan.about, count_of_claims(questions)]
+    for question in questions:
+        opening += _opening(question, pictures[question.name], folder.name)
+    opening += [plan.appendix, "# The numbers"]
+    findings = [question_finding(question) for question in questions]
+    write_output(markdown, as_markdown(findings, plan.title, "\n\n".join(filter(None, opening))))
+    return questions
+
+
+def _pictures(question: AnsweredQuestion) -> list[LineChart]:
+    charts = (learning_curves(question), speeds_by_length(question))
+    return [chart for chart in charts if chart is not None]
+
+
+def _opening(question: AnsweredQuestion, charts: Sequence[LineChart], folder: str) -> list[str]:
+    """The answer to a question, its pictures, and its claims."""
+    images = [f"![{chart.title}]({folder}/{chart.name}.svg)" for chart in charts]
+    return [
+        f"## {question.name}. {question.plan.title}",
+        answer_of(question),
+        *(images or ["(No picture: nothing is measured yet.)"]),
+        "\n".join(claim_lines(question)),
+    ]

@@ -1,0 +1,228 @@
+"""The runs that a plan of questions makes: to the common update, and on to the plateau."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from deepwire.errors import UsageError
+from deepwire.experiments.questions.question_plan import (
+    Goal,
+    PartPlan,
+    QuestionsPlan,
+    read_questions,
+)
+from deepwire.experiments.results.planned_runs import LoadedPlan, RunPlan, Trial, load_plan
+from deepwire.experiments.results.settings_search import SettingsSearch
+from deepwire.runfile import load_run_file
+from deepwire.training.schedule import CosineConfig
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run of the queue and how far it goes.
+
+    Attributes:
+        question: Which one it is for first; the same run may serve others.
+        part, system, seed, goal: What is trained.
+        entry: Number of its entry in the queue, whose trials come before all its runs.
+    """
+
+    question: str
+    part: str
+    system: str
+    seed: int
+    goal: Goal
+    entry: int
+
+    def __str__(self) -> str:
+        where = "the plateau" if self.goal == "plateau" else "the common update"
+        return f"{self.question} {self.system} seed {self.seed} to {where}"
+
+
+class QuestionPart:
+    """A part with its runs.
+
+    Args:
+        name: As the plan of questions calls it.
+        plan: Of the part.
+        loaded: Its plan of results.
+        tell: Receives progress messages, one line each.
+    """
+
+    def __init__(self, name: str, plan: PartPlan, loaded: LoadedPlan, tell: Tell) -> None:
+        self.name, self.plan, self._undecided = name, plan, loaded
+        self.search = SettingsSearch(loaded, loaded.folder, tell)
+        self._decided: tuple[dict[str, str], LoadedPlan] = ({}, loaded)
+        self._shorter: dict[tuple[str, ...], RunPlan] = {}
+
+    @property
+    def systems(self) -> Sequence[str]:
+        """The systems of its plan."""
+        return tuple(self._undecided.plan.systems)
+
+    @cached_property
+    def seeds(self) -> frozenset[int]:
+        """The seeds of its plan."""
+        return frozenset(self._undecided.plan.seeds)
+
+    def base(self, system: str) -> str:
+        """What a system starts from, as its plan writes it."""
+        plan = self._undecided.plan
+        return plan.systems[system].base or plan.base
+
+    def loaded(self) -> LoadedPlan:
+        """Its plan with what the trials have taken so far."""
+        taken = self.search.taken()
+        if taken != self._decided[0]:
+            self._decided = taken, self._undecided.decided(taken)
+        return self._decided[1]
+
+    def trials_left(self, system: str, *, retry: bool) -> list[Trial]:
+        """Trials that come before a system's runs."""
+        return self.search.left([system], retry=retry)
+
+    def runs(self, system: str, seed: int, goal: Goal) -> list[RunPlan]:
+        """The runs of a system with a seed: one, or one for each direction."""
+        chosen = [run for run in self.loaded().runs if (run.system, run.seed) == (system, seed)]
+        if goal == "plateau":
+            return [replace(run, goes_on=True) for run in chosen]
+        return [self._until(run) for run in chosen]
+
+    def _until(self, run: RunPlan) -> RunPlan:
+        """A run that ends at the common update."""
+        overrides = (*run.overrides, f"training.max_updates={self.plan.equal_updates}")
+        if overrides not in self._shorter:
+            self._shorter[overrides] = replace(
+                run, overrides=overrides, loaded=load_run_file(run.base, overrides)
+            )
+        return self._shorter[overrides]
+
+    def goal_update(self, run: RunPlan, goal: Goal) -> int:
+        """The update that a goal ends at: the common one, or the most that a run makes."""
+        limit = run.loaded.config.training.max_updates
+        return self.plan.equal_updates if goal == "equal" or limit is None else limit
+
+    def check(self) -> None:
+        """See that its runs can be compared at the common update and go on from there.
+
+        Raises:
+            UsageError: One of them cannot.
+        """
+        for run in self._undecided.runs:
+            problem = _problem(run, self.plan)
+            if problem:
+                raise UsageError(f"part {self.name}: system {run.system}: {problem[0]}", problem[1])
+
+
+@dataclass(frozen=True)
+class LoadedQuestions:
+    """A checked plan of questions.
+
+    Attributes:
+        plan: What the file says.
+        path: The file.
+        parts: By name.
+        steps: What is trained, in this order; nothing twice.
+    """
+
+    plan: QuestionsPlan
+    path: Path
+    parts: dict[str, QuestionPart]
+    steps: tuple[Step, ...]
+
+
+def load_questions(
+    path: Path, folder: Path, overrides: Sequence[str] = (), tell: Tell = lambda _: None
+) -> LoadedQuestions:
+    """Read a plan of questions and check every run file that it makes, before anything is trained.
+
+    Args:
+        path: The plan.
+        folder: Where everything is written; each part has a folder in it.
+        overrides: Changes to the plan: ``text=FOLDER``.
+        tell: Receives progress messages of the trials, one line each.
+
+    Raises:
+        UsageError: The plan, that of a part, or one of its run files is wrong.
+    """
+    plan = read_questions(path, tuple(overrides))
+    parts = {name: _load_part(name, part, plan.text, folder, tell) for name, part in plan.parts.items()}
+    for name, question in plan.questions.items():
+        for system in question.systems:
+            if system not in parts[question.part].systems:
+                raise UsageError(
+                    f"{path}: questions.{name}.systems: part {question.part} has no system {system!r}",
+                    f"it has {', '.join(parts[question.part].systems)}",
+                )
+    return LoadedQuestions(plan, path, parts, tuple(_steps(path, plan, parts)))
+
+
+def _load_part(name: str, part: PartPlan, text: Path | None, folder: Path, tell: Tell) -> QuestionPart:
+    settings = [*part.settings, *([] if text is None else [f"text={text.absolute()}"])]
+    loaded = QuestionPart(name, part, load_plan(part.plan, folder / name, settings), tell)
+    loaded.check()
+    return loaded
+
+
+def _steps(path: Path, plan: QuestionsPlan, parts: dict[str, QuestionPart]) -> list[Step]:
+    steps = []
+    for number, entry in enumerate(plan.queue):
+        question = plan.questions[entry.question]
+        part = parts[question.part]
+        unknown = [seed for seed in entry.seeds if seed not in part.seeds]
+        if unknown:
+            raise UsageError(
+                f"{path}: queue: {entry.question}: part {part.name} has no seed {unknown[0]}",
+                f"its seeds are {', '.join(map(str, sorted(part.seeds)))}",
+            )
+        for seed in entry.seeds:
+            for system in entry.systems or question.systems:
+                goals: tuple[Goal, ...] = ("equal", "plateau") if entry.until == "plateau" else ("equal",)
+                steps += [Step(entry.question, question.part, system, seed, goal, number) for goal in goals]
+    seen: set[tuple[str, str, int, str]] = set()
+    first = []
+    for step in steps:  # one run may serve several questions
+        key = (step.part, step.system, step.seed, step.goal)
+        if key not in seen:
+            seen.add(key)
+            first.append(step)
+    return first
+
+
+def _problem(run: RunPlan, part: PartPlan) -> tuple[str, str] | None:
+    """Why a run cannot be compared at the common update and go on; and what to do."""
+    training, data = run.loaded.config.training, run.loaded.config.data
+    if data.valid is None:
+        return "has no data.valid", "runs are followed by their validation loss"
+    limit, equal = training.max_updates, part.equal_updates
+    if limit is None or training.stop_after is not None:
+        return "training.max_updates has to be its only limit", "leave out training.stop_after"
+    if limit < equal:
+        return f"training.max_updates={limit} is below equal_updates={equal}", "raise it"
+    if isinstance(training.schedule, CosineConfig):
+        return (
+            "a cosine schedule ends where the run ends, so the run cannot go on to its plateau",
+            "take noam, inverse_sqrt or constant",
+        )
+    if training.early_stopping is None:
+        return "has no training.early_stopping", "it says when a run stands still: set its patience"
+    every = training.checkpoint.every or training.validation.every
+    for name, updates in (
+        ("equal_updates", equal),
+        ("training.max_updates", limit),
+        ("training.validation.every", training.validation.every),
+    ):
+        if updates % every:
+            return f"{name}={updates} is no multiple of training.checkpoint.every={every}", "make it one"
+    if training.checkpoint.keep_last <= part.average:
+        return (
+            f"training.checkpoint.keep_last={training.checkpoint.keep_last} is too few for average="
+            f"{part.average}",
+            "keep one or two more: a signal writes one, too",
+        )
+    return None

@@ -1,0 +1,201 @@
+"""What runs say about the papers' claims: at the common update, and where each system stands still."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from deepwire.errors import DataError
+from deepwire.evaluation.metric import Floats, Metric
+from deepwire.evaluation.metric_choice import LanguageMetrics
+from deepwire.evaluation.significance import Interval, interval, resampled_scores
+from deepwire.experiments.questions.question_plan import ClaimPlan, Goal
+from deepwire.experiments.questions.question_results import QuestionResult, Standing, unpack
+
+SIGNIFICANT = 0.05
+NOT_LEARNED = 0.25
+"""A system whose BLEU is below this share of the best of its question has not learned to translate."""
+_ROUNDING = 1e-9
+
+
+class Outcome(StrEnum):
+    """What was found of a claim; each claim is counted once."""
+
+    HOLDS = "as the paper says"
+    REVERSED = "the other way round"
+    OPEN = "no clear difference"
+    NOT_LEARNED = "one of the two has not learned to translate"
+    FAILED = "a run failed"
+    MISSING = "not yet measured"
+
+
+@dataclass(frozen=True)
+class SystemResults:
+    """The runs of a system, with every seed.
+
+    Attributes:
+        system: As the plan calls it.
+        runs: One for each seed; where a system has a model for each direction, those with a seed together.
+    """
+
+    system: str
+    runs: Mapping[int, tuple[QuestionResult, ...]]
+
+    def standings(self, goal: Goal) -> dict[int, tuple[Standing, ...]]:
+        """What has reached a goal, by seed: all models with it, or nothing."""
+        return {
+            seed: tuple(run.standings[goal] for run in runs)
+            for seed, runs in self.runs.items()
+            if runs and all(goal in run.standings for run in runs)
+        }
+
+    def failures(self, goal: Goal) -> list[str]:
+        """Why runs did not reach a goal."""
+        return [run.failed[goal] for runs in self.runs.values() for run in runs if goal in run.failed]
+
+    def bleu(self, goal: Goal) -> list[float]:
+        """Mean BLEU over directions, for each seed that has reached a goal."""
+        return [
+            statistics.fmean(test.bleu for standing in standings for test in standing.tests.values())
+            for standings in self.standings(goal).values()
+        ]
+
+
+@dataclass(frozen=True)
+class GoalVerdict:
+    """A claim at one of the goals.
+
+    Attributes:
+        outcome: What was found.
+        bleu: Means of the better and of the other system, as the paper has them; None before both are there.
+        difference: Between them, over the seeds that both have.
+        bounds: 95 % of it, of resampled sentences and runs.
+        p_value: Two-sided.
+        seeds: Which both have.
+        still: Whether all these runs stood still before their limit.
+    """
+
+    outcome: Outcome
+    bleu: tuple[float, float] | None = None
+    difference: float | None = None
+    bounds: Interval | None = None
+    p_value: float | None = None
+    seeds: tuple[int, ...] = ()
+    still: bool = False
+
+
+@dataclass(frozen=True)
+class ClaimVerdict:
+    """A claim at both goals; the plateau decides where it was reached.
+
+    Attributes:
+        claim: The paper's.
+        equal, plateau: What was found at each.
+    """
+
+    claim: ClaimPlan
+    equal: GoalVerdict
+    plateau: GoalVerdict
+
+    @property
+    def outcome(self) -> Outcome:
+        """That of the plateau, or where it is missing, of the common update."""
+        undecided = self.plateau.outcome in (Outcome.MISSING, Outcome.FAILED)
+        return self.equal.outcome if undecided else self.plateau.outcome
+
+
+def judge_claim(claim: ClaimPlan, systems: Mapping[str, SystemResults], samples: int) -> ClaimVerdict:
+    """Hold a claim against the runs of a question.
+
+    Args:
+        claim: What the paper says.
+        systems: Those of the question, by name.
+        samples: Resamples of the significance tests.
+
+    Raises:
+        DataError: The two were scored on different texts.
+    """
+    return ClaimVerdict(
+        claim, _judge(claim, systems, "equal", samples), _judge(claim, systems, "plateau", samples)
+    )
+
+
+def has_learned(system: SystemResults, systems: Mapping[str, SystemResults], goal: Goal) -> bool:
+    """Whether a system has learned to translate, beside the best of the question."""
+    best = max((max(other.bleu(goal), default=0.0) for other in systems.values()), default=0.0)
+    scores = system.bleu(goal)
+    return bool(scores) and statistics.fmean(scores) >= NOT_LEARNED * best
+
+
+def _judge(claim: ClaimPlan, systems: Mapping[str, SystemResults], goal: Goal, samples: int) -> GoalVerdict:
+    pair = systems[claim.better], systems[claim.than]
+    if any(each.failures(goal) and not each.bleu(goal) for each in pair):
+        return GoalVerdict(Outcome.FAILED)
+    standings = [each.standings(goal) for each in pair]
+    seeds = tuple(sorted(standings[0].keys() & standings[1].keys()))
+    if not seeds:
+        return GoalVerdict(Outcome.MISSING)
+    difference, bounds, p_value = paired_difference(
+        [standings[1][seed] for seed in seeds], [standings[0][seed] for seed in seeds], samples
+    )
+    first, second = (statistics.fmean(_mean_bleu(own[seed]) for seed in seeds) for own in standings)
+    if not all(has_learned(each, systems, goal) for each in pair):
+        outcome = Outcome.NOT_LEARNED
+    elif p_value >= SIGNIFICANT:
+        outcome = Outcome.OPEN
+    else:
+        outcome = Outcome.HOLDS if difference > 0 else Outcome.REVERSED
+    still = all(standing.stood_still for own in standings for seed in seeds for standing in own[seed])
+    return GoalVerdict(outcome, (first, second), difference, bounds, p_value, seeds, still)
+
+
+def paired_difference(
+    baseline: Sequence[Sequence[Standing]], system: Sequence[Sequence[Standing]], samples: int
+) -> tuple[float, Interval, float]:
+    """How far a system's BLEU lies above a baseline's, 95 % of it, and the two-sided p-value.
+
+    Sentences and runs are resampled as `paired_bootstrap` does; of several directions each by itself, and
+    the mean over directions is compared.
+
+    Args:
+        baseline, system: Models by seed, the same seeds in both.
+        samples: Number of resamples.
+
+    Raises:
+        DataError: The two were scored on different texts, or statistics are damaged.
+    """
+    metric = LanguageMetrics(("bleu",)).of("en")[0]  # made of the same sums, whatever the tokenizer was
+    first, second = ([_statistics(standings, metric) for standings in runs] for runs in (baseline, system))
+    directions = list(first[0])
+    if any(list(run) != directions for run in (*first, *second)):
+        raise DataError("the systems of a comparison were scored in different directions")
+    drawn, observed = [], []
+    for number, direction in enumerate(directions):
+        both = [np.stack([run[direction] for run in runs]) for runs in (first, second)]
+        scores = resampled_scores(metric, (both[0], both[1]), samples=samples, seed=number)
+        drawn.append(scores[1] - scores[0])
+        own = [float(metric.values(each.sum(axis=(0, 1)))) for each in both]
+        observed.append(own[1] - own[0])
+    differences, difference = np.mean(drawn, axis=0), statistics.fmean(observed)
+    against = int(np.sum(differences * np.sign(difference) <= _ROUNDING))
+    return difference, interval(differences), min(1.0, 2 * (against + 1) / (samples + 1))
+
+
+def _statistics(standings: Sequence[Standing], metric: Metric) -> dict[tuple[str, str], Floats]:
+    """Of every direction and its text."""
+    found = {}
+    for standing in standings:
+        for direction, test in standing.tests.items():
+            rows = unpack(test.statistics)
+            if rows.shape != (test.sentences, metric.width):
+                raise DataError(f"statistics of {direction} have the shape {rows.shape}")
+            found[direction, test.text] = rows
+    return found
+
+
+def _mean_bleu(standings: Sequence[Standing]) -> float:
+    return statistics.fmean(test.bleu for standing in standings for test in standing.tests.values())

@@ -1,0 +1,111 @@
+"""Answers in plain words."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from deepwire.experiments.questions.answers import AnsweredQuestion
+from deepwire.experiments.questions.question_plan import Goal
+from deepwire.experiments.questions.question_verdicts import (
+    ClaimVerdict,
+    GoalVerdict,
+    Outcome,
+    SystemResults,
+    has_learned,
+)
+
+_MILLION = 10**6
+
+
+def answer_of(question: AnsweredQuestion) -> str:
+    """The answer: a sentence of the plan for what was found of the first claim, and its numbers."""
+    verdict, sentences = question.verdicts[0], question.plan.answers
+    match verdict.outcome:
+        case Outcome.HOLDS:
+            sentence = sentences.holds
+        case Outcome.REVERSED:
+            sentence = sentences.reversed
+        case Outcome.OPEN:
+            sentence = sentences.open
+        case Outcome.NOT_LEARNED:
+            sentence = f"Not decided: {_who_has_not_learned(question, verdict)}."
+        case Outcome.FAILED:
+            sentence = "Not decided: a run failed."
+        case Outcome.MISSING:
+            return "**Not yet measured.**"
+    return " ".join([f"**{sentence}**", *claim_numbers(question, verdict)])
+
+
+def claim_numbers(question: AnsweredQuestion, verdict: ClaimVerdict) -> Iterator[str]:
+    """Sentences with the numbers behind a verdict."""
+    updates = question.part.equal_updates
+    yield _at(f"After {updates:,} updates", question, verdict, verdict.equal)
+    if verdict.plateau.outcome is Outcome.MISSING:
+        yield "At their plateaus: not yet measured."
+    else:
+        where = "Where both stand still" if verdict.plateau.still else "As far as they were trained"
+        yield _at(where, question, verdict, verdict.plateau)
+
+
+def claim_lines(question: AnsweredQuestion) -> Iterator[str]:
+    """One line for each claim."""
+    for verdict in question.verdicts:
+        claim = verdict.claim
+        numbers = " ".join(claim_numbers(question, verdict))
+        yield f"- {claim.says} ({claim.paper}). Here: *{verdict.outcome}*. {numbers}"
+
+
+def count_of_claims(questions: Sequence[AnsweredQuestion]) -> str:
+    """How many claims went which way, in one paragraph.
+
+    Claims of a question with one outcome that rest on the same system count once: a system that learns slowly
+    loses to all others, and that is one fact.
+    """
+    facts = Counter(
+        outcome
+        for _, _, outcome in {
+            (question.name, verdict.claim.better, verdict.outcome)
+            for question in questions
+            for verdict in question.verdicts
+        }
+    )
+    pairs = sum(len(question.verdicts) for question in questions)
+    parts = [f"{facts[outcome]} {outcome}" for outcome in Outcome if facts[outcome]]
+    return (
+        f"{pairs} claims of the papers, each about one pair of systems: {', '.join(parts)}. Claims of a "
+        "question that put the same system first and come out alike count once. They are judged at "
+        "the plateau where both systems were trained so far, otherwise after equal updates. Speeds are "
+        "not among them, and a system that has not learned to translate decides none."
+    )
+
+
+def _at(where: str, question: AnsweredQuestion, verdict: ClaimVerdict, found: GoalVerdict) -> str:
+    if found.bleu is None or found.difference is None or found.bounds is None:
+        return f"{where}: {found.outcome}."
+    names = [_with_size(question.systems[name]) for name in (verdict.claim.better, verdict.claim.than)]
+    seeds = "1 seed" if len(found.seeds) == 1 else f"{len(found.seeds)} seeds"
+    return (
+        f"{where}, {names[0]} has {found.bleu[0]:.1f} and {names[1]} {found.bleu[1]:.1f} BLEU "
+        f"({found.difference:+.2f}, 95 % {found.bounds.low:+.2f} to {found.bounds.high:+.2f}, "
+        f"p {found.p_value:.3f}, {seeds})."
+    )
+
+
+def _with_size(system: SystemResults) -> str:
+    return f"{system.system} ({parameters(system) / _MILLION:.1f}M parameters)"
+
+
+def parameters(system: SystemResults) -> int:
+    """Of all models of a system with one seed."""
+    return max((sum(run.parameters for run in runs) for runs in system.runs.values()), default=0)
+
+
+def _who_has_not_learned(question: AnsweredQuestion, verdict: ClaimVerdict) -> str:
+    goal: Goal = "equal" if verdict.plateau.outcome in (Outcome.MISSING, Outcome.FAILED) else "plateau"
+    names = [
+        name
+        for name in (verdict.claim.better, verdict.claim.than)
+        if not has_learned(question.systems[name], question.systems, goal)
+    ]
+    return f"{' and '.join(names)} {'has' if len(names) == 1 else 'have'} not learned to translate"

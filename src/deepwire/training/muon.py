@@ -1,0 +1,198 @@
+"""Muon: the momentum of each matrix of a layer, made orthogonal, is its step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from deepwire.config.counts import Positive
+from deepwire.config.section import Section
+from deepwire.errors import UsageError
+from deepwire.model.layers import Linear
+from deepwire.training.patterns import Patterns, matches, near_names
+
+if TYPE_CHECKING:  # a run file is read without it, and sooner
+    from deepwire.model.encoder_decoder import TranslationModel
+
+# Those of Jordan et al. and of torch.optim.Muon.
+_COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+_ITERATIONS, _EPS = 5, 1e-7
+
+
+class MuonSettings(Section):
+    """What Muon has beside the constants of AdamW, which moves all that is no matrix of a layer."""
+
+    momentum: float = Field(default=0.95, ge=0, lt=1, description="share of the momentum that a step keeps")
+    nesterov: bool = Field(
+        default=True, description="look ahead: mix the gradient once more with the momentum"
+    )
+    rate_form: Literal["match_rms_adamw", "original"] = Field(
+        default="match_rms_adamw",
+        description="learning rate of a matrix of r rows and c columns: times 0.2 sqrt(max(r, c)), so that "
+        "steps are as large as AdamW's, or times sqrt(max(1, r / c))",
+    )
+    rate_factor: Positive = Field(
+        default=1.0, description="learning rate of matrices over that of the schedule, which is AdamW's"
+    )
+    by_adamw: Patterns = Field(
+        default=(), description="names of matrices that AdamW moves after all, such as decoder.crosses.*"
+    )
+
+
+class Matrices(NamedTuple):
+    """A parameter `[parts * rows, columns]` of so many matrices, one above the other."""
+
+    parameter: Tensor
+    parts: int
+
+    def split(self, tensor: Tensor) -> Tensor:
+        """Of a tensor of the parameter's shape, `[parts, rows, columns]`."""
+        return tensor.view(self.parts, -1, tensor.size(-1))
+
+
+def hidden_matrices(
+    model: TranslationModel, learning: Mapping[str, nn.Parameter], by_adamw: Sequence[str] = ()
+) -> dict[str, Matrices]:
+    """The matrices of linear maps within the stacks, by the names of their parameters.
+
+    Queries, keys and values, or gates, that are stored as one matrix are several (`Linear.parts`). Not among
+    them are embeddings, the output projection, maps to or from a single number, and the maps of single heads.
+
+    Args:
+        model: The model.
+        learning: Its parameters that training changes.
+        by_adamw: Patterns of names that are left out.
+
+    Raises:
+        UsageError: A pattern matches none of them, or nothing is left.
+    """
+    parts: dict[int, int] = {}
+    for stack in (model.encoder, model.decoder):
+        for module in stack.modules():
+            if isinstance(module, nn.Linear):
+                count = module.parts if isinstance(module, Linear) else 1
+                if min(module.out_features // count, module.in_features) > 1:
+                    parts[id(module.weight)] = count
+    found = {
+        name: Matrices(parameter, parts[id(parameter)])
+        for name, parameter in learning.items()
+        if id(parameter) in parts
+    }
+    for pattern in by_adamw:
+        if not any(matches(name, (pattern,)) for name in found):
+            near = ", ".join(near_names(pattern, found))
+            raise UsageError(
+                f"training.optimizer.by_adamw: {pattern} matches no matrix of Muon", f"near names: {near}"
+            )
+    chosen = {name: matrices for name, matrices in found.items() if not matches(name, by_adamw)}
+    if not chosen:
+        raise UsageError(
+            "training.optimizer: there is no matrix left for Muon", "take type: adamw, or freeze less"
+        )
+    return chosen
+
+
+class Muon:
+    """B <- m B + (1 - m) G, and W <- (1 - lr decay) W - lr f O, where O is B or with Nesterov's look ahead
+    (1 - m) G + m B, with singular values near 1 (Jordan et al. 2024, Muon; torch.optim.Muon).
+
+    The factor f is that of Liu et al. 2025 (Muon is Scalable for LLM Training), equation 4, or of Jordan.
+    Matrices of one shape are made orthogonal together. torch's class is not used: it takes matrix by matrix,
+    knows none that are stored as one, and could not leave out a step that is not finite without waiting.
+
+    Args:
+        matrices: Those that it moves, by the name of the parameter.
+        settings: Constants.
+        weight_decay: Decay of every matrix.
+        dtype: In which Newton and Schulz' iteration runs; torch.optim.Muon takes bfloat16.
+    """
+
+    def __init__(
+        self,
+        matrices: Mapping[str, Matrices],
+        settings: MuonSettings,
+        weight_decay: float,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        self.matrices, self.settings = dict(matrices), settings
+        self.weight_decay, self.dtype = weight_decay, dtype
+        self._momenta = {
+            name: torch.zeros_like(one.parameter, requires_grad=False) for name, one in self.matrices.items()
+        }
+
+    @property
+    def names(self) -> Collection[str]:
+        """The parameters that it moves."""
+        return self.matrices.keys()
+
+    @torch.no_grad()
+    def step(self, learning_rate: float, scale: Tensor, finite: Tensor) -> None:
+        """Move the matrices that have a gradient.
+
+        Args:
+            learning_rate: Of the schedule.
+            scale: What gradients are divided by, a scalar.
+            finite: Whether anything is to happen, a scalar bool.
+        """
+        rate, share = learning_rate * self.settings.rate_factor, self.settings.momentum
+        directions: list[tuple[Matrices, Tensor]] = []
+        for name, one in self.matrices.items():
+            if one.parameter.grad is None:
+                continue
+            gradient, momentum = one.parameter.grad / scale, self._momenta[name]
+            following = momentum.lerp(gradient, 1 - share)
+            momentum.copy_(torch.where(finite, following, momentum))
+            directions.append((one, gradient.lerp(following, share) if self.settings.nesterov else following))
+        for one, direction in self._orthogonal(directions):
+            rows, columns = one.split(direction).shape[1:]
+            moved = one.parameter * (1 - rate * self.weight_decay)
+            moved.sub_(direction, alpha=rate * self._factor(rows, columns))
+            one.parameter.copy_(torch.where(finite, moved, one.parameter))
+
+    def state(self) -> dict[str, Tensor]:
+        """What a checkpoint keeps: ``momentum.NAME``."""
+        return {f"momentum.{name}": momentum for name, momentum in self._momenta.items()}
+
+    def _factor(self, rows: int, columns: int) -> float:
+        if self.settings.rate_form == "original":
+            return math.sqrt(max(1.0, rows / columns))
+        return 0.2 * math.sqrt(max(rows, columns))
+
+    def _orthogonal(self, directions: Sequence[tuple[Matrices, Tensor]]) -> list[tuple[Matrices, Tensor]]:
+        """The same with orthogonal matrices in the place of the directions."""
+
+        def shape(each: tuple[Matrices, Tensor]) -> tuple[int, ...]:
+            return tuple(each[0].split(each[1]).shape[1:])
+
+        found = []
+        for _, several in groupby(sorted(directions, key=shape), shape):
+            group = list(several)
+            together = torch.cat([one.split(direction) for one, direction in group])
+            pieces = torch.split(orthogonalize(together, self.dtype), [one.parts for one, _ in group])
+            found += [
+                (one, piece.reshape(direction.shape))
+                for (one, direction), piece in zip(group, pieces, strict=True)
+            ]
+        return found
+
+
+def orthogonalize(matrices: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Matrices `[n, r, c]` with the same singular vectors, and singular values near 1 (0.7 to 1.2).
+
+    Five steps X <- a X + (b XX' + c (XX')^2) X, as Newton and Schulz', from X / |X|_F (Jordan et al. 2024).
+    The result has the type of `matrices`, the steps `dtype`.
+    """
+    a, b, c = _COEFFICIENTS
+    tall = matrices.size(1) > matrices.size(2)
+    x = (matrices.mT if tall else matrices).to(dtype)
+    x = x / x.flatten(1).norm(dim=1).clamp(min=_EPS)[:, None, None]
+    for _ in range(_ITERATIONS):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return (x.mT if tall else x).to(matrices.dtype)

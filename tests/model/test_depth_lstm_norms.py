@@ -1,0 +1,117 @@
+"""Where a depth-wise LSTM has layer norms: three layouts of one size."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from deepwire.config.settings_reader import from_mapping
+from deepwire.errors import UsageError
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.connections.depth_recurrent import DepthRecurrent
+from deepwire.testing import check_model
+
+Layout = dict[str, object]
+
+# Each has n_e + 2 n_d - 1 norms outside the LSTMs, the number that the printed sizes demand.
+LAYOUTS: dict[str, Layout] = {
+    "decoder": {},
+    "encoder": {"final_norm": "encoder"},
+    "both": {"final_norm": "both", "first_norm": "second_layer"},
+}
+
+
+def settings(layout: Layout, kind: str = "depth_lstm", layers: int = 3) -> dict[str, dict[str, object]]:
+    """Both stacks with that layout; what has no effect in an encoder is left out there."""
+    encoder = {key: value for key, value in layout.items() if key != "first_norm"}
+    return {
+        "encoder": {"layers": layers, "connection": {"type": kind, **encoder}},
+        "decoder": {"layers": layers, "connection": {"type": kind, **layout}},
+    }
+
+
+def connections(layout: Layout, kind: str = "depth_lstm") -> tuple[DepthRecurrent, DepthRecurrent]:
+    small = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
+    config = ModelConfig.model_validate({**small, **settings(layout, kind)})
+    contexts = config.contexts()
+    encoder, decoder = (
+        getattr(config, side).connection.build(contexts[side]) for side in ("encoder", "decoder")
+    )
+    assert isinstance(encoder, DepthRecurrent)
+    assert isinstance(decoder, DepthRecurrent)
+    return encoder, decoder
+
+
+def normalised(x: Tensor) -> bool:
+    return torch.allclose(x.mean(-1), torch.zeros(x.shape[:-1]), atol=1e-5) and torch.allclose(
+        x.var(-1, unbiased=False), torch.ones(x.shape[:-1]), atol=1e-2
+    )
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_has_the_printed_size(layout: str) -> None:
+    """2024, Table 6, 12 layers."""
+    config = ModelConfig.model_validate(settings(LAYOUTS[layout], layers=12))
+    with torch.device("meta"):
+        model = build_model(config, 35_627, 35_627)
+    assert f"{sum(parameter.numel() for parameter in model.parameters()) / 1e6:.2f}" == "122.23"
+
+
+@pytest.mark.parametrize("kind", ["depth_lstm", "depth_rnn"])
+@pytest.mark.parametrize(
+    ("layout", "queries", "outputs"),
+    [
+        ("decoder", ([1, 2], [1, 2, 3, 4, 5]), (False, True)),
+        ("encoder", ([1, 2], [1, 2, 3, 4, 5]), (True, False)),
+        ("both", ([1, 2], [2, 3, 4, 5]), (True, True)),
+    ],
+)
+def test_which_vectors_are_normalised(
+    kind: str, layout: str, queries: tuple[list[int], list[int]], outputs: tuple[bool, bool]
+) -> None:
+    """Queries by their place in the stack, two for each layer of the decoder; then what leaves the stack."""
+    for connection, expected, output in zip(
+        connections(LAYOUTS[layout], kind), queries, outputs, strict=True
+    ):
+        state = connection.start(5 * torch.randn(2, 3, 16) + 3)
+        found = []
+        with torch.no_grad():
+            for index in range(len(connection.calls)):
+                read = connection.read(state, index)
+                if normalised(read):
+                    found.append(index)
+                state = connection.write(state, index, read, 5 * torch.randn_like(read) + 3)
+            assert normalised(connection.normalise(5 * state[0] + 3)) == output
+        assert found == expected
+
+
+def test_a_query_without_norm_is_what_the_layer_has_read_and_attended_to() -> None:
+    _, decoder = connections(LAYOUTS["both"])
+    x, attended = torch.randn(2, 3, 16), torch.randn(2, 3, 16)
+    state = decoder.write(decoder.start(x), 0, decoder.read(decoder.start(x), 0), attended)
+    assert torch.allclose(decoder.read(state, 1), x + attended)
+
+
+@pytest.mark.parametrize("merge", ["add", "concat", "two"])
+def test_models_with_the_first_layer_unnormalised_are_sound(merge: str) -> None:
+    both = settings(LAYOUTS["both"])
+    both["decoder"]["connection"] = {"type": "depth_lstm", **LAYOUTS["both"], "merge": merge}
+    check_model(both)
+
+
+def test_the_defaults_are_those_of_earlier_versions() -> None:
+    """A recorded `auto` has its final norm in the decoder, and its norms keep their names."""
+    encoder, decoder = connections({})
+    assert [name for name, _ in encoder.named_parameters() if name.startswith(("norms", "final"))] == [
+        f"norms.{index}.{leaf}" for index in (0, 1) for leaf in ("weight", "bias")
+    ]
+    assert decoder.final_norm is not None
+    assert len(decoder.norms) == 5
+
+
+def test_one_attention_a_layer_leaves_no_choice() -> None:
+    values = {"encoder": {"layers": 2, "connection": {"type": "depth_lstm", "first_norm": "second_layer"}}}
+    with pytest.raises(UsageError, match=r"connection\.first_norm: 'second_layer' has no effect"):
+        from_mapping(ModelConfig, values, "model")

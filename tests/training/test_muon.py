@@ -1,0 +1,175 @@
+"""Which parameters Muon moves and how; its runs, and what is refused. Its numbers: tests/golden."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.distributed.process_group import ProcessGroup
+from deepwire.errors import UsageError
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.training.config import TrainingConfig
+from deepwire.training.muon import Matrices, Muon, MuonSettings, hidden_matrices, orthogonalize
+from deepwire.training.optimizer import MuonConfig, OptimizerConfig, make_optimizer
+from deepwire.training.parallel_strategy import ParallelStrategy
+from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run_training import run_training
+
+JobMaker = Callable[..., TrainingSpec]
+ReadRecords = Callable[..., list[dict[str, object]]]
+Digest = Callable[[RunDirectory, int], list[str]]
+ONE, YES = torch.tensor(1.0), torch.tensor(True)
+SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 16, "encoder": {"layers": 2}, "decoder": {"layers": 1}}
+
+
+def small_model(**settings: object) -> TranslationModel:
+    torch.manual_seed(1)
+    return build_model(ModelConfig.model_validate({**SHAPE, **settings}), 12, 12)
+
+
+def matrices_of(model: TranslationModel, *by_adamw: str) -> dict[str, Matrices]:
+    return hidden_matrices(model, dict(model.named_parameters()), by_adamw)
+
+
+def test_it_moves_the_matrices_of_layers_alone() -> None:
+    found = matrices_of(small_model())
+    assert {name: one.parts for name, one in found.items() if ".0." in name and "encoder" in name} == {
+        "encoder.mixers.0.query_key_value.weight": 3,
+        "encoder.mixers.0.output.weight": 1,
+        "encoder.feed_forwards.0.input.weight": 1,
+        "encoder.feed_forwards.0.output.weight": 1,
+    }
+    assert found["decoder.crosses.0.key_value.weight"].parts == 2
+    assert all(name.endswith(".weight") and one.parameter.dim() == 2 for name, one in found.items())
+    assert not any("embedding" in name or "norm" in name or "head." in name for name in found)
+
+
+def test_a_connection_has_matrices_too() -> None:
+    model = small_model(encoder={"layers": 2, "connection": "depth_lstm"})
+    names = [name for name in matrices_of(model) if name.startswith("encoder.connection")]
+    assert names
+    assert all("gates" in name or "hidden" in name for name in names)
+
+
+def test_patterns_leave_matrices_to_adamw() -> None:
+    model = small_model()
+    left = matrices_of(model, "decoder.*", "encoder.mixers.*")
+    assert {name.split(".")[1] for name in left} == {"feed_forwards"}
+    with pytest.raises(UsageError, match=r"by_adamw: encodr\.\* matches no matrix"):
+        matrices_of(model, "encodr.*")
+    with pytest.raises(UsageError, match="no matrix left for Muon"):
+        matrices_of(model, "*")
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (10, 4), (4, 10)])
+def test_singular_values_come_near_one(shape: tuple[int, int]) -> None:
+    torch.manual_seed(1)
+    given = torch.randn(3, *shape)
+    u, _, v = torch.linalg.svd(given, full_matrices=False)
+    found = orthogonalize(given)
+    values = torch.linalg.svdvals(found)
+    assert 0.5 < float(values.min()) <= float(values.max()) < 1.3
+    # The singular vectors are those of the matrix.
+    within = u.mT @ found @ v.mT
+    torch.testing.assert_close(within, torch.diag_embed(within.diagonal(dim1=1, dim2=2)), atol=1e-4, rtol=0)
+
+
+def test_parts_are_matrices_of_their_own() -> None:
+    torch.manual_seed(1)
+    whole, gradient = torch.randn(12, 4), torch.randn(12, 4)
+    parts = [part.clone() for part in whole.split(4)]
+    whole.grad = gradient
+    Muon({"w": Matrices(whole, 3)}, MuonSettings(), 0.1).step(0.1, ONE, YES)
+    for part, own in zip(parts, gradient.split(4), strict=True):
+        part.grad = own
+        Muon({"w": Matrices(part, 1)}, MuonSettings(), 0.1).step(0.1, ONE, YES)
+    torch.testing.assert_close(whole, torch.cat(parts))
+
+
+def test_shapes_do_not_mix() -> None:
+    """Matrices of several shapes in one step are moved as each alone, and one without a gradient stays."""
+    torch.manual_seed(1)
+    given = {"a": (4, 6), "b": (6, 4), "c": (4, 6), "d": (8, 4)}
+    tensors = {name: torch.randn(shape) for name, shape in given.items()}
+    alone = {name: tensor.clone() for name, tensor in tensors.items()}
+    for name, tensor in tensors.items():
+        tensor.grad = None if name == "c" else torch.randn_like(tensor)
+        alone[name].grad = tensor.grad
+    Muon({name: Matrices(one, 1) for name, one in tensors.items()}, MuonSettings(), 0).step(0.1, ONE, YES)
+    for name, one in alone.items():
+        before = one.clone()
+        Muon({name: Matrices(one, 1)}, MuonSettings(), 0).step(0.1, ONE, YES)
+        torch.testing.assert_close(tensors[name], one)
+        assert torch.equal(before, one) == (name == "c")
+
+
+def test_clipping_and_what_is_not_finite() -> None:
+    model = small_model()
+    optimizer = make_optimizer(model, MuonConfig(), 1.0, ParallelStrategy(model, ProcessGroup()))
+    assert optimizer.muon is not None
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 10.0)
+    norm = float(optimizer.step(0.01, ONE).norm)
+    momentum = optimizer.state()["momentum.encoder.mixers.0.output.weight"]
+    torch.testing.assert_close(momentum, torch.full_like(momentum, 0.05 * 10 / norm))
+    before = {name: one.detach().clone() for name, one in model.named_parameters()}
+    kept = {name: one.clone() for name, one in optimizer.state().items()}
+    model.decoder.crosses[0].query.weight.grad[0, 0] = float("nan")
+    assert not bool(optimizer.step(0.01, ONE).finite)
+    assert all(torch.equal(before[name], one) for name, one in model.named_parameters())
+    assert all(torch.equal(kept[name], one) for name, one in optimizer.state().items())
+
+
+def test_the_rest_is_moved_by_adamw() -> None:
+    moved = []
+    for config in (MuonConfig(weight_decay=0.1), OptimizerConfig(weight_decay=0.1)):
+        model = small_model()
+        optimizer = make_optimizer(model, config, None, ParallelStrategy(model, ProcessGroup()))
+        for parameter in model.parameters():
+            parameter.grad = torch.ones_like(parameter)
+        optimizer.step(0.01, ONE)
+        moved.append({name: one.detach() for name, one in model.named_parameters()})
+    by_muon = matrices_of(small_model())
+    for name, one in moved[0].items():
+        assert torch.equal(one, moved[1][name]) == (name not in by_muon), name
+
+
+def test_a_run_goes_on_exactly(make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest) -> None:
+    settings: dict[str, object] = {
+        "optimizer": {"type": "muon", "weight_decay": 0.1, "by_adamw": "*.crosses.*"},
+        "ema": {"decay": 0.9},
+        "validation": {"every": 10},
+    }
+    straight = make_job("straight", max_updates=20, **settings)
+    run_training(straight, quiet=True)
+    run_training(make_job("halved", max_updates=10, **settings), quiet=True)
+    halved = make_job("halved", max_updates=20, **settings)
+    run_training(halved, quiet=True)
+    assert read_records(halved.run) == read_records(straight.run)
+    assert weights_digest(halved.run, 20) == weights_digest(straight.run, 20)
+
+
+def test_it_learns(make_job: JobMaker, read_records: ReadRecords) -> None:
+    job = make_job("learns", max_updates=60, optimizer="muon", model={"dropout": 0})
+    run_training(job, quiet=True)
+    losses = [record["nll"] for record in read_records(job.run, "valid")]
+    assert losses[-1] < losses[0]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"optimizer": "muon", "sharding": "full"}, "muon needs every matrix whole"),
+        ({"optimizer": {"type": "muon", "momentum": 1.0}}, "momentum"),
+        ({"optimizer": {"type": "adamw", "momentum": 0.9}}, "momentum"),
+        ({"optimizer": {"type": "moon"}}, "'adam', 'adamw', 'muon'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        TrainingConfig.model_validate(settings)

@@ -1,0 +1,69 @@
+"""Runs whose learning rate decays at their end: longer and shorter ones, and where that comes too late."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.errors import UsageError
+from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run_training import run_training
+
+JobMaker = Callable[..., TrainingSpec]
+ReadRecords = Callable[..., list[dict[str, object]]]
+Digest = Callable[[RunDirectory, int], list[str]]
+SETTINGS: dict[str, object] = {
+    "schedule": {"type": "wsd", "peak": 0.01, "warmup": 3, "decay": 0.5},
+    "validation": {"every": 5},
+}
+
+
+def make(make_job: JobMaker, name: str, updates: int) -> TrainingSpec:
+    return make_job(name, max_updates=updates, **SETTINGS)
+
+
+def interrupted(make_job: JobMaker, name: str, updates: int, at: int) -> None:
+    """Train a run of so many updates up to one of them."""
+    job = make_job(name, max_updates=updates, stop_after=f"{at}u", **SETTINGS)
+    run_training(job, quiet=True)
+
+
+@pytest.mark.parametrize(("before", "now"), [(10, 20), (40, 20)])
+def test_a_run_whose_length_changes_in_time_is_the_one_of_that_length(
+    before: int, now: int, make_job: JobMaker, read_records: ReadRecords, weights_digest: Digest
+) -> None:
+    straight = make(make_job, "straight", now)
+    run_training(straight, quiet=True)
+    interrupted(make_job, "changed", before, 5)
+    changed = make(make_job, "changed", now)
+    run_training(changed, quiet=True)
+    assert read_records(changed.run) == read_records(straight.run)
+    assert weights_digest(changed.run, now) == weights_digest(straight.run, now)
+    assert f"changed: training.max_updates: {before} -> {now}" in changed.run.log.read_text()
+
+
+@pytest.mark.parametrize(("before", "now"), [(10, 20), (40, 12)])
+def test_in_its_decay_it_keeps_its_length(before: int, now: int, make_job: JobMaker) -> None:
+    interrupted(make_job, "decaying", before, 10)
+    job = make(make_job, "decaying", now)
+    resolved = job.run.resolved_config.read_bytes()
+    with pytest.raises(UsageError, match=f"max_updates: {before} -> {now}: the decay") as caught:
+        run_training(job, quiet=True)
+    assert "copy of the run" in caught.value.hint
+    assert job.run.resolved_config.read_bytes() == resolved
+    assert [checkpoint.update for checkpoint in job.run.checkpoints()] == [5, 10]
+
+
+def test_a_copy_without_the_decay_goes_on(make_job: JobMaker, weights_digest: Digest) -> None:
+    """As the hint and the documentation say."""
+    short, longer = make(make_job, "short", 10), make(make_job, "longer", 20)
+    run_training(short, quiet=True)
+    shutil.copytree(short.run.path, longer.run.path)
+    shutil.rmtree(longer.run.checkpoint_path(10))
+    run_training(longer, quiet=True)
+    straight = make(make_job, "straight", 20)
+    run_training(straight, quiet=True)
+    assert weights_digest(longer.run, 20) == weights_digest(straight.run, 20)
