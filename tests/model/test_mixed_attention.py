@@ -1,4 +1,4 @@
-"""Mixed attention and layers that encoder and decoder share: in models, their equation, and what is refused."""
+"""Mixed attention and layers that encoder and decoder share: in models, written out, and what is refused."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_it_cannot_run_without_the_encoder() -> None:
 
 
 def test_layers_are_one_and_train_as_one() -> None:
-    """Mixer, feed-forward network and norms of layer i; the gradient is the sum of what both stacks would get."""
+    """Mixer, network and norms of layer i; the gradient is the sum of what both stacks would get."""
     shared, apart = small_model(COORDINATED), small_model({**COORDINATED, "share_layers": False})
     own = dict(shared.named_parameters())
     assert not any(name.startswith("decoder.") for name in own)

@@ -24,7 +24,8 @@ def share_layers(encoder: Stack, decoder: Stack) -> None:
         if shapes[0] != shapes[1]:
             differing = sorted(name for name, _ in shapes[0].items() ^ shapes[1].items())
             raise ValueError(
-                f"share_layers: {part} of encoder and decoder do not have the same parameters, see {differing[0]}"
+                f"share_layers: {part} of encoder and decoder do not have the same parameters, "
+                f"see {differing[0]}"
             )
         for name, parameter in own.items():
             holder, _, leaf = name.rpartition(".")

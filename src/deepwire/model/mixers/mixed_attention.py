@@ -29,8 +29,8 @@ class MixedAttentionConfig(MixerSection):
         """One width for all that the projections read."""
         if context.memory_width != context.dim:
             raise ValueError(
-                "decoder.mixer: mixed_attention reads the encoder with the projections that read the decoder, "
-                f"so both have one width, not {context.memory_width} and {context.dim}"
+                "decoder.mixer: mixed_attention reads the encoder with the projections that read the "
+                f"decoder, so both have one width, not {context.memory_width} and {context.dim}"
             )
 
     def has_norm(self, context: StackContext) -> bool:
@@ -91,9 +91,9 @@ class MixedAttention(SelfAttention):
         of_cache = _grouped(query, width) @ keys.transpose(2, 3) + cache_index.bias
         scores = torch.cat((_by_row(of_memory), _by_row(of_cache)), -1)
         weights = scores.softmax(-1).to(values.dtype)
-        on_memory, on_cache = weights.split((of_memory.size(-1), of_cache.size(-1)), -1)
-        mixed = _by_row(_grouped(on_memory, beam) @ memory.value)
-        mixed = mixed + _by_row(_grouped(on_cache, width) @ values)
+        words = of_memory.size(-1)
+        mixed = _by_row(_grouped(weights[..., :words], beam) @ memory.value)
+        mixed = mixed + _by_row(_grouped(weights[..., words:], width) @ values)
         return self._join(mixed), state
 
 
@@ -111,7 +111,7 @@ def _repeated(memory: Memory, rows: int) -> Memory:
 
 def _grouped(x: Tensor, width: int) -> Tensor:
     """What rows have, `[rows, H, 1, n]`, as `[rows / width, H, width, n]`."""
-    return x.view(-1, width, x.size(1), x.size(-1)).transpose(1, 2)
+    return x.reshape(-1, width, x.size(1), x.size(-1)).transpose(1, 2)
 
 
 def _by_row(x: Tensor) -> Tensor:
