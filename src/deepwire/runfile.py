@@ -80,6 +80,19 @@ class RunFile(Section):
                 raise ValueError(f"decoding.groups {self.decoding.groups}: {error}") from None
         return self
 
+    @model_validator(mode="after")
+    def _shares_layers_that_can_be_shared(self) -> RunFile:
+        if self.model.share_layers:
+            if self.training.sharding != "none":
+                raise ValueError(
+                    "model.share_layers does not work with training.sharding, which divides layers"
+                )
+            try:
+                self._stacks()
+            except ValueError as error:
+                raise ValueError(f"model.{error}") from None
+        return self
+
     def _stacks(self) -> tuple[Stack, Stack]:
         """Encoder and decoder without values, for what only they know about themselves."""
         from deepwire.model.build import build_stacks

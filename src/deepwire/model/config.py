@@ -22,6 +22,7 @@ from deepwire.model.fusions.top import TopConfig
 from deepwire.model.initialization import Initialization, LipschitzConfig
 from deepwire.model.languages import LanguagesConfig
 from deepwire.model.layers import ActivationName
+from deepwire.model.mixers.mixed_attention import MixedAttentionConfig
 from deepwire.model.mixers.mixer import MixerSection
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 
@@ -158,6 +159,11 @@ class ModelConfig(Section):
     embeddings: EmbeddingConfig = EmbeddingConfig()
     encoder: StackConfig = StackConfig()
     decoder: StackConfig = StackConfig()
+    share_layers: bool = Field(
+        False,
+        description="layer i of the decoder has the parameters of layer i of the encoder (He et al. 2018); "
+        "with decoder.mixer: mixed_attention",
+    )
     initialization: Initialization = LipschitzConfig()
     languages: LanguagesConfig = LanguagesConfig()
 
@@ -187,6 +193,8 @@ class ModelConfig(Section):
                     "groups have weights of each language"
                 )
         self._check_stacks()
+        if self.share_layers:
+            self._check_shared_layers()
         return self
 
     def _check_stacks(self) -> None:
@@ -213,6 +221,24 @@ class ModelConfig(Section):
             )
         if self.languages.norm and not any(self.stack(side).has_norm(contexts[side]) for side in _SIDES):
             raise ValueError("languages.norm: neither encoder nor decoder has a norm with these settings")
+
+    def _check_shared_layers(self) -> None:
+        """Layers that are built alike."""
+        encoder, decoder = self.encoder, self.decoder
+        reads = isinstance(encoder.mixer, SelfAttentionConfig) and encoder.mixer.relative is None
+        if not (reads and isinstance(decoder.mixer, MixedAttentionConfig)):
+            raise ValueError(
+                "share_layers needs encoder.mixer: self_attention without relative positions and "
+                f"decoder.mixer: mixed_attention, not {encoder.mixer.type} and {decoder.mixer.type}"
+            )
+        alike = {
+            "layers": encoder.layers == decoder.layers,
+            "size": self.size("encoder") == self.size("decoder"),
+            "connection": encoder.connection == decoder.connection,
+            "feed_forward": encoder.feed_forward == decoder.feed_forward,
+        }
+        if differing := [name for name, same in alike.items() if not same]:
+            raise ValueError(f"share_layers needs the same {' and '.join(differing)} in encoder and decoder")
 
     def unused_settings(self) -> UnusedSettings:
         """What no part of the model asks for."""

@@ -7,6 +7,7 @@ from deepwire.model.mixers.gru import GRUConfig
 from deepwire.model.mixers.ln_lstm import LNLSTMConfig
 from deepwire.model.mixers.merged_attention import MergedAttentionConfig
 from deepwire.model.mixers.mhplstm import MHPLSTMConfig
+from deepwire.model.mixers.mixed_attention import MixedAttentionConfig
 from deepwire.model.mixers.mixer import MixerSection
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 
@@ -19,6 +20,7 @@ MIXERS = Table(
         ATRConfig,
         GRUConfig,
         MergedAttentionConfig,
+        MixedAttentionConfig,
         MHPLSTMConfig,
     ],
 )
