@@ -46,6 +46,9 @@ VARIANTS: Mapping[str, list[Options]] = {
     "atr": [{"carried": "product"}],
     "hierarchical": [{"block": 1, "block_input": False}],
     "dense": [{"weights": "sum", "window": 2}],
+    "dynamic_combination": [{"maps": 1}],
+    "dynamic_routing": [{"capsules": 4, "input_maps": 1}],
+    "em_routing": [{"capsules": 4, "output": "mean", "norm": False}],
     "mlrf": [{"form": "linear"}, {"form": "feed_forward"}],
     "dlcl": [
         {"norm": "after", "weights": "vector", "softmax": True},
