@@ -42,6 +42,7 @@ VARIANTS: Mapping[str, list[Options]] = {
     "average_attention": [{"feed_forward": "none"}],
     "merged_attention": [{"average_value": "own"}],
     "mhplstm": [{"hidden": "one_layer", "norms": "joint", "initial_cell": "zero", "heads": 2}],
+    "luna": [{"length": 2, "tie": False, "pack_heads": 2}],
     "ln_lstm": [{"gate_norm": "joint", "bias": True}],
     "atr": [{"carried": "product"}],
     "hierarchical": [{"block": 1, "block_input": False}],

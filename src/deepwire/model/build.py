@@ -98,9 +98,13 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
             config.mixer.build(replace(context, mixer_width=mixer_widths[layer] or context.dim))
             for layer in layers("mixer")
         ],
-        [config.connection.cross_attention(context) for _ in layers("cross")],
+        [
+            config.mixer.cross_attention(context) or config.connection.cross_attention(context)
+            for _ in layers("cross")
+        ],
         [context.feed_forward_network() for _ in layers("feed_forward")],
         [context.feed_forward_network() for _ in layers("inner_feed_forward")],
+        config.mixer.companion(context),
     )
 
 

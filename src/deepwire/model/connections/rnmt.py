@@ -23,6 +23,7 @@ class RNMTConfig(ConnectionSection):
 
     sides: ClassVar[frozenset[Side]] = frozenset({"decoder"})
     norm_style: ClassVar[NormStyle] = "none"
+    brings_cross_attention: ClassVar[bool] = True
     replaces: ClassVar[frozenset[Sublayer]] = frozenset({"inner_feed_forward", "feed_forward"})
 
     type: Literal["rnmt"] = "rnmt"
