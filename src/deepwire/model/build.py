@@ -109,9 +109,13 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
             config.mixer.build(context.of_mixer(call.width, call.gives))
             for _, call in sorted(mixer_calls.items())
         ],
-        [config.connection.cross_attention(context) for _ in layers("cross")],
+        [
+            config.mixer.cross_attention(context) or config.connection.cross_attention(context)
+            for _ in layers("cross")
+        ],
         [context.feed_forward_network() for _ in layers("feed_forward")],
         [context.feed_forward_network() for _ in layers("inner_feed_forward")],
+        config.mixer.companion(context),
     )
 
 

@@ -109,6 +109,12 @@ class StackConfig(Section):
         for name, socket in self.sockets().items():
             if side not in socket.sides:
                 raise ValueError(f"{side}.{name}: {socket.type} does not work in the {side}")
+        both = self.mixer.brings_cross_attention and self.connection.brings_cross_attention
+        if both and side == "decoder":
+            raise ValueError(
+                f"decoder.mixer: {self.mixer.type} brings a cross-attention of its own, and so does "
+                f"connection {self.connection.type}"
+            )
         self.connection.check(context)
         calls = self.connection.calls(context)
         if self.inner_feed_forward and not any(call.kind == "inner_feed_forward" for call in calls):
@@ -310,6 +316,7 @@ class ModelConfig(Section):
             norm_style=stack.connection.norm_style,
             mixer_width=dim,
             other_connection=other.connection,
+            other_mixer=other.mixer,
             shared=shared,
             languages=languages if self.languages.norm else 0,
             fusion_languages=languages if self.languages.fusion in (side, "both") else 0,

@@ -95,6 +95,8 @@ class ConnectionSection(SocketSection):
     norm_style: ClassVar[NormStyle] = "input"
     # Sub-layers whose place it takes.
     replaces: ClassVar[frozenset[Sublayer]] = frozenset()
+    # Whether the cross-attentions of a decoder are of its own kind (`cross_attention`).
+    brings_cross_attention: ClassVar[bool] = False
 
     def calls(self, context: StackContext) -> tuple[Call, ...]:
         """The order in which the sub-layers of a whole stack are evaluated."""
