@@ -134,7 +134,8 @@ def test_a_connection_that_needs_its_layers_is_refused(
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"layer_drop": 1}, "less than 1"),
+        ({"layer_drop": 1}, "from 0 to below 1, not 1"),
+        ({"layer_drop": {"encoder": 1}}, "less than 1"),
         ({"layer_drop": True}, "layer_drop"),
         ({"layer_drop": {"encoder": 0.1, "unit": "block"}}, "'layer' or 'sublayer'"),
         ({"layer_drop": 0.1, "compile": True}, "compile and layer_drop exclude each other"),

@@ -44,8 +44,11 @@ class LayerDropConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _one_number_for_both(cls, value: object) -> object:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return {"encoder": value, "decoder": value} if is_number else value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if not 0 <= value < 1:
+                raise ValueError(f"a number is a probability, from 0 to below 1, not {value}")
+            return {"encoder": value, "decoder": value}
+        return value
 
     def check(self, model: ModelConfig) -> None:
         """Refuse connections that need all layers, with a `ValueError`; nothing is built."""
