@@ -79,6 +79,15 @@ class RunFile(Section):
         return self
 
     @model_validator(mode="after")
+    def _has_layers_to_drop(self) -> RunFile:
+        if self.training.layer_drop is not None:
+            try:
+                self.training.layer_drop.check(self.model)
+            except ValueError as error:
+                raise ValueError(f"training.{error}") from None
+        return self
+
+    @model_validator(mode="after")
     def _has_the_groups_to_decode_with(self) -> RunFile:
         if self.decoding.group_range is not None:
             _, decoder = self._stacks()

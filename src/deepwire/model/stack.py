@@ -37,6 +37,9 @@ class Stack(nn.Module):
         dim: Width of the stream.
         recomputes: Whether training keeps only what enters each layer, and goes through the layer once more
             in the backward pass (activation checkpointing; Chen et al. 2016, section 4).
+        dropped_calls: Numbers of calls that training leaves out: the state passes them by as it is. So a
+            layer without calls gives what it reads, also to aggregation and fusion.
+        call_scales: What training multiplies the output of each call by; None: nothing.
     """
 
     def __init__(
@@ -61,6 +64,8 @@ class Stack(nn.Module):
         self.calls = _needed(connection.calls, max(fusion.keeps))
         self.depth = max((call.layer + 1 for call in self.calls), default=0)
         self.recomputes = False
+        self.dropped_calls: frozenset[int] = frozenset()
+        self.call_scales: tuple[float, ...] | None = None
         self.dim = dim
         self._of_connection: dict[str, int] | None = None
         ends = [index + 1 for index, call in enumerate(self.calls) if call.closes]
@@ -204,7 +209,13 @@ class Stack(nn.Module):
         new: list[State] | None = None,
     ) -> tuple[DepthState, Carried]:
         """Make the calls of one layer; with `cache_index` for one position, whose next states go to `new`."""
+        # Decoding has every layer, in whatever mode.
+        in_training = self.training and cache_index is None
+        dropped = self.dropped_calls if in_training else frozenset()
+        scales = self.call_scales if in_training else None
         for index in calls:
+            if index in dropped:
+                continue
             call = self.calls[index]
             read = self.connection.read(depth, index, languages)
             if call.kind == "cross":
@@ -226,6 +237,8 @@ class Stack(nn.Module):
                     read, next(states), cache_index, memory_of, languages
                 )
                 new.append(state)
+            if scales is not None:
+                output = output * scales[index]
             depth = self.connection.write(depth, index, read, output, languages)
         return depth, carried
 
