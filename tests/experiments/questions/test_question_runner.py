@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -147,13 +148,10 @@ def test_other_settings_of_a_system_are_trained_anew(
         return Failure(1, "not today")
 
     monkeypatch.setattr(question_runner, "train_runs", one_by_one(train))
-    elsewhere = [
-        "--folder",
-        str(tmp_path),
-        "parts.small.settings=[systems.lstm.settings.0=model.dropout=0.1]",
-    ]
     change = "parts.small.settings=['systems.lstm.settings=[model.dropout=0.1]', search=null]"
-    assert main(["questions", str(plan), "--folder", str(tmp_path), *done.command[4:], change]) == 0
+    results = shutil.copytree(done.results, tmp_path / "results")
+    folders = ["--folder", str(tmp_path / "runs"), "--results", str(results)]
+    assert main(["questions", str(plan), *folders, change]) == 0
     assert [folder.parent.name for folder in begun] == ["lstm"]
 
 
