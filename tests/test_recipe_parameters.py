@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from deepwire import recipes
-from deepwire.api.settings import load_settings
+from deepwire.api.prepare import load_settings
 from deepwire.cli.main import main
 from deepwire.errors import UsageError
 from deepwire.recipes.notes import read_note

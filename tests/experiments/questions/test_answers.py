@@ -11,7 +11,7 @@ import pytest
 
 from deepwire.cli.main import main
 from deepwire.errors import DataError, UsageError
-from deepwire.evaluation.tokenizers import LanguageMetrics
+from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.experiments.questions.answers import AnsweredQuestion, answer_questions
 from deepwire.experiments.questions.question_plan import ClaimPlan, read_questions
 from deepwire.experiments.questions.question_results import (

@@ -19,7 +19,7 @@ import pytest
 
 from deepwire.cli.main import main
 from deepwire.errors import UsageError
-from deepwire.evaluation.tokenizers import LanguageMetrics
+from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.experiments.questions import question_runner
 from deepwire.experiments.questions.question_results import unpack
 from deepwire.experiments.questions.question_runs import load_questions
