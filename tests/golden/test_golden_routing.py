@@ -61,7 +61,8 @@ def test_dynamic_routing() -> None:
     assert capsules.grad is not None
     check(capsules.grad, "gradient of the capsules", golden["grad/in/capsules"])
     for number in range(4):
-        gradient = fusion.votes[number].weight.grad
+        gradient = fusion.votes[number].get_parameter("weight").grad
+        assert gradient is not None
         expected = golden.grads["W"][number].transpose(1, 2).reshape(15, 8)
         check(gradient, f"gradient of W_{number}", expected)
     once = dynamic_routing(fusion.vote(capsules), 1)

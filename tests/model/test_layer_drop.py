@@ -48,7 +48,9 @@ def results(model: TranslationModel) -> Tensor:
 
 @pytest.mark.parametrize("connection", DROPPING)
 @pytest.mark.parametrize("aggregation", ["last", "dlcl", "hierarchical"])
-def test_the_last_layer_is_the_identity(connection: object, aggregation: str) -> None:
+def test_the_last_layer_is_the_identity(
+    monkeypatch: pytest.MonkeyPatch, connection: object, aggregation: str
+) -> None:
     """Without its last layer a stack gives what a stack of fewer layers gives to the aggregation."""
     model = model_of(3, connection=connection, aggregation=aggregation)
     before = results(model)
@@ -56,12 +58,14 @@ def test_the_last_layer_is_the_identity(connection: object, aggregation: str) ->
     seen: list[tuple[Tensor, Tensor]] = []
     close = model.decoder.aggregation.close
 
-    def watched(history: object, output: Tensor, layer: int, languages: Tensor | None = None) -> object:
+    def watched(
+        history: tuple[Tensor, ...], output: Tensor, layer: int, languages: Tensor | None = None
+    ) -> tuple[tuple[Tensor, ...], Tensor]:
         following, read = close(history, output, layer, languages)
         seen.append((output, read))
         return following, read
 
-    model.decoder.aggregation.close = watched
+    monkeypatch.setattr(model.decoder.aggregation, "close", watched)
     after = results(model)
     assert not torch.allclose(before, after)
     # What the layer gives to the history is what it read.
@@ -117,7 +121,9 @@ def test_what_is_left_in_is_scaled_up() -> None:
         plain = results(model)
         model.decoder.call_scales = (2.0,) * 6
         scaled = results(model)
-        model.decoder.connection.alpha *= 2
+        alpha = model.decoder.connection.alpha
+        assert isinstance(alpha, Tensor)
+        alpha.mul_(2)
         model.decoder.call_scales = None
         torch.testing.assert_close(results(model), scaled)
     assert not torch.allclose(plain, scaled)

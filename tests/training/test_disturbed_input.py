@@ -49,7 +49,7 @@ def test_sim_cut_brings_the_two_passes_together(make_job: JobMaker, read_records
         job = make_job(f"alpha{alpha}", max_updates=30, sim_cut={"alpha": alpha, "p_cut": 0.2})
         run_training(job, quiet=True)
         last.append(read_records(job.run, "train")[-1]["sim_cut"])
-    assert last[1] < 0.7 * last[0]  # type: ignore[operator]
+    assert last[1] < 0.7 * last[0]
 
 
 @pytest.mark.parametrize(
