@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from deepwire.plugins import register_metric as register_metric
     from deepwire.plugins import register_mixer as register_mixer
     from deepwire.training.loop import UpdateResult as UpdateResult
-    from deepwire.training.run.stop_reason import StopReason as StopReason
+    from deepwire.training.run.stopping import StopReason as StopReason
     from deepwire.training.session import Callback as Callback
     from deepwire.training.session import TrainingSession as TrainingSession
     from deepwire.training.validation import Validation as Validation
@@ -45,7 +45,7 @@ _PLACES = {
     "Callback": "training.session",
     "Model": "api.model",
     "Run": "api.training",
-    "StopReason": "training.run.stop_reason",
+    "StopReason": "training.run.stopping",
     "TrainingParts": "api.parts",
     "TrainingSession": "training.session",
     "UpdateResult": "training.loop",

@@ -14,7 +14,7 @@ import deepwire
 from deepwire.cli.main import main
 from deepwire.errors import DataError, UsageError
 from deepwire.training.loop import UpdateResult
-from deepwire.training.run.stop_reason import StopReason
+from deepwire.training.run.stopping import StopReason
 from deepwire.training.session import TrainingSession
 from deepwire.training.validation import Validation
 

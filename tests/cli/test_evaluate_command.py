@@ -14,7 +14,7 @@ from sacrebleu.metrics import BLEU
 
 from deepwire.cli.main import main
 from deepwire.decoding import model_loading
-from deepwire.evaluation import model_translations
+from deepwire.evaluation import texts
 from deepwire.evaluation.texts import Text
 
 REFERENCE = [f"There are {number} birds on the old roof, and a cat ." for number in range(30)]
@@ -41,13 +41,13 @@ def models(monkeypatch):
         asked.append((name, source, settings))
         return Text(name, outputs[name])
 
-    selected_target, target = model_translations.selected_target, model_translations.target_language
-    monkeypatch.setattr(model_translations, "translate", translate)
+    selected_target, target = texts.selected_target, texts.target_language
+    monkeypatch.setattr(texts, "translate", translate)
     monkeypatch.setattr(
-        model_translations, "target_language", lambda name, way: "" if name in outputs else target(name, way)
+        texts, "target_language", lambda name, way: "" if name in outputs else target(name, way)
     )
     monkeypatch.setattr(
-        model_translations,
+        texts,
         "selected_target",
         lambda name, way: "" if name in outputs else selected_target(name, way),
     )
@@ -277,7 +277,7 @@ def test_a_model_is_loaded_with_the_settings_of_the_command(folder, monkeypatch,
         return Translator()
 
     for look in ("selected_target", "target_language"):
-        monkeypatch.setattr(model_translations, look, lambda _name, _way: "")
+        monkeypatch.setattr(texts, look, lambda _name, _way: "")
     monkeypatch.setattr(model_loading, "load", load)
     command = ["evaluate", "--model", "m", "-s", "ref.txt", "-r", "ref.txt", "--lowercase", "--beam", "2"]
     assert main([*command, "--device", "cpu", "--precision", "fp32"]) == 0

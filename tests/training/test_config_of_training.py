@@ -6,7 +6,7 @@ from pydantic import ValidationError
 from deepwire.config.counts import Duration
 from deepwire.training.config import EarlyStoppingConfig, TrainingConfig
 from deepwire.training.optimizer import OptimizerConfig
-from deepwire.training.run.limits import cut_short, tiny_batches
+from deepwire.training.run.stopping import cut_short, tiny_batches
 from deepwire.training.schedule import CosineConfig, InverseSqrtConfig
 
 

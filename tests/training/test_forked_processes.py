@@ -19,9 +19,9 @@ from toy_run import after_step, wait_for
 import deepwire.api.training
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError
-from deepwire.training import process_count, trainer
+from deepwire.training import device, trainer
 from deepwire.training.config import TrainingConfig
-from deepwire.training.process_count import processes_wanted
+from deepwire.training.device import processes_wanted
 
 TWO = "training.processes=2"
 FOUR = {"max_updates": 1, "threads": 4, "batch_tokens": 4096, "precision": "fp32"}
@@ -178,7 +178,7 @@ def test_a_narrow_model_has_micro_batches_for_several_threads() -> None:
 def test_the_number_format_of_the_cpu_counts(
     monkeypatch: pytest.MonkeyPatch, units: bool, wanted: int
 ) -> None:
-    monkeypatch.setattr(process_count, "has_bfloat16_units", lambda: units)
+    monkeypatch.setattr(device, "has_bfloat16_units", lambda: units)
     config = TrainingConfig.model_validate({**FOUR, "precision": "auto"})
     assert processes_wanted(config, 256, lambda: 1000) == wanted
 

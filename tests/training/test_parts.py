@@ -17,10 +17,9 @@ from deepwire.training.logging.meter import Averages, Meter
 from deepwire.training.logging.progress import Display, Standing, human_time, short
 from deepwire.training.optimizer import StepResult
 from deepwire.training.precision_policy import PrecisionPolicy
-from deepwire.training.run.early_stopping import Patience
-from deepwire.training.run.same_settings import require_same_digests
-from deepwire.training.run.signals import Signals
-from deepwire.training.run.state import TrainingState
+from deepwire.training.run.spec import require_same_digests
+from deepwire.training.run.state import Patience, TrainingState
+from deepwire.training.run.stopping import Signals
 
 CPU = torch.device("cpu")
 

@@ -19,8 +19,8 @@ from deepwire.errors import UsageError
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training import run_training as starting
 from deepwire.training import validation
-from deepwire.training.run.checkpoints import load_state
 from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run.state import load_state
 from deepwire.training.run_training import finished, run_training
 
 JobMaker = Callable[..., TrainingSpec]

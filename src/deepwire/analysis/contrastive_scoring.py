@@ -17,7 +17,7 @@ from deepwire.data.languages import Direction
 from deepwire.decoding.model_loading import load
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError
-from deepwire.evaluation.model_translations import selected_target
+from deepwire.evaluation.texts import selected_target
 from deepwire.model.decoder_state import DecoderState
 
 LONGEST = 15

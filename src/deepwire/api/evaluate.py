@@ -10,16 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from deepwire.errors import ModelError, UsageError
-from deepwire.evaluation import model_translations
+from deepwire.evaluation import texts as model_texts
 from deepwire.evaluation.comparison import PairedTest, ScoreReport
 from deepwire.evaluation.comparison import compare as compare_texts
 from deepwire.evaluation.metric import Score, check_line_counts
 from deepwire.evaluation.metric_choice import LanguageMetrics, language_of
-from deepwire.evaluation.model_translations import SearchSettings
 from deepwire.evaluation.multilingual.directed_texts import texts_of_run
 from deepwire.evaluation.multilingual.direction_names import parse_direction
 from deepwire.evaluation.significance import DEFAULT_SEED
-from deepwire.evaluation.texts import Text, read_text
+from deepwire.evaluation.texts import SearchSettings, Text, read_text
 
 if TYPE_CHECKING:  # torch, which scores of texts do not need
     from deepwire.decoding.translator import Translator
@@ -197,7 +196,7 @@ def texts_of(
         # Models and counts are looked at now: a mistake must not show up only after an hour of translation.
         for model in models:
             if isinstance(model, str):
-                model_translations.selected_target(model, settings.search.direction)
+                model_texts.selected_target(model, settings.search.direction)
         source, answer = (source, None) if source is not None else _test_set(models, settings)
         references = references or ([] if answer is None else list(answer.references))
         texts = [system for _, system in systems if isinstance(system, Text)]
@@ -252,7 +251,7 @@ def _target(systems: Iterable[ReadSystem]) -> str:
     for system in systems:
         name = system if isinstance(system, str) else next(iter(getattr(system, "names", ())), None)
         if name is not None:
-            return model_translations.target_language(name)
+            return model_texts.target_language(name)
     return ""
 
 
@@ -279,13 +278,13 @@ def _test_set(
         raise UsageError("there is no source for the model to translate", "give source= and reference=")
     direction = settings.search.direction
     stored = None if direction is None else texts_of_run(run, "test").read(direction)
-    return stored or model_translations.test_set(run)
+    return stored or model_texts.test_set(run)
 
 
 def _translation(
     name: str, model: str | Translator[DecoderState], source: Text, settings: EvaluationSettings, warn: Warn
 ) -> Text:
     if isinstance(model, str):
-        return replace(model_translations.translate(model, source, settings.search, warn), name=name)
+        return replace(model_texts.translate(model, source, settings.search, warn), name=name)
     direction = settings.search.direction
     return Text(name, model.translate(source.lines, to=None if direction is None else direction.target))

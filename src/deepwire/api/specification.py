@@ -17,15 +17,14 @@ from deepwire.errors import UsageError
 from deepwire.evaluation.comparison import without_spaces
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import LanguageMetrics
-from deepwire.evaluation.model_translations import named_target
-from deepwire.evaluation.texts import Text
+from deepwire.evaluation.texts import Text, named_target
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.runfile import CHANGEABLE, LoadedRunFile, RunFile, completed
 from deepwire.training.device import choose_device
-from deepwire.training.direction_validation import directions_in
 from deepwire.training.run.spec import TrainingSpec, TranslateTexts
+from deepwire.training.validation import directions_in
 
 
 class ValidationScores:
@@ -88,7 +87,7 @@ _LOOKED_AT = 200
 
 def processes_of(config: RunFile) -> int:
     """How many processes are to train on the cores of this machine, where torchrun started none."""
-    from deepwire.training.process_count import processes_wanted
+    from deepwire.training.device import processes_wanted
 
     return processes_wanted(config.training, config.model.d_model, lambda: _parameters(config))
 

@@ -24,7 +24,7 @@ from deepwire.training.dry_run import DryRun
 from deepwire.training.dry_run import dry_run as make_dry_run
 from deepwire.training.logging.metrics_log import read_records
 from deepwire.training.run.spec import TrainingSpec
-from deepwire.training.run.stop_reason import StopReason
+from deepwire.training.run.stopping import StopReason
 from deepwire.training.run_training import finished, open_session
 from deepwire.training.session import Callback, TrainingSession
 

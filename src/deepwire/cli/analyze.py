@@ -10,9 +10,8 @@ from collections.abc import Callable
 
 import typer
 
-from deepwire.cli.analyses.internals import gates, gradients, report, weights
+from deepwire.cli.analyses.internals import gates, gradients, report, signal, weights
 from deepwire.cli.analyses.layers import depth, linearise
-from deepwire.cli.analyses.signal import signal
 from deepwire.cli.analyses.speed import speed
 from deepwire.cli.analyses.translations import agreement, compare, length
 

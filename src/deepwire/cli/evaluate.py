@@ -130,7 +130,7 @@ def evaluate(
     """
     from deepwire.api.evaluate import EvaluationSettings, score_texts
     from deepwire.cli.line_by_line import warn
-    from deepwire.evaluation.model_translations import SearchSettings, target_language
+    from deepwire.evaluation.texts import SearchSettings, target_language
 
     models = list(model or ())
     files = _with_baseline([str(path) for path in hypotheses or ()], models, baseline)
@@ -248,7 +248,7 @@ def _texts(
 
 
 def _write(output: Path | None, translation: Text) -> None:
-    from deepwire.evaluation.model_translations import write_lines
+    from deepwire.evaluation.texts import write_lines
 
     if output is not None:
         write_lines(output, translation.lines)

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from deepwire.data.languages import Direction
     from deepwire.evaluation.comparison import PairedTest
     from deepwire.evaluation.metric_choice import LanguageMetrics
-    from deepwire.evaluation.model_translations import SearchSettings
     from deepwire.evaluation.multilingual.direction_names import Group
     from deepwire.evaluation.multilingual.direction_table import DirectionsReport
+    from deepwire.evaluation.texts import SearchSettings
 
 _SYSTEM = "a model; a folder of DIRECTION.hyp; or a pattern with {direction} of models or files"
 
@@ -170,7 +170,7 @@ def evaluate_directions(
 
 
 def _search(changes: Mapping[str, object], device: str, precision: str, seen: bool) -> SearchSettings:
-    from deepwire.evaluation.model_translations import SearchSettings
+    from deepwire.evaluation.texts import SearchSettings
 
     return SearchSettings(changes, device, precision, "seen" if seen else False)
 

@@ -1,13 +1,21 @@
-"""Reading whole texts for scoring: one sentence a line, named as in messages and tables."""
+"""Texts for scoring, one sentence a line: read from files, or translated by a model."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
+
+from deepwire.data.data_config import CorpusConfig, DataConfig
+from deepwire.data.languages import Direction, Languages
+from deepwire.data.text.corpus import by_reference, read_pairs
 from deepwire.data.text.files import BadLine, display, read_lines
-from deepwire.errors import DataError
+from deepwire.errors import DataError, ModelError, UsageError
+from deepwire.io.atomic import disk_errors
+from deepwire.io.output import open_output
 
 _FAULTS = {"nul": "contains a NUL character", "too_long": "is too long", "bad_utf8": "is not UTF-8"}
 
@@ -58,3 +66,201 @@ def read_text(path: Path) -> Text:
     if not lines:
         raise DataError(f"{name} is empty")
     return Text(name, lines)
+
+
+RESOLVED_CONFIG = "config.resolved.json"
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """Where a model runs, and what to change in its decoding settings.
+
+    Attributes:
+        decoding: Values that replace the model's own: ``{"beam": 8}``.
+        device: ``cpu``, ``cuda``, ``cuda:1``; ``auto`` is a GPU if there is one.
+        precision: ``fp32``, ``bf16``; ``auto`` is the fast one of the device.
+        shortlist: Whether to use the shortlist of the model; ``seen``: the subwords that were seen in
+            training text of the target language; or the folder of another one.
+        direction: The direction of the text, for models of several.
+    """
+
+    decoding: Mapping[str, object]
+    device: str = "auto"
+    precision: str = "auto"
+    shortlist: bool | str | Path = False
+    direction: Direction | None = None
+
+
+def translate(model: str, source: Text, settings: SearchSettings, warn: Callable[[str], None]) -> Text:
+    """Translate a text with a model; the result is named after the model.
+
+    Args:
+        model: A run directory, ``RUN@avg5`` or a model directory.
+        source: Raw text.
+        settings: How and where to translate.
+        warn: Receives warnings, one line each.
+
+    Raises:
+        ModelError: There is no such model, or it is damaged.
+        UsageError: A setting is impossible, the device is not there, or the model has several directions and
+            was not told which.
+    """
+    from deepwire.decoding.model_loading import load  # torch; late, so that wrong files are found before
+
+    translator = load(
+        model,
+        settings.device,
+        settings.precision,
+        settings=settings.decoding,
+        warn=warn,
+        shortlist=settings.shortlist,
+    )
+    direction, to = settings.direction, ""
+    if direction is not None or translator.languages is not None:
+        to = selected_target(model, direction)
+    from_ = direction.source if to and direction is not None else None
+    return Text(model, translator.translate(source.lines, to=to or None, from_=from_))
+
+
+def selected_target(model: str, direction: Direction | None) -> str:
+    """The target language that a model has to be given; ``""`` where it has one direction only.
+
+    Args:
+        model: A MODEL name.
+        direction: Of the text; a model of several directions needs it.
+
+    Raises:
+        UsageError: The model says that it does not translate in the direction, or has several and none is
+            named.
+        ModelError: There is no such model, or it is damaged.
+    """
+    from deepwire.checkpoint.model_path import find_model  # torch
+    from deepwire.checkpoint.store import read_metadata
+
+    metadata = read_metadata(find_model(model))
+    languages = Languages.from_metadata(metadata)
+    if languages is None:
+        only = [str(metadata[side]) for side in ("source", "target") if side in metadata]
+        named = len(only) == 2 and only != ["source", "target"]  # what a run file has that names none
+        if direction is not None and named and only != list(direction):
+            raise UsageError(
+                f"{model}: translates {'-'.join(only)}, not {direction}", "name a direction that it has"
+            )
+        return ""
+    if direction is None:
+        known = ", ".join(map(str, languages.directions))
+        raise UsageError(f"{model}: has several directions", f"choose one: --direction {known}")
+    languages.require_source(direction.source)
+    languages.target(direction.target)
+    return direction.target
+
+
+def target_language(model: str, direction: Direction | None = None) -> str:
+    """The language that a model translates into, as far as a direction or its run file names it; or ``""``.
+
+    Raises:
+        ModelError: There is no such model, or it is damaged.
+    """
+    if direction is not None:
+        return direction.target
+    from deepwire.checkpoint.model_path import find_model  # torch
+    from deepwire.checkpoint.store import read_metadata
+
+    return named_target(read_metadata(find_model(model)))
+
+
+def named_target(metadata: Mapping[str, object]) -> str:
+    """The target language in the description of a model; ``""`` where its run file names none, or several."""
+    target = metadata.get("target")
+    return target if isinstance(target, str) and target != DataConfig.model_fields["target"].default else ""
+
+
+def test_set(model: str) -> tuple[Text, Text]:
+    """Return source and reference of the test set that the run file of a run names as ``data.test``.
+
+    Args:
+        model: A run directory, with or without ``@checkpoint``.
+
+    Raises:
+        UsageError: It is no run directory, or its run file names no test set.
+        ModelError: Its stored settings are damaged.
+        DataError: The test set is missing or cannot be read.
+    """
+    data = data_section(model)
+    if data.test is None:
+        raise UsageError(
+            f"{_stored(model)}: the run file names no data.test",
+            "give the test set: --source and --reference, from Python source= and reference=",
+        )
+    if data.languages is not None:
+        raise UsageError(
+            f"{_stored(model)}: the run has several directions",
+            "choose one with --direction where the command has it, give --source and --reference, "
+            "or use deepwire evaluate-directions",
+        )
+    return read_test_set(data.test[0], data)
+
+
+def read_test_set(corpus: CorpusConfig, data: DataConfig) -> tuple[Text, Text]:
+    """Source and reference of a test set in the one direction of a run file, whole.
+
+    Raises:
+        DataError: It is missing, or a line cannot be used.
+    """
+    (source, reference), *more = (_pairs_of(one, data) for one in by_reference(corpus, data))
+    return (
+        Text(f"{corpus.label} ({data.source})", source.lines),
+        Text(reference.name, reference.lines, tuple(another for _, another in more)),
+    )
+
+
+def _pairs_of(corpus: CorpusConfig, data: DataConfig) -> tuple[Text, Text]:
+    name = corpus.label
+    pairs = list(read_pairs(corpus, data))
+    for pair in pairs:
+        if pair.fault:
+            raise DataError(f"{name}:{pair.line}: the pair cannot be used ({pair.fault})", "repair the line")
+    return (
+        Text(f"{name} ({data.source})", [pair.source for pair in pairs]),
+        Text(f"{name} ({data.target})", [pair.target for pair in pairs]),
+    )
+
+
+def write_lines(path: Path, lines: Sequence[str]) -> None:
+    """Write a text in one piece: after a crash there is the whole file or the old one.
+
+    Raises:
+        UsageError: The folder does not exist, or `path` is a directory.
+        ResourceError: It cannot be written.
+    """
+    with disk_errors(path), open_output(path) as out:
+        out.writelines(f"{line}\n" for line in lines)
+
+
+def data_section(model: str) -> DataConfig:
+    """The ``data`` section of the run file of a run.
+
+    Args:
+        model: A run directory, with or without ``@checkpoint``.
+
+    Raises:
+        UsageError: It is no run directory.
+        ModelError: Its stored settings are damaged.
+    """
+    stored = _stored(model)
+    try:
+        settings = json.loads(stored.read_bytes())
+        return DataConfig.model_validate(settings["data"])
+    except FileNotFoundError:
+        raise UsageError(
+            f"{model} is not a run directory with a stored run file, so its test set is not known",
+            "give the test set: --source and --reference, from Python source= and reference=",
+        ) from None
+    except OSError as error:
+        raise ModelError(f"{stored}: cannot read: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        raise ModelError(f"{stored} is damaged: it does not hold the settings of a run") from error
+
+
+def _stored(model: str) -> Path:
+    return Path(model.rpartition("@")[0] or model) / RESOLVED_CONFIG

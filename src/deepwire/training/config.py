@@ -11,18 +11,17 @@ from deepwire.config.counts import Count, Duration
 from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
 from deepwire.model.perturbation import InputNoiseConfig, SimCutConfig
 from deepwire.training.ema import EmaConfig
+from deepwire.training.freezing import Patterns
 from deepwire.training.layer_drop import LayerDropConfig
 from deepwire.training.logging.depth_records import RecordConfig
 from deepwire.training.optimizer import MuonConfig, OptimizerChoice, OptimizerConfig
-from deepwire.training.patterns import Patterns
 from deepwire.training.schedule import (
     CosineConfig,
     InverseSqrtConfig,
     ScheduleConfig,
     WarmupStableDecayConfig,
 )
-from deepwire.training.warm_start.pretrained_config import PretrainedConfig
-from deepwire.training.warm_start.start_from_config import StartFromConfig
+from deepwire.training.warm_start.warm_start_config import PretrainedConfig, StartFromConfig
 
 TextMetric = Literal["bleu", "chrf", "chrf++", "ter"]
 Metric = Literal["loss", "nll", "perplexity", "bleu", "chrf", "chrf++", "ter"]

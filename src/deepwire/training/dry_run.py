@@ -20,11 +20,10 @@ from deepwire.training.device_batches import DeviceBatch, DeviceUpdate
 from deepwire.training.logging.progress import human_time, short
 from deepwire.training.loop import make_gradient
 from deepwire.training.recorder import SilentRecorder
-from deepwire.training.resume_point import ResumePoint
-from deepwire.training.run.record import RunRecord
-from deepwire.training.run.signals import Signals
+from deepwire.training.resume_point import ResumePoint, RunRecord
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import TrainingState
+from deepwire.training.run.stopping import Signals
 from deepwire.training.run_training import make_trainer, training_process
 from deepwire.training.trainer import Trainer
 from deepwire.training.warm_start.pretrained import PretrainedReport

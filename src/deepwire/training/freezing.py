@@ -1,13 +1,40 @@
-"""Freezing: parameters that training leaves as they are, chosen by patterns of their names."""
+"""Patterns of names of parameters and settings, and freezing: parameters that training leaves as they are."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import difflib
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+from typing import Annotated
 
+from pydantic import BeforeValidator
 from torch import nn
 
 from deepwire.errors import UsageError
-from deepwire.training.patterns import matches, near_names
+
+
+def _as_several(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+Patterns = Annotated[tuple[str, ...], BeforeValidator(_as_several)]
+"""Patterns in a run file; one may stand without brackets."""
+
+
+def matches(name: str, patterns: Sequence[str]) -> bool:
+    """Whether one of the patterns is that of the whole name."""
+    return any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def near_names(pattern: str, names: Iterable[str]) -> list[str]:
+    """What may have been meant: up to three names, or parts as `encoder.*`; else the largest parts."""
+    every = dict.fromkeys(names)
+    parts = {
+        f"{name.rsplit('.', depth)[0]}.*": None for name in every for depth in range(1, name.count(".") + 1)
+    }
+    choices = [*parts, *every]
+    near = difflib.get_close_matches(pattern, choices, n=3, cutoff=0.5)
+    return near or sorted(part for part in parts if part.count(".") == 1)[:6]
 
 
 def freeze(model: nn.Module, patterns: Sequence[str]) -> dict[str, int]:

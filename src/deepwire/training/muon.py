@@ -15,7 +15,7 @@ from deepwire.config.counts import Positive
 from deepwire.config.section import Section
 from deepwire.errors import UsageError
 from deepwire.model.layers import Linear
-from deepwire.training.patterns import Patterns, matches, near_names
+from deepwire.training.freezing import Patterns, matches, near_names
 
 if TYPE_CHECKING:  # a run file is read without it, and sooner
     from deepwire.model.encoder_decoder import TranslationModel

@@ -11,18 +11,15 @@ from deepwire.errors import ModelError
 from deepwire.io.atomic import disk_errors, write_json, write_text
 from deepwire.io.regular_files import open_for_appending
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.training.direction_validation import worth_showing
 from deepwire.training.logging.depth_records import DepthRecords
 from deepwire.training.logging.meter import Averages
-from deepwire.training.logging.metrics_log import MetricsLog
+from deepwire.training.logging.metrics_log import EventWriter, MetricsLog
 from deepwire.training.logging.progress import Display, Standing
-from deepwire.training.logging.tensorboard import EventWriter
 from deepwire.training.parallel_strategy import Snapshot
-from deepwire.training.run.checkpoints import save_checkpoint
 from deepwire.training.run.spec import TrainingSpec
-from deepwire.training.run.state import TrainingState
-from deepwire.training.run.stop_reason import StopReason
-from deepwire.training.validation import Validation
+from deepwire.training.run.state import TrainingState, save_checkpoint
+from deepwire.training.run.stopping import StopReason
+from deepwire.training.validation import Validation, worth_showing
 from deepwire.training.warm_start.pretrained import PretrainedReport
 from deepwire.training.warm_start.start_from import StartReport
 

@@ -23,7 +23,6 @@ from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.process import given_back, own_random_numbers, seed_random_numbers
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import choose_device, idle_gpus
-from deepwire.training.direction_validation import DirectionsValidator, directions_in
 from deepwire.training.ema import MovingAverage
 from deepwire.training.freezing import freeze
 from deepwire.training.logging.progress import short
@@ -31,17 +30,13 @@ from deepwire.training.optimizer import Optimizer, make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.recorder import Recorder, SilentRecorder
 from deepwire.training.resume_point import ResumePoint, open_run
-from deepwire.training.run.checkpoints import load_moments, newest_state
-from deepwire.training.run.limits import cut_short, limit_reached, tiny_batches
-from deepwire.training.run.same_settings import CHANGEABLE, Complete, as_recorded, require_same_settings
-from deepwire.training.run.signals import Signals
-from deepwire.training.run.spec import TrainingSpec
-from deepwire.training.run.state import TrainingState
-from deepwire.training.run.stop_reason import StopReason
+from deepwire.training.run.spec import CHANGEABLE, Complete, TrainingSpec, as_recorded, require_same_settings
+from deepwire.training.run.state import TrainingState, load_moments, newest_state
+from deepwire.training.run.stopping import Signals, StopReason, cut_short, limit_reached, tiny_batches
 from deepwire.training.schedule import build_schedule
 from deepwire.training.session import Callback, TrainingSession
 from deepwire.training.trainer import Trainer
-from deepwire.training.validation import Validator
+from deepwire.training.validation import DirectionsValidator, Validator, directions_in
 from deepwire.training.warm_start.pretrained import start_pretrained
 from deepwire.training.warm_start.start_from import start_from
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.loop import UpdateResult, train
-from deepwire.training.run.stop_reason import StopReason
+from deepwire.training.run.stopping import StopReason
 from deepwire.training.trainer import Trainer
 from deepwire.training.validation import Validation
 

@@ -20,7 +20,6 @@ from deepwire.model.perturbation import Perturbation
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device import memory_in_use
 from deepwire.training.device_batches import DeviceUpdate, feed
-from deepwire.training.direction_validation import DirectionsValidator
 from deepwire.training.disturbed_input import perturbation_of
 from deepwire.training.ema import MovingAverage
 from deepwire.training.layer_drop import LayerDrop
@@ -31,13 +30,11 @@ from deepwire.training.pace import Crowding, Pace
 from deepwire.training.parallel_strategy import LossFunction, ParallelStrategy
 from deepwire.training.precision_policy import PrecisionPolicy
 from deepwire.training.recorder import Recorder
-from deepwire.training.run.limits import limit_reached, progress
-from deepwire.training.run.signals import Signals
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import TrainingState
-from deepwire.training.run.stop_reason import StopReason
+from deepwire.training.run.stopping import Signals, StopReason, limit_reached, progress
 from deepwire.training.schedule import Schedule
-from deepwire.training.validation import Validation, Validator
+from deepwire.training.validation import DirectionsValidator, Validation, Validator
 
 BAD_IN_A_ROW = 10
 

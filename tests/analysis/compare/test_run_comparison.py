@@ -27,8 +27,7 @@ from deepwire.checkpoint.model_files import write_manifest
 from deepwire.cli.main import main
 from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.comparison import PairedTest
-from deepwire.evaluation.model_translations import SearchSettings
-from deepwire.evaluation.texts import Text
+from deepwire.evaluation.texts import SearchSettings, Text
 from deepwire.model.encoder_decoder import TranslationModel
 
 Store = Callable[..., str]

@@ -19,8 +19,7 @@ from deepwire.analysis.subject.scorer import Scorer, TimedTranslation
 from deepwire.cli.main import main
 from deepwire.decoding.generate import generate
 from deepwire.errors import UsageError
-from deepwire.evaluation.model_translations import SearchSettings
-from deepwire.evaluation.texts import Text
+from deepwire.evaluation.texts import SearchSettings, Text
 from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.precision_policy import PrecisionPolicy

@@ -26,7 +26,7 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.config import TrainingConfig
 from deepwire.training.warm_start.pretrained import start_pretrained
-from deepwire.training.warm_start.pretrained_config import PretrainedSection
+from deepwire.training.warm_start.warm_start_config import PretrainedSection
 
 sys.path.insert(0, str(Path(__file__).parent))
 from pretrained_folder import DIM, HEADS, INNER, LAYERS, POSITIONS, TEXT, encoded, write_encoder

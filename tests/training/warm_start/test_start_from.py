@@ -24,8 +24,8 @@ from deepwire.training import run_training as starting
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run_training import run_training
 from deepwire.training.warm_start.start_from import start_from
-from deepwire.training.warm_start.start_from_config import StartFromSection
-from deepwire.training.warm_start.vocabulary_transfer import map_rows
+from deepwire.training.warm_start.transfer import map_rows
+from deepwire.training.warm_start.warm_start_config import StartFromSection
 
 JobMaker = Callable[..., TrainingSpec]
 ReadRecords = Callable[..., list[dict[str, object]]]

@@ -15,7 +15,7 @@ from deepwire.checkpoint.model_files import digest
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import STATE, VOCABULARY, parameter_count, read_config, read_metadata
 from deepwire.errors import ModelError
-from deepwire.evaluation.model_translations import RESOLVED_CONFIG
+from deepwire.evaluation.texts import RESOLVED_CONFIG
 from deepwire.io.regular_files import read_json
 from deepwire.training.logging.metrics_log import read_records
 

@@ -31,7 +31,7 @@ from deepwire.analysis.subject.model_and_text import ParallelText, read_pairs
 from deepwire.data.languages import Direction
 from deepwire.errors import UsageError
 from deepwire.evaluation.comparison import PairedTest, ScoreReport
-from deepwire.evaluation.model_translations import target_language
+from deepwire.evaluation.texts import target_language
 
 _IGNORED = ("run", "recipe.", "data.prepared")
 _HOUR = 3600.0

@@ -16,8 +16,7 @@ from deepwire.decoding.model_loading import load
 from deepwire.evaluation.comparison import PairedTest, ScoreReport, compare
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import LanguageMetrics, language_of, make_metric
-from deepwire.evaluation.model_translations import selected_target
-from deepwire.evaluation.texts import Text
+from deepwire.evaluation.texts import Text, selected_target
 
 METRICS = ("bleu", "chrf")
 _SIGNIFICANT = 0.05

@@ -32,7 +32,7 @@ from deepwire.analysis.subject.model_and_text import (
     read_pairs,
 )
 from deepwire.data.languages import Direction
-from deepwire.evaluation.model_translations import selected_target
+from deepwire.evaluation.texts import selected_target
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.introspection import GateProbe, Place
 

@@ -18,9 +18,8 @@ from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.model_inputs import LanguageSelector, batches_by_length, pad_batch, target_language_ids
 from deepwire.decoding.model_loading import languages_of, pick_device
 from deepwire.errors import DataError, UsageError
-from deepwire.evaluation.model_translations import test_set
 from deepwire.evaluation.multilingual.directed_texts import texts_of_run
-from deepwire.evaluation.texts import Text, read_text
+from deepwire.evaluation.texts import Text, read_text, test_set
 from deepwire.model.context import Side
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.stack import Stack

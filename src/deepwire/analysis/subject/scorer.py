@@ -15,7 +15,7 @@ from deepwire.decoding.translator import Translator
 from deepwire.evaluation.comparison import without_spaces
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import LanguageMetrics, language_of
-from deepwire.evaluation.model_translations import SearchSettings, named_target
+from deepwire.evaluation.texts import SearchSettings, named_target
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.encoder_decoder import TranslationModel
 

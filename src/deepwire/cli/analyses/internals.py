@@ -1,4 +1,4 @@
-"""``deepwire analyze weights``, ``gates``, ``gradients``, and ``report`` of all that apply to a model."""
+"""``deepwire analyze weights``, ``gates``, ``gradients``, ``signal``, and ``report`` of all that apply."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from deepwire.cli.analyses.options import (
     Source,
     read_direction,
 )
-from deepwire.cli.decoding_options import Device
+from deepwire.cli.decoding_options import Device, Threads
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
@@ -123,3 +123,43 @@ def report(
     if not findings:
         raise UsageError("none of the analyses applies", "see 'deepwire analyze --help' for what each needs")
     outputs.write(findings, f"Analyses of {', '.join(subjects)}")
+
+
+Subject = Annotated[
+    str,
+    typer.Argument(metavar="RUNFILE|RECIPE|MODEL", help="Before training, or the model of a run."),
+]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the run file or recipe.")
+]
+Seeds = Annotated[
+    int | None,
+    typer.Option(min=1, help="Models to draw of a run file, with its seed and the next. [default: 3]"),
+]
+Tokens = Annotated[int, typer.Option(min=1, help="Target tokens of the training text to read.")]
+
+
+def signal(
+    subject: Subject,
+    overrides: Overrides = None,
+    seeds: Seeds = None,
+    tokens: Tokens = 2048,
+    device: Device = "auto",
+    threads: Threads = None,
+    as_json: Json = False,
+    html: Html = None,
+    plots: Plots = None,
+    output: Output = None,
+) -> None:
+    """How large signals and gradients are in every layer, in the first forward pass or after training.
+
+    deepwire analyze signal demo model.initialization=xavier --seeds 5
+
+    deepwire analyze signal runs/demo
+    """
+    from deepwire.analysis.internals.signal_propagation import analyse_signal
+    from deepwire.cli.decoding_options import use_threads
+
+    outputs = FindingOutputs(as_json, html, plots, output)
+    use_threads(threads)
+    outputs.write([analyse_signal(subject, overrides or (), seeds=seeds, tokens=tokens, device=device)])

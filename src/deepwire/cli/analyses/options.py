@@ -168,7 +168,7 @@ def open_scorers(
     from deepwire.analysis.subject.scorer import Scorer
     from deepwire.cli.decoding_options import specified
     from deepwire.cli.line_by_line import warn
-    from deepwire.evaluation.model_translations import SearchSettings, selected_target
+    from deepwire.evaluation.texts import SearchSettings, selected_target
 
     search = SearchSettings(specified(**settings), device, precision)
     return [Scorer(name, pairs, search, warn, to=selected_target(name, direction)) for name in models]

@@ -11,8 +11,13 @@ from deepwire.data.languages import Direction
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.metric_choice import LanguageMetrics
-from deepwire.evaluation.model_translations import SearchSettings
-from deepwire.evaluation.multilingual.directed_texts import texts_at, texts_of_run
+from deepwire.evaluation.multilingual.directed_texts import (
+    StoredTranslations,
+    fingerprint,
+    store_in,
+    texts_at,
+    texts_of_run,
+)
 from deepwire.evaluation.multilingual.direction_names import (
     HIGH,
     LOW,
@@ -29,10 +34,9 @@ from deepwire.evaluation.multilingual.direction_table import (
     samples_for,
 )
 from deepwire.evaluation.multilingual.language_identification import LanguageIdentifier, train_identifier
-from deepwire.evaluation.multilingual.stored_translations import StoredTranslations, fingerprint, store_in
 from deepwire.evaluation.multilingual.translation_systems import open_system
 from deepwire.evaluation.significance import DEFAULT_SAMPLES
-from deepwire.evaluation.texts import Text
+from deepwire.evaluation.texts import SearchSettings, Text
 
 Say = Callable[[str], None]
 

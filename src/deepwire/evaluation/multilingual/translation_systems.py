@@ -15,10 +15,9 @@ from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import CONFIG, read_metadata
 from deepwire.data.languages import Direction, Languages
 from deepwire.errors import ModelError, UsageError
-from deepwire.evaluation.model_translations import SearchSettings, selected_target
+from deepwire.evaluation.multilingual.directed_texts import HYPOTHESES, StoredTranslations, read_stored
 from deepwire.evaluation.multilingual.direction_names import languages_of
-from deepwire.evaluation.multilingual.stored_translations import HYPOTHESES, StoredTranslations, read_stored
-from deepwire.evaluation.texts import Text, read_text
+from deepwire.evaluation.texts import SearchSettings, Text, read_text, selected_target
 
 if TYPE_CHECKING:
     from deepwire.decoding.translator import Translator

@@ -20,7 +20,7 @@ from deepwire.experiments.results.result_store import ResultStore
 from deepwire.experiments.results.run_measurement import RunResult, measure_run, pairs_of, time_decoding
 from deepwire.experiments.results.run_processes import Failure, stoppable, train_runs
 from deepwire.experiments.results.settings_search import SettingsSearch
-from deepwire.training.run.limits import cut_short
+from deepwire.training.run.stopping import cut_short
 
 Tell = Callable[[str], None]
 

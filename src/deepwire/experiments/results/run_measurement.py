@@ -21,8 +21,8 @@ from deepwire.data.languages import Direction
 from deepwire.errors import ModelError
 from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import LanguageMetrics
-from deepwire.evaluation.model_translations import SearchSettings, read_test_set
 from deepwire.evaluation.multilingual.directed_texts import texts_of
+from deepwire.evaluation.texts import SearchSettings, read_test_set
 from deepwire.experiments.results.planned_runs import RunPlan
 from deepwire.io.atomic import disk_errors, write_text
 from deepwire.io.regular_files import read_json

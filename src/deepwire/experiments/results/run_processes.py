@@ -19,7 +19,7 @@ from deepwire.checkpoint.run_directory import LOCK, RunDirectory
 from deepwire.errors import UsageError
 from deepwire.experiments.results.planned_runs import RunPlan
 from deepwire.runfile import completed
-from deepwire.training.run.same_settings import changed_settings
+from deepwire.training.run.spec import changed_settings
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _STOPPED = {128 + number: number for number in _SIGNALS}

@@ -1,4 +1,4 @@
-"""metrics.jsonl and other records of a run: one JSON object a line, written once, and read again."""
+"""metrics.jsonl and other records of a run, one JSON object a line, written once; and TensorBoard events."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Protocol
 
-from deepwire.errors import DataError
+from deepwire.errors import DataError, UsageError
 from deepwire.io.atomic import disk_errors, free_name, write_text
 from deepwire.io.regular_files import open_for_appending, open_regular
 
@@ -172,3 +173,54 @@ def read_records(path: Path) -> list[Mapping[str, object]]:
             raise DataError(f"{path}:{number}: holds {type(record).__name__}, not an object")
         records.append(record)
     return records
+
+
+class EventWriter(Protocol):
+    """Takes named numbers of an update."""
+
+    def write(self, kind: str, update: int, values: dict[str, float]) -> None:
+        """Record ``values`` under ``kind/name`` at ``update``."""
+
+    def close(self) -> None:
+        """Flush and close."""
+
+
+class NoEvents:
+    """Records nothing."""
+
+    def write(self, kind: str, update: int, values: dict[str, float]) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class TensorBoardEvents:
+    """Writes event files for TensorBoard.
+
+    Args:
+        folder: Where they go.
+        after: Events of later updates are hidden; they belong to an interrupted part of the run.
+
+    Raises:
+        UsageError: If TensorBoard is not installed.
+    """
+
+    def __init__(self, folder: Path, after: int) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise UsageError(
+                "training.tensorboard is true, but TensorBoard is not installed",
+                "pip install 'deepwire[tensorboard]', or set training.tensorboard to false",
+            ) from error
+        self._writer = SummaryWriter(str(folder), purge_step=after + 1)
+
+    def write(self, kind: str, update: int, values: dict[str, float]) -> None:
+        """Record ``values`` under ``kind/name`` at ``update``."""
+        for name, value in values.items():
+            self._writer.add_scalar(f"{kind}/{name}", value, update)
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._writer.close()

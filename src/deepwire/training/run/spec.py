@@ -1,17 +1,138 @@
-"""What a training run is made of, before it starts."""
+"""What a training run is made of before it starts, and whether a run may go on with other settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
 
 from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.config.section import changeable_keys, flatten
+from deepwire.data.data_config import DataConfig
 from deepwire.data.prepare.prepared import Prepared
 from deepwire.data.vocabulary import Vocabularies
+from deepwire.errors import ModelError, UsageError
+from deepwire.io.regular_files import UnreadableError, read_json
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.training.config import TextMetric, TrainingConfig
-from deepwire.training.run.same_settings import CHANGEABLE, Complete, as_recorded
+
+CHANGEABLE = frozenset({*changeable_keys(TrainingConfig, "training"), *changeable_keys(DataConfig, "data")})
+"""The settings of text and training, with all below them, that may change in the middle of a run."""
+
+# What a recipe says about itself is no setting.
+_NOTE = "recipe"
+_SHOWN = 60
+
+Complete = Callable[[Mapping[str, object]], Mapping[str, object]]
+"""Gives settings their defaults where this version has new ones beside them, or where they change nothing."""
+
+
+def as_recorded(record: Mapping[str, object]) -> Mapping[str, object]:
+    """Nothing added."""
+    return record
+
+
+def require_same_settings(
+    resolved_config: Path,
+    now: Mapping[str, object],
+    complete: Complete = as_recorded,
+    changeable: Collection[str] = CHANGEABLE,
+) -> list[str]:
+    """Compare the settings of a continued run with those it was started with.
+
+    Args:
+        resolved_config: ``config.resolved.json`` of the run.
+        now: The resolved settings of the present command.
+        complete: Brings the record of an earlier version up to this one, so that a setting that is new since
+            then is no change while it has its default, nor one that changes nothing.
+        changeable: Dotted keys that may differ, with all below them.
+
+    Returns:
+        The changes that are allowed, each as ``key: old -> new``.
+
+    Raises:
+        UsageError: Listing every key whose change would make it another run.
+        ModelError: If the file cannot be read.
+    """
+    changed = changed_settings(resolved_config, now, complete)
+    shown = {key: f"{key}: {_shown(old)} -> {_shown(new)}" for key, (old, new) in changed.items()}
+    refuse(resolved_config.parent, [text for key, text in shown.items() if not _is_below(key, changeable)])
+    return [text for key, text in shown.items() if _is_below(key, changeable)]
+
+
+def changed_settings(
+    resolved_config: Path, now: Mapping[str, object], complete: Complete = as_recorded
+) -> dict[str, tuple[object, object]]:
+    """The settings of a run that are others now: old and new value by dotted key, sorted; None where not set.
+
+    Args:
+        resolved_config, now, complete: See `require_same_settings`.
+
+    Raises:
+        ModelError: If the file cannot be read.
+    """
+    before, after = flatten(complete(read_own(resolved_config))), flatten(complete(now))
+    keys = sorted(key for key in before.keys() | after.keys() if key.split(".")[0] != _NOTE)
+    both = {key: (before.get(key), after.get(key)) for key in keys}
+    return {key: (old, new) for key, (old, new) in both.items() if old != new}
+
+
+def read_own(path: Path) -> dict[str, object]:
+    """What a file of a run says that is needed to go on.
+
+    Raises:
+        ModelError: If it is missing or damaged; the hint says what is left to do.
+        UnreadableError: If it cannot be read.
+    """
+    try:
+        return read_json(path)
+    except UnreadableError:
+        raise
+    except ModelError as error:
+        raise ModelError(error.message, without(path)) from error
+
+
+def without(path: Path) -> str:
+    """What a user can do where a file of a run is missing or damaged."""
+    return (
+        f"put back a copy of {path.name}, or begin another run with these weights: "
+        f"run=DIR training.start_from={path.parent}@last"
+    )
+
+
+def require_same_digests(run: Path, before: Mapping[str, object], now: Mapping[str, str]) -> None:
+    """See that the text and the vocabularies are those that the run was started with.
+
+    Raises:
+        UsageError: Listing what changed.
+    """
+    refuse(
+        run, [f"{name}: {before.get(name)} -> {now[name]}" for name in now if before.get(name) != now[name]]
+    )
+
+
+def refuse(run: Path, changes: list[str]) -> None:
+    """Raise the error that lists ``changes``; nothing where there are none.
+
+    Raises:
+        UsageError: If there are any.
+    """
+    if changes:
+        raise UsageError(
+            f"{run}: cannot go on, because this run was started otherwise: {'; '.join(changes)}",
+            "undo the change, train elsewhere with run=DIR, or start over with --fresh (the old run is kept)",
+        )
+
+
+def _is_below(key: str, keys: Collection[str]) -> bool:
+    """Whether a dotted key is one of these, or below one."""
+    return any(key == above or key.startswith(f"{above}.") for above in keys)
+
+
+def _shown(value: object) -> str:
+    text = "not set" if value is None else str(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
 
 class TranslateTexts(Protocol):

@@ -1,15 +1,63 @@
-"""How far a run has come: all that a continuation needs besides parameters and optimizer."""
+"""How far a run has come, and its checkpoints: everything that a continuation needs."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from pathlib import Path
 
+import torch
+from torch import Tensor
+
+from deepwire.checkpoint.model_files import DamagedError, bytes_of, read_tensors, write_tensors
+from deepwire.checkpoint.run_directory import RunDirectory, better
+from deepwire.checkpoint.store import OPTIMIZER, STATE, write_model_files
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.errors import ModelError
-from deepwire.training.run.early_stopping import Patience
+from deepwire.io.atomic import json_text, require_space
+from deepwire.io.regular_files import read_json
+from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.training.config import EarlyStoppingConfig
+from deepwire.training.parallel_strategy import Snapshot
+from deepwire.training.run.spec import TrainingSpec
+
+
+@dataclass
+class Patience:
+    """Counts the scores since a metric last improved.
+
+    Attributes:
+        best: The best score so far; None before the first.
+        waited: Scores since then.
+        metric: What was scored; empty where an earlier version did not record it.
+    """
+
+    best: float | None = None
+    waited: int = 0
+    metric: str = ""
+
+    def see(self, config: EarlyStoppingConfig, scores: dict[str, float]) -> None:
+        """Take note of one validation; one without the metric does not count."""
+        score = scores.get(config.metric)
+        if score is None:
+            return
+        if self.metric not in ("", config.metric):  # the user changed it: scores of another do not compare
+            self.best, self.waited = None, 0
+        self.metric = config.metric
+        if math.isfinite(score) and (self.best is None or self._improves(config, score, self.best)):
+            self.best, self.waited = score, 0
+        else:
+            self.waited += 1
+
+    def exhausted(self, config: EarlyStoppingConfig) -> bool:
+        """Whether it is time to stop."""
+        return self.waited >= config.patience
+
+    def _improves(self, config: EarlyStoppingConfig, score: float, best: float) -> bool:
+        return better(config.metric, score, best) and abs(score - best) >= config.min_improvement
+
 
 # More than any run can reach, and few enough to calculate with.
 _MANY = 10**15
@@ -116,3 +164,81 @@ class TrainingState:
         best = [] if self.patience.best is None else [self.patience.best]
         if not all(map(_is_number, [*best, *self.scores.values(), *self.interval])):
             raise ValueError("scores or sums are not numbers")
+
+
+_SLACK = 1_000_000
+
+
+def save_checkpoint(
+    spec: TrainingSpec, model: TranslationModel, snapshot: Snapshot, state: TrainingState
+) -> Path:
+    """Write the checkpoint of ``state`` and delete those that are no longer kept.
+
+    Args:
+        spec: What is trained, and where it is kept.
+        model: Tells the architecture.
+        snapshot: Parameters and moments.
+        state: How far training has come.
+
+    Raises:
+        ResourceError: If the disk is full; earlier checkpoints are intact.
+    """
+    parameters, moments = dict(snapshot.parameters), dict(snapshot.moments)
+    folder = spec.run.checkpoints_folder
+    folder.mkdir(parents=True, exist_ok=True)
+    require_space(folder, bytes_of(parameters) + bytes_of(moments) + _SLACK)
+
+    def write(temporary: Path) -> None:
+        metadata = {**spec.metadata, "update": state.update, "scores": state.scores}
+        if spec.config.ema is not None:
+            metadata["ema"] = spec.config.ema.model_dump(mode="json")
+        write_model_files(temporary, model, parameters, spec.prepared.vocabularies, metadata)
+        write_tensors(temporary / OPTIMIZER, moments)
+        (temporary / STATE).write_text(json_text(state.to_json()), encoding="utf-8")
+
+    keep = spec.config.checkpoint
+    return spec.run.save(
+        state.update,
+        write,
+        metric=spec.config.validation.metric,
+        keep_last=keep.keep_last,
+        keep_best=keep.keep_best,
+    )
+
+
+def load_state(folder: Path) -> TrainingState:
+    """The training state in a checkpoint.
+
+    Raises:
+        DamagedError: If it is not what training writes.
+        ModelError: If it cannot be read, or a newer version wrote it.
+    """
+    record = read_json(folder / STATE)
+    if unknown := sorted(record.keys() - {one.name for one in fields(TrainingState)}):
+        raise ModelError(
+            f"{folder / STATE}: {', '.join(unknown)}: unknown to this version",
+            "install the version of deepwire that wrote it, or a newer one",
+        )
+    try:
+        return TrainingState.from_json(record)
+    except ModelError as error:
+        raise DamagedError(folder, f"{STATE}: {error.message}") from error
+
+
+def load_moments(folder: Path) -> dict[str, Tensor]:
+    """The moments of the optimizer in a checkpoint, in host memory.
+
+    Raises:
+        ModelError: If they are missing or damaged.
+    """
+    return read_tensors(folder / OPTIMIZER, torch.device("cpu"))
+
+
+def newest_state(run: RunDirectory) -> TrainingState | None:
+    """The state of the newest checkpoint of ``run``; None where there is no checkpoint.
+
+    Raises:
+        ModelError: If it is damaged.
+    """
+    checkpoints = run.checkpoints()
+    return load_state(checkpoints[-1].path) if checkpoints else None

@@ -21,8 +21,8 @@ from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Side
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.training.warm_start.pretrained_config import DecoderLayers, PretrainedSection
-from deepwire.training.warm_start.vocabulary_transfer import RowMap, map_rows
+from deepwire.training.warm_start.transfer import RowMap, map_rows
+from deepwire.training.warm_start.warm_start_config import DecoderLayers, PretrainedSection
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,9 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
 from deepwire.model.context import Side
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.training.patterns import matches
-from deepwire.training.warm_start.language_transfer import by_language
-from deepwire.training.warm_start.start_from_config import StartFromSection
-from deepwire.training.warm_start.vocabulary_transfer import RowMap, map_rows, with_tags
+from deepwire.training.freezing import matches
+from deepwire.training.warm_start.transfer import RowMap, by_language, map_rows, with_tags
+from deepwire.training.warm_start.warm_start_config import StartFromSection
 
 # What may differ freely: it changes no function, or shows in the names and shapes of parameters.
 _FREE = (

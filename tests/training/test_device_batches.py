@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from deepwire.data.batches.prefetch import prefetched
+from deepwire.training.device_batches import prefetched
 
 
 def alive() -> int:

@@ -1,13 +1,16 @@
-"""From the rows of one vocabulary to those of another: embeddings and output projections move by piece.
+"""From the vocabulary and languages of one model to those of another: parameters move by piece and name.
 
 A piece that both have keeps its row. A piece that is new begins as the mean of the rows of the pieces that
 the old vocabulary cuts it into (Gee et al. 2022, Fast Vocabulary Transfer), or, where it knows none of them,
 as the mean of all its ordinary rows.
+
+A language that is new begins as the mean of the others. Where the other model has one value for all languages
+(a plain norm, a bias of the output), every language begins with it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -16,6 +19,9 @@ from torch import Tensor
 from deepwire.data.languages import Languages
 from deepwire.data.subwords.base import SPECIAL_PIECES, UNK, Vocabulary
 from deepwire.errors import ModelError
+from deepwire.model.build import build_model
+from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.meta_init import meta_init
 
 _SPECIAL = len(SPECIAL_PIECES)
 
@@ -87,3 +93,44 @@ def with_tags(rows: RowMap, pieces: int, old: Languages | None, new: Languages |
 def _pieces(vocabulary: Vocabulary) -> list[str]:
     """The ordinary pieces, which are numbered from 4."""
     return vocabulary.pieces(range(_SPECIAL, vocabulary.size))
+
+
+def own_parameters(model: TranslationModel) -> frozenset[str]:
+    """The names, all that they have, of the parameters of which each target language has its own."""
+    if not model.languages:
+        return frozenset()
+    sizes = (model.source_vocabulary, model.target_vocabulary)
+    with meta_init():
+        larger = build_model(model.config, *sizes, languages=model.languages + 1)
+    shapes = {name: parameter.shape for name, parameter in larger.named_parameters(remove_duplicate=False)}
+    own = model.named_parameters(remove_duplicate=False)
+    return frozenset(name for name, parameter in own if parameter.shape != shapes[name])
+
+
+def by_language(
+    values: Mapping[str, Tensor],
+    old: TranslationModel,
+    new: TranslationModel,
+    before: Languages | None,
+    after: Languages | None,
+) -> dict[str, Tensor]:
+    """The parameters of one model with those of languages as another model has them, `[L_new, ...]`.
+
+    Args:
+        values: Those of the old model, by all names, with the rows of the new vocabulary.
+        old, new: The models.
+        before, after: Their languages.
+    """
+    moved, there = dict(values), own_parameters(old)
+    shapes = {name: parameter.shape for name, parameter in new.named_parameters(remove_duplicate=False)}
+    places = {} if before is None else {language: place for place, language in enumerate(before.names)}
+    wanted = () if after is None else after.names
+    for name in own_parameters(new) & values.keys():
+        value = values[name]
+        if name in there:
+            moved[name] = torch.stack(
+                [value[places[language]] if language in places else value.mean(0) for language in wanted]
+            )
+        elif value.shape == shapes[name][1:]:
+            moved[name] = value.expand(shapes[name])
+    return moved

@@ -1,12 +1,95 @@
-"""Signals, and what a program asks for, as wishes that the loop grants between two updates."""
+"""Why a run stops: its limits, signals, and what a program asks for."""
 
 from __future__ import annotations
 
 import signal
 import threading
+from dataclasses import dataclass
 from types import FrameType, TracebackType
 
 from deepwire.distributed.process_group import ProcessGroup
+from deepwire.training.config import TrainingConfig
+from deepwire.training.run.state import TrainingState
+
+
+@dataclass(frozen=True)
+class StopReason:
+    """Why the loop stopped.
+
+    Attributes:
+        reason: What ended it, such as ``training.max_updates=20000`` or ``SIGTERM``.
+        finished: Whether the run is complete; an interrupted run is not.
+        exit_code: For the shell: 0, or 128 + the number of the signal.
+    """
+
+    reason: str
+    finished: bool
+    exit_code: int = 0
+
+
+_FEW_PAIRS = 8
+
+
+def limit_reached(config: TrainingConfig, state: TrainingState) -> str | None:
+    """Which limit the run has reached, as ``training.max_updates=20000``; None while it goes on."""
+    if config.max_updates is not None and state.update >= config.max_updates:
+        return f"training.max_updates={config.max_updates}"
+    if config.stop_after is not None and _amount(config.stop_after.unit, state) >= config.stop_after.amount:
+        return f"training.stop_after={config.stop_after}"
+    return None
+
+
+def progress(config: TrainingConfig, state: TrainingState) -> float:
+    """Share of the run that is done, from 0 to 1, by the limit that will be reached first."""
+    shares = [0.0]
+    if config.max_updates is not None:
+        shares.append(state.update / config.max_updates)
+    if config.stop_after is not None:
+        shares.append(_amount(config.stop_after.unit, state) / config.stop_after.amount)
+    return min(1.0, max(shares))
+
+
+def cut_short(config: TrainingConfig) -> str | None:
+    """What to tell the user of a run that ends before its warm-up does; None of others.
+
+    How many updates there are in epochs or tokens is not known before the text is.
+    """
+    limits = [("training.max_updates", config.max_updates)]
+    if config.stop_after is not None and config.stop_after.unit == "updates":
+        limits.append(("training.stop_after", config.stop_after.amount))
+    ends = [(updates, name) for name, updates in limits if updates is not None]
+    if not ends or min(ends)[0] >= config.schedule.warmup:
+        return None
+    updates, name = min(ends)
+    return (
+        f"{name}={updates} ends the run within the warm-up (training.schedule.warmup="
+        f"{config.schedule.warmup}): the learning rate never reaches its peak, and little is learned"
+    )
+
+
+def tiny_batches(config: TrainingConfig, pairs: int, target_tokens: int) -> str | None:
+    """What to tell the user of a run whose updates see hardly any text; None of others.
+
+    Args:
+        config: How it is trained.
+        pairs: Of the training text.
+        target_tokens: Of the training text, special ones not counted.
+    """
+    length = target_tokens / max(pairs, 1) + 1  # with the end of the sentence
+    each = config.batch_tokens / length
+    if each >= _FEW_PAIRS:
+        return None
+    return (
+        f"training.batch_tokens={config.batch_tokens} makes updates of {each:.1f} pairs, because a target "
+        f"side has {length:.1f} subwords on average: usual are thousands of tokens, with so few little is "
+        "learned"
+    )
+
+
+def _amount(unit: str, state: TrainingState) -> float:
+    amounts = {"updates": state.update, "epochs": state.epochs, "tokens": state.target_tokens}
+    return amounts[unit]
+
 
 _ALWAYS = (signal.SIGTERM, signal.SIGINT)
 # A closed terminal, and what batch systems send before they kill. They are like SIGTERM where they would end

@@ -11,9 +11,15 @@ import pytest
 from deepwire.data.batches.token_store import TokenStore
 from deepwire.data.languages import Direction, Languages
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.training.direction_validation import DirectionsValidator, average, directions_in, worth_showing
 from deepwire.training.precision_policy import PrecisionPolicy
-from deepwire.training.validation import Validation, Validator
+from deepwire.training.validation import (
+    DirectionsValidator,
+    Validation,
+    Validator,
+    average,
+    directions_in,
+    worth_showing,
+)
 
 NOTHING = cast("TranslationModel", None), cast("PrecisionPolicy", None)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from deepwire.training.run.record import RunRecord
+from deepwire.training.resume_point import RunRecord
 from deepwire.training.run.spec import TrainingSpec
 
 JobMaker = Callable[..., TrainingSpec]
