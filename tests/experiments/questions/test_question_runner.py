@@ -155,6 +155,39 @@ def test_other_settings_of_a_system_are_trained_anew(
     assert [folder.parent.name for folder in begun] == ["lstm"]
 
 
+def test_another_text_is_trained_anew(
+    plan: Path, corpus: Path, done: Done, one_by_one: StandIn, monkeypatch, tmp_path: Path
+) -> None:
+    for language in ("de", "en"):
+        lines = (corpus / f"train.{language}").read_text().splitlines(keepends=True)
+        (tmp_path / f"train.{language}").write_text("".join(lines[:150]))
+    begun = list[str]()
+
+    def train(run: RunPlan) -> Failure | None:
+        begun.append(run.system)
+        return Failure(1, "not today")
+
+    monkeypatch.setattr(question_runner, "train_runs", one_by_one(train))
+    results = shutil.copytree(done.results, tmp_path / "results")
+    command = ["questions", str(plan), "--folder", str(tmp_path / "runs"), "--results", str(results)]
+    systems = (corpus / "systems.yaml").read_text()
+    moved = systems.replace("settings:\n", f"settings:\n  - data.train={tmp_path / 'train'}\n", 1)
+    try:
+        (corpus / "systems.yaml").write_text(moved)
+        assert main([*command, "parts.small.settings=[search=null]"]) == 0
+    finally:
+        (corpus / "systems.yaml").write_text(systems)
+    assert begun == ["lstm", "broken", "plain"]
+
+
+def test_text_that_is_missing_is_found_before_anything_is_trained(plan: Path, tmp_path: Path, capsys) -> None:
+    change = "parts.small.settings=['settings.1=data.valid=gone', search=null]"
+    folders = ["--folder", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+    limits = "queue=[{question: Q2}]"
+    assert main(["questions", str(plan), *folders, change, limits]) == 3
+    assert "gone" in capsys.readouterr().err
+
+
 def test_killed_at_any_time_the_same_command_goes_on_bit_for_bit(
     done: Done, plan: Path, train_here: Train, one_by_one: StandIn, tmp_path: Path, monkeypatch
 ) -> None:

@@ -20,7 +20,7 @@ from deepwire.io.regular_files import read_json
 _MILLION, _HOUR = 10**6, 3600
 _NOT_YET = "not yet measured"
 _SHOWN_FROM = 1000
-_LENGTHS = (5, 10, 20, 30, 50, 100, 150, 200)
+_LENGTHS = (5, 10, 20, 30, 50, 100, 200, 300)
 
 
 def question_finding(question: AnsweredQuestion) -> Finding:
@@ -54,7 +54,7 @@ def question_finding(question: AnsweredQuestion) -> Finding:
         measured=" ".join(filter(None, [plan.about, _how(question)])),
         tables=tuple(tables),
         notes=tuple(_notes(question)),
-        provenance=provenance().model_copy(update={"command": ""}),
+        provenance=provenance(),
     )
 
 

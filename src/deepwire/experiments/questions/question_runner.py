@@ -170,7 +170,11 @@ class QuestionRunner:
         self.kept[part.name].write(result)
 
     def result(self, part: QuestionPart, run: RunPlan) -> QuestionResult:
-        """What is known of a run with its present settings; nothing yet, where it was made with others."""
+        """What is known of a run with its present settings and text; nothing yet, where it had others.
+
+        Raises:
+            DataError: Its text is missing, or its result is damaged.
+        """
         kept = self.kept[part.name].read(run.name)
         fresh = QuestionResult(
             name=run.name,
@@ -179,8 +183,10 @@ class QuestionRunner:
             alternative=run.alternative,
             base=part.base(run.system),
             settings=run.settings,
+            text=part.text_of(run),
         )
-        if kept is None or (kept.base, kept.settings) != (fresh.base, fresh.settings):
+        made = ("base", "settings", "text")
+        if kept is None or any(getattr(kept, name) != getattr(fresh, name) for name in made):
             return fresh
         return kept
 
