@@ -181,9 +181,9 @@ class LanguageMetrics:
         return self._once(name, characters=name == "ter" and usual in (_CHINESE, _JAPANESE))
 
     def _bleu(self, language: str, usual: str) -> Metric:
-        given = self.tokenize.get(language, self.tokenize.get(""))
-        if given is not None:
-            return self._once("bleu", given)
+        wanted = self.tokenize.get(language, self.tokenize.get(""))
+        if wanted is not None:
+            return self._once("bleu", wanted)
         if usual == CHARACTERS:
             self._note(
                 f"{language} is written without spaces and sacrebleu has no tokenizer for it, so BLEU counts "

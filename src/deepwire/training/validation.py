@@ -187,11 +187,11 @@ class Validator:
         if translations is None:
             return None
         references = [self.store.target_text(line) for line in self.lines.tolist()]
-        own = {} if self.part is None else {"language": self.part.direction.target}
+        to = {} if self.part is None else {"language": self.part.direction.target}
         text_scores: dict[str, float] = {}
         if self.processes.main:
             text_scores = {
-                name: self.score(name, translations, references, **own) for name in self.config.text_metrics
+                name: self.score(name, translations, references, **to) for name in self.config.text_metrics
             }
         text_scores = cast("dict[str, float]", self.processes.broadcast_value(text_scores))
         return Validation({**scores, **text_scores}, translations)

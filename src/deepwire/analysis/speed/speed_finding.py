@@ -124,8 +124,8 @@ def _settings(
             "precision of decoding": str(kind).removeprefix("torch.") if packing == "none" else packing,
         }
     if text:
-        own = text.models[0].settings
-        settings |= {f"text: {name.removeprefix('text ')}": value for name, value in own.items()}
+        settings_of_text = text.models[0].settings
+        settings |= {f"text: {name.removeprefix('text ')}": value for name, value in settings_of_text.items()}
     return settings
 
 

@@ -315,6 +315,6 @@ def _timed(work: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - begun
 
 
-def axes_of(given: Mapping[Axis, Sequence[int]], modes: Sequence[Mode]) -> Iterator[tuple[Mode, Axis]]:
+def axes_of(values: Mapping[Axis, Sequence[int]], modes: Sequence[Mode]) -> Iterator[tuple[Mode, Axis]]:
     """What to sweep: every axis with values, in the modes that have it."""
-    yield from ((mode, axis) for mode in modes for axis in AXES[mode] if given.get(axis))
+    yield from ((mode, axis) for mode in modes for axis in AXES[mode] if values.get(axis))
