@@ -18,7 +18,7 @@ from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.io.atomic import disk_errors, move_aside, recover, remove_folder, write_json, write_text
 from deepwire.io.regular_files import read_json
-from deepwire.training.device import describe, usual_micro_batch
+from deepwire.training.device import PrecisionPolicy, describe, usual_micro_batch
 from deepwire.training.logging.depth_records import DepthRecords
 from deepwire.training.logging.metrics_log import (
     EventWriter,
@@ -28,7 +28,6 @@ from deepwire.training.logging.metrics_log import (
     cut_after,
 )
 from deepwire.training.logging.progress import Display
-from deepwire.training.precision_policy import PrecisionPolicy
 from deepwire.training.recorder import Attempt, RunRecorder
 from deepwire.training.run.spec import (
     TrainingSpec,

@@ -21,9 +21,9 @@ from deepwire.distributed.process_group import ProcessGroup
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.config import ValidationConfig
+from deepwire.training.device import PrecisionPolicy
 from deepwire.training.device_batches import to_device
 from deepwire.training.logging.meter import perplexity
-from deepwire.training.precision_policy import PrecisionPolicy
 from deepwire.training.run.spec import ScoreTexts, TranslateTexts
 
 # Sentences translated between two looks at the signals.

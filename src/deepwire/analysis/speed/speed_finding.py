@@ -26,7 +26,7 @@ from deepwire.analysis.subject.scorer import Scorer
 from deepwire.config.counts import counted
 from deepwire.decoding.model_loading import number_formats
 from deepwire.errors import UsageError
-from deepwire.training.precision_policy import PrecisionPolicy
+from deepwire.training.device import PrecisionPolicy
 
 _LABELS: Mapping[Axis, FigureAxis] = {
     "batch": FigureAxis(label="batch", unit="sentences", log=True),
