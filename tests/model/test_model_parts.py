@@ -222,9 +222,10 @@ def test_forget_gates_may_begin_open() -> None:
 def test_forget_gates_begin_as_open_as_the_stack_is_deep(layers: int) -> None:
     """Half of what the cell began with is left at the top of either stack, also with two units a layer."""
     stack = {"layers": layers, "connection": "depth_lstm"}
-    model = small_model(
-        {"encoder": stack, "decoder": {**stack, "connection": {"type": "depth_lstm", "merge": "two"}}}
-    )
+    two_units = {**stack, "connection": {"type": "depth_lstm", "merge": "two"}}
+    sizes = {"d_model": 16, "heads": 4, "feed_forward": 24}
+    config = ModelConfig.model_validate({**sizes, "encoder": stack, "decoder": two_units})
+    model = build_model(config, 20, 20)
     for side in (model.encoder, model.decoder):
         connection: Any = side.connection
         gates = [connection.gates[number] for number in connection.gate_of]

@@ -206,8 +206,8 @@ def make_trainer(
     low = torch.bfloat16 if record.precision_policy.precision == "bf16" else torch.float32
     optimizer = make_optimizer(model, config.optimizer, config.clip_norm, strategy, iteration=low)
     average = MovingAverage(learning, config.ema, strategy) if config.ema is not None else None
-    kept = load_moments(resume_point.checkpoint.path) if resume_point.checkpoint is not None else None
-    _restore(optimizer, average, kept, state)
+    moments = load_moments(resume_point.checkpoint.path) if resume_point.checkpoint is not None else None
+    _restore(optimizer, average, moments, state)
     for pattern, size in frozen.items():
         recorder.say(f"frozen by {pattern}: {short(size)} parameters")
     text = spec.prepared.train
