@@ -24,6 +24,7 @@ from deepwire.data.prepare.prepared import Prepared
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
 from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.update_scales import update_scales
 from deepwire.ops.process import given_back, own_random_numbers, seed_random_numbers
 from deepwire.runfile import RunFile
 from deepwire.training.device import choose_device
@@ -149,14 +150,16 @@ def training_parts(run: RunSettings, /, **settings: object) -> TrainingParts:
     with own_random_numbers(device):
         seed_random_numbers(config.seed, device)
         model = untrained_model(config.model, prepared).to(device).train()
-    strategy = ParallelStrategy(model, ProcessGroup())
+    scales, strategy = update_scales(model), ParallelStrategy(model, ProcessGroup())
     training = config.training
     return TrainingParts(
         prepared=prepared,
         model=model,
-        optimizer=Optimizer(model.named_parameters(), training.optimizer, training.clip_norm, strategy),
+        optimizer=Optimizer(
+            model.named_parameters(), training.optimizer, training.clip_norm, strategy, scales
+        ),
         schedule=build_schedule(
-            training.schedule, d_model=config.model.d_model, max_updates=training.max_updates
+            training.schedule, d_model=config.model.base_width, max_updates=training.max_updates
         ),
         device=device,
         settings=config,

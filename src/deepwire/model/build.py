@@ -62,18 +62,20 @@ def build_model(
     tied = tie in ("all", "output")
     output_table = target_table if tied else TokenEmbedding(target_vocabulary, width, pad_id)
     language = _language_embeddings(config, targets)
-    biases = targets if config.languages.output_bias else 0
+    biases, scale = targets if config.languages.output_bias else 0, contexts["decoder"].scaling.output
     model = TranslationModel(
         config,
         _embedding(config, source_table, contexts["encoder"], language["encoder"]),
         encoder,
         _embedding(config, target_table, contexts["decoder"], language["decoder"]),
         decoder,
-        OutputHead(output_table, bias=config.bias.output, fusion=decoder.fusion, languages=biases),
+        OutputHead(
+            output_table, bias=config.bias.output, fusion=decoder.fusion, languages=biases, scale=scale
+        ),
         targets,
         _transform(config, targets, contexts["decoder"].memory_width),
     )
-    initialize(model, config.initialization)
+    initialize(model, config.initialization, config.base_width if config.parametrization else None)
     return model
 
 
@@ -131,7 +133,7 @@ def _embedding(
     return Embedding(
         table,
         (stack.positions or config.positions).build(context.dim, config.max_length),
-        scale=context.dim**0.5 if scaled else 1.0,
+        scale=(context.dim / context.scaling.width) ** 0.5 if scaled else 1.0,
         norm=context.norm() if config.embeddings.norm else None,
         dropout=config.dropout.embedding,
         read_as=(BOS_ID, EOS_ID) if starts_with_end else None,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from torch.optim.adam import adam
 from deepwire.config.counts import Positive
 from deepwire.config.section import Section
 from deepwire.errors import ModelError
+from deepwire.model.parametrization import UpdateScale
 
 if TYPE_CHECKING:  # a run file is read without it, and sooner
     from deepwire.training.parallel_strategy import ParallelStrategy
@@ -74,6 +76,7 @@ class Optimizer:
         config: Constants.
         clip_norm: Largest norm of the gradient; larger ones are scaled down. None: no clipping.
         strategy: Where the parameters are among the processes.
+        scales: Factors of learning rate, decay and epsilon of parameters by name; 1 for the others.
     """
 
     def __init__(
@@ -82,11 +85,16 @@ class Optimizer:
         config: OptimizerConfig,
         clip_norm: float | None,
         strategy: ParallelStrategy,
+        scales: Mapping[str, UpdateScale] | None = None,
     ) -> None:
         self.parameters = dict(parameters)
         self.config = config
         self.clip_norm, self.strategy = clip_norm, strategy
         self.steps = 0
+        groups: dict[UpdateScale, list[str]] = defaultdict(list)
+        for name in self.parameters:
+            groups[(scales or {}).get(name, UpdateScale())].append(name)
+        self._groups = list(groups.items())
         self._moments = {name: _Moments.zeros(parameter) for name, parameter in self.parameters.items()}
 
     def zero_grad(self) -> None:
@@ -103,36 +111,50 @@ class Optimizer:
             loss: The loss of the update, a scalar; it is only looked at.
         """
         local = self.strategy.local
-        used = [(p, p.grad, self._moments[name]) for name, p in self.parameters.items() if p.grad is not None]
-        gradients = [local(gradient) for _, gradient, _ in used]
-        norm = self.strategy.total_norm(gradients)
+        gradients = {name: local(p.grad) for name, p in self.parameters.items() if p.grad is not None}
+        norm = self.strategy.total_norm(list(gradients.values()))
         finite = torch.isfinite(norm) & torch.isfinite(loss)
         # The fused kernel divides gradients by grad_scale, and changes nothing where found_inf is 1.
         scale = torch.ones_like(norm)
         if self.clip_norm is not None:
             scale = ((norm + _NORM_EPS) / self.clip_norm).clamp(min=1.0)
         self.steps += 1
+        for factors, names in self._groups:
+            if used := [name for name in names if name in gradients]:
+                self._update(used, gradients, learning_rate, factors, scale, (~finite).float())
+        return StepResult(norm, finite)
+
+    def _update(
+        self,
+        names: Sequence[str],
+        gradients: Mapping[str, Tensor],
+        learning_rate: float,
+        factors: UpdateScale,
+        scale: Tensor,
+        found_inf: Tensor,
+    ) -> None:
+        """Take the step of parameters with the same factors; their gradients are divided by `scale`."""
+        local, moments = self.strategy.local, [self._moments[name] for name in names]
         beta1, beta2 = self.config.betas
         adam(
-            [local(parameter) for parameter, _, _ in used],
-            gradients,
-            [local(moments.first) for _, _, moments in used],
-            [local(moments.second) for _, _, moments in used],
+            [local(self.parameters[name]) for name in names],
+            [gradients[name] for name in names],
+            [local(each.first) for each in moments],
+            [local(each.second) for each in moments],
             [],
-            [moments.steps for _, _, moments in used],
+            [each.steps for each in moments],
             fused=True,
             grad_scale=scale,
-            found_inf=(~finite).float(),
+            found_inf=found_inf,
             decoupled_weight_decay=self.config.type == "adamw",
             amsgrad=False,
             beta1=beta1,
             beta2=beta2,
-            lr=learning_rate,
-            weight_decay=self.config.weight_decay,
-            eps=self._eps(self.steps),
+            lr=learning_rate * factors.rate,
+            weight_decay=self.config.weight_decay * factors.decay,
+            eps=self._eps(self.steps) * factors.eps,
             maximize=False,
         )
-        return StepResult(norm, finite)
 
     def forget_steps(self, count: int) -> None:
         """Take back the count of steps that turned out not to be finite."""

@@ -22,6 +22,7 @@ from deepwire.data.text.wording import counted
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DeepwireError, ModelError, ResourceError, UsageError
 from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.update_scales import update_scales
 from deepwire.ops.process import given_back, own_random_numbers, seed_random_numbers
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import choose_device, idle_gpus
@@ -208,9 +209,10 @@ def make_trainer(
     elif processes.main:
         _begin_with_another(spec, model, recorder)
     frozen = freeze(model, config.freeze)
+    scales = update_scales(model)
     strategy = _strategy(spec, model.to(device), processes)
     learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    optimizer = Optimizer(learning.items(), config.optimizer, config.clip_norm, strategy)
+    optimizer = Optimizer(learning.items(), config.optimizer, config.clip_norm, strategy, scales)
     average = MovingAverage(learning, config.ema, strategy) if config.ema is not None else None
     kept = load_moments(resume_point.checkpoint.path) if resume_point.checkpoint is not None else None
     _restore(optimizer, average, kept, state)
@@ -231,7 +233,7 @@ def make_trainer(
         optimizer=optimizer,
         average=average,
         schedule=build_schedule(
-            config.schedule, d_model=model.config.d_model, max_updates=config.max_updates
+            config.schedule, d_model=model.config.base_width, max_updates=config.max_updates
         ),
         stream=_stream(spec, record.micro_batch_tokens, processes),
         epoch_size=EpochOrder(spec.prepared.train.parts, spec.seed).size,

@@ -93,6 +93,8 @@ class ConnectionSection(SocketSection):
     norm_style: ClassVar[NormStyle] = "input"
     # Sub-layers whose place it takes.
     replaces: ClassVar[frozenset[Sublayer]] = frozenset()
+    # Whether it adds what sub-layers give to the stream through `context.branch`, as CompleteP wants it.
+    scales_branches: ClassVar[bool] = False
 
     def calls(self, context: StackContext) -> tuple[Call, ...]:
         """The order in which the sub-layers of a whole stack are evaluated."""
