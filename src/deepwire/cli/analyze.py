@@ -13,6 +13,7 @@ import typer
 from deepwire.cli.analyses.agreement import agreement
 from deepwire.cli.analyses.all_analyses import report
 from deepwire.cli.analyses.compare import compare
+from deepwire.cli.analyses.coordinate_check import coordinate_check
 from deepwire.cli.analyses.depth import depth
 from deepwire.cli.analyses.gates import gates
 from deepwire.cli.analyses.gradients import gradients
@@ -27,6 +28,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     gates,
     gradients,
     signal,
+    coordinate_check,
     agreement,
     compare,
     linearise,
