@@ -49,8 +49,8 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
     )
 
     def run(name: str, model: Mapping[str, object], *callbacks: Callback, **training: object) -> RunDirectory:
-        settings = {"run": str(tmp_path / name), "model": model, "training": training}
-        deepwire.train("toy.yaml", callbacks=callbacks, quiet=True, **settings)
+        place = str(tmp_path / name)
+        deepwire.train("toy.yaml", callbacks=callbacks, quiet=True, run=place, model=model, training=training)
         return RunDirectory(tmp_path / name)
 
     return run
