@@ -23,8 +23,7 @@ from deepwire.model.context import StackContext
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.initialization import DepthScaledConfig, initialize
 from deepwire.model.layer_ownership import layers_of_parameters
-from deepwire.model.layers import Linear
-from deepwire.ops.dropout import Dropout
+from deepwire.model.layers import Branch, Linear
 
 D, F, V = 32, 96, 700
 
@@ -251,7 +250,7 @@ class Gated(PreNorm):
         self.gates = nn.ModuleDict({f"call {index}": nn.Linear(D, D) for index in range(len(self.calls))})
         self.bare = nn.ModuleList(nn.Linear(D, D) for _ in range(context.layers))
         self.shared = nn.Linear(D, D)
-        self.dropout = Dropout(0.5)
+        self.dropout = Branch(0.5)
 
     def write(
         self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None

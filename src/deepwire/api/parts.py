@@ -22,6 +22,7 @@ from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.update_scales import update_scales
 from deepwire.ops.process import given_back, own_random_numbers, seed_random_numbers
 from deepwire.runfile import RunFile, load_run_file
 from deepwire.training.device import choose_device
@@ -186,14 +187,14 @@ def training_parts(run: RunSettings, /, **settings: object) -> TrainingParts:
     with own_random_numbers(device):
         seed_random_numbers(config.seed, device)
         model = untrained_model(config.model, prepared).to(device).train()
-    strategy = ParallelStrategy(model, ProcessGroup())
+    scales, strategy = update_scales(model), ParallelStrategy(model, ProcessGroup())
     training = config.training
     return TrainingParts(
         prepared=prepared,
         model=model,
-        optimizer=make_optimizer(model, training.optimizer, training.clip_norm, strategy),
+        optimizer=make_optimizer(model, training.optimizer, training.clip_norm, strategy, scales=scales),
         schedule=build_schedule(
-            training.schedule, d_model=config.model.d_model, max_updates=training.max_updates
+            training.schedule, d_model=config.model.base_width, max_updates=training.max_updates
         ),
         device=device,
         settings=config,

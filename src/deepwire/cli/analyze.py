@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import typer
 
+from deepwire.cli.analyses.coordinate_check import coordinate_check
 from deepwire.cli.analyses.internals import gates, gradients, report, signal, weights
 from deepwire.cli.analyses.layers import depth, linearise
 from deepwire.cli.analyses.speed import speed
@@ -20,6 +21,7 @@ COMMANDS: tuple[Callable[..., None], ...] = (
     gates,
     gradients,
     signal,
+    coordinate_check,
     agreement,
     compare,
     linearise,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepwire import recipes
 from deepwire.command_line import again
 from deepwire.errors import UsageError
 
@@ -66,7 +66,7 @@ def inspect(
 
     Examples: deepwire inspect multi30k/depth-lstm-tiny model.d_model=256; deepwire inspect runs/demo --json
     """
-    if _is_run_file(subject):
+    if recipes.is_run_file(subject):
         subject_model = _from_run_file(subject, overrides or [], vocabulary_size, languages)
     elif overrides or vocabulary_size is not None or languages is not None:
         raise UsageError(
@@ -97,27 +97,14 @@ def find_subject(name: str, vocabulary_size: int | None = None) -> Subject:
         UsageError: There is no such thing, or the size of its vocabulary is not known.
         ModelError: The model is damaged.
     """
-    if _is_run_file(name):
+    if recipes.is_run_file(name):
         return _from_run_file(name, [], vocabulary_size, None)
     return _from_model(name)
-
-
-def _is_run_file(name: str) -> bool:
-    from deepwire import recipes
-
-    if Path(name).suffix in {".yaml", ".yml"} or recipes.find(name) is not None:
-        return True
-    if Path(name).is_dir() or "@" in name:
-        return False
-    if not Path(name).exists():
-        raise UsageError(f"{name}: no such run file, recipe or model", recipes.unknown(name).hint)
-    return True
 
 
 def _from_run_file(
     name: str, overrides: list[str], vocabulary_size: int | None, languages: int | None
 ) -> Subject:
-    from deepwire import recipes
     from deepwire.api.prepare import configured_size
     from deepwire.runfile import load_run_file
 

@@ -87,12 +87,9 @@ def serve(
     limits = _limits(limit or [])
     settings = specified(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
 
-    import os
-    import signal
     import sys
 
     from deepwire.cli.line_by_line import warn
-    from deepwire.cli.main import INTERRUPTED
     from deepwire.ops.allocator import share_memory
     from deepwire.ops.process import configure_process
     from deepwire.serving.access import bind, read_hosts, read_token, require_safe, url
@@ -112,6 +109,17 @@ def serve(
         server = _server(service, token, hosts, bound, named=bool(host_name))
         line = f"serving {served_model.name} at {url(bound)}"
         server.serve_on(bound, begun=lambda: print(line, file=sys.stderr, flush=True))
+    _leave(server, service)
+
+
+def _leave(server: Server, service: Service) -> None:
+    """End as the signal that stopped the server asks for."""
+    import os
+    import signal
+    import sys
+
+    from deepwire.cli.main import INTERRUPTED
+
     interrupted = server.stopped_by is signal.SIGINT
     if service.batcher.alive:  # what it still translates is for nobody, and no reason to stay
         sys.stderr.flush()

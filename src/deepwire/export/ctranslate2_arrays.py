@@ -112,6 +112,8 @@ def require_plain(model: TranslationModel) -> None:
         raise _refused("different sizes of encoder and decoder")
     if config.activation not in _ACTIVATIONS:
         raise _refused(f"activation={config.activation}")
+    if config.parametrization is not None:
+        raise _refused(f"parametrization={config.parametrization.type}")
     if config.embeddings.norm:
         raise _refused("embeddings.norm=true")
     if config.embeddings.side:

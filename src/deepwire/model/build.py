@@ -62,23 +62,36 @@ def build_model(
     source_table = TokenEmbedding(source_vocabulary, source_dim, pad_id)
     shared = tie in ("all", "inputs")
     target_table = source_table if shared else TokenEmbedding(target_vocabulary, target_dim, pad_id)
-    width = config.decoder.connection.result_width(contexts["decoder"])
-    tied = tie in ("all", "output")
-    output_table = target_table if tied else TokenEmbedding(target_vocabulary, width, pad_id)
     language = _language_embeddings(config, targets)
-    biases = targets if config.languages.output_bias else 0
     model = TranslationModel(
         config,
         _embedding(config, source_table, contexts["encoder"], language["encoder"]),
         encoder,
         _embedding(config, target_table, contexts["decoder"], language["decoder"]),
         decoder,
-        OutputHead(output_table, bias=config.bias.output, fusion=decoder.fusion, languages=biases),
+        _head(config, target_table, contexts["decoder"], decoder, targets),
         targets,
         _transform(config, targets, contexts["decoder"].memory_width),
     )
-    initialize(model, config.initialization)
+    initialize(model, config.initialization, config.base_width if config.parametrization else None)
     return model
+
+
+def _head(
+    config: ModelConfig, target_table: TokenEmbedding, context: StackContext, decoder: Stack, targets: int
+) -> OutputHead:
+    """The output projection, with the embedding's matrix where they are tied."""
+    table = target_table
+    if config.embeddings.tie not in ("all", "output"):
+        width = config.decoder.connection.result_width(context)
+        table = TokenEmbedding(target_table.weight.size(0), width, target_table.pad_id)
+    return OutputHead(
+        table,
+        bias=config.bias.output,
+        fusion=decoder.fusion,
+        languages=targets if config.languages.output_bias else 0,
+        scale=context.scaling.output,
+    )
 
 
 def build_stacks(config: ModelConfig, contexts: Mapping[Side, StackContext]) -> tuple[Stack, Stack]:
@@ -146,7 +159,7 @@ def _embedding(
     return Embedding(
         table,
         (stack.positions or config.positions).build(context.dim, config.max_length),
-        scale=context.dim**0.5 if scaled else 1.0,
+        scale=(context.dim / context.scaling.width) ** 0.5 if scaled else 1.0,
         norm=context.norm() if config.embeddings.norm else None,
         dropout=config.dropout.embedding,
         read_as=(BOS_ID, EOS_ID) if starts_with_end else None,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from deepwire.config.choice import by_name
 from deepwire.config.counts import MAX_SIZE, Count
 from deepwire.config.section import Section, UnusedSettings
 from deepwire.model.aggregations.aggregation import AggregationSection
@@ -25,6 +26,7 @@ from deepwire.model.layers import ActivationName
 from deepwire.model.mixers.mixed_attention import MixedAttentionConfig
 from deepwire.model.mixers.mixer import MixerSection
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
+from deepwire.model.parametrization import UNSCALED, CompletePConfig, Scaling
 
 _SIDES: tuple[Side, Side] = ("encoder", "decoder")
 
@@ -186,6 +188,9 @@ class ModelConfig(Section):
         description="how parameters begin; without it lipschitz where both stacks have their norms after the "
         "sum (post_norm and its relatives), and xavier elsewhere",
     )
+    parametrization: Annotated[CompletePConfig, by_name] | None = Field(
+        None, description="how multipliers and learning rates follow width and depth: complete_p"
+    )
     languages: LanguagesConfig = LanguagesConfig()
 
     @model_validator(mode="after")
@@ -216,7 +221,48 @@ class ModelConfig(Section):
         self._check_stacks()
         if self.share_layers:
             self._check_shared_layers()
+        self._check_parametrization()
         return self
+
+    def _check_parametrization(self) -> None:
+        """CompleteP needs sums of sub-layers, one width, and values that only the width decides."""
+        if self.parametrization is None:
+            return
+        for side in _SIDES:
+            connection = self.stack(side).connection
+            if not connection.scales_branches:
+                raise ValueError(
+                    f"parametrization: complete_p divides what sub-layers add to the stream, and "
+                    f"{side}.connection {connection.type} adds nothing that could be divided; use pre_norm"
+                )
+            if self.stack(side).mixer.has_companion:
+                raise ValueError(
+                    f"parametrization: complete_p says nothing of what {side}.mixer "
+                    f"{self.stack(side).mixer.type} carries beside the stream; use self_attention"
+                )
+            if self.size(side)[0] != self.d_model:
+                raise ValueError(
+                    f"parametrization: complete_p has one base width; leave {side}.size.d_model out"
+                )
+        if self.initialization.needs_layers:
+            raise ValueError(
+                f"parametrization: complete_p divides by the depth already, and initialization "
+                f"{self.initialization.type} depends on the layer; use another one, such as xavier"
+            )
+
+    def scaling(self, side: Side) -> Scaling:
+        """The factors of one side; all 1 without a parametrisation."""
+        if self.parametrization is None:
+            return UNSCALED
+        base = self.parametrization.base
+        base_layers = base.encoder_layers if side == "encoder" else base.decoder_layers
+        d_model, heads, _ = self.size(side)
+        return self.parametrization.scaling(d_model, heads, self.stack(side).layers, base_layers)
+
+    @property
+    def base_width(self) -> int:
+        """The width that embeddings begin with, and that learning rates are for."""
+        return self.parametrization.base.d_model or self.d_model if self.parametrization else self.d_model
 
     def _check_stacks(self) -> None:
         """What fits neither its stack nor the other one is refused with the file; nothing is built."""
@@ -257,6 +303,7 @@ class ModelConfig(Section):
             "size": self.size("encoder") == self.size("decoder"),
             "connection": encoder.connection == decoder.connection,
             "feed_forward": encoder.feed_forward == decoder.feed_forward,
+            "parametrization.base layers": self.scaling("encoder") == self.scaling("decoder"),
         }
         if differing := [name for name, same in alike.items() if not same]:
             raise ValueError(f"share_layers needs the same {' and '.join(differing)} in encoder and decoder")
@@ -335,4 +382,5 @@ class ModelConfig(Section):
             shared=shared,
             languages=languages if self.languages.norm else 0,
             fusion_languages=languages if self.languages.fusion in (side, "both") else 0,
+            scaling=self.scaling(side),
         )

@@ -11,7 +11,8 @@ from torch import nn
 
 from deepwire.config.choice import Choice
 from deepwire.config.section import Section, UnusedSettings
-from deepwire.model.layers import FeedForward, FeedForwardBias, layer_norm
+from deepwire.model.layers import Branch, FeedForward, FeedForwardBias, layer_norm
+from deepwire.model.parametrization import UNSCALED, Scaling
 
 Side = Literal["encoder", "decoder"]
 NormStyle = Literal["input", "output", "none"]
@@ -90,6 +91,7 @@ class StackContext:
         shared: Modules that both stacks may own together.
         languages: How many target languages have norms of their own; 0: norms are the same for all.
         fusion_languages: Likewise of the weights of groups in a fusion.
+        scaling: Fixed factors of the parametrisation; all 1 without one.
     """
 
     side: Side
@@ -112,6 +114,7 @@ class StackContext:
     shared: SharedModules = field(default_factory=SharedModules)
     languages: int = 0
     fusion_languages: int = 0
+    scaling: Scaling = UNSCALED
 
     @property
     def other_side(self) -> Side:
@@ -133,6 +136,13 @@ class StackContext:
         It is called with them and the target languages of the rows.
         """
         return layer_norm(width or self.dim, self.norm_eps, self.languages)
+
+    def branch(self) -> Branch:
+        """What the output of a sub-layer passes before it is added to the stream.
+
+        For connections that say `scales_branches`.
+        """
+        return Branch(self.dropout.sublayer, self.scaling.branch)
 
     def feed_forward_network(self, bias: FeedForwardBias | None = None) -> FeedForward:
         """A feed-forward network as the model's settings say; `bias` in the place of the model's."""

@@ -33,6 +33,7 @@ class CrossAttention(nn.Module):
     def __init__(self, context: StackContext, *, tied: bool = False) -> None:
         super().__init__()
         self.heads, self.dropout = context.heads, context.dropout.attention
+        self.query_scale = context.scaling.query
         dim, bias, self.parts = context.dim, context.attention_bias, 1 if tied else 2
         self.query = Linear(dim, dim, bias=bias, role="cross_attention")
         self.key_value = Linear(
@@ -65,6 +66,8 @@ class CrossAttention(nn.Module):
         """
         rows, length, dim = x.shape
         query = self.query(x).view(memory.key.size(0), -1, self.heads, dim // self.heads).transpose(1, 2)
+        if self.query_scale != 1:
+            query = query * self.query_scale
         drop = self.dropout if self.training else 0.0
         seen = attention(
             query, memory.key, memory.value, bias=memory.bias, causal=False, dropout=drop, finite=True

@@ -63,11 +63,21 @@ class OutputHead(nn.Module):
 
     The bias is `[V]`, or `[L, V]` with one for each of L target languages; then, and where psi are those of
     the target language, every method wants the language of each row, `[B]`.
+
+    `scale` multiplies the results, and so the logits but for their bias.
     """
 
-    def __init__(self, table: TokenEmbedding, *, bias: bool, fusion: Fusion, languages: int = 0) -> None:
+    def __init__(
+        self,
+        table: TokenEmbedding,
+        *,
+        bias: bool,
+        fusion: Fusion,
+        languages: int = 0,
+        scale: float = 1.0,
+    ) -> None:
         super().__init__()
-        self.table = table
+        self.table, self.scale = table, scale
         shape = (languages, table.weight.size(0)) if languages else (table.weight.size(0),)
         self.bias = nn.Parameter(torch.zeros(shape)) if bias else None
         # Kept out of the module tree: the fusion belongs to the decoder's stack.
@@ -175,7 +185,7 @@ class OutputHead(nn.Module):
     def logits(self, result: Tensor, languages: Tensor | None = None) -> Tensor:
         """Of every token or those selected, `[B, ..., V]`, of one result `[B, ..., d]`."""
         project = self._projection() if self._selected is None else self._selected
-        return project(result, languages)
+        return project(self._scaled(result), languages)
 
     def target_log_probs(
         self, results: Sequence[Tensor], targets: Tensor, languages: Tensor | None = None
@@ -199,10 +209,15 @@ class OutputHead(nn.Module):
 
     def _inputs(self, result: Tensor, languages: Tensor | None) -> Tensor:
         """What that map reads of `[B, T, d]`: where languages have biases, also a 1 for that of its row."""
+        result = self._scaled(result)
         if self.bias is None or self.bias.dim() == 1 or languages is None:
             return result
         chosen = functional.one_hot(languages, self.bias.size(0)).to(result.dtype).unsqueeze(1)
         return torch.cat((result, chosen.expand(*result.shape[:-1], -1)), -1)
+
+    def _scaled(self, result: Tensor) -> Tensor:
+        """A result as the projection reads it."""
+        return result if self.scale == 1 else result * self.scale
 
     def _biases(self) -> tuple[Tensor | None, Tensor | None]:
         """The bias `[V]` of all rows, and those `[L, V]` of target languages; at most one of them."""
@@ -227,7 +242,7 @@ class OutputHead(nn.Module):
             .gather(1, wanted.unsqueeze(1))
             .squeeze(1)
             for hidden, row, wanted in zip(
-                torch.split(result[real], size),
+                torch.split(self._scaled(result)[real], size),
                 torch.split(rows, size),
                 torch.split(tokens, size),
                 strict=True,

@@ -10,8 +10,10 @@ Merged Attention).
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from typing import ClassVar, Literal
 
+import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -234,10 +236,15 @@ INITIALIZATIONS = Table(
 )
 
 
-def initialize(model: nn.Module, config: Initialization) -> None:
+def initialize(model: nn.Module, config: Initialization, base_width: int | None = None) -> None:
     """Set every linear map, embedding and table of positions of a model; shared ones once.
 
     A model on the meta device has nothing to set.
+
+    Args:
+        model: The model.
+        config: The initialisation.
+        base_width: Begin embeddings and positions as in a model of this width; None: of their own.
     """
     if all(parameter.is_meta for parameter in model.parameters()):
         return
@@ -250,18 +257,42 @@ def initialize(model: nn.Module, config: Initialization) -> None:
                 config.linear(module, layers.get(id(module.weight), 1))
             done.add(id(module.weight))
         elif isinstance(module, TokenEmbedding):
-            if id(module) in looked_up:
-                config.embedding(module)
-            else:
-                config.projection(module)
+            embeds = id(module) in looked_up
+            _in_blocks(module, config.embedding if embeds else config.projection, base_width)
             # Index 0 of a copy would not write through on the meta device, so fill the row in place.
             module.weight.data[module.pad_id].zero_()
         elif isinstance(module, RelativePositions):
             config.relative_keys(module.table)
         elif isinstance(module, LearnedPositions | SideEmbedding):
-            config.positions(module.table)
+            _in_columns(module.table, config.positions, base_width)
         elif isinstance(module, LanguageEmbedding):
-            config.language_embedding(module.table)
+            _in_columns(module.table, config.language_embedding, base_width)
+
+
+def _in_blocks(module: TokenEmbedding, begin: Callable[[TokenEmbedding], None], width: int | None) -> None:
+    """Set an embedding as blocks of columns, each of which begins as one of that width does."""
+
+    def begin_table(table: Tensor) -> None:
+        block = TokenEmbedding(table.size(0), table.size(1), module.pad_id)
+        begin(block)
+        table.copy_(block.weight)
+
+    if width is None or width == module.weight.size(1):
+        begin(module)
+    else:
+        _in_columns(module.weight, begin_table, width)
+
+
+@torch.no_grad()
+def _in_columns(table: Tensor, begin: Callable[[Tensor], None], width: int | None) -> None:
+    """Set a table `[n, d]` as blocks of columns, each of which begins as one of that width does."""
+    if width is None or width == table.size(1):
+        begin(table)
+        return
+    for columns in torch.split(table, width, 1):
+        block = table.new_empty(table.size(0), width)
+        begin(block)
+        columns.copy_(block[:, : columns.size(1)])
 
 
 def _layers(model: nn.Module) -> dict[int, int]:

@@ -54,6 +54,19 @@ class Linear(nn.Linear):
         self.role, self.parts = role, parts
 
 
+class Branch(Dropout):
+    """What the output of a sub-layer passes before it is added to the stream: dropout, and a fixed factor."""
+
+    def __init__(self, probability: float, factor: float = 1.0) -> None:
+        super().__init__(probability)
+        self.factor = factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Of `[B, T, d]`."""
+        dropped = super().forward(x)
+        return dropped if self.factor == 1 else dropped * self.factor
+
+
 class FeedForward(nn.Module):
     """W2 drop(act(W1 x + b1)) + b2 (Vaswani et al. 2017, equation 2), without residual and norm.
 

@@ -25,6 +25,21 @@ def find(name: str) -> Path | None:
     return path if all(map(_PART.fullmatch, name.split("/"))) and path.is_file() else None
 
 
+def is_run_file(name: str) -> bool:
+    """Whether a name is that of a run file or recipe, and not of a model.
+
+    Raises:
+        UsageError: There is no such thing at all.
+    """
+    if Path(name).suffix in {".yaml", ".yml"} or find(name) is not None:
+        return True
+    if Path(name).is_dir() or "@" in name:
+        return False
+    if not Path(name).exists():
+        raise UsageError(f"{name}: no such run file, recipe or model", unknown(name).hint)
+    return True
+
+
 def below(name: str) -> list[str]:
     """The recipe of this name, or all recipes of the folder of this name.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from torch.optim.adam import adam
 from deepwire.config.counts import Positive
 from deepwire.config.section import Section
 from deepwire.errors import ModelError
+from deepwire.model.parametrization import UpdateScale
 from deepwire.training.muon import Muon, MuonSettings, hidden_matrices
 
 if TYPE_CHECKING:  # a run file is read without it, and sooner
@@ -101,6 +103,7 @@ class Optimizer:
         clip_norm: Largest norm of the gradient; larger ones are scaled down. None: no clipping.
         strategy: Where the parameters are among the processes.
         muon: Moves some of the parameters in the place of Adam; None: it moves none.
+        scales: Factors of Adam's learning rate, decay and epsilon of parameters by name; 1 for the others.
     """
 
     def __init__(
@@ -110,6 +113,7 @@ class Optimizer:
         clip_norm: float | None,
         strategy: ParallelStrategy,
         muon: Muon | None = None,
+        scales: Mapping[str, UpdateScale] | None = None,
     ) -> None:
         self.parameters = dict(parameters)
         self.config = config
@@ -122,6 +126,10 @@ class Optimizer:
             for name, parameter in self.parameters.items()
             if name not in by_muon
         }
+        groups: dict[UpdateScale, list[str]] = defaultdict(list)
+        for name in self._moments:
+            groups[(scales or {}).get(name, UpdateScale())].append(name)
+        self._groups = list(groups.items())
 
     def zero_grad(self) -> None:
         """Forget the gradients of the last update."""
@@ -147,32 +155,42 @@ class Optimizer:
         self.steps += 1
         if self.muon is not None:
             self.muon.step(learning_rate, scale, finite)
-        used = [
-            (self.parameters[name], gradient, self._moments[name])
-            for name, gradient in gradients.items()
-            if name in self._moments
-        ]
+        for factors, names in self._groups:
+            if used := [name for name in names if name in gradients]:
+                self._update(used, gradients, learning_rate, factors, scale, (~finite).float())
+        return StepResult(norm, finite)
+
+    def _update(
+        self,
+        names: Sequence[str],
+        gradients: Mapping[str, Tensor],
+        learning_rate: float,
+        factors: UpdateScale,
+        scale: Tensor,
+        found_inf: Tensor,
+    ) -> None:
+        """Take Adam's step of parameters with the same factors; their gradients are divided by `scale`."""
+        local, moments = self.strategy.local, [self._moments[name] for name in names]
         beta1, beta2 = self.config.betas
         adam(
-            [local(parameter) for parameter, _, _ in used],
-            [gradient for _, gradient, _ in used],
-            [local(moments.first) for _, _, moments in used],
-            [local(moments.second) for _, _, moments in used],
+            [local(self.parameters[name]) for name in names],
+            [gradients[name] for name in names],
+            [local(each.first) for each in moments],
+            [local(each.second) for each in moments],
             [],
-            [moments.steps for _, _, moments in used],
+            [each.steps for each in moments],
             fused=True,
             grad_scale=scale,
-            found_inf=(~finite).float(),
+            found_inf=found_inf,
             decoupled_weight_decay=self.config.type != "adam",
             amsgrad=False,
             beta1=beta1,
             beta2=beta2,
-            lr=learning_rate,
-            weight_decay=self.config.weight_decay,
-            eps=self._eps(self.steps),
+            lr=learning_rate * factors.rate,
+            weight_decay=self.config.weight_decay * factors.decay,
+            eps=self._eps(self.steps) * factors.eps,
             maximize=False,
         )
-        return StepResult(norm, finite)
 
     def forget_steps(self, count: int) -> None:
         """Take back the count of steps that turned out not to be finite."""
@@ -226,6 +244,7 @@ def make_optimizer(
     strategy: ParallelStrategy,
     *,
     iteration: torch.dtype = torch.float32,
+    scales: Mapping[str, UpdateScale] | None = None,
 ) -> Optimizer:
     """The optimizer of the parameters of a model that are not frozen.
 
@@ -235,6 +254,7 @@ def make_optimizer(
         clip_norm: See `Optimizer`.
         strategy: See `Optimizer`.
         iteration: Number format in which Muon makes matrices orthogonal.
+        scales: See `Optimizer`; those of `update_scales`, from before the strategy divided the model.
 
     Raises:
         UsageError: Muon finds no matrix that it is to move.
@@ -244,4 +264,4 @@ def make_optimizer(
     if isinstance(config, MuonConfig):
         matrices = hidden_matrices(model, learning, config.by_adamw)
         muon = Muon(matrices, config, config.weight_decay, iteration)
-    return Optimizer(learning.items(), config, clip_norm, strategy, muon)
+    return Optimizer(learning.items(), config, clip_norm, strategy, muon, scales)

@@ -20,6 +20,7 @@ from deepwire.data.batches.epoch_order import EpochOrder, share_lines
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DeepwireError, ModelError, ResourceError, UsageError
 from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.update_scales import update_scales
 from deepwire.ops.process import given_back, own_random_numbers, seed_random_numbers
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import choose_device, idle_gpus
@@ -201,19 +202,17 @@ def make_trainer(
     elif processes.main:
         _begin_with_another(spec, model, recorder)
     frozen = freeze(model, config.freeze)
+    scales = update_scales(model)
     strategy = _strategy(spec, model.to(device), processes)
     learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     low = torch.bfloat16 if record.precision_policy.precision == "bf16" else torch.float32
-    optimizer = make_optimizer(model, config.optimizer, config.clip_norm, strategy, iteration=low)
+    optimizer = make_optimizer(
+        model, config.optimizer, config.clip_norm, strategy, iteration=low, scales=scales
+    )
     average = MovingAverage(learning, config.ema, strategy) if config.ema is not None else None
     moments = load_moments(resume_point.checkpoint.path) if resume_point.checkpoint is not None else None
     _restore(optimizer, average, moments, state)
-    for pattern, size in frozen.items():
-        recorder.say(f"frozen by {pattern}: {short(size)} parameters")
-    text = spec.prepared.train
-    for warning in (cut_short(config), tiny_batches(config, len(text), len(text.target_side.tokens))):
-        if warning is not None:
-            recorder.say(f"warning: {warning}")
+    _tell_what_to_know(spec, frozen, recorder)
     return Trainer(
         spec=spec,
         processes=processes,
@@ -225,7 +224,7 @@ def make_trainer(
         optimizer=optimizer,
         average=average,
         schedule=build_schedule(
-            config.schedule, d_model=model.config.d_model, max_updates=config.max_updates
+            config.schedule, d_model=model.config.base_width, max_updates=config.max_updates
         ),
         stream=_stream(spec, record.micro_batch_tokens, processes),
         epoch_size=EpochOrder(spec.prepared.train.parts, spec.seed).size,
@@ -234,6 +233,16 @@ def make_trainer(
         recorder=recorder,
         signals=signals,
     )
+
+
+def _tell_what_to_know(spec: TrainingSpec, frozen: Mapping[str, int], recorder: Recorder) -> None:
+    """What does not learn, and what seems not to be meant."""
+    for pattern, size in frozen.items():
+        recorder.say(f"frozen by {pattern}: {short(size)} parameters")
+    config, text = spec.config, spec.prepared.train
+    for warning in (cut_short(config), tiny_batches(config, len(text), len(text.target_side.tokens))):
+        if warning is not None:
+            recorder.say(f"warning: {warning}")
 
 
 def _stream(spec: TrainingSpec, micro_batch_tokens: int, processes: ProcessGroup) -> UpdateStream:

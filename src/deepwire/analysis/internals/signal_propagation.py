@@ -19,12 +19,13 @@ from deepwire.analysis.report.finding import Finding, ModelSource, provenance
 from deepwire.analysis.report.tables_and_figures import Axis, Column, LineChart, Series, Table
 from deepwire.analysis.subject.model_and_text import SIDES, open_model, part
 from deepwire.analysis.subject.training_text import TrainingText, training_text
-from deepwire.analysis.subject.untrained_models import is_run_file, open_untrained
+from deepwire.analysis.subject.untrained_models import open_untrained
 from deepwire.data.prepare.build import Progress
 from deepwire.decoding.model_loading import pick_device
 from deepwire.errors import UsageError
 from deepwire.model.context import Side
 from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.recipes import is_run_file
 from deepwire.training.device_batches import DeviceBatch
 
 _MICRO_BATCH = 2048

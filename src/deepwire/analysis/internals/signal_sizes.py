@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from deepwire.analysis.subject.model_and_text import SIDES, part
 from deepwire.model.connections.connection import Call, Connection, DepthState
 from deepwire.model.context import Side
+from deepwire.model.embedding import Embedding
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device_batches import DeviceBatch
@@ -112,6 +113,20 @@ def signal_sizes(
     return sizes
 
 
+@torch.no_grad()
+def signal_values(model: TranslationModel, batch: DeviceBatch) -> dict[Signal, Tensor]:
+    """The signals themselves at the real tokens of one batch, `[tokens, ...]`, without dropout.
+
+    Of several results of a stack, and their logits, the first is taken.
+    """
+    values: dict[Signal, Tensor] = {}
+    with _evaluating(model):
+        read = _Pass(model, batch)
+        for signal, tensor in [*read.seen(), *read.logits()]:
+            values.setdefault(signal, tensor)
+    return values
+
+
 def _read(
     model: TranslationModel,
     batch: DeviceBatch,
@@ -120,31 +135,58 @@ def _read(
     backwards: bool,
 ) -> tuple[float, int]:
     """Read one batch; returns the summed loss and its target tokens."""
-    inputs: dict[Side, Tensor] = {"encoder": batch.source, "decoder": batch.target_input}
-    words = {side: tokens != model.pad_id for side, tokens in inputs.items()}
-    taps = {side: ConnectionTap(part(model, side).connection) for side in SIDES}
-    encoder, decoder = (part(model, side).with_parts(connection=taps[side]) for side in SIDES)
-    tapped = model.with_stacks(encoder=encoder, decoder=decoder)
-    with _memory_of(tapped) as memory:
-        results = tapped.decode(batch.source, batch.target_input, languages=batch.languages)
-    loss = tapped.head.loss(results, batch.target_output, *smoothing, batch.languages)
+    read = _Pass(model, batch)
+    loss = read.model.head.loss(read.results, batch.target_output, *smoothing, batch.languages)
     if backwards:
         torch.autograd.backward(loss.smoothed)
     with torch.no_grad():
-        for signal, tensor in _parts_of_embedding(model, inputs, batch.languages):
-            sums[signal].add(tensor[words[signal.side]])
-        for side, tap in taps.items():
-            for what, index, tensor in tap.seen:
-                sums[Signal(side, what, index)].add(tensor[words[side]])
-                if what == "output" and tensor.grad is not None:
-                    sums[Signal(side, "output gradient", index)].add(tensor.grad[words[side]])
-        for tensor in memory:
-            sums[Signal("encoder", "results")].add(tensor[words["encoder"]])
-        for result in results:
-            sums[Signal("decoder", "results")].add(result[words["decoder"]])
-            for logits in _logits(tapped, result, words["decoder"], batch.languages):
+        for signals in (_parts_of_embedding(model, batch), read.seen(), read.gradients()):
+            for signal, tensor in signals:
+                sums[signal].add(tensor)
+        for result in read.results:
+            for logits in _logits(read.model, result, read.words["decoder"], batch.languages):
                 sums[Signal("decoder", "logits")].add(logits)
     return float(loss.smoothed.detach()), int(loss.tokens)
+
+
+class _Pass:
+    """A model that read a batch, with taps at both connections.
+
+    Attributes:
+        model: It shares all parameters with the one that was given.
+        words: Which tokens are real, `[B, S]` and `[B, T]`.
+        results: Of the decoder.
+    """
+
+    def __init__(self, model: TranslationModel, batch: DeviceBatch) -> None:
+        inputs: dict[Side, Tensor] = {"encoder": batch.source, "decoder": batch.target_input}
+        self.words = {side: tokens != model.pad_id for side, tokens in inputs.items()}
+        self._taps = {side: ConnectionTap(part(model, side).connection) for side in SIDES}
+        encoder, decoder = (part(model, side).with_parts(connection=self._taps[side]) for side in SIDES)
+        self.model, self._languages = model.with_stacks(encoder=encoder, decoder=decoder), batch.languages
+        with _memory_of(self.model) as memory:
+            self.results = self.model.decode(batch.source, batch.target_input, languages=batch.languages)
+        self._left: dict[Side, Sequence[Tensor]] = {"encoder": memory, "decoder": self.results}
+
+    def seen(self) -> Iterator[tuple[Signal, Tensor]]:
+        """What the taps saw, and what left the stacks, at real tokens."""
+        for side, tap in self._taps.items():
+            for what, number, tensor in tap.seen:
+                yield Signal(side, what, number), tensor[self.words[side]]
+            for tensor in self._left[side]:
+                yield Signal(side, "results"), tensor[self.words[side]]
+
+    def gradients(self) -> Iterator[tuple[Signal, Tensor]]:
+        """Gradients at the outputs of layers, after a backward pass."""
+        for side, tap in self._taps.items():
+            for what, number, tensor in tap.seen:
+                if what == "output" and tensor.grad is not None:
+                    yield Signal(side, "output gradient", number), tensor.grad[self.words[side]]
+
+    def logits(self) -> Iterator[tuple[Signal, Tensor]]:
+        """Those of the first result."""
+        rows = _logits(self.model, self.results[0], self.words["decoder"], self._languages)
+        yield Signal("decoder", "logits"), torch.cat(list(rows))
 
 
 def _logits(
@@ -156,17 +198,18 @@ def _logits(
         yield model.head.logits(row, language)[real]
 
 
-def _parts_of_embedding(
-    model: TranslationModel, inputs: Mapping[Side, Tensor], languages: Tensor | None
-) -> Iterator[tuple[Signal, Tensor]]:
-    """What tokens and what positions bring in, before norm and dropout."""
-    for side, tokens in inputs.items():
-        embedding = model.source_embedding if side == "encoder" else model.target_embedding
-        of_tokens = embedding.of_tokens(tokens, languages)
-        yield Signal(side, "token part"), of_tokens
+def _parts_of_embedding(model: TranslationModel, batch: DeviceBatch) -> Iterator[tuple[Signal, Tensor]]:
+    """What tokens and what positions bring in at real tokens, before norm and dropout."""
+    sides: tuple[tuple[Side, Embedding, Tensor], ...] = (
+        ("encoder", model.source_embedding, batch.source),
+        ("decoder", model.target_embedding, batch.target_input),
+    )
+    for side, embedding, tokens in sides:
+        words, of_tokens = tokens != model.pad_id, embedding.of_tokens(tokens, batch.languages)
+        yield Signal(side, "token part"), of_tokens[words]
         positions = embedding.vectors(0, tokens.size(1))
         if positions is not None:
-            yield Signal(side, "position part"), positions.expand_as(of_tokens)
+            yield Signal(side, "position part"), positions.expand_as(of_tokens)[words]
 
 
 class ConnectionTap(Connection):

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
-from deepwire import recipes
 from deepwire.analysis.subject.training_text import TrainingText
 from deepwire.data.prepare.build import Progress
 from deepwire.data.prepare.prepared import prepare
-from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
@@ -46,21 +43,6 @@ class UntrainedRun:
     def description(self) -> str:
         """The run with its changes, for titles and the provenance of a finding."""
         return " ".join((self.name, *self.changes))
-
-
-def is_run_file(name: str) -> bool:
-    """Whether a name is that of a run file or recipe, and not of a model.
-
-    Raises:
-        UsageError: There is no such thing at all.
-    """
-    if Path(name).suffix in {".yaml", ".yml"} or recipes.find(name) is not None:
-        return True
-    if Path(name).is_dir() or "@" in name:
-        return False
-    if not Path(name).exists():
-        raise UsageError(f"{name}: no such run file, recipe or model", recipes.unknown(name).hint)
-    return True
 
 
 def open_untrained(

@@ -100,6 +100,8 @@ class ConnectionSection(SocketSection):
     replaces: ClassVar[frozenset[Sublayer]] = frozenset()
     # Whether the cross-attentions of a decoder are of its own kind (`cross_attention`).
     brings_cross_attention: ClassVar[bool] = False
+    # Whether it adds what sub-layers give to the stream through `context.branch`, as CompleteP wants it.
+    scales_branches: ClassVar[bool] = False
 
     def calls(self, context: StackContext) -> tuple[Call, ...]:
         """The order in which the sub-layers of a whole stack are evaluated."""

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from deepwire.model.connections.connection import Call, Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.context import NormStyle, StackContext
 from deepwire.model.layers import NoNorm
-from deepwire.ops.dropout import Dropout
 
 Residual = Literal["input", "normalised"]
 
@@ -38,6 +37,8 @@ class NormFirstSection(ConnectionSection):
 class PreNormConfig(NormFirstSection):
     """Layer norm before each sub-layer, and one after the stack."""
 
+    scales_branches: ClassVar[bool] = True
+
     type: Literal["pre_norm"] = "pre_norm"
 
     def droppable(self, context: StackContext) -> Droppable:
@@ -63,7 +64,7 @@ class PreNorm(Connection):
             context.norm() if config.mixer_norm or call.kind != "mixer" else NoNorm() for call in self.calls
         )
         self.final_norm = context.norm() if config.final_norm else None
-        self.dropout = Dropout(context.dropout.sublayer)
+        self.dropout = context.branch()
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Begin with the embedding."""
@@ -93,6 +94,7 @@ class PostNormConfig(ConnectionSection):
     """Layer norm after each residual addition."""
 
     norm_style: ClassVar[NormStyle] = "output"
+    scales_branches: ClassVar[bool] = True
 
     type: Literal["post_norm"] = "post_norm"
     embedding_norm: bool = Field(
@@ -135,7 +137,7 @@ class PostNorm(Connection):
 
         self.norms = nn.ModuleList(context.norm() if has_norm(call) else NoNorm() for call in self.calls)
         self.embedding_norm = context.norm() if config.embedding_norm else None
-        self.dropout = Dropout(context.dropout.sublayer)
+        self.dropout = context.branch()
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Begin with the embedding, normalised where asked for."""

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.context import NormStyle, StackContext
 from deepwire.model.introspection import DepthWeights, layer_names, single
-from deepwire.ops.dropout import Dropout
 
 
 class ReZeroConfig(ConnectionSection):
     """Residual connections scaled by learned numbers, without norms."""
 
     norm_style: ClassVar[NormStyle] = "none"
+    scales_branches: ClassVar[bool] = True
 
     type: Literal["rezero"] = "rezero"
     share: Literal["layer", "none"] = Field("layer", description="one number per layer, or per sub-layer")
@@ -39,7 +39,7 @@ class ReZero(Connection):
         super().__init__(config.calls(context))
         self.shared_by = len(context.sublayers) if config.share == "layer" else 1
         self.alpha = nn.Parameter(torch.full((len(self.calls) // self.shared_by,), config.initial))
-        self.dropout = Dropout(context.dropout.sublayer)
+        self.dropout = context.branch()
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Begin with the embedding."""

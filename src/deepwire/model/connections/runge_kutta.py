@@ -6,7 +6,7 @@ Li et al. 2022 (ODE Transformer: An Ordinary Differential Equation-Inspired Mode
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple, cast
+from typing import ClassVar, Literal, NamedTuple, cast
 
 import torch
 from pydantic import Field, model_validator
@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from deepwire.model.connections.connection import Call, Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights, GateProbe, Place, single
-from deepwire.ops.dropout import Dropout
 
 Order = Literal[2, 3, 4]
 Combination = Literal["fixed", "learned", "gate"]
@@ -43,6 +42,8 @@ RELEASED_THIRD_ORDER = Method(((1 / 2,), (0, 1)), METHODS[3].weights)
 
 class RungeKuttaConfig(ConnectionSection):
     """Each layer is one step of a Runge-Kutta method."""
+
+    scales_branches: ClassVar[bool] = True
 
     type: Literal["runge_kutta"] = "runge_kutta"
     order: Order = Field(2, description="order of the method; a layer is evaluated so many times")
@@ -126,7 +127,7 @@ class RungeKutta(Connection):
         self.increments = config.function == "increment"
         self.norms = nn.ModuleList(context.norm() for _ in range(context.layers * self.kinds))
         self.final_norm = context.norm() if config.final_norm else None
-        self.dropout = Dropout(context.dropout.sublayer)
+        self.dropout = context.branch()
         combination = config.chosen_combination()
         self.gate = nn.Linear(2 * context.dim, 1) if combination == "gate" else None
         self.weights: nn.Parameter | None = None

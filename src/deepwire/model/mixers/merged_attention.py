@@ -57,6 +57,7 @@ class MergedAttention(TokenMixer):
     def __init__(self, context: StackContext, *, own_value: bool) -> None:
         super().__init__()
         self.heads, self.dim, self.dropout = context.heads, context.dim, context.dropout.attention
+        self.query_scale = context.scaling.query
 
         def linear(width: int = context.dim) -> nn.Linear:
             return nn.Linear(width, context.dim, bias=context.attention_bias)
@@ -109,6 +110,8 @@ class MergedAttention(TokenMixer):
             raise ValueError("merged attention needs the memory of the encoder")
         # The W rows (beams) of a sentence become further queries, so that one memory serves them all.
         query = self._split(self.query(x).reshape(memory.key.size(0), -1, self.dim))
+        if self.query_scale != 1:
+            query = query * self.query_scale
         drop = self.dropout if self.training else 0.0
         seen = attention(
             query, memory.key, memory.value, bias=memory.bias, causal=False, dropout=drop, finite=True

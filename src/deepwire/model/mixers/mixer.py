@@ -89,6 +89,8 @@ class MixerSection(SocketSection):
     replaces: ClassVar[frozenset[Sublayer]] = frozenset()
     # Whether it brings along the cross-attention of its layer (`cross_attention`).
     brings_cross_attention: ClassVar[bool] = False
+    # Whether something travels beside the stream of a stack with it (`companion`).
+    has_companion: ClassVar[bool] = False
     # Whether it can read vectors wider than the stream (`context.mixer_width`).
     reads_any_width: ClassVar[bool] = False
 

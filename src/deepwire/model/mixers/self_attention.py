@@ -121,6 +121,7 @@ class SelfAttention(TokenMixer):
     ) -> None:
         super().__init__()
         self.heads, self.causal, self.dropout = context.heads, context.causal, context.dropout.attention
+        self.query_scale = context.scaling.query
         dim, bias = context.dim, context.attention_bias
         self.query_key_value = Linear(dim, 3 * dim, bias=bias, role="self_attention", parts=3)
         self.output = Linear(dim, dim, bias=bias, role="attention_output")
@@ -165,6 +166,8 @@ class SelfAttention(TokenMixer):
         # The rows of a group become queries to one cache: `[groups, H, width, h]`, and keys and values alike.
         all_three = self.query_key_value(x).view(-1, cache_index.width, 3, self.heads, keys.size(-1))
         query, key, value = all_three.transpose(1, 3).unbind(2)
+        if self.query_scale != 1:
+            query = query * self.query_scale
         keys[:, :, cache_index.own_slots], values[:, :, cache_index.own_slots] = key, value
         bias = cache_index.bias
         if self.relative is not None:
@@ -179,6 +182,8 @@ class SelfAttention(TokenMixer):
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value = self.query_key_value(x).unflatten(-1, (3, self.heads, -1)).unbind(2)
+        if self.query_scale != 1:
+            query = query * self.query_scale
         return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
 
     def _join(self, mixed: Tensor) -> Tensor:

@@ -1,0 +1,194 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.parametrization import CompletePConfig
+from deepwire.model.update_scales import update_scales
+from deepwire.testing import check_model
+
+BASE = {"d_model": 16, "heads": 2, "encoder_layers": 2, "decoder_layers": 1}
+COMPLETE_P = {"type": "complete_p", "base": BASE}
+
+
+def config(width: int = 16, layers: int = 2, heads: int = 2, **changes: Any) -> ModelConfig:
+    """A model twice as deep in the encoder as in the decoder."""
+    return ModelConfig.model_validate(
+        {
+            "d_model": width,
+            "heads": heads,
+            "feed_forward": 2 * width,
+            "dropout": 0.0,
+            "encoder": {"layers": layers},
+            "decoder": {"layers": layers // 2},
+            "parametrization": COMPLETE_P,
+            **changes,
+        }
+    )
+
+
+def build(settings: ModelConfig) -> TranslationModel:
+    torch.manual_seed(3)
+    return build_model(settings, 40, 40)
+
+
+def sample() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.tensor([[5, 6, 7, 2], [8, 9, 2, 0]]), torch.tensor([[1, 5, 9], [1, 6, 0]])
+
+
+def test_the_base_model_is_the_plain_model() -> None:
+    """Same values, same function, and no factor anywhere but that norms and biases do not decay."""
+    base, plain = build(config()), build(config(parametrization=None))
+    for (name, own), (other, there) in zip(base.named_parameters(), plain.named_parameters(), strict=True):
+        assert name == other
+        assert torch.equal(own, there)
+    assert torch.equal(base.log_probs(*sample()), plain.log_probs(*sample()))
+    assert {(scale.rate, scale.eps) for scale in update_scales(base).values()} == {(1.0, 1.0)}
+    assert update_scales(plain) == {}
+
+
+def test_branches_are_divided_by_the_depth() -> None:
+    """x <- x + m_L^-alpha F(LN(x)), in each stack by its own depth."""
+    model = build(config(layers=8))  # four times the base, in both stacks
+    x, gives = torch.randn(1, 3, 16), torch.randn(1, 3, 16)
+    for stack in (model.encoder, model.decoder):
+        (after,) = stack.connection.write((x,), 0, x, gives)
+        torch.testing.assert_close(after, x + gives / 4)
+    half = build(config(layers=8, parametrization={**COMPLETE_P, "alpha": 0.5}))
+    (after,) = half.encoder.connection.write((x,), 0, x, gives)
+    torch.testing.assert_close(after, x + gives / 2)
+
+
+@pytest.mark.parametrize("heads", [2, 8])
+def test_logits_and_attention_follow_the_width(heads: int) -> None:
+    """Logits are divided by m_d, but for their bias; scores by the growth of a head's width."""
+    wide = build(config(width=64, heads=heads))
+    result = torch.randn(1, 3, 64)
+    bias = wide.head.bias
+    assert bias is not None
+    torch.nn.init.normal_(bias)
+    expected = result @ wide.head.table.weight.t() / 4 + bias
+    torch.testing.assert_close(wide.head.logits(result), expected)
+    targets = torch.tensor([[4, 5, 6]])
+    by_target = expected.log_softmax(-1).gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+    torch.testing.assert_close(wide.head.target_log_probs([result], targets), by_target)
+    sums = wide.head.loss([result], targets, 0.0, "uniform")
+    torch.testing.assert_close(sums.smoothed, -by_target.sum())
+
+    plain = build(config(width=64, heads=heads, parametrization=None))
+    mixer, other = wide.encoder.mixers[0], plain.encoder.mixers[0]
+    mixer.load_state_dict(other.state_dict())
+    with torch.no_grad():  # queries are the first rows
+        other.query_key_value.weight[:64] *= (64 / heads / 8) ** -0.5
+    x = torch.randn(1, 5, 64)
+    torch.testing.assert_close(mixer.parallel(x, None), other.parallel(x, None))
+
+
+def test_embeddings_begin_as_in_the_base_at_any_width() -> None:
+    """Their vectors have the size that they have in the base, with every initialisation."""
+    for initialization in ("lipschitz", "glorot", "xavier", "fairseq", "pytorch"):
+        base, wide, narrow = (
+            build(config(width, initialization=initialization, positions="learned")) for width in (16, 72, 8)
+        )
+        for model in (wide, narrow):
+            for part in ("table.weight", "positions.table"):
+                own, first = (dict(each.source_embedding.named_parameters())[part] for each in (model, base))
+                assert own.std().item() == pytest.approx(first.std().item(), rel=0.15)
+            assert model.source_embedding.scale == base.source_embedding.scale
+            assert not model.source_embedding.table.weight[0].any()  # padding
+
+
+def test_inner_matrices_begin_with_the_variance_of_their_width() -> None:
+    base, wide = build(config()), build(config(width=64))
+    for one, other in zip(base.encoder.feed_forwards, wide.encoder.feed_forwards, strict=True):
+        ratio = one.input.weight.std() / other.input.weight.std()
+        assert ratio.item() == pytest.approx(2, rel=0.1)
+
+
+def test_every_parameter_has_its_factors() -> None:
+    model = build(config(width=64, layers=8, parametrization={**COMPLETE_P, "alpha": 0.5}))
+    scales = update_scales(model)
+    assert scales.keys() == dict(model.named_parameters()).keys()
+    eps = 1 / 4 / 2  # m_d = m_L = 4
+    for name, scale in scales.items():
+        assert scale.eps == pytest.approx(eps)
+        if name == "source_embedding.table.weight":
+            assert scale[:2] == (1, 1)
+        elif "final_norm" in name or name == "head.bias":
+            assert scale[:2] == (1, 0)
+        elif name.endswith("weight") and "norms" not in name:
+            assert scale[:2] == (pytest.approx(1 / 8), 4)
+        else:
+            assert scale[:2] == (pytest.approx(1 / 2), 0)
+
+
+def test_without_layers_of_the_base_it_is_mup() -> None:
+    width_only = CompletePConfig.model_validate({"base": {"d_model": 16, "heads": 2}})
+    scaling = width_only.scaling(64, 8, 12, None)
+    assert (scaling.branch, scaling.matrices.rate, scaling.vectors.rate) == (1, 0.25, 1)
+
+
+def test_mixed_attention_decodes_step_by_step_as_in_one_pass() -> None:
+    """Heads are twice as wide as in the base."""
+    check_model(
+        {
+            "d_model": 32,
+            "heads": 2,
+            "decoder": {"mixer": "mixed_attention"},
+            "parametrization": COMPLETE_P,
+        }
+    )
+
+
+@pytest.mark.parametrize("connection", ["pre_norm", "post_norm", "rezero", "runge_kutta"])
+def test_models_decode_step_by_step_as_in_one_pass(connection: str) -> None:
+    sockets: dict[str, Any] = {"connection": connection}
+    check_model(
+        {
+            "d_model": 32,
+            "encoder": sockets,
+            "decoder": {**sockets, "mixer": {"type": "self_attention", "relative": 2}},
+            "parametrization": COMPLETE_P,
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            {"decoder": {"layers": 1, "connection": "depth_lstm"}},
+            "depth_lstm adds nothing that could be divided",
+        ),
+        ({"encoder": {"layers": 2, "connection": "depth_rnn"}}, "encoder.connection depth_rnn adds nothing"),
+        ({"encoder": {"layers": 2, "connection": "sdu"}}, "encoder.connection sdu adds nothing"),
+        ({"encoder": {"layers": 2, "mixer": "luna"}}, "what encoder.mixer luna carries beside the stream"),
+        (
+            {
+                "share_layers": True,
+                "encoder": {"layers": 2},
+                "decoder": {"layers": 2, "mixer": "mixed_attention"},
+            },
+            "same parametrization.base layers",
+        ),
+        ({"initialization": "depth_scaled"}, "initialization depth_scaled depends on the layer"),
+        (
+            {"encoder": {"layers": 2, "size": {"d_model": 32}}, "embeddings": {"tie": "output"}},
+            "leave encoder.size.d_model out",
+        ),
+        ({"parametrization": "complete_p"}, "name the base model"),
+        ({"parametrization": {"base": {}}}, "says nothing"),
+        ({"parametrization": {"base": {"d_model": 16}}}, "d_model and heads go together"),
+        ({"parametrization": {"base": {"d_model": 16, "heads": 3}}}, "3 heads do not divide d_model 16"),
+        ({"parametrization": {"base": BASE, "alpha": 0.2}}, "greater than or equal to 0.5"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(changes: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        config(**changes)

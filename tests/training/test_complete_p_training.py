@@ -1,0 +1,116 @@
+"""Training with CompleteP: its rates, its exact continuation, and what its checkpoints hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from toy_run import digests, run_file, write_corpus
+
+import deepwire
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.store import load_model
+from deepwire.errors import UsageError
+from deepwire.training.loop import UpdateResult
+from deepwire.training.session import Callback, TrainingSession
+
+WIDE = {
+    "d_model": 32,
+    "heads": 4,
+    "encoder": {"layers": 2},
+    "decoder": {"layers": 2},
+    "parametrization": {"base": {"d_model": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}},
+}
+SAME = {"parametrization": {"base": {"d_model": 16, "heads": 2, "encoder_layers": 1, "decoder_layers": 1}}}
+Train = Callable[..., RunDirectory]
+
+
+class StopAt(Callback):
+    """Ends a run after an update."""
+
+    def __init__(self, update: int) -> None:
+        self.update = update
+
+    def after_update(self, session: TrainingSession, update: UpdateResult) -> None:
+        if update.number == self.update:
+            session.stop()
+
+
+@pytest.fixture
+def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
+    """Trains the toy run with other settings of the model: `train("name", WIDE)`."""
+    monkeypatch.chdir(tmp_path)
+    write_corpus(tmp_path, {"train": 120, "valid": 10})
+    schedule = {"type": "constant", "peak": 0.01}
+    (tmp_path / "toy.yaml").write_text(
+        run_file(max_updates=8, validation={"every": 4}, optimizer={"weight_decay": 0.01}, schedule=schedule)
+    )
+
+    def run(name: str, model: Mapping[str, object], *callbacks: Callback, **training: object) -> RunDirectory:
+        place = str(tmp_path / name)
+        deepwire.train("toy.yaml", callbacks=callbacks, quiet=True, run=place, model=model, training=training)
+        return RunDirectory(tmp_path / name)
+
+    return run
+
+
+def test_an_interrupted_run_goes_on_bit_for_bit(train: Train) -> None:
+    whole = train("whole", WIDE)
+    train("parts", WIDE, StopAt(3))
+    parts = train("parts", WIDE)
+    assert digests(parts, 8) == digests(whole, 8)
+    assert digests(train("plain", {**WIDE, "parametrization": None}), 8) != digests(whole, 8)
+
+
+def test_the_base_trains_as_without(train: Train) -> None:
+    """But for decay: norms and biases have none."""
+    plain = digests(train("plain", {}, optimizer={"weight_decay": 0.0}), 8)
+    assert digests(train("base", SAME, optimizer={"weight_decay": 0.0}), 8) == plain
+
+
+def test_a_checkpoint_holds_the_parametrisation(train: Train) -> None:
+    run = train("run", WIDE)
+    model = load_model(run.checkpoint_path(8), torch.device("cpu")).model.eval()
+    inside = model.config.parametrization
+    assert inside is not None
+    assert inside.base.d_model == 16
+    assert model.head.scale == 0.5
+    tokens = torch.tensor([[5, 6, 2]]), torch.tensor([[1, 5, 6]])
+    state = model.start(tokens[0], 3)
+    steps = []
+    for token in tokens[1][0]:
+        log_probs, state = model.step(token.unsqueeze(0), state)
+        steps.append(log_probs)
+    torch.testing.assert_close(torch.stack(steps, 1), model.log_probs(*tokens), rtol=1e-4, atol=1e-4)
+
+
+def test_another_base_does_not_continue_a_run(train: Train) -> None:
+    train("run", WIDE, StopAt(3))
+    with pytest.raises(UsageError, match=r"model\.parametrization"):
+        train("run", {**WIDE, "parametrization": {"base": {"encoder_layers": 1}}})
+
+
+def test_the_decay_of_adam_is_refused(train: Train) -> None:
+    with pytest.raises(UsageError, match="complete_p scales the decay of adamw"):
+        train("run", WIDE, optimizer={"type": "adam", "weight_decay": 0.01})
+
+
+def test_muon_is_refused(train: Train) -> None:
+    with pytest.raises(UsageError, match="complete_p has learning rates for adam and adamw"):
+        train("run", WIDE, optimizer="muon")
+
+
+def test_the_schedule_of_the_base_is_taken(train: Train) -> None:
+    """Noam's rates fall with the width of the model; those of a wide one are those of its base."""
+    rates = []
+
+    class Note(Callback):
+        def after_update(self, session: TrainingSession, update: UpdateResult) -> None:
+            rates.append(update.learning_rate)
+
+    schedule = {"type": "noam", "warmup": 4}
+    train("wide", WIDE, Note(), max_updates=1, schedule=schedule)
+    train("base", {}, Note(), max_updates=1, schedule=schedule)
+    assert rates[0] == rates[1]
