@@ -162,13 +162,12 @@ class SelfAttention(TokenMixer):
         languages: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         """Attend from `[rows, 1, d]` to itself and the positions before."""
-        keys, values = state
         # The rows of a group become queries to one cache: `[groups, H, width, h]`, and keys and values alike.
-        all_three = self.query_key_value(x).view(-1, cache_index.width, 3, self.heads, keys.size(-1))
+        all_three = self.query_key_value(x).view(-1, cache_index.width, 3, self.heads, state[0].size(-1))
         query, key, value = all_three.transpose(1, 3).unbind(2)
         if self.query_scale != 1:
             query = query * self.query_scale
-        keys[:, :, cache_index.own_slots], values[:, :, cache_index.own_slots] = key, value
+        keys, values = state = cache_index.store(KeyValueCache(*state), key, value)
         bias = cache_index.bias
         if self.relative is not None:
             bias = self.relative(query, cache_index.distance) + bias
