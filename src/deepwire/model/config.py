@@ -116,6 +116,11 @@ class StackConfig(Section):
             raise ValueError(f"{side}.inner_feed_forward {unfit if 'cross' in context.sublayers else lacks}")
         self.aggregation.check(context)
         self.fusion.check(self.fusion_context(context))
+        if context.inner_norm and not self.mixer.has_inner_norm:
+            raise ValueError(
+                f"inner_norm: true needs mixers with a place for it, but {side}.mixer is {self.mixer.type}; "
+                "self_attention has one"
+            )
         for width in dict.fromkeys(call.width or context.dim for call in calls if call.kind == "mixer"):
             if width != context.dim and not self.mixer.reads_any_width:
                 raise ValueError(
@@ -144,6 +149,11 @@ class ModelConfig(Section):
     bias: BiasConfig = BiasConfig()
     norm_eps: float = Field(
         1e-6, gt=0, le=0.1, description="epsilon of layer norms (Neutron 1e-6, fairseq 1e-5)"
+    )
+    inner_norm: bool = Field(
+        False,
+        description="one more norm inside each self-attention and feed-forward sub-layer, in front of its "
+        "last matrix (Sub-LN, with connection pre_norm)",
     )
     positions: PositionsConfig = SinusoidalConfig()
     max_length: Count = Field(
@@ -281,4 +291,5 @@ class ModelConfig(Section):
             shared=shared,
             languages=languages if self.languages.norm else 0,
             fusion_languages=languages if self.languages.fusion in (side, "both") else 0,
+            inner_norm=self.inner_norm,
         )

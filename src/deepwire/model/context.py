@@ -90,6 +90,7 @@ class StackContext:
         shared: Modules that both stacks may own together.
         languages: How many target languages have norms of their own; 0: norms are the same for all.
         fusion_languages: Likewise of the weights of groups in a fusion.
+        inner_norm: Whether sub-layers normalise what their last matrix reads.
     """
 
     side: Side
@@ -111,6 +112,7 @@ class StackContext:
     shared: SharedModules = field(default_factory=SharedModules)
     languages: int = 0
     fusion_languages: int = 0
+    inner_norm: bool = False
 
     @property
     def other_side(self) -> Side:
@@ -137,6 +139,7 @@ class StackContext:
             activation=self.activation,
             bias=bias or self.feed_forward_bias,
             dropout=self.dropout.activation,
+            norm=self.norm if self.inner_norm else None,
         )
 
 

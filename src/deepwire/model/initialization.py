@@ -4,7 +4,8 @@ Lipschitz: Xu et al. 2020 and Neutron, whose default it is; `glorot` is Neutron'
 that of fairseq up to 0.6, on which DLCL and the ODE Transformer were trained, `fairseq` that of fairseq 1.0
 and later, on which GTrans was trained. `pytorch` is that of PyTorch's own Transformer layers, which ReZero's
 authors use. Depth-scaled: Zhang et al. 2019 (Improving Deep Transformer with Depth-Scaled Initialization and
-Merged Attention).
+Merged Attention). `deepnorm`, `sub_ln` and `b2t` go with the connections of their papers, in which the number
+of layers decides how large matrices begin.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.config.choice import Choice, Table
+from deepwire.model.depth_constants import deepnorm_gain, sub_ln_gain
 from deepwire.model.embedding import Embedding, LearnedPositions, TokenEmbedding
 from deepwire.model.languages import LanguageEmbedding
 from deepwire.model.layers import Linear
+from deepwire.model.matrix_places import MatrixPlace, matrices
 from deepwire.model.mixers.self_attention import RelativeKeys
 from deepwire.model.stack import Stack
 from deepwire.plugins import Kind
@@ -31,10 +34,12 @@ class Initialization(Choice):
 
     Attributes:
         needs_layers: Whether values depend on the layer; one that says no spares the walk that finds it.
+        has_gains: Whether `gain` says anything but 1.
     """
 
     kind: ClassVar[Kind] = "initialization"
     needs_layers: ClassVar[bool] = True
+    has_gains: ClassVar[bool] = False
 
     @abstractmethod
     def linear(self, module: nn.Linear, layer: int) -> None:
@@ -44,6 +49,10 @@ class Initialization(Choice):
             module: The map; a `Linear` says what it is for.
             layer: The layer of its stack that it belongs to, from 1; 1 for what several layers share.
         """
+
+    def gain(self, place: MatrixPlace) -> float:
+        """By what a matrix of a stack is multiplied after `linear` has set it; 1 as a rule."""
+        return 1.0
 
     @abstractmethod
     def embedding(self, module: TokenEmbedding) -> None:
@@ -225,9 +234,70 @@ class DepthScaledConfig(Initialization):
         nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
 
 
+class XavierNormal(Initialization):
+    """Glorot's normal times a gain, queries, keys and values apart; embeddings normal, biases 0."""
+
+    needs_layers: ClassVar[bool] = False
+    has_gains: ClassVar[bool] = True
+
+    def linear(self, module: nn.Linear, layer: int) -> None:
+        """Normal by inputs and outputs."""
+        outputs = _part_of_attention(module) or module.out_features
+        nn.init.normal_(module.weight, std=(2 / (module.in_features + outputs)) ** 0.5)
+        _zero_bias(module)
+
+    def embedding(self, module: TokenEmbedding) -> None:
+        """Normal with d^-0.5."""
+        nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
+
+
+class DeepNormInitialization(XavierNormal):
+    """Glorot's normal, smaller the more layers there are, except for queries and keys (DeepNet)."""
+
+    type: Literal["deepnorm"] = "deepnorm"
+
+    def gain(self, place: MatrixPlace) -> float:
+        """beta of the paper in sub-layers, but for queries and keys."""
+        if place.attends or place.sublayer is None:
+            return 1.0
+        return deepnorm_gain(place.side, place.layers, place.other_layers)
+
+
+class SubLNInitialization(XavierNormal):
+    """Glorot's normal, larger the more layers there are, but not in cross-attention, queries and keys."""
+
+    type: Literal["sub_ln"] = "sub_ln"
+
+    def gain(self, place: MatrixPlace) -> float:
+        """gamma of the paper (Magneto) in sub-layers, but for queries, keys and cross-attention."""
+        if place.attends or place.sublayer in (None, "cross"):
+            return 1.0
+        return sub_ln_gain(place.side, place.layers, place.other_layers)
+
+
+class B2TInitialization(XavierNormal):
+    """Glorot's normal divided by the square root of the number of layers of the stack (B2T)."""
+
+    type: Literal["b2t"] = "b2t"
+
+    def gain(self, place: MatrixPlace) -> float:
+        """L^-0.5 in a stack of L layers."""
+        return float(place.layers**-0.5)
+
+
 INITIALIZATIONS = Table(
     Initialization,
-    [LipschitzConfig, GlorotConfig, XavierConfig, FairseqConfig, PyTorchConfig, DepthScaledConfig],
+    [
+        LipschitzConfig,
+        GlorotConfig,
+        XavierConfig,
+        FairseqConfig,
+        PyTorchConfig,
+        DepthScaledConfig,
+        DeepNormInitialization,
+        SubLNInitialization,
+        B2TInitialization,
+    ],
 )
 
 
@@ -256,6 +326,9 @@ def initialize(model: nn.Module, config: Initialization) -> None:
             config.positions(module.table)
         elif isinstance(module, LanguageEmbedding):
             config.language_embedding(module.table)
+    if config.has_gains:
+        for matrix, place in matrices(model):
+            matrix.mul_(config.gain(place))
 
 
 def _layers(model: nn.Module) -> dict[int, int]:

@@ -15,7 +15,7 @@ from deepwire.checkpoint.retention import Checkpoint
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import read_weights
 from deepwire.command_line import again
-from deepwire.data.batches.batching import BatchSettings, UpdateStream
+from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream
 from deepwire.data.batches.mixture import share_lines
 from deepwire.data.batches.order import EpochOrder
 from deepwire.data.text.wording import counted
@@ -25,6 +25,7 @@ from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.process import given_back, own_random_numbers, seed_random_numbers
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import choose_device, idle_gpus
+from deepwire.training.device_batches import feed
 from deepwire.training.direction_validation import DirectionsValidator, directions_in
 from deepwire.training.ema import MovingAverage
 from deepwire.training.freezing import freeze
@@ -35,6 +36,7 @@ from deepwire.training.recorder import Recorder, SilentRecorder
 from deepwire.training.resume_point import ResumePoint, open_run
 from deepwire.training.run.checkpoints import load_moments, newest_state
 from deepwire.training.run.limits import cut_short, limit_reached, tiny_batches
+from deepwire.training.run.record import RunRecord
 from deepwire.training.run.same_settings import CHANGEABLE, Complete, as_recorded, require_same_settings
 from deepwire.training.run.signals import Signals
 from deepwire.training.run.spec import TrainingSpec
@@ -208,7 +210,12 @@ def make_trainer(
     elif processes.main:
         _begin_with_another(spec, model, recorder)
     frozen = freeze(model, config.freeze)
-    strategy = _strategy(spec, model.to(device), processes)
+    model = model.to(device)
+    anew = resume_point.checkpoint is None and config.start_from is None and config.pretrained is None
+    if anew and model.needs_profile and processes.main:
+        _profile(spec, model, record, device)
+        recorder.say("one pass over the first batch set the scales that the connections begin with")
+    strategy = _strategy(spec, model, processes)
     learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     optimizer = Optimizer(learning.items(), config.optimizer, config.clip_norm, strategy)
     average = MovingAverage(learning, config.ema, strategy) if config.ema is not None else None
@@ -233,7 +240,7 @@ def make_trainer(
         schedule=build_schedule(
             config.schedule, d_model=model.config.d_model, max_updates=config.max_updates
         ),
-        stream=_stream(spec, record.micro_batch_tokens, processes),
+        stream=_stream(spec, record.micro_batch_tokens, (processes.rank, processes.count)),
         epoch_size=EpochOrder(spec.prepared.train.parts, spec.seed).size,
         validator=_validator(spec, processes),
         state=state,
@@ -242,8 +249,17 @@ def make_trainer(
     )
 
 
-def _stream(spec: TrainingSpec, micro_batch_tokens: int, processes: ProcessGroup) -> UpdateStream:
-    """The training batches of this process."""
+def _profile(spec: TrainingSpec, model: TranslationModel, record: RunRecord, device: torch.device) -> None:
+    """Let the connections look at the first micro-batch; the same one for any number of processes."""
+    stream = _stream(spec, record.micro_batch_tokens, (0, 1))
+    with closing(feed(stream, StreamPosition(), device)) as updates:
+        batch = next(updates).batches[0]
+    with record.precision_policy.autocast():
+        model.profile(batch.source, batch.target_input, languages=batch.languages)
+
+
+def _stream(spec: TrainingSpec, micro_batch_tokens: int, share: tuple[int, int]) -> UpdateStream:
+    """The training batches of process number `share[0]` of `share[1]`."""
     prepared = spec.prepared
     settings = BatchSettings(
         batch_tokens=spec.config.batch_tokens,
@@ -252,7 +268,6 @@ def _stream(spec: TrainingSpec, micro_batch_tokens: int, processes: ProcessGroup
         sampling=spec.sampling,
         languages=prepared.languages,
     )
-    share = (processes.rank, processes.count)
     return UpdateStream(
         prepared.train, settings, seed=spec.seed, vocabularies=prepared.vocabularies, share=share
     )

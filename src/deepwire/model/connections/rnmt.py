@@ -108,7 +108,7 @@ class RNMT(Connection):
         output = self.dropout(output)
         return (output if index == 2 else x + output, attended)
 
-    def result(self, state: DepthState) -> Tensor:
+    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
         """[x | a], `[B, T, 2 d]`."""
         return torch.cat(state, -1)
 
