@@ -211,10 +211,8 @@ def make_trainer(
         _begin_with_another(spec, model, recorder)
     frozen = freeze(model, config.freeze)
     model = model.to(device)
-    anew = resume_point.checkpoint is None and config.start_from is None and config.pretrained is None
-    if anew and model.needs_profile and processes.main:
-        _profile(spec, model, record, device)
-        recorder.say("one pass over the first batch set the scales that the connections begin with")
+    if resume_point.checkpoint is None and processes.main:
+        _profile(spec, model, record, device, recorder)
     strategy = _strategy(spec, model, processes)
     learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     optimizer = Optimizer(learning.items(), config.optimizer, config.clip_norm, strategy)
@@ -249,13 +247,18 @@ def make_trainer(
     )
 
 
-def _profile(spec: TrainingSpec, model: TranslationModel, record: RunRecord, device: torch.device) -> None:
-    """Let the connections look at the first micro-batch; the same one for any number of processes."""
+def _profile(
+    spec: TrainingSpec, model: TranslationModel, record: RunRecord, device: torch.device, recorder: Recorder
+) -> None:
+    """Let connections that need it look at the first micro-batch, the same for any number of processes."""
+    if spec.begins_with_a_model or not model.needs_profile:
+        return
     stream = _stream(spec, record.micro_batch_tokens, (0, 1))
     with closing(feed(stream, StreamPosition(), device)) as updates:
         batch = next(updates).batches[0]
     with record.precision_policy.autocast():
         model.profile(batch.source, batch.target_input, languages=batch.languages)
+    recorder.say("one pass over the first batch set the numbers that connections begin with")
 
 
 def _stream(spec: TrainingSpec, micro_batch_tokens: int, share: tuple[int, int]) -> UpdateStream:

@@ -106,11 +106,6 @@ class Trainer:
         """Label smoothing: the probability mass, and who receives it."""
         return self.spec.config.label_smoothing, self.spec.config.label_smoothing_form
 
-    @property
-    def from_scratch(self) -> bool:
-        """Whether the run began with random parameters, so that connections go through their beginnings."""
-        return self.spec.config.start_from is None and self.spec.config.pretrained is None
-
     def updates(self) -> Generator[DeviceUpdate]:
         """The updates from here on, on the device."""
         return feed(self.stream, self.state.position, self.device)
