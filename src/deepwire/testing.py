@@ -27,7 +27,8 @@ from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import LearnedPositions, TokenEmbedding
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.fusions.fusion import FusionSection
-from deepwire.model.initialization import Initialization, initialize
+from deepwire.model.initial_values import initialize
+from deepwire.model.initialization import Initialization
 from deepwire.model.languages import LanguageEmbedding, LanguageTransform
 from deepwire.model.layers import GroupedLayerNorm, LanguageNorm
 from deepwire.model.mixers.head_linear import HeadNorm

@@ -119,6 +119,8 @@ def test_what_is_handed_over_computes_the_same(order: str, bias: bool) -> None:
         ("decoder.mixer=average_attention", {"decoder": {"layers": 2, "mixer": "average_attention"}}),
         ("encoder.mixer.relative", {"encoder": {"mixer": {"type": "self_attention", "relative": 4}}}),
         ("encoder.connection=depth_lstm", {"encoder": {"layers": 2, "connection": "depth_lstm"}}),
+        ("encoder.connection=peri_ln", {"encoder": {"layers": 2, "connection": "peri_ln"}}),
+        ("inner_norm=true", {"inner_norm": True}),
         ("encoder.aggregation=dlcl", {"encoder": {"layers": 2, "aggregation": "dlcl"}}),
         ("decoder.fusion=groups", {"decoder": {"layers": 2, "fusion": {"type": "groups", "size": 1}}}),
         ("decoder.feed_forward=false", {"decoder": {"layers": 2, "feed_forward": False}}),

@@ -40,6 +40,10 @@ VARIANTS: Mapping[str, list[Options]] = {
         {"order": 3, "function": "layer", "third_order": "released"},
         {"combination": "learned", "weights": "vector"},
     ],
+    "admin": [{"initial": "logarithmic"}],
+    "resi_dual": [{"dual_scale": 0.5, "output_scale": 2.0}],
+    "peri_ln": [{"embedding_norm": True, "output_gain": 0.5}],
+    "layer_scale": [{"initial": 1.0, "final_norm": False}],
     "average_attention": [{"feed_forward": "none"}],
     "merged_attention": [{"average_value": "own"}],
     "mhplstm": [

@@ -21,7 +21,8 @@ from deepwire.model.connections.connection import DepthState
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import StackContext
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.model.initialization import DepthScaledConfig, initialize
+from deepwire.model.initial_values import initialize
+from deepwire.model.initialization import DepthScaledConfig
 from deepwire.model.layer_ownership import layers_of_parameters
 from deepwire.model.layers import Branch, Linear
 

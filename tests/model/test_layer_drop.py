@@ -20,6 +20,15 @@ DROPPING: list[object] = [
     {"type": "depth_lstm", "merge": "two", "share": "none"},
     "depth_rnn",
     "runge_kutta",
+    "deepnorm",
+    "admin",
+    "keel",
+    "branch_norm",
+    "b2t",
+    "resi_dual",
+    "peri_ln",
+    "layer_scale",
+    "layer_norm_scaling",
 ]
 
 

@@ -146,8 +146,52 @@ def test_mixed_attention_decodes_step_by_step_as_in_one_pass() -> None:
     )
 
 
-@pytest.mark.parametrize("connection", ["pre_norm", "post_norm", "rezero", "runge_kutta"])
-def test_models_decode_step_by_step_as_in_one_pass(connection: str) -> None:
+DIVIDED = [
+    "pre_norm",
+    "post_norm",
+    "rezero",
+    "runge_kutta",
+    "branch_norm",
+    "b2t",
+    "resi_dual",
+    "peri_ln",
+    {"type": "layer_scale", "initial": 0.1},
+]
+
+
+@pytest.mark.parametrize("connection", DIVIDED, ids=str)
+def test_every_sum_is_divided(connection: object) -> None:
+    """m_L = 4 divides by 4 what all sub-layers give: with 4 times that, the base's stack gives the same."""
+    deep, plain = (
+        build(
+            config(
+                layers=8,
+                parametrization=parametrization,
+                encoder={"layers": 8, "connection": connection},
+                decoder={"layers": 4},
+            )
+        )
+        for parametrization in (COMPLETE_P, None)
+    )
+    plain.load_state_dict(deep.state_dict())
+    factor = 4.0
+    if connection == "peri_ln":  # a norm comes between
+        factor = 1.0
+        for norm in deep.encoder.connection.get_submodule("output_norms").children():
+            torch.nn.init.constant_(norm.get_parameter("weight"), 4.0)
+    x, gives = torch.randn(1, 3, 16), torch.randn(1, 3, 16)
+    ends = []
+    for stack, scale in ((deep.encoder, factor), (plain.encoder, 1.0)):
+        state = stack.connection.start(x)
+        for index in range(len(stack.connection.calls)):
+            read = stack.connection.read(state, index)
+            state = stack.connection.write(state, index, read, scale * gives)
+        ends.append(stack.connection.result(state))
+    torch.testing.assert_close(*ends)
+
+
+@pytest.mark.parametrize("connection", DIVIDED, ids=str)
+def test_models_decode_step_by_step_as_in_one_pass(connection: object) -> None:
     sockets: dict[str, Any] = {"connection": connection}
     check_model(
         {
@@ -164,10 +208,13 @@ def test_models_decode_step_by_step_as_in_one_pass(connection: str) -> None:
     [
         (
             {"decoder": {"layers": 1, "connection": "depth_lstm"}},
-            "depth_lstm adds nothing that could be divided",
+            "depth_lstm has no such sum",
         ),
-        ({"encoder": {"layers": 2, "connection": "depth_rnn"}}, "encoder.connection depth_rnn adds nothing"),
-        ({"encoder": {"layers": 2, "connection": "sdu"}}, "encoder.connection sdu adds nothing"),
+        (
+            {"encoder": {"layers": 2, "connection": "depth_rnn"}},
+            "encoder.connection depth_rnn has no such sum",
+        ),
+        ({"encoder": {"layers": 2, "connection": "sdu"}}, "encoder.connection sdu has no such sum"),
         ({"encoder": {"layers": 2, "mixer": "luna"}}, "what encoder.mixer luna carries beside the stream"),
         (
             {
@@ -177,7 +224,10 @@ def test_models_decode_step_by_step_as_in_one_pass(connection: str) -> None:
             },
             "same parametrization.base layers",
         ),
-        ({"initialization": "depth_scaled"}, "initialization depth_scaled depends on the layer"),
+        ({"initialization": "depth_scaled"}, "initialization depth_scaled depends on the layers"),
+        ({"initialization": "b2t"}, "initialization b2t depends on the layers"),
+        ({"encoder": {"layers": 2, "connection": "deepnorm"}}, "one with a factor for the depth"),
+        ({"encoder": {"layers": 4, "connection": "layer_scale"}}, "complete_p divides by already"),
         (
             {"encoder": {"layers": 2, "size": {"d_model": 32}}, "embeddings": {"tie": "output"}},
             "leave encoder.size.d_model out",

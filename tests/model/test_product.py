@@ -33,6 +33,17 @@ def test_any_combination_works_or_is_refused_with_a_reason(encoder, decoder, lan
         one_line(error.message)
 
 
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(stacks("encoder"), stacks("decoder"), st.sampled_from(LANGUAGES), st.integers(0, 2**16))
+def test_any_combination_works_with_norms_inside_sublayers(encoder, decoder, languages, seed) -> None:
+    """The same with `inner_norm`, for which the mixers must have a place."""
+    both = ({**stack, "mixer": {"type": "self_attention", "relative": 2}} for stack in (encoder, decoder))
+    try:
+        check_model({**model_settings(*both, languages), "inner_norm": True}, seed)
+    except ValidationError as error:
+        reason_of(error)
+
+
 @pytest.mark.parametrize("socket", SOCKETS)
 def test_every_member_works_as_it_comes_on_either_side(socket: str) -> None:
     """No member of a table is refused beside the ordinary choices of its side."""

@@ -58,6 +58,27 @@ def test_two_processes_give_the_numbers_of_one(launcher: Launcher, one: str, sha
     assert any(key.startswith("weights.") for key in mine)
 
 
+@pytest.mark.parametrize("sharding", ["none", "full"])
+def test_connections_begin_alike_in_two_processes(launcher: Launcher, sharding: str) -> None:
+    """Those that profile the first batch or follow the updates, also when the run is continued."""
+    connections = (
+        "model.encoder.connection=admin",
+        "model.decoder.connection={type: branch_norm, updates: 100}",
+    )
+    if not launcher.run_directory("depth").path.exists():
+        assert launcher.train("depth", 1, *EXACT, *connections) == [0], launcher.text()
+    name, settings = f"depth-{sharding}", (*EXACT, *connections, f"training.sharding={sharding}")
+    for limit in (UPDATES // 2, UPDATES):
+        assert launcher.train(name, 2, *settings, f"training.max_updates={limit}") == [0, 0], launcher.text()
+    mine, other = (
+        load_file(launcher.run_directory(each).checkpoint_path(UPDATES) / "model.safetensors")
+        for each in (name, "depth")
+    )
+    assert mine.keys() == other.keys()
+    assert mine["state.decoder.connection.factor"].item() == pytest.approx(UPDATES / 100)
+    assert all(torch.allclose(mine[key], other[key], rtol=1e-3, atol=1e-5) for key in mine)
+
+
 def test_two_processes_go_on_exactly(launcher: Launcher) -> None:
     assert launcher.train("straight", 2, *FEATURES, begin(launcher)) == [0, 0], launcher.text()
     for limit in (6, UPDATES):

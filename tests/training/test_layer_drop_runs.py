@@ -114,6 +114,7 @@ training:
     [
         ("rnmt", "0.2", "training.layer_drop.decoder: decoder.connection rnmt needs every layer"),
         ("{type: post_norm, mixer_norm: false}", "0.2", "decoder.connection post_norm needs every layer"),
+        ("b2t", "{decoder: 0.2, unit: sublayer}", "unit: sublayer is for residual connections"),
         ("depth_lstm", "{decoder: 0.2, unit: sublayer}", "unit: sublayer is for residual connections"),
         ("depth_rnn", "{decoder: 0.2, rescale: true}", "rescale: true is for residual connections"),
     ],

@@ -169,9 +169,10 @@ class TrainingParts:
 def training_parts(run: RunSettings, /, **settings: object) -> TrainingParts:
     """Prepare the text of a run and make its model, optimizer and schedule; no run directory is made.
 
-    The parameters are those that `deepwire.train` begins with. What else training does (micro-batches,
-    bfloat16, validation, checkpoints, freezing, averaging, dropping layers, starting from another model) is
-    up to the caller.
+    The parameters are those that `deepwire.train` begins with (the scales of connection `admin` come from the
+    first of `batches`, not the first micro-batch). What else training does (micro-batches, bfloat16,
+    validation, checkpoints, freezing, averaging, dropping layers, starting from another model, and
+    `model.begin_update(number)` where a connection changes with the updates) is up to the caller.
 
     Args:
         run: Run file, recipe, or a mapping with what a run file holds.
@@ -189,7 +190,7 @@ def training_parts(run: RunSettings, /, **settings: object) -> TrainingParts:
         model = untrained_model(config.model, prepared).to(device).train()
     scales, strategy = update_scales(model), ParallelStrategy(model, ProcessGroup())
     training = config.training
-    return TrainingParts(
+    parts = TrainingParts(
         prepared=prepared,
         model=model,
         optimizer=make_optimizer(model, training.optimizer, training.clip_norm, strategy, scales=scales),
@@ -199,3 +200,9 @@ def training_parts(run: RunSettings, /, **settings: object) -> TrainingParts:
         device=device,
         settings=config,
     )
+    if model.needs_profile:
+        with own_random_numbers(device):
+            seed_random_numbers(config.seed, device)
+            batch = next(parts.batches())
+            model.profile(batch.source, batch.target_input, languages=batch.languages)
+    return parts

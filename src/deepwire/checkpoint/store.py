@@ -47,6 +47,7 @@ STATE = "state.json"
 
 FORMAT = 1
 _REQUIRED = (WEIGHTS, CONFIG)
+_BUFFER = "state."
 _SLACK = 1_000_000
 _SHOWN = 5
 _PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
@@ -118,8 +119,22 @@ def write_model_files(
 
 
 def model_parameters(model: TranslationModel) -> dict[str, Tensor]:
-    """The values to save: every parameter once, shared ones under their first name."""
-    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+    """The values to save: every parameter once, shared ones under their first name, and persistent buffers.
+
+    The names of buffers begin with ``state.``: they are not counted as parameters.
+    """
+    parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    return parameters | {f"{_BUFFER}{name}": value for name, value in saved_buffers(model).items()}
+
+
+def saved_buffers(model: TranslationModel) -> dict[str, Tensor]:
+    """What parts of a model keep besides parameters, such as what changes with the updates, by name."""
+    return {
+        f"{prefix}.{name}": value
+        for prefix, module in model.named_modules()
+        for name, value in module.named_buffers(recurse=False)
+        if name not in module._non_persistent_buffers_set
+    }
 
 
 def parameter_count(folder: Path) -> int:
@@ -128,7 +143,8 @@ def parameter_count(folder: Path) -> int:
     Raises:
         ModelError: The file of weights is missing or damaged.
     """
-    return sum(math.prod(shape) for shape in read_shapes(folder / WEIGHTS).values())
+    shapes = read_shapes(folder / WEIGHTS)
+    return sum(math.prod(shape) for name, shape in shapes.items() if not name.startswith(_BUFFER))
 
 
 def load_model(
@@ -151,13 +167,13 @@ def load_model(
 
 
 def read_weights(folder: Path, model: TranslationModel) -> None:
-    """Copy the parameters of ``folder`` into ``model``.
+    """Copy the parameters of ``folder``, and what else was saved of its model, into ``model``.
 
     Raises:
         ModelError: If a name or shape does not fit, listing what differs.
     """
     path = folder / WEIGHTS
-    parameters = dict(model.named_parameters())
+    parameters = model_parameters(model)
     check_fit(path, read_shapes(path), {name: tuple(value.shape) for name, value in parameters.items()})
     tensors = read_tensors(path, torch.device("cpu"))
     with torch.no_grad():
@@ -313,7 +329,7 @@ def _fitting_model(
     check_fit(
         folder / WEIGHTS,
         shapes,
-        {name: tuple(value.shape) for name, value in outline.named_parameters()},
+        {name: tuple(value.shape) for name, value in model_parameters(outline).items()},
     )
     with own_random_numbers(torch.device("cpu")):  # what is drawn is overwritten
         return build_model(config, *sizes, languages=languages)

@@ -118,6 +118,8 @@ def require_plain(model: TranslationModel) -> None:
         raise _refused("embeddings.norm=true")
     if config.embeddings.side:
         raise _refused("embeddings.side=true")
+    if config.inner_norm:
+        raise _refused("inner_norm=true")
     if config.embeddings.start != "bos":
         raise _refused(f"embeddings.start={config.embeddings.start}")
     if model.languages:

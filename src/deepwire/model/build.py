@@ -10,7 +10,7 @@ from deepwire.model.context import Side, StackContext, Sublayer
 from deepwire.model.embedding import Embedding, SideEmbedding, TokenEmbedding
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.head import OutputHead
-from deepwire.model.initialization import initialize
+from deepwire.model.initial_values import initialize
 from deepwire.model.languages import LanguageEmbedding, LanguageTransform
 from deepwire.model.shared_layers import share_layers
 from deepwire.model.stack import Stack

@@ -136,6 +136,11 @@ class StackConfig(Section):
             raise ValueError(f"{side}.inner_feed_forward {unfit if 'cross' in context.sublayers else lacks}")
         self.aggregation.check(context)
         self.fusion.check(self.fusion_context(context))
+        if context.inner_norm and not self.mixer.has_inner_norm:
+            raise ValueError(
+                f"inner_norm: true needs mixers with a place for it, but {side}.mixer is {self.mixer.type}; "
+                "self_attention has one"
+            )
         widths = dict.fromkeys((call.width, call.gives) for call in calls if call.kind == "mixer")
         for told in (context.of_mixer(*pair) for pair in widths):
             if told.mixer_width != told.dim and not self.mixer.reads_any_width:
@@ -170,6 +175,11 @@ class ModelConfig(Section):
     bias: BiasConfig = BiasConfig()
     norm_eps: float = Field(
         1e-6, gt=0, le=0.1, description="epsilon of layer norms (Neutron 1e-6, fairseq 1e-5)"
+    )
+    inner_norm: bool = Field(
+        False,
+        description="one more norm inside each self-attention and feed-forward sub-layer, in front of its "
+        "last matrix (Sub-LN, with connection pre_norm)",
     )
     positions: PositionsConfig = SinusoidalConfig()
     max_length: Count = Field(
@@ -232,8 +242,9 @@ class ModelConfig(Section):
             connection = self.stack(side).connection
             if not connection.scales_branches:
                 raise ValueError(
-                    f"parametrization: complete_p divides what sub-layers add to the stream, and "
-                    f"{side}.connection {connection.type} adds nothing that could be divided; use pre_norm"
+                    "parametrization: complete_p divides what sub-layers add to the stream by the depth, "
+                    f"and {side}.connection {connection.type} has no such sum, or one with a factor for "
+                    "the depth; use pre_norm"
                 )
             if self.stack(side).mixer.has_companion:
                 raise ValueError(
@@ -244,10 +255,10 @@ class ModelConfig(Section):
                 raise ValueError(
                     f"parametrization: complete_p has one base width; leave {side}.size.d_model out"
                 )
-        if self.initialization.needs_layers:
+        if self.initialization.needs_layers or self.initialization.has_gains:
             raise ValueError(
                 f"parametrization: complete_p divides by the depth already, and initialization "
-                f"{self.initialization.type} depends on the layer; use another one, such as xavier"
+                f"{self.initialization.type} depends on the layers; use another one, such as xavier"
             )
 
     def scaling(self, side: Side) -> Scaling:
@@ -383,4 +394,5 @@ class ModelConfig(Section):
             languages=languages if self.languages.norm else 0,
             fusion_languages=languages if self.languages.fusion in (side, "both") else 0,
             scaling=self.scaling(side),
+            inner_norm=self.inner_norm,
         )

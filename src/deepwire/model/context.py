@@ -92,6 +92,7 @@ class StackContext:
         languages: How many target languages have norms of their own; 0: norms are the same for all.
         fusion_languages: Likewise of the weights of groups in a fusion.
         scaling: Fixed factors of the parametrisation; all 1 without one.
+        inner_norm: Whether sub-layers normalise what their last matrix reads.
     """
 
     side: Side
@@ -115,6 +116,7 @@ class StackContext:
     languages: int = 0
     fusion_languages: int = 0
     scaling: Scaling = UNSCALED
+    inner_norm: bool = False
 
     @property
     def other_side(self) -> Side:
@@ -152,6 +154,7 @@ class StackContext:
             activation=self.activation,
             bias=bias or self.feed_forward_bias,
             dropout=self.dropout.activation,
+            norm=self.norm if self.inner_norm else None,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import torch
 from torch import Tensor, nn
 
 from deepwire.errors import UsageError
@@ -184,6 +185,35 @@ class TranslationModel(nn.Module):
 
     # Wrappers that call the model itself, such as those for several processes, reach the loss.
     forward = loss
+
+    @property
+    def needs_profile(self) -> bool:
+        """Whether training begins with `profile`."""
+        return any(stack.connection.needs_profile for stack in (self.encoder, self.decoder))
+
+    @torch.no_grad()
+    def profile(self, source: Tensor, target_input: Tensor, *, languages: Tensor | None = None) -> None:
+        """Let connections that need it set parameters by what one pass over a batch shows, as in training.
+
+        Arguments as in `loss`. Nothing else changes but the state of random numbers.
+        """
+        stacks = (self.encoder, self.decoder)
+        connections = [stack.connection for stack in stacks if stack.connection.needs_profile]
+        mode = self.training
+        self.train()
+        for connection in connections:
+            connection.profiling = True
+        try:
+            self.decode(source, target_input, languages=languages)
+        finally:
+            for connection in connections:
+                connection.profiling = False
+            self.train(mode)
+
+    def begin_update(self, number: int) -> None:
+        """Tell the connections that update `number` is next, from 1."""
+        for stack in (self.encoder, self.decoder):
+            stack.connection.begin_update(number)
 
     def log_probs(self, source: Tensor, target_input: Tensor, *, languages: Tensor | None = None) -> Tensor:
         """Log-probabilities `[B, T, V]`, float32, after each prefix of `target_input` `[B, T]`."""

@@ -4,25 +4,23 @@ Lipschitz: Xu et al. 2020 and Neutron, whose default it is; `glorot` is Neutron'
 that of fairseq up to 0.6, on which DLCL and the ODE Transformer were trained, `fairseq` that of fairseq 1.0
 and later, on which GTrans was trained. `pytorch` is that of PyTorch's own Transformer layers, which ReZero's
 authors use. Depth-scaled: Zhang et al. 2019 (Improving Deep Transformer with Depth-Scaled Initialization and
-Merged Attention).
+Merged Attention). `deepnorm`, `sub_ln` and `b2t` go with the connections of their papers, in which the number
+of layers decides how large matrices begin.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import ClassVar, Literal
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.config.choice import Choice, Table
-from deepwire.model.embedding import Embedding, LearnedPositions, SideEmbedding, TokenEmbedding
-from deepwire.model.languages import LanguageEmbedding
+from deepwire.model.depth_constants import deepnorm_gain, sub_ln_gain
+from deepwire.model.embedding import TokenEmbedding
 from deepwire.model.layers import Linear
-from deepwire.model.mixers.self_attention import RelativePositions
-from deepwire.model.stack import Stack
+from deepwire.model.matrix_places import MatrixPlace
 from deepwire.plugins import Kind
 
 
@@ -33,10 +31,12 @@ class Initialization(Choice):
 
     Attributes:
         needs_layers: Whether values depend on the layer; one that says no spares the walk that finds it.
+        has_gains: Whether `gain` says anything but 1.
     """
 
     kind: ClassVar[Kind] = "initialization"
     needs_layers: ClassVar[bool] = True
+    has_gains: ClassVar[bool] = False
 
     @abstractmethod
     def linear(self, module: nn.Linear, layer: int) -> None:
@@ -46,6 +46,10 @@ class Initialization(Choice):
             module: The map; a `Linear` says what it is for.
             layer: The layer of its stack that it belongs to, from 1; 1 for what several layers share.
         """
+
+    def gain(self, place: MatrixPlace) -> float:
+        """By what a matrix of a stack is multiplied after `linear` has set it; 1 as a rule."""
+        return 1.0
 
     @abstractmethod
     def embedding(self, module: TokenEmbedding) -> None:
@@ -230,81 +234,71 @@ class DepthScaledConfig(Initialization):
         nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
 
 
+class XavierNormal(Initialization):
+    """Glorot's normal times a gain, queries, keys and values apart; embeddings normal, biases 0."""
+
+    needs_layers: ClassVar[bool] = False
+    has_gains: ClassVar[bool] = True
+
+    def linear(self, module: nn.Linear, layer: int) -> None:
+        """Normal by inputs and outputs."""
+        outputs = _part_of_attention(module) or module.out_features
+        nn.init.normal_(module.weight, std=(2 / (module.in_features + outputs)) ** 0.5)
+        _zero_bias(module)
+
+    def embedding(self, module: TokenEmbedding) -> None:
+        """Normal with d^-0.5."""
+        nn.init.normal_(module.weight, std=module.weight.size(1) ** -0.5)
+
+
+class DeepNormInitialization(XavierNormal):
+    """Glorot's normal, smaller the more layers there are, except for queries and keys (DeepNet)."""
+
+    type: Literal["deepnorm"] = "deepnorm"
+
+    def gain(self, place: MatrixPlace) -> float:
+        """beta of the paper in sub-layers, but for queries and keys."""
+        if place.attends or place.sublayer is None:
+            return 1.0
+        return deepnorm_gain(place.side, place.layers, place.other_layers)
+
+
+class SubLNInitialization(XavierNormal):
+    """Glorot's normal, larger the more layers there are, but not in cross-attention, queries and keys."""
+
+    type: Literal["sub_ln"] = "sub_ln"
+
+    def gain(self, place: MatrixPlace) -> float:
+        """gamma of the paper (Magneto) in sub-layers, but for queries, keys and cross-attention."""
+        if place.attends or place.sublayer in (None, "cross"):
+            return 1.0
+        return sub_ln_gain(place.side, place.layers, place.other_layers)
+
+
+class B2TInitialization(XavierNormal):
+    """Glorot's normal divided by the square root of the number of layers of the stack (B2T)."""
+
+    type: Literal["b2t"] = "b2t"
+
+    def gain(self, place: MatrixPlace) -> float:
+        """L^-0.5 in a stack of L layers."""
+        return float(place.layers**-0.5)
+
+
 INITIALIZATIONS = Table(
     Initialization,
-    [LipschitzConfig, GlorotConfig, XavierConfig, FairseqConfig, PyTorchConfig, DepthScaledConfig],
+    [
+        LipschitzConfig,
+        GlorotConfig,
+        XavierConfig,
+        FairseqConfig,
+        PyTorchConfig,
+        DepthScaledConfig,
+        DeepNormInitialization,
+        SubLNInitialization,
+        B2TInitialization,
+    ],
 )
-
-
-def initialize(model: nn.Module, config: Initialization, base_width: int | None = None) -> None:
-    """Set every linear map, embedding and table of positions of a model; shared ones once.
-
-    A model on the meta device has nothing to set.
-
-    Args:
-        model: The model.
-        config: The initialisation.
-        base_width: Begin embeddings and positions as in a model of this width; None: of their own.
-    """
-    if all(parameter.is_meta for parameter in model.parameters()):
-        return
-    layers = _layers(model) if config.needs_layers else {}
-    looked_up = {id(module.table) for module in model.modules() if isinstance(module, Embedding)}
-    done: set[int] = set()
-    for module in model.modules():
-        if isinstance(module, nn.Linear):
-            if id(module.weight) not in done:
-                config.linear(module, layers.get(id(module.weight), 1))
-            done.add(id(module.weight))
-        elif isinstance(module, TokenEmbedding):
-            embeds = id(module) in looked_up
-            _in_blocks(module, config.embedding if embeds else config.projection, base_width)
-            # Index 0 of a copy would not write through on the meta device, so fill the row in place.
-            module.weight.data[module.pad_id].zero_()
-        elif isinstance(module, RelativePositions):
-            config.relative_keys(module.table)
-        elif isinstance(module, LearnedPositions | SideEmbedding):
-            _in_columns(module.table, config.positions, base_width)
-        elif isinstance(module, LanguageEmbedding):
-            _in_columns(module.table, config.language_embedding, base_width)
-
-
-def _in_blocks(module: TokenEmbedding, begin: Callable[[TokenEmbedding], None], width: int | None) -> None:
-    """Set an embedding as blocks of columns, each of which begins as one of that width does."""
-
-    def begin_table(table: Tensor) -> None:
-        block = TokenEmbedding(table.size(0), table.size(1), module.pad_id)
-        begin(block)
-        table.copy_(block.weight)
-
-    if width is None or width == module.weight.size(1):
-        begin(module)
-    else:
-        _in_columns(module.weight, begin_table, width)
-
-
-@torch.no_grad()
-def _in_columns(table: Tensor, begin: Callable[[Tensor], None], width: int | None) -> None:
-    """Set a table `[n, d]` as blocks of columns, each of which begins as one of that width does."""
-    if width is None or width == table.size(1):
-        begin(table)
-        return
-    for columns in torch.split(table, width, 1):
-        block = table.new_empty(table.size(0), width)
-        begin(block)
-        columns.copy_(block[:, : columns.size(1)])
-
-
-def _layers(model: nn.Module) -> dict[int, int]:
-    """The layer, from 1, that each parameter belongs to, by identity; others belong to several or to none."""
-    layers: dict[int, int] = {}
-    for stack in model.modules():
-        if isinstance(stack, Stack):
-            own = stack.parameter_layers()
-            for name, parameter in stack.named_parameters():
-                if name in own:
-                    layers[id(parameter)] = min(own[name], layers.get(id(parameter), own[name]))
-    return layers
 
 
 def _part_of_attention(module: nn.Linear) -> int | None:

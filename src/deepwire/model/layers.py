@@ -70,21 +70,33 @@ class Branch(Dropout):
 class FeedForward(nn.Module):
     """W2 drop(act(W1 x + b1)) + b2 (Vaswani et al. 2017, equation 2), without residual and norm.
 
-    With GLU, W1 maps to the stated inner width and W2 reads half of it.
+    With GLU, W1 maps to the stated inner width and W2 reads half of it. What `norm` makes of the width that
+    W2 reads comes right in front of W2 (Sub-LN; Wang et al. 2022, Magneto); None: nothing does.
     """
 
     def __init__(
-        self, dim: int, inner: int, *, activation: str, bias: FeedForwardBias, dropout: float
+        self,
+        dim: int,
+        inner: int,
+        *,
+        activation: str,
+        bias: FeedForwardBias,
+        dropout: float,
+        norm: Callable[[int], nn.Module] | None = None,
     ) -> None:
         super().__init__()
         self.activation, narrows = ACTIVATIONS[activation]
         self.input = nn.Linear(dim, inner, bias=bias != "none")
         self.output = nn.Linear(inner // narrows, dim, bias=bias == "both")
         self.dropout = Dropout(dropout)
+        self.inner_norm = None if norm is None else norm(inner // narrows)
 
     def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
-        """Map `[B, T, d]` to `[B, T, d]`, the same for all target languages."""
-        hidden: Tensor = self.output(self.dropout(self.activation(self.input(x))))
+        """Map `[B, T, d]` to `[B, T, d]`; only a norm may differ between target languages."""
+        inner = self.dropout(self.activation(self.input(x)))
+        if self.inner_norm is not None:
+            inner = self.inner_norm(inner, languages)
+        hidden: Tensor = self.output(inner)
         return hidden
 
 

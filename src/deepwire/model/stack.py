@@ -88,7 +88,7 @@ class Stack(nn.Module):
     ) -> Stack:
         """The stack with some of its parts exchanged; the others, and their parameters, are shared.
 
-        As `feed_forwards` any maps of `[B, T, d]` will do.
+        As `feed_forwards` any maps of `[B, T, d]` will do that take the target languages too.
         """
         others = self.feed_forwards if feed_forwards is None else feed_forwards
         return Stack(
@@ -173,7 +173,7 @@ class Stack(nn.Module):
         carried: Carried = ()
         if self.companion is not None and padding is not None:  # in a decoder it went before
             carried = self.companion.start(padding, ())
-        kept = [connection.result(depth)] if 0 in fusion.keeps else []
+        kept = [connection.result(depth, languages)] if 0 in fusion.keeps else []
         old = iter(states)
         new: list[State] = []  # written so that torch.compile can follow
         recomputes = self.recomputes and self.training and torch.is_grad_enabled()
@@ -190,7 +190,7 @@ class Stack(nn.Module):
             history, x = self.aggregation.close(history, depth[0], closing, languages)
             depth = (x, *depth[1:])
             if closing + 1 in fusion.keeps:
-                kept.append(connection.result(depth))
+                kept.append(connection.result(depth, languages))
         normalise = partial(connection.normalise, languages=languages)
         if self.companion is not None and carried:
             carried = self.companion.result(carried, languages)
@@ -221,9 +221,9 @@ class Stack(nn.Module):
             if call.kind == "cross":
                 output = self.crosses[call.layer](read, memory[call.layer])
             elif call.kind == "feed_forward":
-                output = self.feed_forwards[call.layer](read)
+                output = self.feed_forwards[call.layer](read, languages)
             elif call.kind == "inner_feed_forward":
-                output = self.inner_feed_forwards[call.layer](read)
+                output = self.inner_feed_forwards[call.layer](read, languages)
             elif self.companion is not None and carried:
                 beside = self.companion.read(carried, call.layer, languages)
                 output, moved = self._mixer(call.layer).accompany(read, beside, padding, languages)
@@ -241,6 +241,11 @@ class Stack(nn.Module):
                 output = output * scales[index]
             depth = self.connection.write(depth, index, read, output, languages)
         return depth, carried
+
+    @property
+    def layer_count(self) -> int:
+        """How many layers there are, called or not."""
+        return max(call.layer for call in self.connection.calls) + 1
 
     def sublayers(self) -> tuple[nn.ModuleList, ...]:
         """The sub-layers of each kind, one a layer or none."""
@@ -290,8 +295,8 @@ class Stack(nn.Module):
         What several layers have in common, such as the gates of a depth-wise LSTM, is in the rest.
         """
         layers = self.parameter_layers()
-        count = max(call.layer for call in self.connection.calls) + 1
-        by_layer: dict[str, list[nn.Parameter]] = {str(layer): [] for layer in range(1, count + 1)}
+        numbers = range(1, self.layer_count + 1)
+        by_layer: dict[str, list[nn.Parameter]] = {str(layer): [] for layer in numbers}
         by_layer["rest"] = []
         for name, parameter in self.named_parameters():
             by_layer[str(layers.get(name, "rest"))].append(parameter)

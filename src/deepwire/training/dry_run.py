@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from deepwire.checkpoint.model_files import bytes_of
+from deepwire.checkpoint.store import model_parameters
 from deepwire.config.counts import counted
 from deepwire.data.batches.batching import StreamPosition
 from deepwire.data.vocabulary import PAD
@@ -183,7 +184,7 @@ def _summed_up(trainer: Trainer, measured: list[_Measured]) -> DryRun:
         tokens_per_second=tokens / seconds,
         padding=1 - real / places,
         memory=peak_memory(trainer.device),
-        checkpoint=bytes_of(dict(trainer.model.named_parameters())) + bytes_of(moments),
+        checkpoint=bytes_of(model_parameters(trainer.model)) + bytes_of(moments),
         updates_in_epoch=in_epoch,
         updates_in_run=_updates_of_run(trainer.spec.config, in_epoch, tokens),
     )

@@ -108,6 +108,8 @@ def make_gradient(trainer: Trainer, update: DeviceUpdate) -> list[Tensor]:
         ResourceError: If memory does not suffice for a single sentence pair.
     """
     processes, parameters = trainer.processes, list(trainer.optimizer.parameters.values())
+    if not trainer.spec.begins_with_a_model:
+        trainer.model.begin_update(update.number)
     while True:
         own = [piece for batch in update.batches for piece in batch.cut(trainer.state.pieces)]
         pieces = trainer.strategy.passes(own)

@@ -15,7 +15,7 @@ from deepwire.checkpoint.run_directory import Checkpoint, RunDirectory
 from deepwire.checkpoint.store import read_weights
 from deepwire.command_line import again
 from deepwire.config.counts import counted
-from deepwire.data.batches.batching import BatchSettings, UpdateStream
+from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream
 from deepwire.data.batches.epoch_order import EpochOrder, share_lines
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DeepwireError, ModelError, ResourceError, UsageError
@@ -24,13 +24,14 @@ from deepwire.model.update_scales import update_scales
 from deepwire.ops.process import given_back, own_random_numbers, seed_random_numbers
 from deepwire.training.config import TrainingConfig
 from deepwire.training.device import choose_device, idle_gpus
+from deepwire.training.device_batches import feed
 from deepwire.training.ema import MovingAverage
 from deepwire.training.freezing import freeze
 from deepwire.training.logging.progress import short
 from deepwire.training.optimizer import Optimizer, make_optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
 from deepwire.training.recorder import Recorder, SilentRecorder
-from deepwire.training.resume_point import ResumePoint, open_run
+from deepwire.training.resume_point import ResumePoint, RunRecord, open_run
 from deepwire.training.run.spec import CHANGEABLE, Complete, TrainingSpec, as_recorded, require_same_settings
 from deepwire.training.run.state import TrainingState, load_moments, newest_state
 from deepwire.training.run.stopping import Signals, StopReason, cut_short, limit_reached, tiny_batches
@@ -202,8 +203,10 @@ def make_trainer(
     elif processes.main:
         _begin_with_another(spec, model, recorder)
     frozen = freeze(model, config.freeze)
-    scales = update_scales(model)
-    strategy = _strategy(spec, model.to(device), processes)
+    scales, model = update_scales(model), model.to(device)
+    if resume_point.checkpoint is None and processes.main:
+        _profile(spec, model, record, device, recorder)
+    strategy = _strategy(spec, model, processes)
     learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     low = torch.bfloat16 if record.precision_policy.precision == "bf16" else torch.float32
     optimizer = make_optimizer(
@@ -226,7 +229,7 @@ def make_trainer(
         schedule=build_schedule(
             config.schedule, d_model=model.config.base_width, max_updates=config.max_updates
         ),
-        stream=_stream(spec, record.micro_batch_tokens, processes),
+        stream=_stream(spec, record.micro_batch_tokens, (processes.rank, processes.count)),
         epoch_size=EpochOrder(spec.prepared.train.parts, spec.seed).size,
         validator=_validator(spec, processes),
         state=state,
@@ -245,8 +248,22 @@ def _tell_what_to_know(spec: TrainingSpec, frozen: Mapping[str, int], recorder: 
             recorder.say(f"warning: {warning}")
 
 
-def _stream(spec: TrainingSpec, micro_batch_tokens: int, processes: ProcessGroup) -> UpdateStream:
-    """The training batches of this process."""
+def _profile(
+    spec: TrainingSpec, model: TranslationModel, record: RunRecord, device: torch.device, recorder: Recorder
+) -> None:
+    """Let connections that need it look at the first micro-batch, the same for any number of processes."""
+    if spec.begins_with_a_model or not model.needs_profile:
+        return
+    stream = _stream(spec, record.micro_batch_tokens, (0, 1))
+    with closing(feed(stream, StreamPosition(), device)) as updates:
+        batch = next(updates).batches[0]
+    with record.precision_policy.autocast():
+        model.profile(batch.source, batch.target_input, languages=batch.languages)
+    recorder.say("one pass over the first batch set the numbers that connections begin with")
+
+
+def _stream(spec: TrainingSpec, micro_batch_tokens: int, share: tuple[int, int]) -> UpdateStream:
+    """The training batches of process number `share[0]` of `share[1]`."""
     prepared = spec.prepared
     settings = BatchSettings(
         batch_tokens=spec.config.batch_tokens,
@@ -255,7 +272,6 @@ def _stream(spec: TrainingSpec, micro_batch_tokens: int, processes: ProcessGroup
         sampling=spec.sampling,
         languages=prepared.languages,
     )
-    share = (processes.rank, processes.count)
     return UpdateStream(
         prepared.train, settings, seed=spec.seed, vocabularies=prepared.vocabularies, share=share
     )

@@ -99,10 +99,9 @@ class ShardedStrategy(ParallelStrategy):
         """A copy with whole parameters: without gradients and moments it takes a quarter of the memory."""
         with self._device:
             model = self._build().to(self._device)
-        parts = dict(self.model.named_parameters())
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                parameter.copy_(_whole(parts[name]))
+        parts = model_parameters(self.model)
+        for name, tensor in model_parameters(model).items():
+            tensor.copy_(_whole(parts[name]))
         yield model
 
     def _on_host(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

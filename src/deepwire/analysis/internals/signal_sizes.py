@@ -250,9 +250,9 @@ class ConnectionTap(Connection):
             self.seen.append(("output", self.calls[index].layer, state[0]))
         return state
 
-    def result(self, state: DepthState) -> Tensor:
+    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
         """As before."""
-        return self.inner.result(state)
+        return self.inner.result(state, languages)
 
     def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
         """As before."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import torch
@@ -33,7 +33,7 @@ class TrainingText:
     config: RunFile
     prepared: Prepared
 
-    def updates(self, device: torch.device, *, batch_tokens: int, seed: int) -> Iterator[DeviceUpdate]:
+    def updates(self, device: torch.device, *, batch_tokens: int, seed: int) -> Generator[DeviceUpdate]:
         """Updates without end, in an order that only the seed decides; without random segmentation.
 
         With several directions all of them are in it, each with its share of training.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,7 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.process import own_random_numbers, seed_random_numbers
 from deepwire.runfile import load_run_file
+from deepwire.training.device_batches import DeviceBatch
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,16 @@ class UntrainedRun:
         with own_random_numbers(device):
             seed_random_numbers(seed, device)
             built = build_model(config or self.text.config.model, source, target, languages=languages)
-        return built.to(device)
+            built.to(device)
+            if built.needs_profile:
+                batch = self._first_batch(seed, device)
+                built.profile(batch.source, batch.target_input, languages=batch.languages)
+        return built
+
+    def _first_batch(self, seed: int, device: torch.device) -> DeviceBatch:
+        tokens = self.text.config.training.batch_tokens
+        with closing(self.text.updates(device, batch_tokens=tokens, seed=seed)) as updates:
+            return next(updates).batches[0]
 
     @property
     def description(self) -> str:

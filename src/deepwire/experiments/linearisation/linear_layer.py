@@ -18,6 +18,7 @@ from deepwire.errors import UsageError
 from deepwire.model.connections.connection import Call, Connection, DepthState
 from deepwire.model.context import Side
 from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.layers import NoNorm
 
 Cell = Literal["carry", "map"]
 
@@ -54,9 +55,9 @@ class OneLayerLinear(Connection):
             return self.inner.write(state, self._before(index), read, output, languages)
         return output.chunk(len(state), -1) if self.cell == "map" else (output, *state[1:])
 
-    def result(self, state: DepthState) -> Tensor:
+    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
         """As before."""
-        return self.inner.result(state)
+        return self.inner.result(state, languages)
 
     def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
         """As before."""
@@ -102,13 +103,26 @@ class LayerTap(Connection):
             self.after[self._last[index]] = state
         return state
 
-    def result(self, state: DepthState) -> Tensor:
+    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
         """As before."""
-        return self.inner.result(state)
+        return self.inner.result(state, languages)
 
     def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
         """As before."""
         return self.inner.normalise(x, languages)
+
+
+class _ForAllLanguages(nn.Module):
+    """A linear map in the place of a feed-forward network."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.linear = linear
+
+    def forward(self, x: Tensor, _languages: Tensor | None = None) -> Tensor:
+        """Map `[B, T, d]`, the same for all target languages."""
+        mapped: Tensor = self.linear(x)
+        return mapped
 
 
 def linearised(
@@ -132,8 +146,8 @@ def linearised(
     check_layer(stack, side, layer)
     if linear.in_features != (wanted := width(model, side, cell)) or linear.out_features != wanted:
         raise ValueError(f"the map must be {wanted} x {wanted}")
-    modules: list[nn.Module] = list(stack.feed_forwards) or [nn.Identity() for _ in range(stack.depth)]
-    modules[layer - 1] = linear
+    modules: list[nn.Module] = list(stack.feed_forwards) or [NoNorm() for _ in range(stack.depth)]
+    modules[layer - 1] = _ForAllLanguages(linear)
     connection = OneLayerLinear(stack.connection, layer - 1, cell)
     return with_stack(model, side, stack.with_parts(connection=connection, feed_forwards=modules))
 

@@ -1,13 +1,22 @@
 """Connections: how the sub-layers of a layer join the stream. One file each; this is their table."""
 
 from deepwire.config.choice import Table
+from deepwire.model.connections.admin import AdminConfig
+from deepwire.model.connections.b2t import B2TConfig
 from deepwire.model.connections.collaboration import CollaborationConfig
 from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.connections.depth_lstm_settings import DepthLSTMConfig, DepthRNNConfig
+from deepwire.model.connections.pre_norm_variants import (
+    LayerNormScalingConfig,
+    LayerScaleConfig,
+    PeriLNConfig,
+)
+from deepwire.model.connections.resi_dual import ResiDualConfig
 from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
 from deepwire.model.connections.rezero import ReZeroConfig
 from deepwire.model.connections.rnmt import RNMTConfig
 from deepwire.model.connections.runge_kutta import RungeKuttaConfig
+from deepwire.model.connections.scaled_post_norm import BranchNormConfig, DeepNormConfig, KeelConfig
 from deepwire.model.connections.sdu import SDUConfig
 
 CONNECTIONS = Table(
@@ -22,5 +31,14 @@ CONNECTIONS = Table(
         ReZeroConfig,
         SDUConfig,
         RungeKuttaConfig,
+        DeepNormConfig,
+        AdminConfig,
+        KeelConfig,
+        BranchNormConfig,
+        B2TConfig,
+        ResiDualConfig,
+        PeriLNConfig,
+        LayerScaleConfig,
+        LayerNormScalingConfig,
     ],
 )

@@ -161,7 +161,7 @@ class EncoderCollaboration(Connection):
                 context = self.summary_norms[following](hidden, languages)
         return (x, hidden, context, padding)
 
-    def result(self, state: DepthState) -> Tensor:
+    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
         """Stream and summary side by side, `[B, S, 2 d]`."""
         return torch.cat(state[:2], -1)
 

@@ -53,7 +53,14 @@ class Connection(nn.Module, ABC):
 
     Args:
         calls: The order of evaluation, `ConnectionSection.calls`.
+
+    Attributes:
+        needs_profile: Whether it begins with what a pass over the first batch shows.
+        profiling: True during that pass, before update 1 and without gradients: `write` sets parameters then.
     """
+
+    needs_profile: bool = False
+    profiling: bool = False
 
     def __init__(self, calls: tuple[Call, ...]) -> None:
         super().__init__()
@@ -73,13 +80,19 @@ class Connection(nn.Module, ABC):
     ) -> DepthState:
         """The state after call number `index` read `read` and gave `output`."""
 
-    def result(self, state: DepthState) -> Tensor:
+    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
         """What fusions see of the state between two layers, `[B, T, result_width]`: the stream as a rule."""
         return state[0]
 
     def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
         """The final norm of a `result`, where the connection has one."""
         return x
+
+    def begin_update(self, number: int) -> None:
+        """Called before update `number`, from 1, of a training that began without another model.
+
+        What changes with the updates and is no parameter belongs in a buffer, which is saved with the model.
+        """
 
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """The weights of sub-layers or stages in the stream, for analyses; none as a rule."""
@@ -100,7 +113,8 @@ class ConnectionSection(SocketSection):
     replaces: ClassVar[frozenset[Sublayer]] = frozenset()
     # Whether the cross-attentions of a decoder are of its own kind (`cross_attention`).
     brings_cross_attention: ClassVar[bool] = False
-    # Whether it adds what sub-layers give to the stream through `context.branch`, as CompleteP wants it.
+    # Whether it adds what sub-layers give to the stream through `context.branch`, as CompleteP wants it, and
+    # without a factor of its own that follows the depth.
     scales_branches: ClassVar[bool] = False
 
     def calls(self, context: StackContext) -> tuple[Call, ...]:

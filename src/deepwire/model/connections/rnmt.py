@@ -101,7 +101,7 @@ class RNMTEncoder(Connection):
         output = self.dropout(output)
         return (output if index < 2 else state[0] + output,)
 
-    def result(self, state: DepthState) -> Tensor:
+    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
         """Both directions, projected where asked for."""
         projected: Tensor = state[0] if self.projection is None else self.projection(state[0])
         return projected
@@ -152,7 +152,7 @@ class RNMT(Connection):
         output = self.dropout(output)
         return (output if index == 2 else x + output, attended)
 
-    def result(self, state: DepthState) -> Tensor:
+    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
         """[x | a], `[B, T, 2 d]`."""
         return torch.cat(state, -1)
 

@@ -24,6 +24,7 @@ class MixedAttentionConfig(MixerSection):
     type: Literal["mixed_attention"] = "mixed_attention"
     sides: ClassVar[frozenset[Side]] = frozenset({"decoder"})
     replaces: ClassVar[frozenset[Sublayer]] = frozenset({"cross"})
+    has_inner_norm: ClassVar[bool] = True
 
     def check(self, context: StackContext) -> None:
         """One width for all that the projections read."""
@@ -34,8 +35,8 @@ class MixedAttentionConfig(MixerSection):
             )
 
     def has_norm(self, context: StackContext) -> bool:
-        """None."""
-        return False
+        """In front of the output projection, where the model wants that."""
+        return context.inner_norm
 
     def build(self, context: StackContext) -> TokenMixer:
         """One mixed attention of a decoder."""
@@ -68,7 +69,8 @@ class MixedAttention(SelfAttention):
         keys, values = torch.cat((memory.key, key), 2), torch.cat((memory.value, value), 2)
         bias = torch.cat((memory.bias, memory.bias.new_zeros(x.size(0), 1, 1, x.size(1))), -1)
         drop = self.dropout if self.training else 0.0
-        return self._join(attention(query, keys, values, bias=bias, causal=True, dropout=drop, finite=True))
+        mixed = attention(query, keys, values, bias=bias, causal=True, dropout=drop, finite=True)
+        return self._join(mixed.transpose(1, 2).flatten(2), languages)
 
     def step(
         self,
@@ -93,7 +95,7 @@ class MixedAttention(SelfAttention):
         words = of_memory.size(-1)
         mixed = _by_row(_grouped(weights[..., :words], beam) @ memory.value)
         mixed = mixed + _by_row(_grouped(weights[..., words:], width) @ values)
-        return self._join(mixed), cache
+        return self._join(mixed.transpose(1, 2).flatten(2), languages), cache
 
 
 def _required(memory: Memory | None) -> Memory:

@@ -93,6 +93,8 @@ class MixerSection(SocketSection):
     has_companion: ClassVar[bool] = False
     # Whether it can read vectors wider than the stream (`context.mixer_width`).
     reads_any_width: ClassVar[bool] = False
+    # Whether it puts a norm in front of its last matrix where the model wants one (`context.inner_norm`).
+    has_inner_norm: ClassVar[bool] = False
 
     @property
     def has_feed_forward(self) -> bool:

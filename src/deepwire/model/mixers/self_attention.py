@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -20,6 +20,8 @@ from deepwire.ops.attention import attention, attention_weights
 
 class SelfAttentionConfig(MixerSection):
     """Multi-head self-attention."""
+
+    has_inner_norm: ClassVar[bool] = True
 
     type: Literal["self_attention"] = "self_attention"
     relative: int | None = Field(
@@ -45,8 +47,8 @@ class SelfAttentionConfig(MixerSection):
             yield "relative_table", "an encoder's table always has 2k + 1 rows"
 
     def has_norm(self, context: StackContext) -> bool:
-        """None."""
-        return False
+        """In front of the output projection, where the model wants that."""
+        return context.inner_norm
 
     def build(self, context: StackContext) -> TokenMixer:
         """One self-attention of the stack."""
@@ -109,7 +111,8 @@ class RelativeValues(RelativePositions):
 class SelfAttention(TokenMixer):
     """softmax(Q K^T / sqrt(h)) V over the own sequence (Vaswani et al. 2017, section 3.2).
 
-    Queries, keys and values come from one product. A decoder sees itself and the past only.
+    Queries, keys and values come from one product. A decoder sees itself and the past only. An inner norm
+    normalises the concatenated heads (Sub-LN; Wang et al. 2022, Magneto).
     The state while decoding is a `KeyValueCache`.
     """
 
@@ -126,6 +129,7 @@ class SelfAttention(TokenMixer):
         self.query_key_value = Linear(dim, 3 * dim, bias=bias, role="self_attention", parts=3)
         self.output = Linear(dim, dim, bias=bias, role="attention_output")
         self.relative, self.relative_values = relative, relative_values
+        self.inner_norm = context.norm() if context.inner_norm else None
 
     def parallel(
         self,
@@ -144,9 +148,11 @@ class SelfAttention(TokenMixer):
             bias = bias if padding is None else bias + padding
         drop = self.dropout if self.training else 0.0
         if self.relative_values is None or distance is None:
-            return self._join(attention(query, key, value, bias=bias, causal=self.causal, dropout=drop))
-        weights = attention_weights(query, key, bias=bias, causal=self.causal, dropout=drop)
-        return self._join(weights.to(value.dtype) @ value + self.relative_values(weights, distance))
+            mixed = attention(query, key, value, bias=bias, causal=self.causal, dropout=drop)
+        else:
+            weights = attention_weights(query, key, bias=bias, causal=self.causal, dropout=drop)
+            mixed = weights.to(value.dtype) @ value + self.relative_values(weights, distance)
+        return self._join(mixed.transpose(1, 2).flatten(2), languages)
 
     def init_state(self, rows: int, like: Tensor) -> State:
         """No positions yet."""
@@ -176,8 +182,7 @@ class SelfAttention(TokenMixer):
         else:
             weights = attention_weights(query, keys, bias=bias, causal=False, finite=True)
             mixed = weights @ values + self.relative_values(weights, cache_index.distance)
-        joined: Tensor = self.output(mixed.transpose(1, 2).reshape(x.shape))
-        return joined, state
+        return self._join(mixed.transpose(1, 2).reshape(x.shape), languages), state
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         query, key, value = self.query_key_value(x).unflatten(-1, (3, self.heads, -1)).unbind(2)
@@ -185,6 +190,9 @@ class SelfAttention(TokenMixer):
             query = query * self.query_scale
         return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
 
-    def _join(self, mixed: Tensor) -> Tensor:
-        joined: Tensor = self.output(mixed.transpose(1, 2).flatten(2))
+    def _join(self, heads: Tensor, languages: Tensor | None) -> Tensor:
+        """Project the concatenated heads `[B, T, d]`."""
+        if self.inner_norm is not None:
+            heads = self.inner_norm(heads, languages)
+        joined: Tensor = self.output(heads)
         return joined

@@ -198,3 +198,8 @@ class TrainingSpec:
     user_config: str = ""
     complete: Complete = as_recorded
     changeable: Collection[str] = CHANGEABLE
+
+    @property
+    def begins_with_a_model(self) -> bool:
+        """Whether it begins with another model's parameters, so that connections are past their start."""
+        return self.config.start_from is not None or self.config.pretrained is not None

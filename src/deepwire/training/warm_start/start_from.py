@@ -10,7 +10,7 @@ from torch import Tensor
 
 from deepwire.checkpoint.model_files import fingerprint
 from deepwire.checkpoint.model_path import find_model
-from deepwire.checkpoint.store import LoadedModel, load_model
+from deepwire.checkpoint.store import LoadedModel, load_model, saved_buffers
 from deepwire.config.section import flatten
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import Vocabularies
@@ -132,6 +132,9 @@ def start_from(
     with torch.no_grad():
         for name in report.loaded:
             parameters[name].copy_(there[name])
+    old, new = saved_buffers(loaded.model), saved_buffers(model)
+    for name in old.keys() & new.keys():
+        new[name].copy_(old[name])
     return report
 
 

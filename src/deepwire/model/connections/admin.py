@@ -1,0 +1,72 @@
+"""Admin: post-norm with learned vectors on the residual path, which begin with what one batch shows."""
+
+from __future__ import annotations
+
+from math import log
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
+from deepwire.model.connections.residual import PostNorm, PostNormConfig
+from deepwire.model.context import NormStyle, StackContext
+from deepwire.model.introspection import DepthWeights, single
+
+
+class AdminConfig(ConnectionSection):
+    """Post-norm with learned vectors on the residual path."""
+
+    norm_style: ClassVar[NormStyle] = "output"
+
+    type: Literal["admin"] = "admin"
+    initial: Literal["profiled", "logarithmic", "one"] = Field(
+        "profiled",
+        description="the numbers before training: from one pass over the first batch; "
+        "sqrt((K + 1) / ln(K + 1) - 1) for K sub-layers (the authors' later package); or 1, as post-norm",
+    )
+
+    def droppable(self, context: StackContext) -> Droppable:
+        """Every sub-layer is an addition."""
+        return "sublayers"
+
+    def build(self, context: StackContext) -> Connection:
+        """The connection of a whole stack."""
+        return Admin(self, context)
+
+
+class Admin(PostNorm):
+    """x <- LN(w_k * x + drop(F_k(x))), w_k a vector of width d (Liu et al. 2020, Admin).
+
+    Profiling sets w_1 = 1 and w_{k+1} = sqrt(Var(w_k * x_k) + Var(drop(F_k(x_k)))). The variances are taken
+    over all numbers of the batch, padding included, as in the authors' code.
+
+    Attributes:
+        scales: The vectors w, `[d]` each, one for each call.
+    """
+
+    def __init__(self, config: AdminConfig, context: StackContext) -> None:
+        super().__init__(PostNormConfig(), context)
+        count = len(self.calls)
+        start = ((count + 1) / log(count + 1) - 1) ** 0.5 if config.initial == "logarithmic" else 1.0
+        self.scales = nn.ParameterList(torch.full((context.dim,), start) for _ in self.calls)
+        self.needs_profile = config.initial == "profiled"
+
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
+        """Add the scaled stream to the output and normalise the sum."""
+        output = self.dropout(output)
+        # Wider numbers would widen all that follows.
+        residual = state[0] * self.scales[index].to(state[0].dtype)
+        if self.profiling and index + 1 < len(self.scales):
+            variances = residual.float().var(correction=0) + output.float().var(correction=0)
+            self.scales[index + 1].fill_(variances.sqrt())
+        return (self.norms[index](residual + output, languages),)
+
+    def depth_weights(self) -> tuple[DepthWeights, ...]:
+        """The mean of each vector w, for `deepwire analyze weights`."""
+        names = [f"{call.layer + 1} {call.kind}" for call in self.calls]
+        means = torch.stack([scale.detach().mean() for scale in self.scales])
+        return (single("admin", "Scale of the residual path (mean)", means, names, "sub-layer"),)

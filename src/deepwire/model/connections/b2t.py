@@ -1,0 +1,46 @@
+"""Bottom-to-top: post-norm with a path from a layer's input to its last norm."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from torch import Tensor
+
+from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
+from deepwire.model.connections.residual import PostNorm, PostNormConfig
+from deepwire.model.context import NormStyle, StackContext
+
+
+class B2TConfig(ConnectionSection):
+    """Post-norm with a path around all norms of a layer but the last."""
+
+    norm_style: ClassVar[NormStyle] = "output"
+    scales_branches: ClassVar[bool] = True
+
+    type: Literal["b2t"] = "b2t"
+
+    def droppable(self, context: StackContext) -> Droppable:
+        """Whole layers: the last norm of a layer adds what the layer began with."""
+        return "layers"
+
+    def build(self, context: StackContext) -> Connection:
+        """The connection of a whole stack."""
+        return B2T(PostNormConfig(), context)
+
+
+class B2T(PostNorm):
+    """z <- LN(z + drop(F(z))), but LN(z + drop(F(z)) + x) at the end of a layer whose input is x.
+
+    Takase et al. 2023, B2T Connection: Serving Stability and Performance in Deep Transformers.
+    Between layers the state is the stream, within a layer also its input.
+    """
+
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
+        """Add the output to the stream, at the end of a layer also its input, and normalise the sum."""
+        layer_input = state[-1]
+        added = state[0] + self.dropout(output)
+        if self.calls[index].closes:
+            return (self.norms[index](added + layer_input, languages),)
+        return (self.norms[index](added, languages), layer_input)

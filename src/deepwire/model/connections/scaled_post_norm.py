@@ -1,0 +1,125 @@
+"""Post-norm with a number on one of the two paths: DeepNorm, Keel and BranchNorm."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from deepwire.config.counts import Count
+from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
+from deepwire.model.connections.residual import PostNorm, PostNormConfig
+from deepwire.model.context import NormStyle, StackContext
+from deepwire.model.depth_constants import deepnorm_residual_scale
+
+
+class DeepNormConfig(ConnectionSection):
+    """Post-norm whose residual path has a constant that grows with the depth of both stacks."""
+
+    norm_style: ClassVar[NormStyle] = "output"
+
+    type: Literal["deepnorm"] = "deepnorm"
+    residual_scale: float | None = Field(
+        None, gt=0, le=1e6, description="alpha; that of the paper for these numbers of layers without it"
+    )
+
+    def droppable(self, context: StackContext) -> Droppable:
+        """Every sub-layer is an addition."""
+        return "sublayers"
+
+    def build(self, context: StackContext) -> Connection:
+        """The connection of a whole stack."""
+        paper = deepnorm_residual_scale(context.side, context.layers, context.other_layers)
+        return ScaledPostNorm(context, self.residual_scale or paper)
+
+
+class KeelConfig(ConnectionSection):
+    """Post-norm with a constant on the residual path and one more norm in front of each sub-layer."""
+
+    norm_style: ClassVar[NormStyle] = "output"
+
+    type: Literal["keel"] = "keel"
+    residual_scale: float | None = Field(
+        None, gt=0, le=1e6, description="alpha; the number of sub-layers of the stack without it"
+    )
+
+    def droppable(self, context: StackContext) -> Droppable:
+        """Every sub-layer is an addition."""
+        return "sublayers"
+
+    def build(self, context: StackContext) -> Connection:
+        """The connection of a whole stack."""
+        return Keel(context, self.residual_scale or float(len(self.calls(context))))
+
+
+class BranchNormConfig(ConnectionSection):
+    """Post-norm whose sub-layers are let in little by little while training begins."""
+
+    norm_style: ClassVar[NormStyle] = "output"
+    scales_branches: ClassVar[bool] = True
+
+    type: Literal["branch_norm"] = "branch_norm"
+    updates: Count = Field(4000, ge=1, description="T; from this update on it is post-norm")
+
+    def droppable(self, context: StackContext) -> Droppable:
+        """Every sub-layer is an addition."""
+        return "sublayers"
+
+    def build(self, context: StackContext) -> Connection:
+        """The connection of a whole stack."""
+        return BranchNorm(context, self.updates)
+
+
+class ScaledPostNorm(PostNorm):
+    """x <- LN(alpha x + drop(F(x))) (DeepNorm; Wang et al. 2022, DeepNet)."""
+
+    def __init__(self, context: StackContext, scale: float) -> None:
+        super().__init__(PostNormConfig(), context)
+        self.scale = scale
+
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
+        """Add the scaled stream to the output and normalise the sum."""
+        added = torch.add(self.dropout(output), state[0], alpha=self.scale)
+        return (self.norms[index](added, languages),)
+
+
+class Keel(ScaledPostNorm):
+    """x <- LN_out(alpha x + drop(F(LN_in(x)))) (Chen and Wei 2026, Post-LayerNorm Is Back)."""
+
+    def __init__(self, context: StackContext, scale: float) -> None:
+        super().__init__(context, scale)
+        self.input_norms = nn.ModuleList(context.norm() for _ in self.calls)
+
+    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+        """The normalised stream."""
+        read: Tensor = self.input_norms[index](state[0], languages)
+        return read
+
+
+class BranchNorm(PostNorm):
+    """x <- LN(x + a_t drop(F(x))), a_t = min(1, t / T) in update t (Liu et al. 2023, BranchNorm).
+
+    Attributes:
+        factor: a_t of the latest update, a scalar that is saved with the model; 1 before any training.
+    """
+
+    factor: Tensor
+
+    def __init__(self, context: StackContext, updates: int) -> None:
+        super().__init__(PostNormConfig(), context)
+        self.updates = updates
+        self.register_buffer("factor", torch.ones(()))
+
+    def begin_update(self, number: int) -> None:
+        """Set a_t."""
+        self.factor.fill_(min(1.0, number / self.updates))
+
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
+        """Add as much of the output as this update lets in, and normalise the sum."""
+        return (self.norms[index](state[0] + self.factor * self.dropout(output), languages),)

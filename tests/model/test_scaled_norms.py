@@ -1,0 +1,272 @@
+"""Connections that scale or place norms in other ways: what the golden cases leave open."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor, nn
+from torch.nn import functional
+
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.connections.connection import Connection
+from deepwire.model.context import Side
+from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.testing import LANGUAGES, check_connection, check_initialization, check_model
+
+SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
+
+
+def config_of(connection: object, layers: int = 2, **model: object) -> ModelConfig:
+    stack = {"layers": layers, "connection": connection}
+    return ModelConfig.model_validate({**SMALL, "encoder": stack, "decoder": stack, **model})
+
+
+def connection_of(connection: object, layers: int = 2, side: Side = "encoder") -> Connection:
+    config = config_of(connection, layers)
+    return config.stack(side).connection.build(config.contexts()[side])
+
+
+def run(connection: Connection, sublayers: list[nn.Linear], x: Tensor) -> Tensor:
+    """What a stack of these sub-layers gives."""
+    state = connection.start(x)
+    for index, sublayer in enumerate(sublayers):
+        read = connection.read(state, index)
+        state = connection.write(state, index, read, sublayer(read))
+    return connection.normalise(connection.result(state))
+
+
+@pytest.mark.parametrize(
+    "connection",
+    [
+        "deepnorm",
+        "keel",
+        "admin",
+        {"type": "admin", "initial": "logarithmic"},
+        "branch_norm",
+        "b2t",
+        {"type": "resi_dual", "dual_scale": 0.5, "output_scale": 2.0},
+        {"type": "peri_ln", "embedding_norm": True},
+        {"type": "layer_scale", "initial": 0.5},
+        "layer_norm_scaling",
+    ],
+    ids=str,
+)
+def test_model_properties(connection: object) -> None:
+    """Gradients, padding, causality, steps, selection, recomputation and records, in both stacks."""
+    assert isinstance(connection, str | dict)
+    check_connection(connection)
+
+
+@pytest.mark.parametrize("connection", ["b2t", "resi_dual", "branch_norm"])
+def test_beside_an_aggregation_that_changes_the_stream(connection: str) -> None:
+    """What a connection keeps besides the stream goes on while DLCL replaces the stream."""
+    stack = {"connection": connection, "aggregation": "dlcl"}
+    check_model({"encoder": stack, "decoder": stack})
+
+
+def test_layer_norm_scaling_written_out() -> None:
+    """x + F(LN(x) / sqrt(l)), with one number for all sub-layers of a layer, and a plain final norm."""
+    connection = connection_of("layer_norm_scaling", layers=3)
+    sublayers = [nn.Linear(16, 16) for _ in range(6)]
+    x = expected = torch.randn(2, 3, 16)
+    for index, sublayer in enumerate(sublayers):
+        normal = functional.layer_norm(expected, (16,), eps=1e-6)
+        expected = expected + sublayer(normal / math.sqrt(1 + index // 2))
+    expected = functional.layer_norm(expected, (16,), eps=1e-6)
+    assert torch.allclose(run(connection, sublayers, x), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["branch_norm", {"type": "admin", "initial": "one"}], ids=str)
+def test_begins_or_ends_as_post_norm(name: object) -> None:
+    """BranchNorm before and after its updates, and Admin with scales of 1."""
+    connection, plain = connection_of(name), connection_of("post_norm")
+    sublayers, x = [nn.Linear(16, 16) for _ in range(4)], torch.randn(2, 3, 16)
+    expected = run(plain, sublayers, x)
+    assert torch.allclose(run(connection, sublayers, x), expected, atol=1e-6)
+    connection.begin_update(1)
+    same = torch.allclose(run(connection, sublayers, x), expected, atol=1e-3)
+    assert same == (name != "branch_norm")
+    connection.begin_update(4000)
+    assert torch.allclose(run(connection, sublayers, x), expected, atol=1e-6)
+
+
+def test_b2t_without_its_path_is_post_norm() -> None:
+    """The path goes from the input of a layer to its last norm: LN(z + F(z) + x)."""
+    connection = connection_of("b2t", layers=1)
+    first, second = nn.Linear(16, 16), nn.Linear(16, 16)
+    x = torch.randn(2, 3, 16)
+    z = functional.layer_norm(x + first(x), (16,), eps=1e-6)
+    expected = functional.layer_norm(z + second(z) + x, (16,), eps=1e-6)
+    assert torch.allclose(run(connection, [first, second], x), expected, atol=1e-5)
+
+
+def test_resi_dual_scales() -> None:
+    """a x + LN(r): r begins with q times the embedding and takes q times each output."""
+    connection = connection_of({"type": "resi_dual", "dual_scale": 0.25, "output_scale": 3.0}, layers=1)
+    first, second = nn.Linear(16, 16), nn.Linear(16, 16)
+    x = torch.randn(2, 3, 16)
+    z = functional.layer_norm(x + first(x), (16,), eps=1e-6)
+    top = functional.layer_norm(z + second(z), (16,), eps=1e-6)
+    dual = functional.layer_norm(0.25 * (x + first(x) + second(z)), (16,), eps=1e-7)
+    assert torch.allclose(run(connection, [first, second], x), 3 * top + dual, atol=1e-5)
+
+
+@pytest.mark.parametrize(("layers", "start"), [(18, 0.1), (19, 1e-5), (24, 1e-5), (25, 1e-6)])
+def test_layer_scale_begins_by_depth(layers: int, start: float) -> None:
+    """As in the paper, unless a number is given."""
+    for wanted, connection in ((start, "layer_scale"), (0.5, {"type": "layer_scale", "initial": 0.5})):
+        (weights,) = connection_of(connection, layers).depth_weights()
+        assert torch.allclose(weights.values, torch.full((1, 2 * layers), wanted))
+
+
+def test_admin_begins_by_depth_where_asked_for() -> None:
+    """sqrt((K + 1) / ln(K + 1) - 1) for the K = 6 sub-layers of a decoder of two layers."""
+    (weights,) = connection_of({"type": "admin", "initial": "logarithmic"}, side="decoder").depth_weights()
+    assert torch.allclose(weights.values, torch.full((1, 6), math.sqrt(7 / math.log(7) - 1)))
+
+
+def test_profiling_draws_on_dropout_and_leaves_the_mode() -> None:
+    """The pass is one of training, without gradients; afterwards only the scales are others."""
+    torch.manual_seed(0)
+    model = build_model(config_of("admin", dropout=0.5), 23, 23).eval()
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    source, target = torch.tensor([[4, 9, 5, 2]]), torch.tensor([[1, 5, 9, 12]])
+    assert model.needs_profile
+    found = []
+    for _ in range(2):
+        model.profile(source, target)
+        found.append(model.encoder.connection.get_parameter("scales.1").detach().clone())
+    assert not torch.equal(*found)
+    assert not model.training
+    changed = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
+    scales = {f"encoder.connection.scales.{index}" for index in range(1, 4)}
+    assert changed == scales | {f"decoder.connection.scales.{index}" for index in range(1, 6)}
+    assert not build_model(config_of("deepnorm"), 23, 23).needs_profile
+
+
+@pytest.mark.parametrize("connection", ["admin", "layer_scale", "branch_norm", "deepnorm", "resi_dual"])
+def test_the_stream_keeps_its_number_format(connection: str) -> None:
+    """A learned vector or factor in float32 does not widen vectors of 16 bits."""
+    module = connection_of(connection)
+    x = torch.randn(1, 2, 16, dtype=torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        state = module.start(x)
+        state = module.write(state, 0, module.read(state, 0), x)
+    assert all(tensor.dtype == torch.bfloat16 for tensor in state)
+
+
+def deep(initialization: str, **sides: int) -> TranslationModel:
+    """A wide model whose stacks have so many layers, for the spread of its numbers."""
+    torch.manual_seed(1)
+    shape: dict[str, Any] = {"d_model": 64, "heads": 4, "feed_forward": 256}
+    stacks = {side: {"layers": layers} for side, layers in sides.items()}
+    config = ModelConfig.model_validate({**shape, **stacks, "initialization": initialization})
+    return build_model(config, 23, 23)
+
+
+# What is multiplied by what, in encoder and decoder: queries and keys; values and feed-forward; outputs of
+# self-attention; queries and keys of cross-attention; its values and outputs.
+GAINS = {
+    "deepnorm": ([1, 0.7005633, 0.7005633], [1, 0.451801, 0.451801, 1, 0.451801]),
+    "sub_ln": ([1, 0.9099278, 0.9099278], [1, 1.3385662, 1.3385662, 1, 1]),
+    "b2t": ([0.5**0.5] * 3, [0.5**0.5] * 5),
+}
+
+
+@pytest.mark.parametrize("initialization", GAINS)
+def test_gains_of_initial_matrices(initialization: str) -> None:
+    """Glorot's normal times what the paper says, for 2 + 2 layers."""
+    model = deep(initialization, encoder=2, decoder=2)
+    unit, of_encoder, of_decoder = math.sqrt(2 / 128), *GAINS[initialization]
+    for stack, (attending, value, output, *cross) in (
+        (model.encoder, of_encoder),
+        (model.decoder, of_decoder),
+    ):
+        found = stack.get_parameter("mixers.1.query_key_value.weight").chunk(3)
+        for part, gain in zip(found, (attending, attending, value), strict=True):
+            assert part.std().item() == pytest.approx(gain * unit, rel=0.05)
+        joined = stack.get_parameter("mixers.0.output.weight")
+        assert joined.std().item() == pytest.approx(output * unit, rel=0.05)
+        for name in ("input", "output"):
+            matrix = stack.get_parameter(f"feed_forwards.1.{name}.weight")
+            assert matrix.std().item() == pytest.approx(value * math.sqrt(2 / 320), rel=0.05)
+        if cross:
+            parts = stack.get_parameter("crosses.0.key_value.weight").chunk(2)
+            parts = (stack.get_parameter("crosses.0.query.weight"), *parts)
+            for part, gain in zip(parts, (cross[0], *cross), strict=True):
+                assert part.std().item() == pytest.approx(gain * unit, rel=0.05)
+            joined = stack.get_parameter("crosses.0.output.weight")
+            assert joined.std().item() == pytest.approx(cross[1] * unit, rel=0.05)
+
+
+def test_gains_see_both_stacks() -> None:
+    """An encoder of DeepNorm begins smaller before a deeper decoder."""
+    spread = {
+        decoder: [
+            stack.get_parameter("feed_forwards.0.input.weight").std().item()
+            for stack in (model.encoder, model.decoder)
+        ]
+        for decoder in (1, 16)
+        for model in [deep("deepnorm", encoder=2, decoder=decoder)]
+    }
+    assert spread[16][0] / spread[1][0] == pytest.approx(16 ** (-1 / 16), rel=0.02)
+    assert spread[16][1] / spread[1][1] == pytest.approx(0.5, rel=0.05)
+
+
+@pytest.mark.parametrize("initialization", GAINS)
+def test_initialisations_set_what_is_theirs(initialization: str) -> None:
+    """Everything finite, and the same for one seed."""
+    check_initialization(initialization)
+
+
+def test_inner_norms_are_each_languages_own() -> None:
+    """In self-attention and feed-forward sub-layers, of the width that the last matrix reads."""
+    check_model({"inner_norm": True})
+    check_model({"inner_norm": True, "languages": {"norm": True}})
+    relative = {"type": "self_attention", "relative": 2, "relative_values": True}
+    check_model({"inner_norm": True, "encoder": {"mixer": relative}, "decoder": {"mixer": relative}})
+    check_model({"inner_norm": True, "decoder": {"mixer": "mixed_attention"}})
+    model = build_model(
+        config_of("pre_norm", inner_norm=True, activation="glu", languages={"norm": True}),
+        23,
+        23,
+        languages=LANGUAGES,
+    )
+    shapes = {name: tuple(value.shape) for name, value in model.named_parameters() if "inner_norm" in name}
+    assert shapes["encoder.mixers.0.inner_norm.weight"] == (LANGUAGES, 16)
+    assert shapes["decoder.feed_forwards.1.inner_norm.bias"] == (LANGUAGES, 12)
+    assert len(shapes) == 16
+    assert not any("crosses" in name for name in shapes)
+
+
+def test_languages_find_norms_inside_sublayers() -> None:
+    """A model without other norms still has those."""
+    settings: dict[str, Any] = {"inner_norm": True, "languages": {"norm": True}}
+    assert config_of("rezero", **settings).languages.norm
+    with pytest.raises(ValidationError, match="neither encoder nor decoder has a norm"):
+        config_of("rezero", languages={"norm": True})
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"inner_norm": True, "decoder": {"mixer": "gru"}}, "decoder.mixer is gru; self_attention has one"),
+        ({"encoder": {"connection": {"type": "deepnorm", "residual_scale": 0}}}, "greater than 0"),
+        ({"encoder": {"connection": {"type": "branch_norm", "updates": 0}}}, "greater than or equal to 1"),
+        ({"encoder": {"connection": {"type": "admin", "initial": "profile"}}}, "'profiled'"),
+        ({"encoder": {"connection": {"type": "layer_scale", "initial": 0}}}, "greater than 0"),
+        ({"decoder": {"connection": {"type": "resi_dual", "dual_scale": -1}}}, "greater than 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(model: dict[str, object], message: str) -> None:
+    """In one line, when the settings are read."""
+    with pytest.raises(ValidationError) as caught:
+        ModelConfig.model_validate({**SMALL, **model})
+    (error,) = caught.value.errors()
+    assert message in error["msg"]
+    assert "\n" not in error["msg"]
