@@ -9,6 +9,8 @@ import pytest
 from deepwire import recipes
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.connections.depth_lstm_settings import DepthLSTMConfig
+from deepwire.model.connections.runge_kutta import RungeKuttaConfig
 from deepwire.model.meta_init import meta_init
 from deepwire.recipes.notes import read_note
 from deepwire.recipes.sizes import SizeCheck
@@ -69,8 +71,9 @@ def test_the_preprint_of_the_depth_wise_lstm_has_gelu_where_the_paper_has_glu() 
     for name in recipes.below("papers/depth-lstm-2020"):
         model, row = loaded(name).config.model, name.rpartition("/")[2]
         if row.startswith("depth-lstm"):
-            assert model.encoder.connection.hidden == model.decoder.connection.hidden
-            found[row] = model.encoder.connection.hidden
+            connections = model.encoder.connection, model.decoder.connection
+            (hidden,) = {side.hidden for side in connections if isinstance(side, DepthLSTMConfig)}
+            found[row] = hidden
     assert len(found) == 10
     assert found.pop("depth-lstm-6-6-one-layer") == "one_layer"
     assert set(found.values()) == {"gelu"}
@@ -79,7 +82,9 @@ def test_the_preprint_of_the_depth_wise_lstm_has_gelu_where_the_paper_has_glu() 
 def test_rows_of_released_code_follow_it() -> None:
     """Their published scores were made by it, and not by the equations."""
     for name in ("papers/depth-lstm-2024/ode-24-6", "papers/depth-lstm-2024/ode-big-12-6"):
-        assert loaded(name).config.model.encoder.connection.function == "layer"
+        connection = loaded(name).config.model.encoder.connection
+        assert isinstance(connection, RungeKuttaConfig)
+        assert connection.function == "layer"
 
 
 def test_rare_tokens_are_left_out_where_the_paper_says_so() -> None:

@@ -368,6 +368,22 @@ def test_only_the_command_line_is_refused_for_what_it_makes_idle(here: Path) -> 
         deepwire.build({"encoder": {"connection": {"type": "depth_lstm", "merge": "two"}}}, vocabulary_size=9)
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["training.sharding=full"], "model.share_layers does not work with training.sharding"),
+        (
+            ["model.encoder.connection=depth_lstm", "model.decoder.connection=depth_lstm"],
+            "model.share_layers: connection of encoder and decoder do not have the same parameters",
+        ),
+    ],
+)
+def test_layers_that_cannot_be_shared_are_refused_with_the_file(settings: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as caught:
+        load_run_file("multi30k/layer-coordination-tiny", settings)
+    assert "\n" not in caught.value.message
+
+
 def test_what_may_change_in_the_middle_of_a_run() -> None:
     """Exactly these; a new setting makes another run unless its field is marked."""
     assert {

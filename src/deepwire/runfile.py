@@ -21,7 +21,8 @@ from deepwire.data.data_config import DataConfig
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
-from deepwire.recipes.notes import RecipeNote
+from deepwire.recipes.notes import RecipeNote, note_of
+from deepwire.recipes.parameters import expanded, name_suffix
 from deepwire.training.config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -71,6 +72,22 @@ class RunFile(Section):
         return self
 
     @model_validator(mode="after")
+    def _parameters_have_names_of_their_own(self) -> RunFile:
+        for name in self.recipe.parameters if self.recipe else ():
+            if name in type(self).model_fields or "." in name or "=" in name:
+                raise ValueError(f"recipe.parameters: {name} cannot be the name of a parameter")
+        return self
+
+    @model_validator(mode="after")
+    def _has_layers_to_drop(self) -> RunFile:
+        if self.training.layer_drop is not None:
+            try:
+                self.training.layer_drop.check(self.model)
+            except ValueError as error:
+                raise ValueError(f"training.{error}") from None
+        return self
+
+    @model_validator(mode="after")
     def _has_the_groups_to_decode_with(self) -> RunFile:
         if self.decoding.group_range is not None:
             _, decoder = self._stacks()
@@ -78,6 +95,19 @@ class RunFile(Section):
                 decoder.restrict(*self.decoding.group_range)
             except ValueError as error:
                 raise ValueError(f"decoding.groups {self.decoding.groups}: {error}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _shares_layers_that_can_be_shared(self) -> RunFile:
+        if self.model.share_layers:
+            if self.training.sharding != "none":
+                raise ValueError(
+                    "model.share_layers does not work with training.sharding, which divides layers"
+                )
+            try:
+                self._stacks()
+            except ValueError as error:
+                raise ValueError(f"model.{error}") from None
         return self
 
     def _stacks(self) -> tuple[Stack, Stack]:
@@ -102,7 +132,7 @@ class LoadedRunFile:
     path: Path
     """The file that was read."""
     name: str
-    """Name of the run: the stem of the file; empty where there is none."""
+    """Name of the run: the stem of the file, with the values of its parameters; empty where there is none."""
     resolved: dict[str, PlainValue]
     """All settings, defaults included, as plain values for JSON or YAML."""
     origins: dict[str, str]
@@ -147,13 +177,16 @@ def load_run_file(
 
     Args:
         run: A path, the name of a recipe, or a mapping with what a run file holds.
-        overrides: ``key.sub=value``.
-        arguments: Overrides as plain values, by section: ``{"training": {"max_updates": 100}}``.
+        overrides: ``key.sub=value``, or ``parameter=value`` with a parameter that the recipe declares.
+        arguments: Overrides as plain values, by section: ``{"training": {"max_updates": 100}}``; and
+            parameters.
 
     Raises:
         UsageError: If anything is wrong; one line per mistake, each beginning with file and line.
     """
     name = run if isinstance(run, Mapping) else str(run)
+    if isinstance(name, str):
+        overrides, arguments = _without_parameters(name, overrides, arguments or {})
     settings = read_settings(
         RunFile, name, overrides, locate=locate, own_keys=frozenset({"recipe"}), arguments=arguments
     )
@@ -161,7 +194,23 @@ def load_run_file(
     resolved: dict[str, PlainValue] = config.model_dump(mode="json")
     path = settings.document.path
     stem = "" if isinstance(run, Mapping) else path.stem
+    if stem and config.recipe is not None:
+        stem += name_suffix(config.recipe.parameters, resolved)
     return LoadedRunFile(config, path, stem, resolved, settings.origins(), settings.text)
+
+
+def _without_parameters(
+    name: str, overrides: Sequence[str], arguments: Mapping[str, object]
+) -> tuple[list[str], dict[str, object]]:
+    """The settings with the keys that parameters of the run file stand for; it is read for them alone."""
+    short = {key for key in arguments if key not in RunFile.model_fields}
+    undotted = {text.partition("=")[0].strip() for text in overrides if "." not in text.partition("=")[0]}
+    if not short and undotted <= set(RunFile.model_fields):
+        return [*overrides], dict(arguments)
+    parameters = note_of(locate(name, None)).parameters
+    given = [f"{key}={arguments[key]}" for key in sorted(short & set(parameters))]
+    rest = {key: value for key, value in arguments.items() if key not in parameters}
+    return expanded([*overrides, *given], parameters, RunFile.model_fields), rest
 
 
 def completed(record: Mapping[str, object]) -> Mapping[str, object]:

@@ -102,8 +102,8 @@ def test_padding_and_words_to_predict_stay_with_noise() -> None:
     noise = Perturbation(Words(3, 12), Words(3, 12), InputNoiseConfig(source=side, target=side))
 
     def loss(source: list[int], target: list[int], output: list[int]) -> float:
-        rows = (torch.tensor([row]) for row in (source, target, output))
-        return float(model.loss(*rows, perturbation=noise).smoothed)
+        read, seen, wanted = (torch.tensor([row]) for row in (source, target, output))
+        return float(model.loss(read, seen, wanted, perturbation=noise).smoothed)
 
     usual = loss([5, 6, 2], [1, 7, 8], [7, 8, 2])
     assert loss([9, 4, 2], [1, 4, 4], [7, 8, 2]) == pytest.approx(usual)

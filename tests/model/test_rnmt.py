@@ -50,7 +50,7 @@ def test_four_layers_written_out() -> None:
     embedded, encoded = torch.randn(2, 5, 16), torch.randn(2, 3, 16)
     bias = torch.zeros(2, 1, 1, 3)
     with torch.no_grad():
-        (found,), _ = stack(embedded, memory=stack.project_memory([encoded], bias))
+        (found,), _, _ = stack(embedded, memory=stack.project_memory([encoded], bias))
         cross = stack.crosses[0]
         assert isinstance(cross, CrossAttention)
         x = stack.mixers[0].parallel(embedded, None)
@@ -121,8 +121,8 @@ def test_dropout_falls_on_all_layers_but_the_first() -> None:
     stack = model.train().decoder
     memory = stack.project_memory([torch.randn(2, 3, 16)], torch.zeros(2, 1, 1, 3))
     x = torch.randn(2, 5, 16)
-    (dropped,), _ = stack(x, memory=memory)
-    (kept,), _ = stack.eval()(x, memory=memory)
+    (dropped,), _, _ = stack(x, memory=memory)
+    (kept,), _, _ = stack.eval()(x, memory=memory)
     torch.testing.assert_close(dropped[..., 16:], kept[..., 16:])
     torch.testing.assert_close(dropped[..., :16], stack.connection.norm.bias.expand(2, 5, 16))
 

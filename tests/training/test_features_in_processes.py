@@ -66,6 +66,41 @@ def test_two_processes_go_on_exactly(launcher: Launcher) -> None:
     assert launcher.outcome("straight") == launcher.outcome("halved")
 
 
+LEVERS = (
+    "training.sim_cut={alpha: 1, p_cut: 1.0e-9}",  # so little never cuts a word
+    "training.layer_drop={encoder: 0.5, decoder: 0.5}",
+    "model.encoder.layers=3",
+    "model.decoder.layers=2",
+)
+
+
+@pytest.fixture(scope="module")
+def one_with_levers(launcher: Launcher) -> str:
+    assert launcher.train("levers", 1, *EXACT, *LEVERS) == [0], launcher.text()
+    assert launcher.train("muon", 1, *EXACT, *LEVERS, "training.optimizer=muon") == [0], launcher.text()
+    return "levers"
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [(("training.sharding=full",), "levers"), (("training.optimizer=muon",), "muon")],
+)
+def test_two_processes_drop_the_layers_of_one(
+    launcher: Launcher, one_with_levers: str, settings: tuple[str, ...], wanted: str
+) -> None:
+    name = f"two-{wanted}"
+    for limit in (UPDATES // 2, UPDATES):
+        assert launcher.train(name, 2, *EXACT, *LEVERS, *settings, f"training.max_updates={limit}") == [
+            0,
+            0,
+        ], launcher.text()
+    mine, other = (
+        load_file(launcher.run_directory(run).checkpoint_path(UPDATES) / "model.safetensors")
+        for run in (name, wanted)
+    )
+    assert all(torch.allclose(mine[key], other[key], rtol=1e-3, atol=1e-5) for key in mine)
+
+
 def test_a_mistake_in_a_pattern_is_one_line_once(launcher: Launcher) -> None:
     assert launcher.train("wrong", 2, "training.freeze=encodr.*") == [2, 2]
     assert launcher.text().count("error: ") == 1

@@ -169,7 +169,8 @@ def training_parts(run: RunSettings, /, **settings: object) -> TrainingParts:
     """Prepare the text of a run and make its model, optimizer and schedule; no run directory is made.
 
     The parameters are those that `deepwire.train` begins with. What else training does (micro-batches,
-    bfloat16, validation, checkpoints, freezing, averaging, starting from another model) is up to the caller.
+    bfloat16, validation, checkpoints, freezing, averaging, dropping layers, starting from another model) is
+    up to the caller.
 
     Args:
         run: Run file, recipe, or a mapping with what a run file holds.

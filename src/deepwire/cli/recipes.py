@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
     from deepwire.model.config import ModelConfig
-    from deepwire.recipes.notes import RecipeNote
+    from deepwire.recipes.notes import RecipeNote, RecipeParameter
     from deepwire.recipes.sizes import SizeCheck
+    from deepwire.runfile import RunFile
+
+_ANY_SIZE = 1000
+"""Of a vocabulary, where it does not matter."""
 
 app = typer.Typer(invoke_without_command=True, no_args_is_help=False)
 
@@ -20,7 +24,8 @@ app = typer.Typer(invoke_without_command=True, no_args_is_help=False)
 def recipes(context: typer.Context) -> None:
     """List the recipes: name, row of the paper, published scores and size.
 
-    Train one with `deepwire train NAME key.sub=value`, or write `extends: NAME` into a run file.
+    Train one with `deepwire train NAME key.sub=value`, or write `extends: NAME` into a run file. Where a row
+    shows `layers=20, 25`, give one of these values or another: `deepwire train NAME layers=25`.
     """
     if context.invoked_subcommand is None:
         _list()
@@ -62,16 +67,18 @@ def check(
     """Count the parameters of recipes and compare them with the printed numbers.
 
     A count fits if it rounds to the printed digits. Where a printed number is known not to follow from the
-    model, the reason is shown. Exit code 1 if any other count does not fit.
+    model, the reason is shown. Exit code 1 if any other count does not fit. Recipes of figures are built with
+    every value of their parameters.
     """
     from deepwire import recipes as store
 
     chosen = [recipe for name in names for recipe in store.below(name)] if names else store.names()
     checks = list(_checks(chosen))
+    values = _build_with_all_values(chosen)
     if as_json:
         _print_json(checks)
     else:
-        _print_checks(checks, len(chosen) - len(checks))
+        _print_checks(checks, len(chosen) - len(checks), values)
     if any(check.verdict == "differs" for _, _, check in checks):
         raise typer.Exit(1)
 
@@ -112,7 +119,34 @@ def _list() -> None:
 
 def _row(note: RecipeNote, *, with_paper: bool) -> str:
     paper = note.paper if with_paper else ""
-    return ": ".join(part for part in (paper, note.row) if part) if note.row else note.description
+    row = ": ".join(part for part in (paper, note.row) if part) if note.row else note.description
+    return "\n".join([row, *(f"{name}={_values(parameter)}" for name, parameter in note.parameters.items())])
+
+
+def _values(parameter: RecipeParameter) -> str:
+    return ", ".join(map(str, parameter.values))
+
+
+def _build_with_all_values(names: Sequence[str]) -> dict[str, dict[str, RecipeParameter]]:
+    """Build the models of recipes with parameters, one value after the other; the parameters by recipe.
+
+    Raises:
+        UsageError: A value does not suit its recipe.
+    """
+    from deepwire.errors import UsageError
+    from deepwire.recipes.notes import read_note
+    from deepwire.runfile import load_run_file
+
+    found = {name: note.parameters for name in names if (note := read_note(name)).parameters}
+    for name, parameters in found.items():
+        for key, parameter in parameters.items():
+            for value in parameter.values:
+                try:
+                    config = load_run_file(name, [f"{key}={value}"]).config
+                except UsageError as error:
+                    raise UsageError(f"recipe {name} with {key}={value}: {error.message}") from None
+                _count(config.model, _ANY_SIZE, _ANY_SIZE, _languages(config))
+    return found
 
 
 def _checks(names: Sequence[str]) -> Iterator[tuple[str, RecipeNote, SizeCheck]]:
@@ -127,11 +161,15 @@ def _checks(names: Sequence[str]) -> Iterator[tuple[str, RecipeNote, SizeCheck]]
         if note.size is None:
             continue
         config = load_run_file(name).config
-        languages = len(config.data.languages.names) if config.data.languages else 0
+        languages = _languages(config)
         key = (config.model.model_dump_json(), *note.size.vocabularies, languages)
         if key not in counts:
             counts[key] = _count(config.model, *note.size.vocabularies, languages)
         yield name, note, SizeCheck(note.size, counts[key])
+
+
+def _languages(config: RunFile) -> int:
+    return len(config.data.languages.names) if config.data.languages else 0
 
 
 def _count(model: ModelConfig, source_vocabulary: int, target_vocabulary: int, languages: int) -> int:
@@ -163,7 +201,11 @@ def _print_json(checks: Sequence[tuple[str, RecipeNote, SizeCheck]]) -> None:
         print(json.dumps(record, ensure_ascii=False))
 
 
-def _print_checks(checks: Sequence[tuple[str, RecipeNote, SizeCheck]], without: int) -> None:
+def _print_checks(
+    checks: Sequence[tuple[str, RecipeNote, SizeCheck]],
+    without: int,
+    values: Mapping[str, Mapping[str, RecipeParameter]],
+) -> None:
     verdicts = {"fits": "fits", "known": "differs, reason below", "differs": "DOES NOT FIT"}
     _print_table(
         ("recipe", "paper", "ours", "difference", ""),
@@ -183,6 +225,10 @@ def _print_checks(checks: Sequence[tuple[str, RecipeNote, SizeCheck]], without: 
         print("\nPrinted numbers that are known not to follow from the model:")
     for name, note, check in known:
         print(f"- {name} ({note.row}): {check.published.differs}")
+    if values:
+        print("\nRecipes of figures, built with every value:")
+    for name, parameters in values.items():
+        print(f"- {name}: {'; '.join(f'{key}={_values(given)}' for key, given in parameters.items())}")
     number = {verdict: sum(check.verdict == verdict for _, _, check in checks) for verdict in verdicts}
     print(
         f"\n{number['fits']} fit, {number['known']} are known not to, {number['differs']} do not fit; "

@@ -114,6 +114,8 @@ def require_plain(model: TranslationModel) -> None:
         raise _refused(f"activation={config.activation}")
     if config.embeddings.norm:
         raise _refused("embeddings.norm=true")
+    if config.embeddings.side:
+        raise _refused("embeddings.side=true")
     if config.embeddings.start != "bos":
         raise _refused(f"embeddings.start={config.embeddings.start}")
     if model.languages:

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig, StackConfig
 from deepwire.model.context import Side, StackContext, Sublayer
-from deepwire.model.embedding import Embedding, TokenEmbedding
+from deepwire.model.embedding import Embedding, SideEmbedding, TokenEmbedding
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.head import OutputHead
 from deepwire.model.initialization import initialize
 from deepwire.model.languages import LanguageEmbedding, LanguageTransform
+from deepwire.model.shared_layers import share_layers
 from deepwire.model.stack import Stack
 
 # Ids of every vocabulary (deepwire.data).
@@ -36,7 +37,8 @@ def build_model(
 
     Raises:
         UsageError: Source and target are to share one matrix but differ in size; or parameters of each
-            target language are asked for without a number of languages.
+            target language are asked for without a number of languages; or encoder and decoder are to share
+            layers that do not have the same parameters.
     """
     if config.languages.used and languages < 1:
         raise UsageError(
@@ -52,7 +54,10 @@ def build_model(
             "set data.vocabulary.joint=true, or model.embeddings.tie=output",
         )
     contexts = config.contexts(targets)
-    encoder, decoder = build_stacks(config, contexts)
+    try:
+        encoder, decoder = build_stacks(config, contexts)
+    except ValueError as error:
+        raise UsageError(f"model.{error}") from None
     source_dim, target_dim = contexts["encoder"].dim, contexts["decoder"].dim
     source_table = TokenEmbedding(source_vocabulary, source_dim, pad_id)
     shared = tie in ("all", "inputs")
@@ -77,8 +82,15 @@ def build_model(
 
 
 def build_stacks(config: ModelConfig, contexts: Mapping[Side, StackContext]) -> tuple[Stack, Stack]:
-    """Build encoder and decoder, whose settings were checked."""
-    return _stack(config.encoder, contexts["encoder"]), _stack(config.decoder, contexts["decoder"])
+    """Build encoder and decoder, whose settings were checked.
+
+    Raises:
+        ValueError: They are to share their layers, which do not have the same parameters.
+    """
+    encoder, decoder = (_stack(config.stack(side), context) for side, context in contexts.items())
+    if config.share_layers:
+        share_layers(encoder, decoder)
+    return encoder, decoder
 
 
 def _stack(config: StackConfig, context: StackContext) -> Stack:
@@ -97,9 +109,13 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
             config.mixer.build(context.of_mixer(call.width, call.gives))
             for _, call in sorted(mixer_calls.items())
         ],
-        [config.connection.cross_attention(context) for _ in layers("cross")],
+        [
+            config.mixer.cross_attention(context) or config.connection.cross_attention(context)
+            for _ in layers("cross")
+        ],
         [context.feed_forward_network() for _ in layers("feed_forward")],
         [context.feed_forward_network() for _ in layers("inner_feed_forward")],
+        config.mixer.companion(context),
     )
 
 
@@ -135,4 +151,5 @@ def _embedding(
         dropout=config.dropout.embedding,
         read_as=(BOS_ID, EOS_ID) if starts_with_end else None,
         language=language,
+        side=SideEmbedding(context.dim) if config.embeddings.side else None,
     )

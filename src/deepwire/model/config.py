@@ -22,6 +22,7 @@ from deepwire.model.fusions.top import TopConfig
 from deepwire.model.initialization import Initialization, LipschitzConfig
 from deepwire.model.languages import LanguagesConfig
 from deepwire.model.layers import ActivationName
+from deepwire.model.mixers.mixed_attention import MixedAttentionConfig
 from deepwire.model.mixers.mixer import MixerSection
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 
@@ -108,6 +109,12 @@ class StackConfig(Section):
         for name, socket in self.sockets().items():
             if side not in socket.sides:
                 raise ValueError(f"{side}.{name}: {socket.type} does not work in the {side}")
+        both = self.mixer.brings_cross_attention and self.connection.brings_cross_attention
+        if both and side == "decoder":
+            raise ValueError(
+                f"decoder.mixer: {self.mixer.type} brings a cross-attention of its own, and so does "
+                f"connection {self.connection.type}"
+            )
         self.connection.check(context)
         calls = self.connection.calls(context)
         if self.inner_feed_forward and not any(call.kind == "inner_feed_forward" for call in calls):
@@ -158,6 +165,11 @@ class ModelConfig(Section):
     embeddings: EmbeddingConfig = EmbeddingConfig()
     encoder: StackConfig = StackConfig()
     decoder: StackConfig = StackConfig()
+    share_layers: bool = Field(
+        False,
+        description="layer i of the decoder has the parameters of layer i of the encoder (He et al. 2018); "
+        "with decoder.mixer: mixed_attention",
+    )
     initialization: Initialization = LipschitzConfig()
     languages: LanguagesConfig = LanguagesConfig()
 
@@ -187,6 +199,8 @@ class ModelConfig(Section):
                     "groups have weights of each language"
                 )
         self._check_stacks()
+        if self.share_layers:
+            self._check_shared_layers()
         return self
 
     def _check_stacks(self) -> None:
@@ -213,6 +227,24 @@ class ModelConfig(Section):
             )
         if self.languages.norm and not any(self.stack(side).has_norm(contexts[side]) for side in _SIDES):
             raise ValueError("languages.norm: neither encoder nor decoder has a norm with these settings")
+
+    def _check_shared_layers(self) -> None:
+        """Layers that are built alike."""
+        encoder, decoder = self.encoder, self.decoder
+        reads = isinstance(encoder.mixer, SelfAttentionConfig) and encoder.mixer.relative is None
+        if not (reads and isinstance(decoder.mixer, MixedAttentionConfig)):
+            raise ValueError(
+                "share_layers needs encoder.mixer: self_attention without relative positions and "
+                f"decoder.mixer: mixed_attention, not {encoder.mixer.type} and {decoder.mixer.type}"
+            )
+        alike = {
+            "layers": encoder.layers == decoder.layers,
+            "size": self.size("encoder") == self.size("decoder"),
+            "connection": encoder.connection == decoder.connection,
+            "feed_forward": encoder.feed_forward == decoder.feed_forward,
+        }
+        if differing := [name for name, same in alike.items() if not same]:
+            raise ValueError(f"share_layers needs the same {' and '.join(differing)} in encoder and decoder")
 
     def unused_settings(self) -> UnusedSettings:
         """What no part of the model asks for."""
@@ -284,6 +316,7 @@ class ModelConfig(Section):
             norm_style=stack.connection.norm_style,
             mixer_width=dim,
             other_connection=other.connection,
+            other_mixer=other.mixer,
             shared=shared,
             languages=languages if self.languages.norm else 0,
             fusion_languages=languages if self.languages.fusion in (side, "both") else 0,

@@ -86,7 +86,7 @@ class StackContext:
         attention_bias, feed_forward_bias: Which linear maps have a bias (`model.bias`).
         norm_style: Where the connection of this stack normalises; known to aggregations and fusions.
         mixer_width: Width of what the mixer reads.
-        other_connection: The settings of the other stack's connection.
+        other_connection, other_mixer: The settings of the other stack's connection and mixer.
         shared: Modules that both stacks may own together.
         languages: How many target languages have norms of their own; 0: norms are the same for all.
         fusion_languages: Likewise of the weights of groups in a fusion.
@@ -108,6 +108,7 @@ class StackContext:
     norm_style: NormStyle
     mixer_width: int
     other_connection: SocketSection
+    other_mixer: SocketSection
     shared: SharedModules = field(default_factory=SharedModules)
     languages: int = 0
     fusion_languages: int = 0

@@ -26,15 +26,18 @@ class Memory(NamedTuple):
 class CrossAttention(nn.Module):
     """Multi-head attention with queries from the decoder and keys and values from the encoder, of any width.
 
-    Vaswani et al. 2017, section 3.2.2; without residual and norm. Keys and values come from one product.
+    Vaswani et al. 2017, section 3.2.2; without residual and norm. Keys and values come from one product; if
+    `tied` they are one.
     """
 
-    def __init__(self, context: StackContext) -> None:
+    def __init__(self, context: StackContext, *, tied: bool = False) -> None:
         super().__init__()
         self.heads, self.dropout = context.heads, context.dropout.attention
-        dim, bias = context.dim, context.attention_bias
+        dim, bias, self.parts = context.dim, context.attention_bias, 1 if tied else 2
         self.query = Linear(dim, dim, bias=bias, role="cross_attention")
-        self.key_value = Linear(context.memory_width, 2 * dim, bias=bias, role="cross_attention", parts=2)
+        self.key_value = Linear(
+            context.memory_width, self.parts * dim, bias=bias, role="cross_attention", parts=self.parts
+        )
         self.output = Linear(dim, dim, bias=bias, role="attention_output")
 
     def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
@@ -42,9 +45,18 @@ class CrossAttention(nn.Module):
 
         `languages` `[N]` or `[1]` are the target languages of the sentences, for norms of `context.norm`.
         """
-        both = self.key_value(encoded).unflatten(-1, (2, self.heads, -1))
-        key, value = both.permute(2, 0, 3, 1, 4).contiguous().unbind()
-        return Memory(key, value, finite_bias(bias, key.dtype))
+        both = self.key_value(encoded).unflatten(-1, (self.parts, self.heads, -1))
+        parts = both.permute(2, 0, 3, 1, 4).contiguous().unbind()
+        return Memory(parts[0], parts[-1], finite_bias(bias, parts[0].dtype))
+
+    def project_beside(
+        self, encoded: Tensor, padding: Tensor, carried: tuple[Tensor, ...], languages: Tensor | None = None
+    ) -> tuple[Memory, Tensor]:
+        """`project` beside a companion (`deepwire.model.mixers.companion`): also what it is moved by.
+
+        Only the cross-attentions of mixers with a companion have it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no companion")
 
     def forward(self, x: Tensor, memory: Memory) -> Tensor:
         """Attend from `[N * W, T, d]` to the memory of N sentences; W rows of a sentence follow each other.

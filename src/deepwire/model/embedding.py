@@ -30,6 +30,10 @@ class EmbeddingConfig(Section):
     )
     scale: bool = Field(True, description="multiply by the square root of d_model")
     norm: bool = Field(False, description="layer norm of the sum of embedding and position")
+    side: bool = Field(
+        False,
+        description="add a learned vector of the side, source or target, at every position (He et al. 2018)",
+    )
     start: Literal["bos", "eos"] = Field(
         "bos", description="whose vector the decoder reads first; the end symbol's in fairseq"
     )
@@ -144,6 +148,14 @@ PositionsConfig = Annotated[
 ]
 
 
+class SideEmbedding(nn.Module):
+    """One learned vector `[1, d]` for all positions of a side, which says that they are source or target."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.empty(1, dim))
+
+
 class TokenEmbedding(nn.Module):
     """One matrix `[V, d]`, used to look tokens up, to predict them, or both; the row of padding is zero."""
 
@@ -158,7 +170,9 @@ class TokenEmbedding(nn.Module):
 
 
 class Embedding(nn.Module):
-    """drop(norm(scale * (E[token] + L[target language]) + position)) of one side; L only where asked for.
+    """drop(norm(scale * (E[token] + L[target language]) + position + side)) of one side.
+
+    The vectors of target language and side are there where they are asked for.
 
     Attributes:
         read_as: (id, other id): the first is looked up as if it were the other; None without.
@@ -174,10 +188,11 @@ class Embedding(nn.Module):
         dropout: float,
         read_as: tuple[int, int] | None = None,
         language: LanguageEmbedding | None = None,
+        side: SideEmbedding | None = None,
     ) -> None:
         super().__init__()
         self.table, self.positions, self.scale, self.norm = table, positions, scale, norm
-        self.read_as, self.language = read_as, language
+        self.read_as, self.language, self.side = read_as, language, side
         self.dropout = Dropout(dropout)
 
     def forward(self, tokens: Tensor, languages: Tensor | None = None, cut: Tensor | None = None) -> Tensor:
@@ -206,6 +221,8 @@ class Embedding(nn.Module):
         x = self.of_tokens(tokens, languages, cut)
         if vectors is not None:
             x = x + vectors
+        if self.side is not None:
+            x = x + self.side.table
         embedded: Tensor = self.dropout(x if self.norm is None else self.norm(x, languages))
         return embedded
 

@@ -13,6 +13,7 @@ from deepwire.model.embedding import Embedding
 from deepwire.model.head import LossSums, OutputHead
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.languages import LanguageTransform, one_if_equal
+from deepwire.model.mixers.companion import Carried
 from deepwire.model.perturbation import Input, Perturbation
 from deepwire.model.stack import Stack
 from deepwire.ops.cross_entropy import SmoothingForm
@@ -73,17 +74,21 @@ class TranslationModel(nn.Module):
 
     def encode(self, source: Tensor, *, languages: Tensor | None = None) -> tuple[tuple[Tensor, ...], Tensor]:
         """Encode `[N, S]` to the encoder's results, each `[N, S, d]`, and the padding bias `[N, 1, 1, S]`."""
-        return self._encode(source, self._checked(languages, source))
+        results, bias, _ = self._encode(source, self._checked(languages, source))
+        return results, bias
 
     def _encode(
         self, source: Tensor, languages: Tensor | None, read: Input | None = None
-    ) -> tuple[tuple[Tensor, ...], Tensor]:
+    ) -> tuple[tuple[Tensor, ...], Tensor, Carried]:
+        """Results, padding bias, and what the encoder's companion carried to the end."""
         tokens, cut = read or Input(source)
         embedded = self.source_embedding(tokens, languages, cut)
         padding = (source == self.pad_id)[:, None, None]
         bias = embedded.new_zeros(padding.shape).masked_fill_(padding, float("-inf"))
-        results, _ = self.encoder(embedded, padding=bias, languages=languages)
-        return results if self.transform is None else self.transform(results, languages), bias
+        results, _, carried = self.encoder(embedded, padding=bias, languages=languages)
+        if self.transform is not None:
+            results = self.transform(results, languages)
+        return results, bias, carried
 
     def _checked(self, languages: Tensor | None, rows: Tensor) -> Tensor | None:
         """The target languages of so many rows; None where nothing depends on them.
@@ -115,10 +120,11 @@ class TranslationModel(nn.Module):
         self, source: Tensor, languages: Tensor | None, read: Input, target: Input
     ) -> tuple[Tensor, ...]:
         """Likewise, where `read` and `target` are what the embeddings see."""
-        memory = self.decoder.project_memory(*self._encode(source, languages, read), languages)
+        encoded, bias, carried = self._encode(source, languages, read)
+        memory = self.decoder.project_memory(encoded, bias, languages, carried)
         embedded = self.target_embedding(target.tokens, languages, target.cut)
         results: tuple[Tensor, ...]
-        results, _ = self.decoder(embedded, memory=memory, languages=languages)
+        results, _, _ = self.decoder(embedded, memory=memory, languages=languages)
         return results
 
     def loss(
@@ -195,8 +201,8 @@ class TranslationModel(nn.Module):
         languages = self._checked(languages, source)
         if languages is not None:
             languages = one_if_equal(languages)
-        results, bias = self._encode(source, languages)
-        memory = self.decoder.project_memory(results, bias, languages)
+        results, bias, carried = self._encode(source, languages)
+        memory = self.decoder.project_memory(results, bias, languages, carried)
         sentences = source.size(0)
         # The encoder's results may have another width than the decoder's stream, of which mixers keep states.
         like = results[0].new_empty(sentences, 1, self.config.size("decoder")[0])
@@ -221,7 +227,7 @@ class TranslationModel(nn.Module):
             state: With room for another step.
         """
         state = state.begun()
-        results, states = self.decoder(
+        results, states, _ = self.decoder(
             self.target_embedding.placed(tokens.unsqueeze(1), vectors, state.languages),
             memory=state.memory,
             states=state.states,

@@ -16,7 +16,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from deepwire.config.choice import Choice, Table
-from deepwire.model.embedding import Embedding, LearnedPositions, TokenEmbedding
+from deepwire.model.embedding import Embedding, LearnedPositions, SideEmbedding, TokenEmbedding
 from deepwire.model.languages import LanguageEmbedding
 from deepwire.model.layers import Linear
 from deepwire.model.mixers.self_attention import RelativePositions
@@ -54,7 +54,7 @@ class Initialization(Choice):
         self.embedding(module)
 
     def positions(self, table: Tensor) -> None:
-        """Set a learned table of positions `[n, d]`: normal with d^-0.5 as a rule."""
+        """Set a learned table of positions `[n, d]`, or of a side `[1, d]`: normal with d^-0.5 as a rule."""
         nn.init.normal_(table, std=table.size(1) ** -0.5)
 
     def language_embedding(self, table: Tensor) -> None:
@@ -243,9 +243,12 @@ def initialize(model: nn.Module, config: Initialization) -> None:
         return
     layers = _layers(model) if config.needs_layers else {}
     looked_up = {id(module.table) for module in model.modules() if isinstance(module, Embedding)}
+    done: set[int] = set()
     for module in model.modules():
         if isinstance(module, nn.Linear):
-            config.linear(module, layers.get(id(module.weight), 1))
+            if id(module.weight) not in done:
+                config.linear(module, layers.get(id(module.weight), 1))
+            done.add(id(module.weight))
         elif isinstance(module, TokenEmbedding):
             if id(module) in looked_up:
                 config.embedding(module)
@@ -255,7 +258,7 @@ def initialize(model: nn.Module, config: Initialization) -> None:
             module.weight.data[module.pad_id].zero_()
         elif isinstance(module, RelativePositions):
             config.relative_keys(module.table)
-        elif isinstance(module, LearnedPositions):
+        elif isinstance(module, LearnedPositions | SideEmbedding):
             config.positions(module.table)
         elif isinstance(module, LanguageEmbedding):
             config.language_embedding(module.table)

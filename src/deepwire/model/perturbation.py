@@ -37,8 +37,11 @@ class NoiseConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _one_number(cls, value: object) -> object:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return {"cutoff": value} if is_number else value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if not 0 <= value < 1:
+                raise ValueError(f"a number is the probability of a cutoff, from 0 to below 1, not {value}")
+            return {"cutoff": value}
+        return value
 
     @model_validator(mode="after")
     def _leaves_words(self) -> NoiseConfig:
@@ -81,8 +84,11 @@ class SimCutConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _one_number(cls, value: object) -> object:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        return {"alpha": value} if is_number else value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if value <= 0:
+                raise ValueError(f"a number is the weight alpha, above 0, not {value}; null: no second pass")
+            return {"alpha": value}
+        return value
 
 
 class Words(NamedTuple):

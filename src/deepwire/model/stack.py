@@ -18,6 +18,7 @@ from deepwire.model.introspection import DepthWeights, GateProbe, Place
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layer_ownership import layers_of_parameters
 from deepwire.model.layers import FeedForward
+from deepwire.model.mixers.companion import Carried, Companion
 from deepwire.model.mixers.mixer import State, TokenMixer
 
 
@@ -30,11 +31,15 @@ class Stack(nn.Module):
         connection: Joins the sub-layers of a layer to the stream; its `calls` are the order of evaluation.
         aggregation: Says what the next layer reads where a layer is complete.
         fusion: Turns layer outputs into the results of the stack.
+        companion: Carries something from mixer to mixer beside the stream; None in most stacks.
         calls: The calls of the connection up to the highest layer that the fusion keeps.
         depth: The number of layers that are called.
         dim: Width of the stream.
         recomputes: Whether training keeps only what enters each layer, and goes through the layer once more
             in the backward pass (activation checkpointing; Chen et al. 2016, section 4).
+        dropped_calls: Numbers of calls that training leaves out: the state passes them by as it is. So a
+            layer without calls gives what it reads, also to aggregation and fusion.
+        call_scales: What training multiplies the output of each call by; None: nothing.
     """
 
     def __init__(
@@ -47,6 +52,7 @@ class Stack(nn.Module):
         crosses: Sequence[CrossAttention] = (),
         feed_forwards: Sequence[FeedForward] = (),
         inner_feed_forwards: Sequence[FeedForward] = (),
+        companion: Companion | None = None,
     ) -> None:
         super().__init__()
         self.mixers = nn.ModuleList(mixers)
@@ -54,9 +60,12 @@ class Stack(nn.Module):
         self.feed_forwards = nn.ModuleList(feed_forwards)
         self.inner_feed_forwards = nn.ModuleList(inner_feed_forwards)
         self.connection, self.aggregation, self.fusion = connection, aggregation, fusion
+        self.companion = companion
         self.calls = _needed(connection.calls, max(fusion.keeps))
         self.depth = max((call.layer + 1 for call in self.calls), default=0)
         self.recomputes = False
+        self.dropped_calls: frozenset[int] = frozenset()
+        self.call_scales: tuple[float, ...] | None = None
         self.dim = dim
         self._of_connection: dict[str, int] | None = None
         ends = [index + 1 for index, call in enumerate(self.calls) if call.closes]
@@ -91,23 +100,42 @@ class Stack(nn.Module):
             cast("Sequence[CrossAttention]", self.crosses),
             cast("Sequence[FeedForward]", others),
             cast("Sequence[FeedForward]", self.inner_feed_forwards),
+            self.companion,
         )
 
     def project_memory(
-        self, encoded: Sequence[Tensor], bias: Tensor, languages: Tensor | None = None
+        self,
+        encoded: Sequence[Tensor],
+        bias: Tensor,
+        languages: Tensor | None = None,
+        received: Carried = (),
     ) -> tuple[Memory, ...]:
         """Make the memory of the encoder's results for every layer that is needed, once per sentence.
+
+        Behind the memories of the layers come those of their mixers, where the stack has a companion.
 
         Args:
             encoded: One result `[N, S, d]` for all layers, or one for each layer.
             bias: `[N, 1, 1, S]`, 0 at words and -inf at padding.
             languages: The target languages of the sentences, `[N]` or `[1]`.
+            received: What the encoder's companion carried to the end.
         """
         single = len(encoded) == 1
-        return tuple(
-            reader.project(encoded[0 if single else layer], bias, languages)
-            for layer, reader in enumerate(self._readers()[: self.depth])
-        )
+        if self.companion is None:
+            return tuple(
+                reader.project(encoded[0 if single else layer], bias, languages)
+                for layer, reader in enumerate(self._readers()[: self.depth])
+            )
+        carried = self.companion.start(bias, received)
+        memories, of_mixers = [], []
+        for layer in range(self.depth):
+            of_mixers.append(self._mixer(layer).remember(carried))
+            read = self.companion.read(carried, layer, languages)
+            cross = cast("CrossAttention", self.crosses[layer])
+            memory, moved = cross.project_beside(encoded[0 if single else layer], bias, read, languages)
+            memories.append(memory)
+            carried = self.companion.write(carried, layer, moved, languages)
+        return (*memories, *of_mixers)
 
     def init_states(self, rows: int, like: Tensor) -> tuple[State, ...]:
         """Mixer states before the first position: one a call, as one mixer may be called twice a step."""
@@ -124,55 +152,70 @@ class Stack(nn.Module):
         states: Sequence[State] = (),
         cache_index: CacheIndex | None = None,
         languages: Tensor | None = None,
-    ) -> tuple[tuple[Tensor, ...], tuple[State, ...]]:
+    ) -> tuple[tuple[Tensor, ...], tuple[State, ...], Carried]:
         """Run the layers over whole sequences `[B, T, d]`, or with `cache_index` one position `[rows, 1, d]`.
 
         Args:
             x: The embedding.
             padding: See `TokenMixer.parallel`.
-            memory: Of the encoder, one for each layer.
+            memory: Of the encoder, from `project_memory`.
             states: Of the mixers at this position.
             cache_index: The position of the decoder, and which cache slots its rows attend to.
             languages: The target languages of the rows, `[B]` or `[1]`, where any part depends on them.
 
         Returns:
-            The results of the stack, each `[B, T, d]`, and the new mixer states (none for whole sequences).
+            The results of the stack, each `[B, T, d]`, the new mixer states (none for whole sequences), and
+            what an encoder's companion has carried to the end.
         """
         connection, fusion = self.connection, self.fusion
         history, x = self.aggregation.start(x, languages)
         depth = connection.start(x, padding, languages)
+        carried: Carried = ()
+        if self.companion is not None and padding is not None:  # in a decoder it went before
+            carried = self.companion.start(padding, ())
         kept = [connection.result(depth)] if 0 in fusion.keeps else []
         old = iter(states)
         new: list[State] = []  # written so that torch.compile can follow
         recomputes = self.recomputes and self.training and torch.is_grad_enabled()
         for layer in self._layers:
             if recomputes:
-                depth = checkpoint(
-                    self._run_layer, layer, depth, padding, memory, languages, use_reentrant=False
+                depth, carried = checkpoint(
+                    self._run_layer, layer, depth, carried, padding, memory, languages, use_reentrant=False
                 )
             else:
-                depth = self._run_layer(layer, depth, padding, memory, languages, cache_index, old, new)
+                depth, carried = self._run_layer(
+                    layer, depth, carried, padding, memory, languages, cache_index, old, new
+                )
             closing = self.calls[layer[-1]].layer
             history, x = self.aggregation.close(history, depth[0], closing, languages)
             depth = (x, *depth[1:])
             if closing + 1 in fusion.keeps:
                 kept.append(connection.result(depth))
         normalise = partial(connection.normalise, languages=languages)
-        return fusion(kept, normalise, languages), tuple(new)
+        if self.companion is not None and carried:
+            carried = self.companion.result(carried, languages)
+        return fusion(kept, normalise, languages), tuple(new), carried
 
     def _run_layer(
         self,
         calls: range,
         depth: DepthState,
+        carried: Carried,
         padding: Tensor | None,
         memory: Sequence[Memory],
         languages: Tensor | None,
         cache_index: CacheIndex | None = None,
         states: Iterator[State] | None = None,
         new: list[State] | None = None,
-    ) -> DepthState:
+    ) -> tuple[DepthState, Carried]:
         """Make the calls of one layer; with `cache_index` for one position, whose next states go to `new`."""
+        # Decoding has every layer, in whatever mode.
+        in_training = self.training and cache_index is None
+        dropped = self.dropped_calls if in_training else frozenset()
+        scales = self.call_scales if in_training else None
         for index in calls:
+            if index in dropped:
+                continue
             call = self.calls[index]
             read = self.connection.read(depth, index, languages)
             if call.kind == "cross":
@@ -181,6 +224,10 @@ class Stack(nn.Module):
                 output = self.feed_forwards[call.layer](read)
             elif call.kind == "inner_feed_forward":
                 output = self.inner_feed_forwards[call.layer](read)
+            elif self.companion is not None and carried:
+                beside = self.companion.read(carried, call.layer, languages)
+                output, moved = self._mixer(call.layer).accompany(read, beside, padding, languages)
+                carried = self.companion.write(carried, call.layer, moved, languages)
             elif cache_index is None or states is None or new is None:
                 memory_of = self._memory_of(call.layer, memory)
                 output = self._mixer(call.layer).parallel(read, padding, memory_of, languages)
@@ -190,8 +237,10 @@ class Stack(nn.Module):
                     read, next(states), cache_index, memory_of, languages
                 )
                 new.append(state)
+            if scales is not None:
+                output = output * scales[index]
             depth = self.connection.write(depth, index, read, output, languages)
-        return depth
+        return depth, carried
 
     def sublayers(self) -> tuple[nn.ModuleList, ...]:
         """The sub-layers of each kind, one a layer or none."""
@@ -199,8 +248,10 @@ class Stack(nn.Module):
 
     def parts(self) -> Mapping[str, nn.Module]:
         """The parts by the name that reports use."""
+        companion = {} if self.companion is None else {"companion": self.companion}
         return {
             "mixer": self.mixers,
+            **companion,
             "cross-attention": self.crosses,
             "feed-forward": self.feed_forwards,
             "inner feed-forward": self.inner_feed_forwards,
@@ -256,6 +307,8 @@ class Stack(nn.Module):
         return [self._mixer(layer) for layer in range(len(self.mixers))]
 
     def _memory_of(self, layer: int, memory: Sequence[Memory]) -> Memory | None:
+        if self.companion is not None and memory:
+            return memory[self.depth + layer]
         return memory[layer] if memory and not len(self.crosses) else None
 
 

@@ -31,6 +31,15 @@ class PublishedSize(Section):
         return (self.source_vocabulary or self.vocabulary, self.vocabulary)
 
 
+class RecipeParameter(Section):
+    """A setting that a figure varies, or several of one value: ``deepwire train NAME parameter=value``."""
+
+    sets: tuple[str, ...] = Field(min_length=1, description="dotted keys that get the value")
+    values: tuple[int | str, ...] = Field(
+        min_length=1, description="those of the figure; any other that suits the keys may be given too"
+    )
+
+
 class RecipeNote(Section):
     """The ``recipe`` section: where a recipe comes from and what was published. A run does not use it."""
 
@@ -41,6 +50,9 @@ class RecipeNote(Section):
         default_factory=dict, description="test set: reported score, or what was reported in its place"
     )
     size: PublishedSize | None = Field(default=None, description="reported number of parameters")
+    parameters: dict[str, RecipeParameter] = Field(
+        default_factory=dict, description="short names of settings that a figure varies"
+    )
     remark: str = Field(default="", description="what the sources leave open and what was chosen, one line")
 
     @model_validator(mode="after")
@@ -59,8 +71,17 @@ def read_note(name: str) -> RecipeNote:
     path = recipes.find(name)
     if path is None:
         raise recipes.unknown(name)
+    return note_of(Document(path, f"recipe {name}", Path.cwd()))
+
+
+def note_of(document: Document) -> RecipeNote:
+    """The note of a run file; an empty one where it has none.
+
+    Raises:
+        UsageError: If the file cannot be read, or the note is wrong.
+    """
     problems = Problems()
-    tree = read_document(Document(path, f"recipe {name}", Path.cwd()), problems)
+    tree = read_document(document, problems)
     problems.raise_if_any()
     note = tree.entries.get("recipe")
     return check(RecipeNote, note) if isinstance(note, MappingNode) else RecipeNote(description="")

@@ -12,6 +12,7 @@ from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
 from deepwire.model.perturbation import InputNoiseConfig, SimCutConfig
 from deepwire.training.ema import EmaConfig
 from deepwire.training.freezing import Patterns
+from deepwire.training.layer_drop import LayerDropConfig
 from deepwire.training.logging.depth_records import RecordConfig
 from deepwire.training.optimizer import MuonConfig, OptimizerChoice, OptimizerConfig
 from deepwire.training.schedule import (
@@ -141,6 +142,10 @@ class TrainingConfig(Section):
     input_noise: InputNoiseConfig | None = Field(
         default=None, description="words of the input that are cut, unknown or replaced at random"
     )
+    layer_drop: LayerDropConfig | None = Field(
+        default=None,
+        description="layers left out of updates at random (LayerDrop, stochastic depth); one number or more",
+    )
     start_from: StartFromConfig | None = Field(
         default=None, description="begin a new run with the parameters of a trained model"
     )
@@ -259,6 +264,7 @@ class TrainingConfig(Section):
             "r_drop": 0,
             "sim_cut": None,
             "input_noise": None,
+            "layer_drop": None,
         }
         for name, default in alternatives.items():
             if self.compile and getattr(self, name) != default:

@@ -130,6 +130,8 @@ def _own_gradient(
     """Forward and backward passes over the share of this process; None if memory ran out."""
     seed_random_numbers(trainer.seed_of(update.number), trainer.device)
     trainer.optimizer.zero_grad()
+    if trainer.layer_drop is not None:
+        trainer.layer_drop.draw(update.number)
     config = trainer.spec.config
     totals = [trainer.zero() for _ in range(3 if config.divergence else 2)]
     try:

@@ -22,6 +22,7 @@ from deepwire.training.device import PrecisionPolicy, memory_in_use
 from deepwire.training.device_batches import DeviceUpdate, feed
 from deepwire.training.disturbed_input import perturbation_of
 from deepwire.training.ema import MovingAverage
+from deepwire.training.layer_drop import LayerDrop
 from deepwire.training.logging.meter import Crowding, Meter, Pace
 from deepwire.training.logging.progress import Standing
 from deepwire.training.optimizer import Optimizer, StepResult
@@ -64,6 +65,7 @@ class Trainer:
         validated: Called after each validation with what it found.
         stop_reason: Why training ends; None while it goes on.
         perturbation: How the input is disturbed; None where it is not.
+        layer_drop: Leaves layers out of updates; None where none is.
     """
 
     spec: TrainingSpec
@@ -85,11 +87,14 @@ class Trainer:
     validated: Callable[[Validation], None] = _ignore
     stop_reason: StopReason | None = None
     perturbation: Perturbation | None = field(init=False)
+    layer_drop: LayerDrop | None = field(init=False)
     _meter: Meter = field(init=False)
     _unread: list[DeviceUpdate] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self._memory = 0
+        dropping = self.spec.config.layer_drop
+        self.layer_drop = LayerDrop(dropping, self.model, self.spec.seed) if dropping is not None else None
         self.perturbation = perturbation_of(self.spec.config, self.spec.prepared.vocabularies)
         self._rate_made = self.rate_of(max(1, self.state.update))
         self._meter = Meter(self.device, divergence=self.spec.config.divergence is not None)

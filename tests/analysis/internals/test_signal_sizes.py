@@ -53,7 +53,7 @@ def test_sizes_are_those_of_a_pass_by_hand(make_model: MakeModel) -> None:
     assert close(signals[Signal("encoder", "enters", 0)], rms(embedded, words))
     assert close(signals[Signal("encoder", "reads", 0)], rms(normal, words))
     bias = torch.zeros(2, 1, 1, 4).masked_fill(~words[:, None, None], float("-inf"))
-    mixed = model.encoder.mixers[0].parallel(normal, bias)  # type: ignore[operator]  # a ModuleList forgets
+    mixed = model.encoder.mixers[0].parallel(normal, bias)
     assert close(signals[Signal("encoder", "gives", 0)], rms(mixed, words))
     after = embedded + mixed
     forward = model.encoder.feed_forwards[0](torch.nn.functional.layer_norm(after, (16,), eps=1e-6))

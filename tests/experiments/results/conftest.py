@@ -1,47 +1,8 @@
 from __future__ import annotations
 
-import contextlib
-import io
-from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
-import torch
-
-from deepwire.cli.main import main
-from deepwire.experiments.results.planned_runs import RunPlan
-from deepwire.experiments.results.run_processes import Failure
-
-Train = Callable[[RunPlan], Failure | None]
-
-
-@pytest.fixture(scope="session")
-def one_by_one() -> Callable[[Train], Callable[..., Iterator[tuple[RunPlan, Failure | None]]]]:
-    """What stands for `train_runs`: each run is trained by a function, in this process."""
-
-    def standing_for(train: Train) -> Callable[..., Iterator[tuple[RunPlan, Failure | None]]]:
-        def runs(wanted: Iterable[RunPlan], **_: object) -> Iterator[tuple[RunPlan, Failure | None]]:
-            for run in wanted:
-                yield run, train(run)
-
-        return runs
-
-    return standing_for
-
-
-@pytest.fixture(scope="session")
-def train_here() -> Train:
-    """Trains a run without the seconds that a process of its own takes to start."""
-
-    def train(run: RunPlan) -> Failure | None:
-        errors = io.StringIO()
-        with contextlib.redirect_stderr(errors):
-            code = main(["train", run.base, *run.overrides, "--quiet"])
-        torch.set_flush_denormal(False)
-        return Failure(code, errors.getvalue().strip()) if code else None
-
-    return train
-
 
 PLAN = """
 title: Two small systems

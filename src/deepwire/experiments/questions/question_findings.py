@@ -107,7 +107,7 @@ def _tuned(question: AnsweredQuestion) -> set[str]:
 
 def _how(question: AnsweredQuestion) -> str:
     return (
-        "All systems learn from the same text with the same batches and are compared after "
+        "All systems learn from the same text with the same batches. They are compared after "
         f"{question.part.equal_updates:,} updates, and where each stands still (early stopping on the "
         "validation loss) or has reached its limit. The mean of the last checkpoints translates the test "
         "set. BLEU: mean over seeds. Each system has the learning rate and initialisation that had the "

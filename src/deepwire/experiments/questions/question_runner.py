@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import groupby
@@ -78,11 +78,10 @@ class QuestionRunner:
             for step in self.loaded.steps
             if not only or step.question in only or self._serves(step, only)
         ]
-        torch.set_num_threads(1)  # the other cores train
         retried: set[Path] = set()
-        with stoppable() as stop:
+        with stoppable() as stop, _one_thread():
             jobs = _Jobs(lambda: self._next_job(steps, retry=retry, retried=retried), self._begin)
-            with closing(train_runs(jobs, self._at_once, stop)) as ended:
+            with closing(train_runs(jobs, at_once=self._at_once, stop=stop)) as ended:
                 self._write_progress(steps)
                 for run, failure in ended:
                     job = self._active.pop(run.folder)
@@ -213,6 +212,17 @@ class QuestionRunner:
             return "done"
         failures = [why for result in results for goal, why in result.failed.items() if goal == step.goal]
         return f"failed: {failures[0]}" if failures else "waits"
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The other cores train."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class _Jobs(Iterator[RunPlan]):

@@ -172,7 +172,10 @@ def paired_difference(
     first, second = ([_statistics(standings, metric) for standings in runs] for runs in (baseline, system))
     directions = list(first[0])
     if any(list(run) != directions for run in (*first, *second)):
-        raise DataError("the systems of a comparison were scored in different directions")
+        raise DataError(
+            "the systems of a comparison were scored on different texts",
+            "measure all of them on one text: move the results of the others away",
+        )
     drawn, observed = [], []
     for number, direction in enumerate(directions):
         both = [np.stack([run[direction] for run in runs]) for runs in (first, second)]

@@ -52,8 +52,9 @@ def claim_lines(question: AnsweredQuestion) -> Iterator[str]:
     """One line for each claim."""
     for verdict in question.verdicts:
         claim = verdict.claim
-        numbers = " ".join(claim_numbers(question, verdict))
-        yield f"- {claim.says} ({claim.paper}). Here: *{verdict.outcome}*. {numbers}"
+        missing = verdict.outcome is Outcome.MISSING
+        numbers = () if missing else claim_numbers(question, verdict)
+        yield " ".join([f"- {claim.says} ({claim.paper}). Here: *{verdict.outcome}*.", *numbers])
 
 
 def count_of_claims(questions: Sequence[AnsweredQuestion]) -> str:
@@ -62,22 +63,23 @@ def count_of_claims(questions: Sequence[AnsweredQuestion]) -> str:
     Claims of a question with one outcome that rest on the same system count once: a system that learns slowly
     loses to all others, and that is one fact.
     """
-    facts = Counter(
-        outcome
-        for _, _, outcome in {
-            (question.name, verdict.claim.better, verdict.outcome)
-            for question in questions
-            for verdict in question.verdicts
-        }
-    )
-    pairs = sum(len(question.verdicts) for question in questions)
+    every = [(question.name, verdict) for question in questions for verdict in question.verdicts]
+    facts = Counter(outcome for *_, outcome in {_fact(name, verdict) for name, verdict in every})
+    pairs = len(every)
     parts = [f"{facts[outcome]} {outcome}" for outcome in Outcome if facts[outcome]]
     return (
         f"{pairs} claims of the papers, each about one pair of systems: {', '.join(parts)}. Claims of a "
-        "question that put the same system first and come out alike count once. They are judged at "
-        "the plateau where both systems were trained so far, otherwise after equal updates. Speeds are "
-        "not among them, and a system that has not learned to translate decides none."
+        "question that put the same system first and come out alike count once. They are judged at the "
+        "plateau where both systems were trained so far, otherwise after equal updates. Speeds are not among "
+        "them, and a system that has not learned to translate decides none."
     )
+
+
+def _fact(question: str, verdict: ClaimVerdict) -> tuple[str, str, str, Outcome]:
+    """What claims have in common that count once; what is not measured is no fact yet."""
+    claim, outcome = verdict.claim, verdict.outcome
+    alone = claim.than if outcome in (Outcome.MISSING, Outcome.FAILED) else ""
+    return question, claim.better, alone, outcome
 
 
 def _at(where: str, question: AnsweredQuestion, verdict: ClaimVerdict, found: GoalVerdict) -> str:

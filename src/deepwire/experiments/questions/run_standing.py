@@ -17,8 +17,8 @@ from deepwire.experiments.questions.question_plan import Goal
 from deepwire.experiments.questions.question_results import (
     LearningCurve,
     QuestionResult,
+    ScoredTest,
     Standing,
-    TestScore,
     pack,
 )
 from deepwire.experiments.results.planned_runs import RunPlan
@@ -154,12 +154,12 @@ def _finite(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and np.isfinite(value) else None
 
 
-def _test(scorer: Scorer, run: RunPlan, direction: str) -> TestScore:
+def _test(scorer: Scorer, run: RunPlan, direction: str) -> ScoredTest:
     done = scorer.translate(scorer.model)
     answers = scorer.pairs.reference.answers
     statistics = scorer.metric.statistics(done.lines, answers)
     settings = scorer.settings
-    return TestScore(
+    return ScoredTest(
         bleu=scorer.score(done.lines),
         chrf=metric_of("chrf", run, direction).score(done.lines, answers).value,
         signature=settings["BLEU"],

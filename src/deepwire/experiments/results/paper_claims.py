@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -36,6 +37,11 @@ class Claim(Section):
         default=None, description="of the higher and of the lower; null where the text at hand has lost them"
     )
     remark: str = Field(default="", description="how the paper's pair differs from this one")
+    cause: str = Field(
+        default="",
+        description="what decides it in these runs instead of the two systems, such as a bad start; claims "
+        "of one cause count once, under this name",
+    )
 
 
 class Claims(Section):
@@ -61,6 +67,24 @@ class Verdict:
     p_value: float | None
     outcome: str
     kind: str
+
+
+def count_outcomes(verdicts: Iterable[Verdict]) -> Counter[tuple[str, str]]:
+    """How many claims about BLEU went which way, by direction and outcome.
+
+    Two papers that say the same of a pair are one claim, and so are all claims with one cause, which stands
+    in place of the outcome. Speeds of short translations on one busy machine decide nothing.
+    """
+    facts = set()
+    for verdict in verdicts:
+        claim = verdict.claim
+        if claim.measure != "bleu":
+            continue
+        if claim.cause:
+            facts.add((verdict.direction, f"not decided: {claim.cause}", ""))
+        else:
+            facts.add((verdict.direction, verdict.kind, f"{claim.higher} above {claim.lower}"))
+    return Counter((direction, outcome) for direction, outcome, _ in facts)
 
 
 def read_claims(path: Path) -> tuple[Claim, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,13 @@ from deepwire.evaluation.multilingual.direction_table import samples_for
 from deepwire.evaluation.significance import Comparison
 from deepwire.experiments.results.direction_findings import directions_findings
 from deepwire.experiments.results.experiment_runner import ExperimentRunner, GatheredResults
-from deepwire.experiments.results.paper_claims import FAILED, SIGNIFICANT, Verdict, judge
+from deepwire.experiments.results.paper_claims import (
+    FAILED,
+    SIGNIFICANT,
+    Verdict,
+    count_outcomes,
+    judge,
+)
 from deepwire.experiments.results.planned_runs import RunPlan
 from deepwire.experiments.results.ranking import (
     OutputStatistics,
@@ -305,16 +310,44 @@ def _verdicts(
 
 
 def _claims(plan: Plan, verdicts: Sequence[Verdict]) -> Finding:
-    counts = Counter((verdict.direction, verdict.kind) for verdict in verdicts)
+    counts = count_outcomes(verdicts)
     judged = [name for name in plan.directions if any(verdict.direction == name for verdict in verdicts)]
     outcomes = sorted({outcome for _, outcome in counts})
     summary = Table(
-        title="How many claims went which way",
+        title="How many claims about BLEU went which way",
         columns=(Column(name="outcome here"), *(Column(name=name) for name in judged)),
         rows=tuple((outcome, *(counts[direction, outcome] for direction in judged)) for outcome in outcomes),
     )
-    table = Table(
-        title="Claim by claim",
+    of_text = [verdict for verdict in verdicts if verdict.claim.measure == "bleu"]
+    speeds = [verdict for verdict in verdicts if verdict.claim.measure != "bleu"]
+    tables = [summary, _claim_table("Claim by claim", of_text)]
+    if speeds:
+        tables.append(_claim_table("Speeds, which are not counted", speeds))
+    return Finding(
+        analysis="claims",
+        title=f"{plan.title}: what the papers say, and what was found here",
+        measured=(
+            "In each claim, a paper reports one system above another. Here the same two systems are "
+            "compared, with the models of this "
+            f"page{' and all of its test sets concatenated' if plan.more_tests else ''}. Only the direction "
+            "of a difference can be compared with the paper's, not the numbers, which are means over the "
+            "seeds that both systems have (without a common seed, each system has its own and the two are "
+            f"not tested). A difference in BLEU with p below {SIGNIFICANT} (two-sided) counts as settled on "
+            "these test sets for the seeds that were trained. Each claim is tested separately: among twenty "
+            "pairs without any difference, one would be settled by chance. Two papers that say the same of a "
+            "pair count once, and so do all claims that one thing other than the systems decides, such as a "
+            "bad start; the count names it. Speeds are not counted: those of the same two systems vary by up "
+            "to a quarter between the two directions. A claim that does not hold here says little about "
+            "other model sizes and data."
+        ),
+        tables=tuple(tables),
+        provenance=provenance(),
+    )
+
+
+def _claim_table(title: str, verdicts: Sequence[Verdict]) -> Table:
+    return Table(
+        title=title,
         columns=(
             Column(name="claim"),
             Column(name="paper"),
@@ -327,24 +360,6 @@ def _claims(plan: Plan, verdicts: Sequence[Verdict]) -> Finding:
             Column(name="remark"),
         ),
         rows=tuple(_claim_row(verdict) for verdict in verdicts),
-    )
-    return Finding(
-        analysis="claims",
-        title=f"{plan.title}: what the papers say, and what was found here",
-        measured=(
-            "In each claim, a paper reports one system above another. Here the same two systems are "
-            "compared, with the models of this "
-            f"page{' and all of its test sets concatenated' if plan.more_tests else ''}. Only the direction "
-            "of a difference can be compared with the paper's, not the numbers, which are means over the "
-            "seeds that both systems have (without a common seed, each system has its own and the two are "
-            f"not tested). A difference in BLEU with p below {SIGNIFICANT} (two-sided) counts as settled on "
-            "these test sets for the seeds that were trained. Each claim is tested separately: among twenty "
-            "pairs without any difference, one would be settled by chance. Speeds that differ by 10 % or "
-            "less count as equal, because those of the same two systems vary by as much between the two "
-            "directions. A claim that does not hold here says little about other model sizes and data."
-        ),
-        tables=(summary, table),
-        provenance=provenance(),
     )
 
 
@@ -361,7 +376,7 @@ def _claim_row(verdict: Verdict) -> tuple[str | float | None, ...]:
         "" if verdict.here is None else _pair(verdict.here),
         verdict.p_value,
         verdict.outcome,
-        claim.remark,
+        "; ".join(filter(None, [claim.cause, claim.remark])),
     )
 
 

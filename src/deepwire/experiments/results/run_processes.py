@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from tempfile import TemporaryFile
 from types import FrameType
 from typing import IO
 
-from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.checkpoint.run_directory import LOCK, RunDirectory
 from deepwire.errors import UsageError
 from deepwire.experiments.results.planned_runs import RunPlan
 from deepwire.runfile import completed
@@ -29,6 +31,8 @@ _DECISIVE = tuple(
 _LENGTH = "training.max_updates"
 _SHOWN = 300
 _POLL_SECONDS = 0.05
+_SAVING_SECONDS = 60.0
+_PARENT_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 _ERROR = "error: "
 
 
@@ -104,7 +108,13 @@ class _Training:
         command = [sys.executable, "-m", "deepwire", "train", run.base, *run.overrides, "--quiet"]
         errors = TemporaryFile()  # noqa: SIM115 - closed when the process has ended
         # A session of its own: Ctrl-C reaches it through this process alone, once.
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors, start_new_session=True)
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            start_new_session=True,
+            preexec_fn=_stops_with(os.getpid()),
+        )
         return cls(run, process, errors)
 
     def outcome(self) -> Failure | None:
@@ -129,10 +139,10 @@ def train_runs(
 ) -> Generator[tuple[RunPlan, Failure | None], None, None]:
     """Train runs, or go on with them, or find that they are done; each is given back when it has ended.
 
-    The next run is taken from `runs` when there is room for it; where `runs` had none for the moment, it is
-    asked again when a run has ended, and there is none while the caller is busy
-    with one that has ended: nothing else runs here then, if it is one at a time. Closing it, or an error,
-    stops all processes; they save themselves and can go on.
+    The next run is taken from `runs` when there is room for it; where it had none for the moment, it is asked
+    again when a run has ended. There is no room while the caller is busy with one that has ended: nothing
+    else runs here then, if it is one at a time. Closing it, or an error, stops all processes; they save
+    themselves and can go on.
 
     Args:
         runs: What to train; taken one by one.
@@ -160,10 +170,45 @@ def train_runs(
 
 def _begin(run: RunPlan, active: list[_Training], stop: StopRequest) -> None:
     _require_own_folder(run)
+    _wait_until_free(run)
     with stop.shielded():
         active.append(_Training.of(run))
     if stop.asked is not None:
         raise Stopped(stop.asked)
+
+
+def _stops_with(parent: int) -> Callable[[], None] | None:
+    """What a child does before it begins: from then on it is asked to stop when its parent is killed.
+
+    Only Linux can do this; elsewhere a training whose parent was killed goes on to its end.
+    """
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
+
+    def stop_with_parent() -> None:
+        prctl(_PARENT_DEATH_SIGNAL, int(signal.SIGTERM))
+        if os.getppid() != parent:  # it was killed before
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return stop_with_parent
+
+
+def _wait_until_free(run: RunPlan) -> None:
+    """Wait for a training of the run whose parent was killed: it saves itself before it stops.
+
+    Raises:
+        UsageError: Another process trains the run, and does not stop.
+    """
+    deadline = time.monotonic() + _SAVING_SECONDS
+    while (run.folder / LOCK).exists():
+        try:
+            with RunDirectory(run.folder).locked():
+                return
+        except UsageError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_SECONDS)
 
 
 def _require_own_folder(run: RunPlan) -> None:

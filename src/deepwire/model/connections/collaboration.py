@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,8 @@ from deepwire.ops.dropout import Dropout
 
 class CollaborationConfig(ConnectionSection):
     """Pre-norm with a gated look at the summary of the encoder's blocks; for both stacks together."""
+
+    brings_cross_attention: ClassVar[bool] = True
 
     type: Literal["collaboration"] = "collaboration"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from torch import Tensor, nn
 
@@ -15,6 +15,9 @@ from deepwire.plugins import Kind
 
 # The first tensor is the stream [B, T, d]; the others are the connection's own. It lives within one pass.
 DepthState = tuple[Tensor, ...]
+
+Droppable = Literal["nothing", "layers", "sublayers"]
+"""What training may leave out so that the state stays as it is; what is left must be a stack of this kind."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,8 @@ class ConnectionSection(SocketSection):
     norm_style: ClassVar[NormStyle] = "input"
     # Sub-layers whose place it takes.
     replaces: ClassVar[frozenset[Sublayer]] = frozenset()
+    # Whether the cross-attentions of a decoder are of its own kind (`cross_attention`).
+    brings_cross_attention: ClassVar[bool] = False
 
     def calls(self, context: StackContext) -> tuple[Call, ...]:
         """The order in which the sub-layers of a whole stack are evaluated."""
@@ -107,6 +112,10 @@ class ConnectionSection(SocketSection):
     def result_width(self, context: StackContext) -> int:
         """Width of what leaves the stack; that of the stream as a rule."""
         return context.dim
+
+    def droppable(self, context: StackContext) -> Droppable:
+        """What `training.layer_drop` may leave out; a connection that does not say so keeps all."""
+        return "nothing"
 
     @abstractmethod
     def build(self, context: StackContext) -> Connection:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from deepwire.config.counts import MAX_SIZE
 from deepwire.config.section import UnusedSettings
-from deepwire.model.connections.connection import Connection, ConnectionSection
+from deepwire.model.connections.connection import Connection, ConnectionSection, Droppable
 from deepwire.model.connections.depth_lstm import DepthLSTM, DepthRNN, Gates, Hidden, HiddenKind
 from deepwire.model.connections.depth_recurrent import FirstNorm, Merge
 from deepwire.model.context import StackContext, Sublayer
@@ -74,6 +74,10 @@ class DepthRecurrentSection(ConnectionSection):
             where = "feed_forward" if self.hidden_size is None else "connection.hidden_size"
             raise ValueError(f"{context.side}: {where} must be even with GLU, not {inner}")
         return inner
+
+    def droppable(self, context: StackContext) -> Droppable:
+        """A layer: output and cell are carried past it as they are."""
+        return "layers"
 
     def has_final_norm(self, context: StackContext) -> bool:
         """Whether a layer norm closes such a stack."""

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from deepwire.model.connections.connection import Call, Connection, ConnectionSection, DepthState
+from deepwire.model.connections.connection import Call, Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.context import NormStyle, StackContext
 from deepwire.model.layers import NoNorm
 from deepwire.ops.dropout import Dropout
@@ -39,6 +39,10 @@ class PreNormConfig(NormFirstSection):
     """Layer norm before each sub-layer, and one after the stack."""
 
     type: Literal["pre_norm"] = "pre_norm"
+
+    def droppable(self, context: StackContext) -> Droppable:
+        """Every sub-layer is an addition."""
+        return "sublayers"
 
     def build(self, context: StackContext) -> Connection:
         """The connection of a whole stack."""
@@ -110,6 +114,10 @@ class PostNormConfig(ConnectionSection):
                 "embedding is the one in front of the first; leave out embedding_norm"
             )
         return self
+
+    def droppable(self, context: StackContext) -> Droppable:
+        """Every sub-layer, where each has a norm: otherwise the last layer is needed for its own."""
+        return "sublayers" if self.mixer_norm else "nothing"
 
     def build(self, context: StackContext) -> Connection:
         """The connection of a whole stack."""

@@ -8,7 +8,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState
+from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.context import NormStyle, StackContext
 from deepwire.model.introspection import DepthWeights, layer_names, single
 from deepwire.ops.dropout import Dropout
@@ -22,6 +22,10 @@ class ReZeroConfig(ConnectionSection):
     type: Literal["rezero"] = "rezero"
     share: Literal["layer", "none"] = Field("layer", description="one number per layer, or per sub-layer")
     initial: float = Field(0.0, description="the number before training")
+
+    def droppable(self, context: StackContext) -> Droppable:
+        """Every sub-layer is an addition."""
+        return "sublayers"
 
     def build(self, context: StackContext) -> Connection:
         """The connection of a whole stack."""

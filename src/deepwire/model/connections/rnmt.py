@@ -23,6 +23,7 @@ class RNMTConfig(ConnectionSection):
     """The wiring of RNMT+; mixers read [stream | attention] in a decoder, both directions in an encoder."""
 
     norm_style: ClassVar[NormStyle] = "none"
+    brings_cross_attention: ClassVar[bool] = True
     replaces: ClassVar[frozenset[Sublayer]] = frozenset({"inner_feed_forward", "feed_forward"})
 
     type: Literal["rnmt"] = "rnmt"

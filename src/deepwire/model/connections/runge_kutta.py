@@ -12,7 +12,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from deepwire.model.connections.connection import Call, Connection, ConnectionSection, DepthState
+from deepwire.model.connections.connection import Call, Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights, GateProbe, Place, single
 from deepwire.ops.dropout import Dropout
@@ -99,6 +99,10 @@ class RungeKuttaConfig(ConnectionSection):
             for stage in range(self.order)
             for kind in kinds
         )
+
+    def droppable(self, context: StackContext) -> Droppable:
+        """A layer is one step, with all its stages."""
+        return "layers"
 
     def build(self, context: StackContext) -> Connection:
         """The connection of a whole stack."""

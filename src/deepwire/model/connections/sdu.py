@@ -13,7 +13,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from deepwire.model.connections.connection import Connection, DepthState
+from deepwire.model.connections.connection import Connection, DepthState, Droppable
 from deepwire.model.connections.residual import NormFirstSection, PreNorm, Residual
 from deepwire.model.context import StackContext
 from deepwire.model.introspection import GateProbe, Place
@@ -52,6 +52,10 @@ class SDUConfig(NormFirstSection):
                 f"{context.side}.connection.layers: {self.layers} layers with units, but the "
                 f"{context.side} has {context.layers}"
             )
+
+    def droppable(self, context: StackContext) -> Droppable:
+        """Every sub-layer is an addition, with its unit."""
+        return "sublayers"
 
     def build(self, context: StackContext) -> Connection:
         """The connection of a whole stack."""

@@ -2,9 +2,11 @@
 
 from deepwire.config.choice import Table
 from deepwire.model.fusions.blocks import BlocksConfig
+from deepwire.model.fusions.dynamic_combination import DynamicCombinationConfig
 from deepwire.model.fusions.fusion import FusionSection
 from deepwire.model.fusions.groups import GroupsConfig
 from deepwire.model.fusions.mlrf import MLRFConfig
+from deepwire.model.fusions.routing import DynamicRoutingConfig, EMRoutingConfig
 from deepwire.model.fusions.top import TopConfig
 from deepwire.model.fusions.transparent import TransparentConfig
 
@@ -13,6 +15,9 @@ FUSIONS = Table(
     [
         TopConfig,
         BlocksConfig,
+        DynamicCombinationConfig,
+        DynamicRoutingConfig,
+        EMRoutingConfig,
         GroupsConfig,
         MLRFConfig,
         TransparentConfig,

@@ -5,8 +5,10 @@ from deepwire.model.mixers.atr import ATRConfig
 from deepwire.model.mixers.average_attention import AverageAttentionConfig
 from deepwire.model.mixers.gru import GRUConfig
 from deepwire.model.mixers.ln_lstm import LNLSTMConfig
+from deepwire.model.mixers.luna import LunaConfig
 from deepwire.model.mixers.merged_attention import MergedAttentionConfig
 from deepwire.model.mixers.mhplstm import MHPLSTMConfig
+from deepwire.model.mixers.mixed_attention import MixedAttentionConfig
 from deepwire.model.mixers.mixer import MixerSection
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 
@@ -16,9 +18,11 @@ MIXERS = Table(
         SelfAttentionConfig,
         AverageAttentionConfig,
         LNLSTMConfig,
+        LunaConfig,
         ATRConfig,
         GRUConfig,
         MergedAttentionConfig,
+        MixedAttentionConfig,
         MHPLSTMConfig,
     ],
 )

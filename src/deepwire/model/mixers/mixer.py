@@ -8,8 +8,9 @@ from typing import ClassVar
 from torch import Tensor, nn
 
 from deepwire.model.context import SocketSection, StackContext, Sublayer
-from deepwire.model.cross_attention import Memory
+from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.mixers.companion import Carried, Companion
 from deepwire.plugins import Kind
 
 State = tuple[Tensor, ...]
@@ -63,6 +64,22 @@ class TokenMixer(nn.Module, ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} does not look at the encoder")
 
+    def accompany(
+        self, x: Tensor, carried: Carried, padding: Tensor | None, languages: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """`parallel` in an encoder with a companion: also what the companion is moved by.
+
+        Only mixers whose section has a `companion` have it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no companion")
+
+    def remember(self, carried: Carried) -> Memory:
+        """Make the memory of what a decoder's companion carries into the layer, once per sentence.
+
+        Only mixers whose section has a `companion` have it.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no companion")
+
 
 class MixerSection(SocketSection):
     """Base of a mixer's settings."""
@@ -70,6 +87,8 @@ class MixerSection(SocketSection):
     kind: ClassVar[Kind] = "mixer"
     # Sub-layers whose place it takes: {"cross"} where it attends to the encoder too.
     replaces: ClassVar[frozenset[Sublayer]] = frozenset()
+    # Whether it brings along the cross-attention of its layer (`cross_attention`).
+    brings_cross_attention: ClassVar[bool] = False
     # Whether it can read vectors wider than the stream (`context.mixer_width`).
     reads_any_width: ClassVar[bool] = False
 
@@ -77,6 +96,14 @@ class MixerSection(SocketSection):
     def has_feed_forward(self) -> bool:
         """Whether a feed-forward network with the model's activation and biases is part of it."""
         return False
+
+    def companion(self, context: StackContext) -> Companion | None:
+        """What travels beside the stream of a whole stack with such mixers; nothing as a rule."""
+        return None
+
+    def cross_attention(self, context: StackContext) -> CrossAttention | None:
+        """The cross-attention of one decoder layer, where it brings one along."""
+        return None
 
     @abstractmethod
     def build(self, context: StackContext) -> TokenMixer:

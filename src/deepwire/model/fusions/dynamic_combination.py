@@ -1,0 +1,60 @@
+"""Dynamic combination: every position weighs the features of all layers by what it finds in them.
+
+Dou et al. 2019 (Dynamic Layer Aggregation for Neural Machine Translation with Routing-by-Agreement).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from deepwire.model.context import StackContext
+from deepwire.model.fusions.fusion import Fusion, FusionSection
+from deepwire.model.fusions.layer_network import LayerNetwork, network_norms
+from deepwire.model.introspection import DepthWeights
+
+
+class DynamicCombinationConfig(FusionSection):
+    """Sum of all layers, each weighed feature by feature by a network that reads all of them."""
+
+    type: Literal["dynamic_combination"] = "dynamic_combination"
+    maps: int = Field(3, ge=1, le=100, description="linear maps of each layer's network")
+
+    def has_norm(self, context: StackContext) -> bool:
+        """None of its own."""
+        return False
+
+    def build(self, context: StackContext) -> Fusion:
+        """The fusion of a whole stack."""
+        return DynamicCombination(self, context)
+
+
+class DynamicCombination(Fusion):
+    """o = sum_l f_l([h_1; ...; h_L]) * h_l; each h_l has the connection's final norm, if there is one."""
+
+    def __init__(self, config: DynamicCombinationConfig, context: StackContext) -> None:
+        super().__init__()
+        self.keeps = frozenset(range(1, context.layers + 1))
+        self.networks = nn.ModuleList(LayerNetwork(context, config.maps) for _ in range(context.layers))
+
+    def forward(
+        self,
+        kept: Sequence[Tensor],
+        normalise: Callable[[Tensor], Tensor],
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
+        """One result, `[B, T, d]`."""
+        layers = [normalise(layer) for layer in kept]
+        side_by_side = torch.cat(layers, -1)
+        result = torch.zeros_like(layers[0])
+        for network, layer in zip(self.networks, layers, strict=True):
+            result = torch.addcmul(result, network(side_by_side), layer)
+        return (result,)
+
+    def depth_weights(self) -> tuple[DepthWeights, ...]:
+        """What each network reads of each layer."""
+        return (network_norms("combination", "Norm of the map from each layer", self.networks),)

@@ -1,0 +1,211 @@
+"""Layer aggregation by routing: the layers of a position are capsules that vote for the parts of its result.
+
+Dou et al. 2019 (Dynamic Layer Aggregation for Neural Machine Translation with Routing-by-Agreement). How many
+linear maps make an input capsule and its activation is not known to us: see docs/papers.md.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from deepwire.config.counts import MAX_SIZE, Count
+from deepwire.model.context import StackContext
+from deepwire.model.fusions.fusion import Fusion, FusionSection
+from deepwire.model.fusions.layer_network import LayerNetwork, network_norms
+from deepwire.model.introspection import DepthWeights, GateProbe, Place, layer_names
+from deepwire.model.layers import NoNorm
+from deepwire.ops.routing import EMForm, OutputCapsules, dynamic_routing, em_routing
+
+
+class RoutingSection(FusionSection):
+    """What both ways of routing have in common."""
+
+    capsules: Count | None = Field(
+        None,
+        ge=1,
+        le=MAX_SIZE,
+        description="output capsules N, side by side in the result; they divide its width. d_model without "
+        "it: the paper's 512 (base) and 1024 (big)",
+    )
+    iterations: int = Field(3, ge=1, le=100, description="how often the output capsules are made")
+    input_maps: int = Field(
+        4,
+        ge=1,
+        le=100,
+        description="linear maps of the network that makes each input capsule from all layers",
+    )
+    norm: bool = Field(
+        True,
+        description="a layer norm of the result, which is not in the paper's equations as we know them: "
+        "without it the result of many capsules is tiny",
+    )
+
+    def check(self, context: StackContext) -> None:
+        """Output capsules of one width."""
+        if self.capsules is not None and context.dim % self.capsules:
+            raise ValueError(
+                f"{context.side}.fusion: {self.capsules} capsules do not divide the width {context.dim}"
+            )
+
+    def has_norm(self, context: StackContext) -> bool:
+        """Of the result."""
+        return self.norm
+
+
+class DynamicRoutingConfig(RoutingSection):
+    """Layers are routed to the parts of the result by dynamic routing."""
+
+    type: Literal["dynamic_routing"] = "dynamic_routing"
+
+    def build(self, context: StackContext) -> Fusion:
+        """The fusion of a whole stack."""
+        return DynamicRouting(self, context)
+
+
+class EMRoutingConfig(RoutingSection):
+    """Layers are routed to the parts of the result by expectation maximisation."""
+
+    type: Literal["em_routing"] = "em_routing"
+    form: EMForm = Field(
+        "hinton",
+        description="hinton (the equations), or normalised: weights divided by their sum over the outputs, "
+        "so that the activations of the layers cancel (an implementation of other authors)",
+    )
+    output: Literal["activated", "mean"] = Field(
+        "activated", description="the result: mean of a capsule times its activation, or the mean alone"
+    )
+    inverse_temperature: float = Field(
+        0.01, gt=0, le=1000, description="lambda in the activation of the output capsules"
+    )
+
+    def build(self, context: StackContext) -> Fusion:
+        """The fusion of a whole stack."""
+        return EMRoutingFusion(self, context)
+
+
+class RoutingFusion(Fusion):
+    """u_l = F_l([h_1; ...; h_L]) and votes V_ln = W_ln u_l in R^{d/N}; the result is made of them by routing.
+
+    Each h_l has the connection's final norm, if there is one. F_l is a network of its own for every l.
+    """
+
+    def __init__(self, config: RoutingSection, context: StackContext) -> None:
+        super().__init__()
+        self.keeps = frozenset(range(1, context.layers + 1))
+        self.capsules = config.capsules or context.dim
+        layers = range(context.layers)
+        self.networks = nn.ModuleList(LayerNetwork(context, config.input_maps) for _ in layers)
+        # Those of all N output capsules below each other.
+        self.votes = nn.ModuleList(nn.Linear(context.dim, context.dim, bias=False) for _ in layers)
+        self.norm = context.norm() if config.norm else NoNorm()
+
+    def forward(
+        self,
+        kept: Sequence[Tensor],
+        normalise: Callable[[Tensor], Tensor],
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, ...]:
+        """One result, `[B, T, d]`."""
+        layers = torch.cat([normalise(layer) for layer in kept], -1)
+        inputs = torch.stack([network(layers) for network in self.networks], -2)
+        return (self.norm(self.route(self.vote(inputs), layers).flatten(-2), languages),)
+
+    def vote(self, inputs: Tensor) -> Tensor:
+        """The votes `[..., L, N, d / N]` of input capsules `[..., L, d]`."""
+        votes = [vote(capsule) for vote, capsule in zip(self.votes, inputs.unbind(-2), strict=True)]
+        stacked = torch.stack(votes, -2)
+        return stacked.view(*stacked.shape[:-1], self.capsules, -1)
+
+    @abstractmethod
+    def route(self, votes: Tensor, layers: Tensor) -> Tensor:
+        """Output capsules `[..., N, d / N]` of votes `[..., L, N, d / N]`; `layers` are side by side."""
+
+    def depth_weights(self) -> tuple[DepthWeights, ...]:
+        """What each network reads of each layer."""
+        return (network_norms("capsules", "Norm of the map from each layer", self.networks),)
+
+
+class DynamicRouting(RoutingFusion):
+    """The result is [o_1; ...; o_N] by dynamic routing, see `deepwire.ops.routing.dynamic_routing`."""
+
+    def __init__(self, config: DynamicRoutingConfig, context: StackContext) -> None:
+        super().__init__(config, context)
+        self.iterations = config.iterations
+
+    def route(self, votes: Tensor, layers: Tensor) -> Tensor:
+        """The output capsules."""
+        return dynamic_routing(votes, self.iterations)
+
+
+class EMRouting(nn.Module):
+    """EM routing with learned costs beta_u and beta_a, see `deepwire.ops.routing.em_routing`."""
+
+    def __init__(
+        self, capsules: int, *, iterations: int, inverse_temperature: float, form: EMForm = "hinton"
+    ) -> None:
+        super().__init__()
+        self.iterations, self.inverse_temperature = iterations, inverse_temperature
+        self.form: EMForm = form
+        self.beta_u, self.beta_a = (nn.Parameter(torch.zeros(capsules)) for _ in range(2))
+
+    def forward(self, votes: Tensor, activation: Tensor) -> OutputCapsules:
+        """Route votes `[..., L, N, c]` of input capsules with activations `[..., L]`."""
+        return em_routing(
+            votes,
+            activation,
+            self.beta_u,
+            self.beta_a,
+            iterations=self.iterations,
+            inverse_temperature=self.inverse_temperature,
+            form=self.form,
+        )
+
+
+class Activations(nn.Module):
+    """a_l = s(G_l([h_1; ...; h_L])), G_l a network like F_l with one output."""
+
+    def __init__(self, context: StackContext, maps: int) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(LayerNetwork(context, maps, 1) for _ in range(context.layers))
+
+    def forward(self, layers: Tensor) -> Tensor:
+        """Activations `[B, T, L]` of the layers side by side."""
+        return torch.cat([network(layers) for network in self.networks], -1).sigmoid()
+
+
+class EMRoutingFusion(RoutingFusion):
+    """The result is [A_1 mu_1; ...; A_N mu_N] by EM routing; every input capsule has an activation a_l."""
+
+    def __init__(self, config: EMRoutingConfig, context: StackContext) -> None:
+        super().__init__(config, context)
+        self.activations = Activations(context, config.input_maps)
+        self.activated = config.output == "activated"
+        self.routing = EMRouting(
+            self.capsules,
+            iterations=config.iterations,
+            inverse_temperature=config.inverse_temperature,
+            form=config.form,
+        )
+
+    def route(self, votes: Tensor, layers: Tensor) -> Tensor:
+        """The output capsules."""
+        found: OutputCapsules = self.routing(votes, self.activations(layers))
+        return found.mean * found.activation.unsqueeze(-1) if self.activated else found.mean
+
+    def gate_probes(self) -> tuple[GateProbe, ...]:
+        """The activations of the layers at every position."""
+        names = layer_names(len(self.networks))
+
+        def read(_inputs: tuple[Tensor, ...], output: object) -> Mapping[str, Tensor]:
+            activations = cast("Tensor", output)  # [B, T, L]
+            return dict(zip(names, activations.unbind(-1), strict=True))
+
+        meaning = dict.fromkeys(names, "all of this layer's vote counts")
+        place = Place(0, "fusion")
+        return (GateProbe("activation of layers", self.activations, (place,), read, meaning),)

@@ -1,0 +1,119 @@
+"""Mixed attention: one softmax over the encoder's words and the past, in a decoder without cross-attention.
+
+He et al. 2018 (Layer-Wise Coordination between Encoder and Decoder for Neural Machine Translation).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from deepwire.model.context import Side, StackContext, Sublayer
+from deepwire.model.cross_attention import Memory
+from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
+from deepwire.model.mixers.self_attention import SelfAttention
+from deepwire.ops.attention import attention, finite_bias
+
+
+class MixedAttentionConfig(MixerSection):
+    """Mixed attention (He et al. 2018), in place of a decoder's self-attention and cross-attention."""
+
+    type: Literal["mixed_attention"] = "mixed_attention"
+    sides: ClassVar[frozenset[Side]] = frozenset({"decoder"})
+    replaces: ClassVar[frozenset[Sublayer]] = frozenset({"cross"})
+
+    def check(self, context: StackContext) -> None:
+        """One width for all that the projections read."""
+        if context.memory_width != context.dim:
+            raise ValueError(
+                "decoder.mixer: mixed_attention reads the encoder with the projections that read the "
+                f"decoder, so both have one width, not {context.memory_width} and {context.dim}"
+            )
+
+    def has_norm(self, context: StackContext) -> bool:
+        """None."""
+        return False
+
+    def build(self, context: StackContext) -> TokenMixer:
+        """One mixed attention of a decoder."""
+        return MixedAttention(context)
+
+
+class MixedAttention(SelfAttention):
+    """softmax(x_t W_q [m; x_1..t W_k]^T / sqrt(h)) [m W_v; x_1..t W_v], m being the encoder's output.
+
+    Keys and values of both sides come from the same projections, which are those of a `SelfAttention`. The
+    state while decoding is its `KeyValueCache`; keys and values of the encoder are the memory.
+    """
+
+    def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
+        """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`, -inf at padding."""
+        _, key, value = self._project(encoded)
+        return Memory(key.contiguous(), value.contiguous(), finite_bias(bias, key.dtype))
+
+    def parallel(
+        self,
+        x: Tensor,
+        padding: Tensor | None,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> Tensor:
+        """Mix `[N * W, T, d]` with the memory of N sentences; W rows of one follow each other."""
+        query, key, value = self._project(x)
+        memory = _repeated(_required(memory), x.size(0))
+        # The encoder's words come first: with more keys than queries each query sees all that come before.
+        keys, values = torch.cat((memory.key, key), 2), torch.cat((memory.value, value), 2)
+        bias = torch.cat((memory.bias, memory.bias.new_zeros(x.size(0), 1, 1, x.size(1))), -1)
+        drop = self.dropout if self.training else 0.0
+        return self._join(attention(query, keys, values, bias=bias, causal=True, dropout=drop, finite=True))
+
+    def step(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Mix `[rows, 1, d]` with the memory, itself and the positions before."""
+        memory = _required(memory)
+        keys, values = state
+        query, key, value = self._project(x)
+        width = cache_index.width
+        keys[:, :, cache_index.own_slots] = _grouped(key, width)
+        values[:, :, cache_index.own_slots] = _grouped(value, width)
+        # Memory and cache stay where they are: scores are put side by side, and not all keys at every step.
+        query, beam = query * query.size(-1) ** -0.5, x.size(0) // memory.key.size(0)
+        of_memory = _grouped(query, beam) @ memory.key.transpose(2, 3) + memory.bias
+        of_cache = _grouped(query, width) @ keys.transpose(2, 3) + cache_index.bias
+        scores = torch.cat((_by_row(of_memory), _by_row(of_cache)), -1)
+        weights = scores.softmax(-1).to(values.dtype)
+        words = of_memory.size(-1)
+        mixed = _by_row(_grouped(weights[..., :words], beam) @ memory.value)
+        mixed = mixed + _by_row(_grouped(weights[..., words:], width) @ values)
+        return self._join(mixed), state
+
+
+def _required(memory: Memory | None) -> Memory:
+    if memory is None:
+        raise ValueError("mixed attention needs the memory of the encoder")
+    return memory
+
+
+def _repeated(memory: Memory, rows: int) -> Memory:
+    """The memory of N sentences for each of their rows."""
+    width = rows // memory.key.size(0)
+    return memory if width == 1 else Memory(*(leaf.repeat_interleave(width, 0) for leaf in memory))
+
+
+def _grouped(x: Tensor, width: int) -> Tensor:
+    """What rows have, `[rows, H, 1, n]`, as `[rows / width, H, width, n]`."""
+    return x.reshape(-1, width, x.size(1), x.size(-1)).transpose(1, 2)
+
+
+def _by_row(x: Tensor) -> Tensor:
+    """What `_grouped` made, by row: `[rows, H, 1, n]`."""
+    return x.transpose(1, 2).reshape(-1, x.size(1), 1, x.size(-1))

@@ -1,0 +1,118 @@
+"""Layers that are left out of an update at random: LayerDrop and stochastic depth."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field, model_validator
+
+from deepwire.config.section import Section
+
+if TYPE_CHECKING:  # a run file is read without them, and sooner
+    from deepwire.model.config import ModelConfig
+    from deepwire.model.context import Side
+    from deepwire.model.encoder_decoder import TranslationModel
+    from deepwire.model.stack import Stack
+
+
+class LayerDropConfig(Section):
+    """How often a layer is left out; one number for both sides.
+
+    As it comes, LayerDrop (Fan et al. 2020, Reducing Transformer Depth on Demand with Structured Dropout).
+    With `depth: linear` and `rescale`, stochastic depth (Huang et al. 2016, Deep Networks with Stochastic
+    Depth), which Pham et al. 2019 (Very Deep Self-Attention Networks) use with `unit: sublayer`.
+    """
+
+    encoder: float = Field(0.0, ge=0, lt=1, description="probability that an encoder layer is left out")
+    decoder: float = Field(0.0, ge=0, lt=1, description="probability that a decoder layer is left out")
+    unit: Literal["layer", "sublayer"] = Field(
+        "layer", description="what is left out at once: a layer, or each of its sub-layers for itself"
+    )
+    depth: Literal["constant", "linear"] = Field(
+        "constant",
+        description="the probability is that of every layer, or that of the last of L layers, and l / L of "
+        "it for layer l",
+    )
+    rescale: bool = Field(
+        False,
+        description="divide the output of what is left in by the probability that it is, so that its "
+        "expected value is that of inference; residual connections only",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_number_for_both(cls, value: object) -> object:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            if not 0 <= value < 1:
+                raise ValueError(f"a number is a probability, from 0 to below 1, not {value}")
+            return {"encoder": value, "decoder": value}
+        return value
+
+    def check(self, model: ModelConfig) -> None:
+        """Refuse connections that need all layers, with a `ValueError`; nothing is built."""
+        for side, context in model.contexts().items():
+            connection = model.stack(side).connection
+            if not self.of(side):
+                continue
+            droppable = connection.droppable(context)
+            if droppable == "nothing":
+                raise ValueError(
+                    f"layer_drop.{side}: {side}.connection {connection.type} needs every layer as it is set; "
+                    f"set layer_drop.{side} to 0"
+                )
+            if droppable == "layers" and (self.unit == "sublayer" or self.rescale):
+                setting = "unit: sublayer" if self.unit == "sublayer" else "rescale: true"
+                raise ValueError(
+                    f"layer_drop.{setting} is for residual connections, and {side}.connection is "
+                    f"{connection.type}: it can leave out whole layers"
+                )
+
+    def of(self, side: Side) -> float:
+        """The probability of one side."""
+        return self.encoder if side == "encoder" else self.decoder
+
+
+class LayerDrop:
+    """Draws before each update which layers it does without: the same in all its passes and processes.
+
+    So losses do not depend on how an update is shared among processes, and sharded parameters are gathered
+    by all of them at once.
+
+    Args:
+        config: How often.
+        model: Whose stacks are told.
+        seed: Of the run; the layers of an update depend on it and the number of the update alone.
+    """
+
+    def __init__(self, config: LayerDropConfig, model: TranslationModel, seed: int) -> None:
+        self._config, self._seed = config, seed
+        self._stacks = ((model.encoder, config.encoder), (model.decoder, config.decoder))
+        for stack, probability in self._stacks:
+            if config.rescale:
+                shares = self._shares(stack, probability)
+                stack.call_scales = tuple(1 / (1 - shares[call.layer]) for call in stack.calls)
+
+    def draw(self, update: int) -> None:
+        """Leave layers out of the stacks, until it is called again."""
+        digest = hashlib.blake2b(f"{self._seed} update {update} layers".encode(), digest_size=7).digest()
+        generator = random.Random(int.from_bytes(digest, "little"))
+        for stack, probability in self._stacks:
+            shares = self._shares(stack, probability)
+            whole = [generator.random() < share for share in shares]
+            stack.dropped_calls = frozenset(
+                index
+                for index, call in enumerate(stack.calls)
+                if (
+                    whole[call.layer]
+                    if self._config.unit == "layer"
+                    else generator.random() < shares[call.layer]
+                )
+            )
+
+    def _shares(self, stack: Stack, probability: float) -> list[float]:
+        """The probability of each layer of a stack."""
+        if self._config.depth == "constant":
+            return [probability] * stack.depth
+        return [probability * (layer + 1) / stack.depth for layer in range(stack.depth)]

@@ -1,0 +1,286 @@
+"""Answers of hand-made numbers: verdicts, what counts once, what is missing, and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from deepwire.cli.main import main
+from deepwire.errors import DataError, UsageError
+from deepwire.evaluation.metric_choice import LanguageMetrics
+from deepwire.experiments.questions.answers import AnsweredQuestion, answer_questions
+from deepwire.experiments.questions.question_plan import ClaimPlan, read_questions
+from deepwire.experiments.questions.question_results import (
+    LearningCurve,
+    QuestionResult,
+    ResultFolder,
+    ScoredTest,
+    Standing,
+    pack,
+    unpack,
+)
+from deepwire.experiments.questions.question_verdicts import (
+    Outcome,
+    SystemResults,
+    judge_claim,
+    paired_difference,
+)
+from deepwire.experiments.questions.question_words import answer_of, count_of_claims
+
+SENTENCES, WORDS = 60, 20
+
+
+def statistics(share: float, seed: int) -> np.ndarray:
+    """BLEU statistics of sentences of which a share of the words is right."""
+    right = np.random.default_rng(seed).binomial(WORDS, share, SENTENCES)
+    grams = [np.maximum(right - n, 0) for n in range(4)]
+    totals = [np.full(SENTENCES, WORDS - n) for n in range(4)]
+    lengths = [np.full(SENTENCES, WORDS)] * 2
+    return np.stack([*lengths, *grams, *totals], axis=1).astype(np.float64)
+
+
+def standing(
+    share: float, seed: int = 1, *, updates: int = 30, still: bool = True, text: str = "t"
+) -> Standing:
+    rows = statistics(share, seed)
+    bleu = LanguageMetrics(("bleu",)).of("en")[0].score_of(rows, 1).value
+    test = ScoredTest(
+        bleu=bleu,
+        chrf=50.0,
+        signature="v",
+        text=text,
+        sentences=SENTENCES,
+        statistics=pack(rows),
+        seconds=1.0,
+    )
+    return Standing(
+        updates=updates,
+        target_tokens=1000 * updates,
+        seconds=60.0,
+        nll=2.0,
+        best_nll=2.0,
+        best_update=updates,
+        stood_still=still,
+        averaged=(updates,),
+        settings={"beam": "4"},
+        tests={"de-en": test},
+    )
+
+
+def result(
+    system: str, seed: int, equal: Standing | None, plateau: Standing | None = None, failed: str = ""
+) -> QuestionResult:
+    both = {"equal": equal, "plateau": plateau}
+    return QuestionResult.model_validate(
+        {
+            "name": f"de-en.{system}.{seed}",
+            "system": system,
+            "seed": seed,
+            "alternative": "own",
+            "base": "small.yaml",
+            "settings": [],
+            "parameters": 1_500_000,
+            "curve": LearningCurve(updates=(10, 20, 30), nll=(5.0, 4.0, 3.0 + seed), bleu=(None, None, 1.0)),
+            "standings": {goal: each for goal, each in both.items() if each is not None},
+            "failed": {"equal": failed} if failed else {},
+        }
+    )
+
+
+def system(name: str, *runs: QuestionResult) -> SystemResults:
+    return SystemResults(name, {run.seed: (run,) for run in runs})
+
+
+CLAIM = ClaimPlan(says="a above b", paper="P", better="a", than="b")
+
+
+def outcome(*systems: SystemResults) -> Outcome:
+    return judge_claim(CLAIM, {each.system: each for each in systems}, 200).outcome
+
+
+def test_packed_statistics_come_back() -> None:
+    rows = statistics(0.5, 3)
+    assert np.array_equal(unpack(pack(rows)), rows)
+    with pytest.raises(ValueError, match="whole numbers"):
+        pack(rows + 0.5)
+    with pytest.raises(DataError):
+        unpack("0" + pack(rows))
+
+
+def test_two_thousand_sentences_are_kept_in_kilobytes() -> None:
+    rng = np.random.default_rng(1)
+    lengths = rng.integers(4, 60, 2000)
+    rows = [rng.binomial(np.maximum(lengths - n, 0), 0.5**n * 0.6) for n in range(4)]
+    totals = [np.maximum(lengths - n, 0) for n in range(4)]
+    assert len(pack(np.stack([lengths, lengths + 1, *rows, *totals], axis=1).astype(float))) < 12_000
+
+
+def test_a_clear_difference_holds_or_is_turned_round() -> None:
+    good = [result("a", seed, standing(0.8, seed)) for seed in (1, 2)]
+    bad = [result("b", seed, standing(0.6, seed + 9)) for seed in (1, 2)]
+    assert outcome(system("a", *good), system("b", *bad)) is Outcome.HOLDS
+    turned = [each.model_copy(update={"system": "b"}) for each in good]
+    worse = [each.model_copy(update={"system": "a"}) for each in bad]
+    assert outcome(system("a", *worse), system("b", *turned)) is Outcome.REVERSED
+
+
+def test_a_difference_within_the_noise_is_open() -> None:
+    assert (
+        outcome(system("a", result("a", 1, standing(0.7, 1))), system("b", result("b", 1, standing(0.7, 2))))
+        is Outcome.OPEN
+    )
+
+
+def test_seeds_that_disagree_leave_a_claim_open_that_one_seed_would_settle() -> None:
+    """Runs are resampled with the sentences."""
+    first = system("a", result("a", 1, standing(0.8, 1))), system("b", result("b", 1, standing(0.6, 2)))
+    assert outcome(*first) is Outcome.HOLDS
+    a = [result("a", 1, standing(0.8, 1)), result("a", 2, standing(0.5, 3))]
+    b = [result("b", 1, standing(0.6, 2)), result("b", 2, standing(0.6, 4))]
+    assert outcome(system("a", *a), system("b", *b)) is Outcome.OPEN
+
+
+def test_the_plateau_decides_where_it_was_reached() -> None:
+    a = result("a", 1, standing(0.6, 1), standing(0.8, 2, updates=60))
+    b = result("b", 1, standing(0.8, 3), standing(0.6, 4, updates=60))
+    verdict = judge_claim(CLAIM, {"a": system("a", a), "b": system("b", b)}, 200)
+    assert (verdict.equal.outcome, verdict.plateau.outcome) == (Outcome.REVERSED, Outcome.HOLDS)
+    assert verdict.outcome is Outcome.HOLDS
+    alone = b.model_copy(update={"standings": {"equal": b.standings["equal"]}})
+    assert outcome(system("a", a), system("b", alone)) is Outcome.REVERSED
+
+
+def test_to_beat_a_system_that_has_not_learned_is_no_success() -> None:
+    a, b = result("a", 1, standing(0.8)), result("b", 1, standing(0.2))
+    assert outcome(system("a", a), system("b", b)) is Outcome.NOT_LEARNED
+
+
+def test_failed_and_missing_runs_decide_nothing() -> None:
+    a = result("a", 1, standing(0.8))
+    assert outcome(system("a", a), system("b")) is Outcome.MISSING
+    assert outcome(system("a", a), system("b", result("b", 2, standing(0.6)))) is Outcome.MISSING
+    assert outcome(system("a", a), system("b", result("b", 1, None, failed="diverged"))) is Outcome.FAILED
+
+
+def test_different_texts_are_not_compared() -> None:
+    with pytest.raises(DataError, match="different texts"):
+        paired_difference([[standing(0.8)]], [[standing(0.6, text="other")]], 100)
+
+
+SYSTEMS = """
+base: small.yaml
+directions: {de-en: []}
+seeds: [1, 2]
+baseline: a
+systems: {a: {description: the first}, b: {}, c: {}}
+"""
+QUESTIONS = """
+title: Answers
+parts: {small: {plan: systems.yaml, equal_updates: 30}}
+samples: 200
+questions:
+  Q1:
+    title: Is a better?
+    part: small
+    systems: [a, b, c]
+    claims:
+      - {says: a above b, paper: P 1, better: a, than: b}
+      - {says: a above c, paper: P 2, better: a, than: c}
+    answers: {holds: "Yes, a is.", reversed: "No, a is not.", open: Neither.}
+  Q2:
+    title: Is c better?
+    part: small
+    systems: [b, c]
+    claims: [{says: c above b, paper: P 3, better: c, than: b}]
+    answers: {holds: "Yes.", reversed: "No.", open: Neither.}
+queue: [{question: Q1}]
+"""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    (tmp_path / "systems.yaml").write_text(SYSTEMS)
+    (tmp_path / "questions.yaml").write_text(QUESTIONS)
+    return tmp_path / "questions.yaml"
+
+
+def answered(plan: Path, results: Sequence[QuestionResult]) -> list[AnsweredQuestion]:
+    folder = ResultFolder(plan.parent / "results" / "small")
+    for each in results:
+        folder.write(each)
+    return answer_questions(read_questions(plan), plan.parent / "results")
+
+
+def test_a_system_that_loses_to_two_others_counts_once(plan: Path) -> None:
+    slow = [result("a", 1, standing(0.6, 1)), *(result(name, 1, standing(0.8, 2)) for name in "bc")]
+    questions = answered(plan, slow)
+    assert [verdict.outcome for verdict in questions[0].verdicts] == [Outcome.REVERSED] * 2
+    counted = count_of_claims(questions)
+    assert counted.startswith(
+        "3 claims of the papers, each about one pair of systems: 1 the other way round,"
+    )
+    assert "1 no clear difference" in counted
+
+
+def test_what_is_not_measured_counts_pair_by_pair(plan: Path) -> None:
+    questions = answered(plan, [])
+    assert "3 not yet measured" in count_of_claims(questions)
+    assert answer_of(questions[0]) == "**Not yet measured.**"
+
+
+def test_results_of_other_settings_are_left_out_and_named(plan: Path) -> None:
+    other = result("a", 1, standing(0.8)).model_copy(update={"settings": ("model.dropout=0.3",)})
+    questions = answered(plan, [other, result("b", 1, standing(0.6))])
+    assert questions[0].verdicts[0].outcome is Outcome.MISSING
+    assert questions[0].part.outdated == ("de-en.a.1",)
+
+
+def test_the_page_opens_with_the_answers_and_a_picture_of_each(plan: Path) -> None:
+    runs = [
+        result("a", 1, standing(0.8, 1), standing(0.85, 5, updates=60, still=False)),
+        result("a", 2, standing(0.8, 2)),
+        result("b", 1, standing(0.6, 3), standing(0.6, 6, updates=50)),
+        result("b", 2, None, failed="loss not finite"),
+    ]
+    answered(plan, runs)
+    page = plan.parent / "page.md"
+    command = ["questions", str(plan), "--report-only", "--markdown", str(page)]
+    assert main([*command, "--results", str(plan.parent / "results")]) == 0
+    text = page.read_text()
+    opening, numbers = text.split("# The numbers")
+    assert opening.index("## Q1. Is a better?") < opening.index("**Yes, a is.**") < opening.index("## Q2.")
+    assert "![Q1: learning curves](page/q1.svg)" in opening
+    assert "As far as they were trained, a (1.5M parameters) has" in opening
+    assert "After 30 updates, a (1.5M parameters) has" in opening
+    assert "**Not yet measured.**" in opening.split("## Q2.")[1]
+    assert "still learning at its limit" in numbers
+    assert "a run failed: loss not finite" in numbers
+    assert numbers.count("not yet measured") >= 3
+    assert str(plan.parent) not in text
+    picture = ElementTree.parse(page.parent / "page" / "q1.svg").getroot()
+    words = "".join(picture.itertext())
+    assert "validation loss" in words
+    ground = next(iter(picture.iter("{http://www.w3.org/2000/svg}path")))
+    assert "fill: #ffffff" in ground.get("style", ""), "black letters on a dark page"
+
+
+def test_a_damaged_result_is_named(plan: Path, capsys) -> None:
+    answered(plan, [result("a", 1, standing(0.8))])
+    path = plan.parent / "results" / "small" / "runs" / "de-en.a.1.json"
+    path.write_text(path.read_text().replace('"seed"', '"sead"'))
+    page = ["--markdown", str(plan.parent / "page.md"), "--results", str(plan.parent / "results")]
+    assert main(["questions", str(plan), "--report-only", *page]) == 3
+    assert f"{path}: is no result of this version" in capsys.readouterr().err
+
+
+def test_a_pair_is_claimed_once(plan: Path) -> None:
+    twice = "{says: b above a, paper: P, better: b, than: a}"
+    plan.write_text(
+        QUESTIONS.replace("      - {says: a above c", f"      - {twice}\n      - {{says: a above c")
+    )
+    with pytest.raises(UsageError, match="a pair counts once"):
+        read_questions(plan)

@@ -1,0 +1,241 @@
+"""Luna: its equations with keys and values apart, the sequence beside the stream, settings, whole models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from deepwire.model.config import ModelConfig
+from deepwire.model.context import Side, StackContext
+from deepwire.model.mixers.luna import LunaConfig, LunaSequence
+from deepwire.model.mixers.luna_attention import LunaCausalAttention, LunaSelfAttention
+from deepwire.ops.causal_product import CHUNK
+from deepwire.testing import TOLERANCE, batch, check_mixer, check_model, small_model
+
+LUNA = {"mixer": "luna"}
+UNTIED = {"mixer": {"type": "luna", "tie": False, "length": 3, "pack_heads": 2}}
+
+
+def context(side: Side, connection: str = "post_norm", *, partner: bool = True) -> StackContext:
+    """Of a stack of two layers, d 8 with 2 heads, whose partner has Luna too."""
+    stacks: dict[str, dict[str, object]] = {
+        "encoder": {"layers": 2, "connection": connection, **LUNA},
+        "decoder": {"layers": 2, "connection": connection, **LUNA},
+    }
+    if not partner:
+        del stacks["decoder" if side == "encoder" else "encoder"]["mixer"]
+    settings = {"d_model": 8, "heads": 2, "dropout": 0.0, "bias": {"attention": True}, **stacks}
+    return ModelConfig.model_validate(settings).contexts()[side]
+
+
+def heads_of(x: Tensor, number: int) -> list[Tensor]:
+    return list(x.chunk(number, -1))
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, heads: int, bias: Tensor) -> Tensor:
+    """Softmax attention head by head; bias `[B, 1, S]`."""
+    parts = zip(heads_of(query, heads), heads_of(key, heads), heads_of(value, heads), strict=True)
+    return torch.cat(
+        [(q @ k.transpose(1, 2) / q.size(-1) ** 0.5 + bias).softmax(-1) @ v for q, k, v in parts], -1
+    )
+
+
+def test_encoder_attention_packs_and_unpacks_what_is_not_hidden() -> None:
+    """Keys and values apart, four heads for packing; padding and hidden rows of P count for nothing."""
+    torch.manual_seed(0)
+    mixer = LunaConfig(tie=False, pack_heads=4).build(context("encoder")).double()
+    assert isinstance(mixer, LunaSelfAttention)
+    x, p = torch.randn(2, 5, 8).double(), torch.randn(2, 3, 8).double()
+    padding, hidden = torch.zeros(2, 1, 1, 5).double(), torch.zeros(2, 1, 1, 3).double()
+    padding[1, ..., 2:], hidden[1, ..., 2:] = float("-inf"), float("-inf")
+    keys, values = mixer.pack.key_value(x).chunk(2, -1)
+    packed = attend(mixer.pack.query(p), keys, values, 4, padding[:, 0])
+    keys, values = mixer.unpack.key_value(packed).chunk(2, -1)
+    wanted = mixer.unpack.output(attend(mixer.unpack.query(x), keys, values, 2, hidden[:, 0]))
+    found, moved = mixer.accompany(x, (p, hidden), padding)
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(moved, packed)
+
+
+def test_causal_attention_position_by_position() -> None:
+    """Keys and values apart, hidden rows of P, two target rows for each sentence."""
+    torch.manual_seed(0)
+    mixer = LunaConfig(tie=False).build(context("decoder")).double()
+    assert isinstance(mixer, LunaCausalAttention)
+    x, p = torch.randn(4, 3, 8).double(), torch.randn(2, 5, 8).double()
+    hidden = torch.zeros(2, 1, 1, 5).double()
+    hidden[1, ..., 4:] = float("-inf")
+    found = mixer.parallel(x, None, mixer.remember((p, hidden)))
+    queries = mixer.query(x)
+    keys, values = mixer.key_value(x).chunk(2, -1)
+    for row in range(4):
+        sentence = row // 2
+        packing = mixer.pack_query(p[sentence])
+        for t in range(3):
+            heads = []
+            for head in range(2):
+                part = slice(4 * head, 4 * head + 4)
+                scores = mixer.pack_key(x[row])[:, part] @ packing[:, part].t() / 2
+                shares = (1 + 2**scores).log() / math.log(2)  # [T, l]
+                past = range(t + 1)
+                of_keys = sum((torch.outer(keys[row, s, part], shares[s]) for s in past), torch.zeros(4, 5))
+                of_values = sum(
+                    (torch.outer(shares[s], values[row, s, part]) for s in past), torch.zeros(5, 4)
+                )
+                logits = queries[row, t, part] / 2 @ of_keys / (t + 1) + hidden[sentence, 0, 0]
+                heads.append(logits.softmax(-1) @ of_values / (t + 1))
+            torch.testing.assert_close(found[row, t], mixer.output(torch.cat(heads)))
+
+
+def test_the_sequence_begins_scaled_with_positions_and_as_long_as_the_sentence() -> None:
+    sequence = LunaConfig(length=4).companion(context("encoder"))
+    assert isinstance(sequence, LunaSequence)
+    padding = torch.zeros(3, 1, 1, 6)
+    padding[1, ..., 2:] = float("-inf")
+    padding[2, ..., 3:] = float("-inf")
+    p, bias = sequence.start(padding, ())
+    assert sequence.table is not None
+    sines = torch.tensor([math.sin(3 / 10000 ** (i / 3)) for i in range(4)])
+    torch.testing.assert_close(p[0, 3, :4], sequence.table[3, :4] * 8**0.5 + sines)
+    assert [(row > -1).sum().item() for row in bias] == [4, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("side", "connection", "partner", "norms"),
+    [
+        ("encoder", "post_norm", True, 2),
+        ("encoder", "post_norm", False, 1),  # nobody reads P after the last layer
+        ("decoder", "post_norm", True, 1),
+        ("encoder", "pre_norm", True, 3),
+        ("encoder", "pre_norm", False, 2),
+        ("decoder", "pre_norm", True, 2),
+        ("encoder", "rezero", True, 0),
+    ],
+)
+def test_it_has_the_norms_of_the_connection_that_are_read(
+    side: Side, connection: str, partner: bool, norms: int
+) -> None:
+    sequence = LunaConfig().companion(context(side, connection, partner=partner))
+    assert sum(value.dim() == 1 for value in sequence.parameters()) == 2 * norms
+
+
+def test_the_way_of_the_sequence_through_an_encoder() -> None:
+    """Post-norm: P <- LN(P + Y) layer by layer, and the decoder's memory is packed by its end."""
+    model = small_model(
+        {
+            "encoder": {"layers": 2, "connection": "post_norm", **LUNA},
+            "decoder": {"layers": 2, "connection": "post_norm", **LUNA},
+        }
+    )
+    source, _, _ = batch()
+    sequence = model.encoder.companion
+    assert isinstance(sequence, LunaSequence)
+    bias = torch.zeros(source.shape)[:, None, None].masked_fill((source == 0)[:, None, None], float("-inf"))
+    stream = model.source_embedding(source)
+    p, shown = sequence.start(bias, ())
+    norms = model.encoder.connection.get_submodule("norms")
+    for layer in range(2):
+        output, moved = model.encoder.mixers[layer].accompany(stream, (p, shown), bias)
+        p = sequence.output_norms[layer](p + moved)
+        stream = norms[2 * layer](stream + output)
+        stream = norms[2 * layer + 1](stream + model.encoder.feed_forwards[layer](stream))
+    results, _, carried = model.encoder(model.source_embedding(source), padding=bias)
+    torch.testing.assert_close(results[0], stream)
+    torch.testing.assert_close(carried[0], p)
+    memory = model.decoder.project_memory(results, bias, None, carried)
+    assert len(memory) == 4
+    expected = model.decoder.mixers[0].pack_query(p).view(3, -1, 4, 4).transpose(1, 2)
+    torch.testing.assert_close(memory[2].key, expected)
+    packed = model.decoder.crosses[0].pack(p, stream, bias)
+    second = model.decoder.companion.output_norms[0](p + packed)
+    expected = model.decoder.mixers[1].pack_query(second).view(3, -1, 4, 4).transpose(1, 2)
+    torch.testing.assert_close(memory[3].key, expected)
+
+
+def test_the_state_does_not_grow_and_long_targets_agree() -> None:
+    """Beyond one chunk of the whole pass, step by step, with a state of one size."""
+    model = small_model({"encoder": UNTIED, "decoder": UNTIED})
+    source = batch()[0][:1]
+    target = torch.randint(3, 20, (1, CHUNK + 4), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        whole = model.log_probs(source, target)
+        state = model.start(source, target.size(1))
+        shapes = [tensor.shape for leaf in state.states for tensor in leaf]
+        for position in range(target.size(1)):
+            log_probs, state = model.step(target[:, position], state)
+            assert (log_probs - whole[:, position]).abs().max() < TOLERANCE
+    assert [tensor.shape for leaf in state.states for tensor in leaf] == shapes
+    assert shapes == [(1, 4, 4, 3), (1, 4, 3, 4)] * 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"encoder": {"mixer": {"type": "luna", "pack_heads": 3}}},
+            "3 pack_heads do not divide the width 512",
+        ),
+        ({"encoder": {"mixer": {"type": "luna", "length": 0}}}, "greater than or equal to 1"),
+        (
+            {"encoder": {**LUNA, "size": {"d_model": 256}}, "decoder": LUNA, "embeddings": {"tie": "output"}},
+            "both have one width, not 512 and 256",
+        ),
+        (
+            {"decoder": {**LUNA, "connection": "collaboration"}, "encoder": {"connection": "collaboration"}},
+            "luna brings a cross-attention of its own, and so does connection collaboration",
+        ),
+        (
+            {"decoder": {**LUNA, "connection": "rnmt"}, "embeddings": {"tie": "none"}},
+            "luna brings a cross-attention of its own, and so does connection rnmt",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_refused(settings: Mapping[str, object], message: str) -> None:
+    """When the file is read, in one line."""
+    with pytest.raises(ValidationError, match=message):
+        ModelConfig.model_validate(settings)
+
+
+def test_a_length_that_comes_from_the_encoder_is_unused() -> None:
+    config = ModelConfig.model_validate({"encoder": LUNA, "decoder": UNTIED})
+    assert dict(config.unused_settings())["decoder.mixer.length"]
+    alone = ModelConfig.model_validate({"decoder": UNTIED})
+    assert "decoder.mixer.length" not in dict(alone.unused_settings())
+
+
+def test_attention_without_its_sequence_is_refused() -> None:
+    x = torch.zeros(1, 2, 8)
+    for side in ("encoder", "decoder"):
+        with pytest.raises(ValueError, match="travels beside the stream"):
+            LunaConfig().build(context(side)).parallel(x, None)
+    cross = LunaConfig().cross_attention(replace(context("decoder"), layers=1))
+    with pytest.raises(ValueError, match="travels beside the stream"):
+        cross.project(x, torch.zeros(1, 1, 1, 2))
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder"),
+    [
+        (LUNA, LUNA),
+        (UNTIED, {**UNTIED, "connection": "post_norm"}),
+        ({**UNTIED, "connection": "post_norm"}, {}),
+        ({}, {**UNTIED, "connection": "depth_lstm"}),
+        ({**LUNA, "fusion": "transparent", "connection": "runge_kutta"}, {**LUNA, "connection": "rezero"}),
+        ({**LUNA, "connection": "collaboration"}, {"connection": "collaboration"}),
+        (LUNA, {"mixer": "merged_attention"}),
+    ],
+    ids=str,
+)
+def test_whole_models(encoder: Mapping[str, object], decoder: Mapping[str, object]) -> None:
+    """Gradients, padding, causality, steps and beams, beside other choices and alone on either side."""
+    check_model({"encoder": encoder, "decoder": decoder, "bias": {"attention": True}})
+
+
+def test_records_recomputation_and_languages() -> None:
+    check_mixer({"type": "luna", "tie": False}, {"encoder": LUNA, "decoder": LUNA})

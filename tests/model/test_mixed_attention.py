@@ -1,0 +1,201 @@
+"""Mixed attention and layers that encoder and decoder share: in models, written out, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from deepwire.errors import UsageError
+from deepwire.model.config import ModelConfig
+from deepwire.model.mixers.mixed_attention import MixedAttention, MixedAttentionConfig
+from deepwire.testing import SMALL, check_model, small_model
+
+MIXED = {"type": "mixed_attention"}
+BLOCKS = {"fusion": "blocks"}
+COORDINATED = {
+    "share_layers": True,
+    "embeddings": {"side": True},
+    "encoder": {"connection": "post_norm", **BLOCKS},
+    "decoder": {"connection": "post_norm", "mixer": MIXED},
+}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"decoder": {"mixer": MIXED}, "bias": {"attention": True}},
+        {"encoder": BLOCKS, "decoder": {"mixer": MIXED, "connection": "post_norm"}},
+        {"decoder": {"mixer": MIXED, "connection": "depth_lstm"}},
+        {
+            "decoder": {
+                "mixer": MIXED,
+                "connection": {"type": "runge_kutta", "order": 2},
+                "aggregation": "dlcl",
+            }
+        },
+        COORDINATED,
+        {**COORDINATED, "encoder": BLOCKS, "decoder": {"mixer": MIXED}, "languages": {"norm": True}},
+        {
+            **COORDINATED,
+            "encoder": {"connection": "rezero", "fusion": "transparent"},
+            "decoder": {"connection": "rezero", "mixer": MIXED, "aggregation": "dlcl"},
+        },
+    ],
+)
+def test_models(settings: Mapping[str, object]) -> None:
+    """Gradients, padding, causality, steps and beams; alone and with shared layers."""
+    check_model(settings)
+
+
+def padding_bias() -> Tensor:
+    """Hides the last of three positions of the second of two sentences."""
+    bias = torch.zeros(2, 1, 1, 3, dtype=torch.float64)
+    bias[1, ..., 2] = float("-inf")
+    return bias
+
+
+def mixer_of(changes: Mapping[str, object] | None = None) -> MixedAttention:
+    """One mixer of a small model, in double precision."""
+    torch.manual_seed(0)
+    model = ModelConfig.model_validate({**SMALL, **(changes or {})})
+    mixer = MixedAttentionConfig().build(model.contexts()["decoder"])
+    assert isinstance(mixer, MixedAttention)
+    for parameter in mixer.parameters():
+        torch.nn.init.normal_(parameter)
+    return mixer.double()
+
+
+def test_one_softmax_over_the_source_and_the_past() -> None:
+    """Head by head and word by word, with the same projections for both sides."""
+    mixer = mixer_of().eval()
+    x, encoded, bias = torch.randn(2, 5, 16).double(), torch.randn(2, 3, 16).double(), padding_bias()
+    found = mixer.parallel(x, None, mixer.project(encoded, bias))
+    weight = mixer.query_key_value.weight
+    for row in range(2):
+        source = encoded[row, : 3 - row]
+        for t in range(5):
+            seen = torch.cat((source, x[row, : t + 1]))
+            heads = []
+            for head in range(4):
+                query, key, value = (weight[16 * part + 4 * head :][:4] for part in range(3))
+                scores = (seen @ key.t()) @ (query @ x[row, t]) / 4**0.5
+                heads.append(scores.softmax(0) @ (seen @ value.t()))
+            torch.testing.assert_close(found[row, t], mixer.output.weight @ torch.cat(heads))
+
+
+def test_rows_of_a_sentence_share_its_memory() -> None:
+    """Two rows a sentence give what two copies of the memory would."""
+    mixer = mixer_of().eval()
+    x, encoded, bias = torch.randn(4, 5, 16).double(), torch.randn(2, 3, 16).double(), padding_bias()
+    copied = mixer.project(encoded.repeat_interleave(2, 0), bias.repeat_interleave(2, 0))
+    found = mixer.parallel(x, None, mixer.project(encoded, bias))
+    torch.testing.assert_close(found, mixer.parallel(x, None, copied))
+
+
+def test_dropout_is_on_the_weights_of_both() -> None:
+    """With all weights dropped nothing is left."""
+    mixer = mixer_of({"dropout": {"attention": 0.999999}})
+    x, memory = torch.randn(2, 5, 16).double(), mixer.project(torch.randn(2, 3, 16).double(), padding_bias())
+    assert mixer.eval().parallel(x, None, memory).any()
+    assert not mixer.train().parallel(x, None, memory).any()
+
+
+def test_it_cannot_run_without_the_encoder() -> None:
+    """Called without memory it says what is missing."""
+    with pytest.raises(ValueError, match="memory of the encoder"):
+        mixer_of().parallel(torch.randn(1, 2, 16).double(), None)
+
+
+def test_layers_are_one_and_train_as_one() -> None:
+    """Mixer, network and norms of layer i; the gradient is the sum of what both stacks would get."""
+    shared, apart = small_model(COORDINATED), small_model({**COORDINATED, "share_layers": False})
+    own = dict(shared.named_parameters())
+    assert not any(name.startswith("decoder.") for name in own)
+    count = sum(parameter.numel() for parameter in shared.encoder.parameters())
+    assert sum(parameter.numel() for parameter in shared.decoder.parameters()) == count
+    apart.load_state_dict(shared.state_dict())
+    tokens = torch.tensor([[4, 9, 5, 2]]), torch.tensor([[1, 5, 9]]), torch.tensor([[5, 9, 2]])
+    losses = [model.loss(*tokens).smoothed for model in (shared, apart)]
+    torch.testing.assert_close(losses[0], losses[1])
+    for loss in losses:
+        loss.backward()
+    other = dict(apart.named_parameters())
+    for name, parameter in own.items():
+        expected = other[name].grad
+        if name.startswith("encoder."):
+            expected = expected + other[name.replace("encoder", "decoder", 1)].grad
+        torch.testing.assert_close(parameter.grad, expected)
+
+
+def test_a_decoder_layer_reads_the_encoder_layer_beside_it() -> None:
+    """With blocks of one layer: what leaves encoder layer 2 changes nothing below decoder layer 2."""
+    model = small_model({**COORDINATED, "share_layers": False})
+    source = torch.tensor([[4, 9, 5, 2]])
+    results, bias = model.encode(source)
+    assert len(results) == 3
+    memory = model.decoder.project_memory(results, bias)
+    query, key, value = model.decoder.mixers[1]._project(results[1])
+    torch.testing.assert_close(memory[1].key, key)
+    torch.testing.assert_close(memory[1].value, value)
+    assert query.shape == key.shape
+
+
+def test_a_side_has_a_vector_of_its_own() -> None:
+    """The same word at the same place differs by the difference of the two vectors, also step by step."""
+    model = small_model({**COORDINATED, "positions": "none"})
+    source, target = model.source_embedding, model.target_embedding
+    assert source.table is target.table
+    word = torch.tensor([[7]])
+    difference = (target(word) - source(word))[0]
+    torch.testing.assert_close(difference, target.side.table - source.side.table)
+    assert difference.abs().max() > 0.01
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"encoder": {"mixer": "mixed_attention"}}, "mixed_attention does not work in the encoder"),
+        ({"decoder": {"mixer": {**MIXED, "relative": 3}}}, "relative"),
+        (
+            {
+                "encoder": {"size": {"d_model": 8}},
+                "decoder": {"mixer": MIXED},
+                "embeddings": {"tie": "output"},
+            },
+            "both have one width, not 8 and 16",
+        ),
+        ({"share_layers": True}, "decoder.mixer: mixed_attention, not self_attention and self_attention"),
+        (
+            {
+                "share_layers": True,
+                "encoder": {"mixer": {"type": "self_attention", "relative": 2}},
+                "decoder": {"mixer": MIXED},
+            },
+            "without relative positions",
+        ),
+        (
+            {
+                "share_layers": True,
+                "encoder": {"layers": 2, "feed_forward": False},
+                "decoder": {"layers": 3, "mixer": MIXED, "connection": "post_norm"},
+            },
+            "share_layers needs the same layers and connection and feed_forward in encoder and decoder",
+        ),
+    ],
+)
+def test_wrong_settings_are_refused(changes: Mapping[str, object], message: str) -> None:
+    """When the section is read."""
+    with pytest.raises(ValidationError, match=message):
+        ModelConfig.model_validate({**SMALL, **changes})
+
+
+def test_connections_that_differ_by_side_cannot_be_shared() -> None:
+    """A depth-wise LSTM has a norm at the end of the decoder alone."""
+    stack = {"connection": "depth_lstm"}
+    settings = {"share_layers": True, "encoder": stack, "decoder": {**stack, "mixer": MIXED}}
+    with pytest.raises(UsageError, match=r"model.share_layers: connection .* final_norm"):
+        small_model(settings)

@@ -1,0 +1,146 @@
+"""LayerDrop and stochastic depth in whole runs: which layers, exact continuation, what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deepwire.checkpoint.run_directory import RunDirectory
+from deepwire.errors import UsageError
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.runfile import load_run_file
+from deepwire.training.config import TrainingConfig
+from deepwire.training.layer_drop import LayerDrop, LayerDropConfig
+from deepwire.training.run.spec import TrainingSpec
+from deepwire.training.run_training import run_training
+
+JobMaker = Callable[..., TrainingSpec]
+ReadRecords = Callable[..., list[dict[str, object]]]
+Digest = Callable[[RunDirectory, int], list[str]]
+DEPTHS = {"encoder": {"layers": 4}, "decoder": {"layers": 2}}
+SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 8, **DEPTHS}
+
+
+def shares(seed: int = 1, updates: int = 2000, **settings: object) -> tuple[list[float], list[float]]:
+    """How often each call of the encoder and of the decoder is dropped."""
+    model = build_model(ModelConfig.model_validate(SHAPE), 12, 12)
+    layer_drop = LayerDrop(LayerDropConfig.model_validate(settings), model, seed)
+    counts = [[0] * len(stack.calls) for stack in (model.encoder, model.decoder)]
+    for update in range(1, updates + 1):
+        layer_drop.draw(update)
+        for count, stack in zip(counts, (model.encoder, model.decoder), strict=True):
+            for index in stack.dropped_calls:
+                count[index] += 1
+    encoder, decoder = ([one / updates for one in count] for count in counts)
+    return encoder, decoder
+
+
+def test_layers_are_dropped_as_often_as_asked_for() -> None:
+    encoder, decoder = shares(encoder=0.2, decoder=0.5)
+    assert encoder == pytest.approx([0.2] * 8, abs=0.03)
+    assert decoder == pytest.approx([0.5] * 6, abs=0.04)
+    assert encoder[::2] == encoder[1::2]  # a layer goes as a whole
+    assert encoder[0] != encoder[2]
+
+
+def test_the_probability_may_grow_with_depth() -> None:
+    encoder, decoder = shares(encoder=0.4, depth="linear")
+    assert encoder == pytest.approx([0.1, 0.1, 0.2, 0.2, 0.3, 0.3, 0.4, 0.4], abs=0.04)
+    assert decoder == [0] * 6
+
+
+def test_sub_layers_go_for_themselves() -> None:
+    encoder, _ = shares(encoder=0.3, unit="sublayer")
+    assert encoder == pytest.approx([0.3] * 8, abs=0.04)
+    assert encoder[0] != encoder[1]
+
+
+def test_the_layers_of_an_update_depend_on_seed_and_number_alone() -> None:
+    assert shares(seed=1, updates=50, encoder=0.5) == shares(seed=1, updates=50, encoder=0.5)
+    assert shares(seed=1, updates=50, encoder=0.5) != shares(seed=2, updates=50, encoder=0.5)
+
+
+def test_scales_are_one_over_the_share_that_is_left() -> None:
+    model = build_model(ModelConfig.model_validate(SHAPE), 12, 12)
+    LayerDrop(LayerDropConfig(encoder=0.4, depth="linear", rescale=True), model, 1)
+    assert model.encoder.call_scales == pytest.approx(
+        [1 / 0.9, 1 / 0.9, 1 / 0.8, 1 / 0.8, 1 / 0.7, 1 / 0.7, 1 / 0.6, 1 / 0.6]
+    )
+    assert model.decoder.call_scales == pytest.approx([1] * 6)
+
+
+@pytest.mark.parametrize(
+    ("connection", "drop", "others"),
+    [
+        ("pre_norm", {"encoder": 0.4, "decoder": 0.4, "depth": "linear", "rescale": True}, {}),
+        ("depth_lstm", 0.5, {"ema": {"decay": 0.9}, "optimizer": "muon"}),
+        ("post_norm", {"encoder": 0.3, "unit": "sublayer"}, {"sim_cut": 2, "record": {"gradients": 1}}),
+    ],
+)
+def test_a_run_goes_on_exactly(
+    connection: str,
+    drop: object,
+    others: dict[str, object],
+    make_job: JobMaker,
+    read_records: ReadRecords,
+    weights_digest: Digest,
+) -> None:
+    settings = {**others, "layer_drop": drop, "validation": {"every": 10}}
+    model = {side: {**depth, "connection": connection} for side, depth in DEPTHS.items()}
+    straight = make_job("straight", model=model, max_updates=20, **settings)
+    run_training(straight, quiet=True)
+    run_training(make_job("halved", model=model, max_updates=10, **settings), quiet=True)
+    halved = make_job("halved", model=model, max_updates=20, **settings)
+    run_training(halved, quiet=True)
+    assert read_records(halved.run) == read_records(straight.run)
+    assert weights_digest(halved.run, 20) == weights_digest(straight.run, 20)
+
+
+RUN_FILE = """
+data: {source: de, target: en, train: train}
+model:
+  encoder: {layers: 6}
+  decoder: {layers: 2, connection: %s}
+training:
+  layer_drop: %s
+"""
+
+
+@pytest.mark.parametrize(
+    ("connection", "drop", "words"),
+    [
+        ("rnmt", "0.2", "training.layer_drop.decoder: decoder.connection rnmt needs every layer"),
+        ("{type: post_norm, mixer_norm: false}", "0.2", "decoder.connection post_norm needs every layer"),
+        ("depth_lstm", "{decoder: 0.2, unit: sublayer}", "unit: sublayer is for residual connections"),
+        ("depth_rnn", "{decoder: 0.2, rescale: true}", "rescale: true is for residual connections"),
+    ],
+)
+def test_a_connection_that_needs_its_layers_is_refused(
+    connection: str, drop: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run.yaml").write_text(RUN_FILE % (connection, drop))
+    fitting = ["model.embeddings.tie=inputs", "model.decoder.mixer=ln_lstm"] if connection == "rnmt" else []
+    with pytest.raises(UsageError) as caught:
+        load_run_file("run.yaml", fitting)
+    assert words in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 1
+    load_run_file("run.yaml", [*fitting, "training.layer_drop=0"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"layer_drop": 1}, "from 0 to below 1, not 1"),
+        ({"layer_drop": {"encoder": 1}}, "less than 1"),
+        ({"layer_drop": True}, "layer_drop"),
+        ({"layer_drop": {"encoder": 0.1, "unit": "block"}}, "'layer' or 'sublayer'"),
+        ({"layer_drop": 0.1, "compile": True}, "compile and layer_drop exclude each other"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(settings: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        TrainingConfig.model_validate(settings)
