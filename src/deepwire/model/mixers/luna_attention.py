@@ -140,7 +140,7 @@ class LunaCausalAttention(TokenMixer):
         """P W_pq `[N, H, l, h]` with the bias of P."""
         p, bias = carried
         keys = split_heads(self.pack_query(p), self.heads).contiguous()
-        return Memory(keys, keys.new_empty(len(keys), 0), bias.to(keys.dtype))
+        return Memory(keys, keys.new_empty(keys.size(0), 0), bias.to(keys.dtype))
 
     def parallel(
         self,
