@@ -89,6 +89,7 @@ class _Start(nn.Module):
 
     def forward(self, encoded: Tensors, languages: Tensor | None) -> Tensors:
         """Of what the encoder gave: the memory, and a state of one hypothesis a sentence."""
+        _are_sizes(encoded, encoded[0].size(0))
         results, bias, carried = encoded[: self.results], encoded[self.results], encoded[self.results + 1 :]
         self.example = state = self.model.start_from(results, bias, carried, languages)
         return (*_joined(state.memory), *(leaf.unsqueeze(1) for leaf in _joined(state.states)))
@@ -107,6 +108,8 @@ class _Step(nn.Module):
     ) -> Tensors:
         """Log-probabilities `[N, W, V]` of what follows the tokens `[N, W]`, and the next state."""
         sentences, width = tokens.shape
+        _are_sizes(memory, sentences)
+        _are_sizes(states, sentences, width)
         rest = iter(leaf.flatten(0, 1) for leaf in states)
         old: list[State] = []
         for cached, count in self.layout:
@@ -124,6 +127,13 @@ class _Step(nn.Module):
         log_probs, following = self.model.step_at(vectors, tokens.flatten(), state)
         flat = (log_probs, *_joined(following.states))
         return tuple(leaf.reshape(*tokens.shape, *leaf.shape[1:]) for leaf in flat)
+
+
+def _are_sizes(tensors: Tensors, *sizes: int) -> None:
+    """Tell who traces that these are the first sizes of all; else each is a number of its own to it."""
+    for tensor in tensors:
+        for axis, size in enumerate(sizes):
+            torch._check(tensor.size(axis) == size)
 
 
 def _joined(parts: Iterable[Sequence[Tensor]]) -> Tensors:
