@@ -40,6 +40,8 @@ VARIANTS: Mapping[str, list[Options]] = {
         {"order": 3, "function": "layer", "third_order": "released"},
         {"combination": "learned", "weights": "vector"},
     ],
+    "laurel": [{"weights": "sigmoid", "rank": 4}, {"weights": "none", "rank": 2, "final_norm": False}],
+    "delta": [{"final_norm": False}],
     "average_attention": [{"feed_forward": "none"}],
     "merged_attention": [{"average_value": "own"}],
     "mhplstm": [
@@ -51,6 +53,8 @@ VARIANTS: Mapping[str, list[Options]] = {
     "atr": [{"carried": "product"}],
     "hierarchical": [{"block": 1, "block_input": False}],
     "dense": [{"weights": "sum", "window": 2}],
+    "dwa": [{"dilation": 2, "period": 2}],
+    "mudd": [{"last_expansion": 4}],
     "dynamic_combination": [{"maps": 1}],
     "dynamic_routing": [{"capsules": 4, "input_maps": 1}],
     "em_routing": [{"capsules": 4, "output": "mean", "norm": False}],

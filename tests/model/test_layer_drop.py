@@ -20,6 +20,8 @@ DROPPING: list[object] = [
     {"type": "depth_lstm", "merge": "two", "share": "none"},
     "depth_rnn",
     "runge_kutta",
+    "laurel",
+    {"type": "delta", "final_norm": False},
 ]
 
 

@@ -3,7 +3,9 @@
 from deepwire.config.choice import Table
 from deepwire.model.connections.collaboration import CollaborationConfig
 from deepwire.model.connections.connection import ConnectionSection
+from deepwire.model.connections.delta import DeltaConfig
 from deepwire.model.connections.depth_lstm_settings import DepthLSTMConfig, DepthRNNConfig
+from deepwire.model.connections.laurel import LAuReLConfig
 from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
 from deepwire.model.connections.rezero import ReZeroConfig
 from deepwire.model.connections.rnmt import RNMTConfig
@@ -22,5 +24,7 @@ CONNECTIONS = Table(
         ReZeroConfig,
         SDUConfig,
         RungeKuttaConfig,
+        LAuReLConfig,
+        DeltaConfig,
     ],
 )
