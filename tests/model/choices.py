@@ -44,6 +44,8 @@ VARIANTS: Mapping[str, list[Options]] = {
     "resi_dual": [{"dual_scale": 0.5, "output_scale": 2.0}],
     "peri_ln": [{"embedding_norm": True, "output_gain": 0.5}],
     "layer_scale": [{"initial": 1.0, "final_norm": False}],
+    "laurel": [{"weights": "sigmoid", "rank": 4}, {"weights": "none", "rank": 2, "final_norm": False}],
+    "delta": [{"final_norm": False}],
     "average_attention": [{"feed_forward": "none"}],
     "merged_attention": [{"average_value": "own"}],
     "mhplstm": [
@@ -55,6 +57,8 @@ VARIANTS: Mapping[str, list[Options]] = {
     "atr": [{"carried": "product"}],
     "hierarchical": [{"block": 1, "block_input": False}],
     "dense": [{"weights": "sum", "window": 2}],
+    "dwa": [{"dilation": 2, "period": 2}],
+    "mudd": [{"last_expansion": 4}],
     "dynamic_combination": [{"maps": 1}],
     "dynamic_routing": [{"capsules": 4, "input_maps": 1}],
     "em_routing": [{"capsules": 4, "output": "mean", "norm": False}],

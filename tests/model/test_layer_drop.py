@@ -29,6 +29,8 @@ DROPPING: list[object] = [
     "peri_ln",
     "layer_scale",
     "layer_norm_scaling",
+    "laurel",
+    {"type": "delta", "final_norm": False},
 ]
 
 

@@ -5,7 +5,9 @@ from deepwire.model.connections.admin import AdminConfig
 from deepwire.model.connections.b2t import B2TConfig
 from deepwire.model.connections.collaboration import CollaborationConfig
 from deepwire.model.connections.connection import ConnectionSection
+from deepwire.model.connections.delta import DeltaConfig
 from deepwire.model.connections.depth_lstm_settings import DepthLSTMConfig, DepthRNNConfig
+from deepwire.model.connections.laurel import LAuReLConfig
 from deepwire.model.connections.pre_norm_variants import (
     LayerNormScalingConfig,
     LayerScaleConfig,
@@ -40,5 +42,7 @@ CONNECTIONS = Table(
         PeriLNConfig,
         LayerScaleConfig,
         LayerNormScalingConfig,
+        LAuReLConfig,
+        DeltaConfig,
     ],
 )

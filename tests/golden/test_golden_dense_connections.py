@@ -1,0 +1,83 @@
+"""Dense connections over depth and learned residuals, against their authors' code or the papers' equations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from given_functions import (
+    GivenFunction,
+    check_case,
+    encoder_of,
+    golden_case,
+    use_rms_norms,
+    with_sublayers,
+)
+
+FUNCTIONS = {r"F(\d)\.(\w+)": r"mixers.\1.\2"}
+NORMS = {
+    **FUNCTIONS,
+    r"norm(\d)\.gain": r"connection.norms.\1.weight",
+    r"norm(\d)\.bias": r"connection.norms.\1.bias",
+    r"final\.gain": "connection.final_norm.weight",
+    r"final\.bias": "connection.final_norm.bias",
+}
+CASES: dict[str, tuple[Mapping[str, object], int, Mapping[str, str]]] = {
+    "dwa_1_1": (
+        {"aggregation": "dwa"},
+        4,
+        {f"dwa{layer}": f"aggregation.mix.{layer - 1}" for layer in range(1, 5)},
+    ),
+    "dwa_2_2": (
+        {"aggregation": {"type": "dwa", "dilation": 2, "period": 2}},
+        4,
+        {"dwa2": "aggregation.mix.0", "dwa4": "aggregation.mix.1"},
+    ),
+    "laurel_rw": (
+        {"connection": "laurel"},
+        3,
+        {r"rw(\d)": r"connection.weights:\1"},
+    ),
+    "laurel_lr": (
+        {"connection": {"type": "laurel", "weights": "none", "rank": 4}},
+        3,
+        {r"A(\d)": r"connection.down.\1", r"B(\d)": r"connection.up.\1"},
+    ),
+    "delta_scalar": (
+        {"connection": "delta"},
+        4,
+        {
+            r"delta(\d)\.w_beta": r"connection.weights.\1:0",
+            r"delta(\d)\.w_v": r"connection.weights.\1:1",
+            r"delta(\d)\.c_beta": r"connection.biases.\1:0",
+            r"delta(\d)\.c_v": r"connection.biases.\1:1",
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stacks_of_given_functions(name: str) -> None:
+    """One function a layer, in the place of the mixer."""
+    settings, layers, own = CASES[name]
+    stack = encoder_of({"layers": layers, **settings})
+    stack = with_sublayers(stack, [GivenFunction() for _ in range(layers)], [])
+    check_case(stack, golden_case(name), {**NORMS, **own})
+
+
+def test_mudd_one_way() -> None:
+    """The sums that one way of weights makes, with the RMS norms of the authors' models."""
+    stack = encoder_of({"layers": 3, "aggregation": "mudd"})
+    use_rms_norms(stack, 1e-6)
+    stack = with_sublayers(stack, [GivenFunction() for _ in range(3)], [])
+    check_case(
+        stack,
+        golden_case("mudd_one_way"),
+        {
+            **NORMS,
+            r"norm(\d)\.ffn\.gain": r"connection.norms.\1.weight",
+            r"mudd(\d)\.W_1": r"aggregation.makers.\1.input",
+            r"mudd(\d)\.W_2": r"aggregation.makers.\1.output",
+            r"mudd(\d)\.c": r"aggregation.makers.\1.static",
+        },
+    )
