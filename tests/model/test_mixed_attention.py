@@ -38,6 +38,7 @@ COORDINATED = {
             }
         },
         COORDINATED,
+        {**COORDINATED, "inner_norm": True},
         {**COORDINATED, "encoder": BLOCKS, "decoder": {"mixer": MIXED}, "languages": {"norm": True}},
         {
             **COORDINATED,
