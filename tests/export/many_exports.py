@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
-here = Path(__file__).parent
-sys.path[:0] = [str(here), str(here.parent / "model")]
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent.parent / "model"))
 from onnx_check import drawn, in_onnx, largest_difference
 
 from deepwire.testing import small_model
