@@ -38,6 +38,32 @@ def distribute(translation: str, runs: Sequence[Run], alone: Sequence[str]) -> l
         A piece for each run; together they are the translation, but that a fixed run has its own text
         in place of the words that translate it, and spaces next to it are those of the sentence.
     """
+    pieces = [""] * len(runs)
+    places, runs, alone = _with_text(runs, alone)
+    for place, piece in zip(places, _distribute(translation, runs, alone), strict=True):
+        pieces[place] = piece
+    return pieces
+
+
+def _with_text(runs: Sequence[Run], alone: Sequence[str]) -> tuple[list[int], list[Run], list[str]]:
+    """The runs that have text, and their places; a space between two goes with the one before it."""
+    places: list[int] = []
+    found: list[Run] = []
+    others: list[str] = []
+    for place, (run, other) in enumerate(zip(runs, alone, strict=True)):
+        if not run.text:
+            continue
+        is_space = not run.fixed and run.text.isspace()
+        if is_space and found and not found[-1].fixed:
+            found[-1] = Run(found[-1].text + run.text)
+        else:
+            places.append(place)
+            found.append(run._replace(fixed=run.fixed or is_space))
+            others.append(other)
+    return places, found, others
+
+
+def _distribute(translation: str, runs: Sequence[Run], alone: Sequence[str]) -> list[str]:
     tokens = _TOKENS.findall(translation)
     words = [_words(run.text) | _words(other) for run, other in zip(runs, alone, strict=True)]
     expected = [0.0 if run.fixed else float(len(run.text)) for run in runs]

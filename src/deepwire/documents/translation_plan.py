@@ -130,9 +130,10 @@ def _cut(unit: Unit, begin: int, end: int) -> _Piece:
                 parts.append(Run("", run.fixed))
             continue
         first = index if first is None else first
-        parts.append(Run(run.text[low - at + len(run.text) : high - at + len(run.text)], run.fixed))
         if begin == end:
+            parts.append(Run("", run.fixed))
             break
+        parts.append(Run(run.text[low - at + len(run.text) : high - at + len(run.text)], run.fixed))
     while parts and not parts[-1].text and len(parts) > 1:
         parts.pop()
     return _Piece(first or 0, parts or [Run("")])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
 from html.parser import HTMLParser
 from typing import NamedTuple
 
-from deepwire.documents.document import Run
+from deepwire.documents.document import Options, Run
+from deepwire.documents.file_text import decoded
+from deepwire.documents.formats.replaced_text import ReplacedText, Stretch
 
 _INLINE = frozenset(
     [
@@ -86,7 +87,7 @@ class _Piece(NamedTuple):
     fixed: bool
 
 
-class HtmlDocument:
+class HtmlDocument(ReplacedText):
     """A page.
 
     Args:
@@ -94,36 +95,17 @@ class HtmlDocument:
     """
 
     def __init__(self, source: str) -> None:
-        self._source = source
         reader = _Reader(source)
         reader.feed(source)
         reader.close()
-        self._blocks = reader.finished()
-        self._runs = [[self._run(piece) for piece in block] for block in self._blocks]
-
-    @property
-    def units(self) -> Sequence[Sequence[Run]]:
-        """The blocks of text."""
-        return self._runs
-
-    def text_with(self, translations: Sequence[Sequence[str]]) -> str:
-        """The page with other texts."""
-        parts: list[str] = []
-        at = 0
-        for block, runs, texts in zip(self._blocks, self._runs, translations, strict=True):
-            for piece, run, text in zip(block, runs, texts, strict=True):
-                parts.append(self._source[at : piece.begin])
-                raw = self._source[piece.begin : piece.end]
-                parts.append(raw if run.fixed or text == run.text else _encoded(text, raw))
-                at = piece.end
-        return "".join([*parts, self._source[at:]])
-
-    def written(self, translations: Sequence[Sequence[str]]) -> bytes:
-        """The page with other texts, as UTF-8."""
-        return self.text_with(translations).encode()
-
-    def _run(self, piece: _Piece) -> Run:
-        return Run(_SPACES.sub(" ", html.unescape(self._source[piece.begin : piece.end])), piece.fixed)
+        blocks = [
+            [
+                Stretch(begin, end, Run(_SPACES.sub(" ", html.unescape(source[begin:end])), fixed))
+                for begin, end, fixed in block
+            ]
+            for block in reader.finished()
+        ]
+        super().__init__(source, blocks, _encoded)
 
 
 def _encoded(text: str, raw: str) -> str:
@@ -236,3 +218,12 @@ class _Reader(HTMLParser):
         if self._block:
             self._blocks.append(self._block)
             self._block = []
+
+
+def read_html(content: bytes, options: Options) -> HtmlDocument:  # noqa: ARG001 - as all readers
+    """Read a page.
+
+    Raises:
+        DataError: It is not UTF-8.
+    """
+    return HtmlDocument(decoded(content))
