@@ -1,18 +1,24 @@
-"""Dense connections over depth and learned residuals, against their authors' code or the papers' equations."""
+"""Dense connections and learned residuals, against their authors' code or the papers' equations."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 import pytest
+import torch
 from given_functions import (
+    DIM,
     GivenFunction,
     check_case,
+    close,
     encoder_of,
     golden_case,
     use_rms_norms,
     with_sublayers,
 )
+from golden_names import OUTPUT_TOLERANCE
+
+from deepwire.model.mixers.self_attention import SelfAttention
 
 FUNCTIONS = {r"F(\d)\.(\w+)": r"mixers.\1.\2"}
 NORMS = {
@@ -81,3 +87,40 @@ def test_mudd_one_way() -> None:
             r"mudd(\d)\.c": r"aggregation.makers.\1.static",
         },
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "mixer", "own"),
+    [
+        ("lime", "lime", {r"R(\d)": r"mixers.\1.below.router"}),
+        ("value_residual", "value_residual", {}),
+        (
+            "value_residual_learnable",
+            {"type": "value_residual", "form": "learned"},
+            {r"lambda(\d)": r"mixers.\1.below.share"},
+        ),
+    ],
+)
+def test_values_of_layers_below(name: str, mixer: object, own: Mapping[str, str]) -> None:
+    """Causal self-attention alone, with the RMS norms of the authors' models."""
+    stack = encoder_of({"layers": 3, "mixer": mixer})
+    use_rms_norms(stack, 1e-6)
+    for each in stack.mixers:
+        assert isinstance(each, SelfAttention)
+        each.causal = True
+    parts = {
+        rf"layer(\d)\.W_{part}": rf"mixers.\1.query_key_value.weight:{first}:{first + DIM}"
+        for part, first in (("q", 0), ("k", DIM), ("v", 2 * DIM))
+    }
+    maps = {**parts, r"layer(\d)\.W_o": r"mixers.\1.output.weight"}
+    golden = golden_case(name)
+    check_case(stack, golden, {**NORMS, **maps, **own})
+    below: tuple[torch.Tensor, ...] = ()
+    x = golden["in.x"]
+    for layer, each in enumerate(stack.mixers):
+        assert isinstance(each, SelfAttention)
+        _, key, value, below = each._project(stack.connection.norms[layer](x), below)
+        if name == "lime":
+            assert close(key, golden[f"out.keys{layer}"], OUTPUT_TOLERANCE)
+        assert close(value, golden[f"out.values{layer}"], OUTPUT_TOLERANCE)
+        x = golden[f"out.layer{layer + 1}"]

@@ -24,6 +24,8 @@ TABLES: Mapping[str, Table] = {
 # Options beside the defaults, by type. A type that is not named here is taken as it comes.
 VARIANTS: Mapping[str, list[Options]] = {
     "self_attention": [{"relative": 2}, {"relative": 2, "relative_values": True}],
+    "value_residual": [{"form": "learned", "relative": 2}, {"form": "first"}],
+    "lime": [{"relative": 2, "relative_values": True}],
     "pre_norm": [{"residual": "normalised"}, {"mixer_norm": False, "final_norm": False}],
     "post_norm": [{"embedding_norm": True}, {"mixer_norm": False}],
     "depth_lstm": [

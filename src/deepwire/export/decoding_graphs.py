@@ -133,7 +133,7 @@ def _are_sizes(tensors: Tensors, *sizes: int) -> None:
     """Tell who traces that these are the first sizes of all; else each is a number of its own to it."""
     for tensor in tensors:
         for axis, size in enumerate(sizes):
-            torch._check(tensor.size(axis) == size)
+            torch._check(tensor.size(axis) == size)  # type: ignore[no-untyped-call]
 
 
 def _joined(parts: Iterable[Sequence[Tensor]]) -> Tensors:

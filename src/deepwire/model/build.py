@@ -119,8 +119,8 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
         config.aggregation.build(context),
         config.fusion.build(config.fusion_context(context)),
         [
-            config.mixer.build(context.of_mixer(call.width, call.gives))
-            for _, call in sorted(mixer_calls.items())
+            config.mixer.build(context.of_mixer(call.width, call.gives, layer))
+            for layer, call in sorted(mixer_calls.items())
         ],
         [
             config.mixer.cross_attention(context) or config.connection.cross_attention(context)

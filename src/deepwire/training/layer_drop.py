@@ -56,6 +56,11 @@ class LayerDropConfig(Section):
             connection = model.stack(side).connection
             if not self.of(side):
                 continue
+            if model.stack(side).mixer.reads_below:
+                raise ValueError(
+                    f"layer_drop.{side}: {side}.mixer {model.stack(side).mixer.type} reads what the layers "
+                    f"below made, so none can be left out; set layer_drop.{side} to 0"
+                )
             droppable = connection.droppable(context)
             if droppable == "nothing":
                 raise ValueError(

@@ -1,6 +1,7 @@
 """DWA, depth-weighted averages: after every p-th layer, a learned sum of that layer and of some below it.
 
-Pagliardini et al. 2024 (DenseFormer: Enhancing Information Flow in Transformers via Depth Weighted Averaging).
+Pagliardini et al. 2024 (DenseFormer: Enhancing Information Flow in Transformers via Depth Weighted
+Averaging).
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class DWA(Aggregation):
 
     Attributes:
         sources: The numbers j that are summed behind each layer i from 0, rising; empty where nothing is.
-        mix: The weights a_i, `[len(sources[i])]`, one parameter a sum. They begin at 1 for y_i and at 0 below.
+        mix: The weights a_i, `[len(sources[i])]`, one parameter a sum; they begin at 1 for y_i and 0 below.
     """
 
     def __init__(self, config: DWAConfig, context: StackContext) -> None:
@@ -80,7 +81,7 @@ class DWA(Aggregation):
     def close(
         self, history: History, output: Tensor, layer: int, languages: Tensor | None = None
     ) -> tuple[History, Tensor]:
-        """Store the output of a layer where a sum reads it; the next layer reads the sum where there is one."""
+        """Store the output of a layer where a sum reads it; the next layer reads its sum, if it has one."""
         number = layer + 1
         history = self._store(history, output, number)
         row = self.sources[number]
