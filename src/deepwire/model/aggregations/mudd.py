@@ -68,7 +68,7 @@ class WeightMaker(nn.Module):
         hidden = functional.gelu(functional.linear(normalised, self.input))
         weights = functional.linear(hidden, self.output, self.static.flatten()).to(newest.dtype)
         ways = torch.unflatten(weights, -1, self.static.shape).unbind(-2)
-        return tuple(way.split(1, -1) for way in ways)
+        return tuple(torch.split(way, 1, -1) for way in ways)
 
 
 class MUDD(Aggregation):
