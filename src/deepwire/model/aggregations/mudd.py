@@ -67,8 +67,8 @@ class WeightMaker(nn.Module):
         normalised = functional.rms_norm(newest, (newest.size(-1),), eps=1e-6).to(newest.dtype)
         hidden = functional.gelu(functional.linear(normalised, self.input))
         weights = functional.linear(hidden, self.output, self.static.flatten()).to(newest.dtype)
-        ways = weights.unflatten(-1, self.static.shape).unbind(-2)
-        return tuple(way.split(1, -1) for way in ways)
+        ways = torch.chunk(weights, self.static.size(0), -1)
+        return tuple(torch.split(way, 1, -1) for way in ways)
 
 
 class MUDD(Aggregation):

@@ -42,8 +42,8 @@ class ValueResidualConfig(SharedValuesSection):
     type: Literal["value_residual"] = "value_residual"
     form: Literal["fixed", "learned", "first"] = Field(
         "fixed",
-        description="half and half (ResFormer, released code); two learned numbers a layer that begin there; or "
-        "first: the values of layer 1 alone, so that other layers make none (SVFormer)",
+        description="half and half (ResFormer, released code); two learned numbers a layer that begin "
+        "there; or first: the values of layer 1 alone, so that other layers make none (SVFormer)",
     )
 
     def below(self, context: StackContext) -> BelowMix:
@@ -122,7 +122,7 @@ class LayerIntegratedMemory(BelowMix):
         below = (*below[: 2 * self.layer], key.flatten(2), value.flatten(2))
         if self.router is None:
             return key, value, below
-        of_layers = self.router.to(value.dtype).split(self.heads, 1)
+        of_layers = torch.split(self.router.to(value.dtype), self.heads, 1)
         mixed_key, mixed_value = self._mix(of_layers, below[::2]), self._mix(of_layers, below[1::2])
         return mixed_key.view(key.shape), mixed_value.view(value.shape), below
 
