@@ -119,7 +119,7 @@ def test_values_of_layers_below(name: str, mixer: object, own: Mapping[str, str]
     x = golden["in.x"]
     for layer, each in enumerate(stack.mixers):
         assert isinstance(each, SelfAttention)
-        _, key, value, below = each._project(stack.connection.norms[layer](x), below)
+        _, key, value, below = each._project_above(stack.connection.norms[layer](x), below)
         if name == "lime":
             assert close(key, golden[f"out.keys{layer}"], OUTPUT_TOLERANCE)
         assert close(value, golden[f"out.values{layer}"], OUTPUT_TOLERANCE)

@@ -41,7 +41,7 @@ def used(stack: Stack, x: Tensor) -> list[tuple[Tensor, Tensor]]:
     found = []
     for mixer in stack.mixers:
         assert isinstance(mixer, SelfAttention)
-        _, key, value, below = mixer._project(x, below)
+        _, key, value, below = mixer._project_above(x, below)
         found.append((key, value))
     return found
 

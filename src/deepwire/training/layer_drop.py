@@ -56,10 +56,11 @@ class LayerDropConfig(Section):
             connection = model.stack(side).connection
             if not self.of(side):
                 continue
-            if model.stack(side).mixer.reads_below:
+            mixer = model.stack(side).mixer
+            if mixer.reads_below:
                 raise ValueError(
-                    f"layer_drop.{side}: {side}.mixer {model.stack(side).mixer.type} reads what the layers "
-                    f"below made, so none can be left out; set layer_drop.{side} to 0"
+                    f"layer_drop.{side}: {side}.mixer {mixer.type} reads what the layers below made, so none "
+                    f"can be left out; set layer_drop.{side} to 0"
                 )
             droppable = connection.droppable(context)
             if droppable == "nothing":

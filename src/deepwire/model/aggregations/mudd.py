@@ -67,7 +67,7 @@ class WeightMaker(nn.Module):
         normalised = functional.rms_norm(newest, (newest.size(-1),), eps=1e-6).to(newest.dtype)
         hidden = functional.gelu(functional.linear(normalised, self.input))
         weights = functional.linear(hidden, self.output, self.static.flatten()).to(newest.dtype)
-        ways = torch.unflatten(weights, -1, self.static.shape).unbind(-2)
+        ways = torch.chunk(weights, self.static.size(0), -1)
         return tuple(torch.split(way, 1, -1) for way in ways)
 
 

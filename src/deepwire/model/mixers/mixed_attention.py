@@ -52,7 +52,7 @@ class MixedAttention(SelfAttention):
 
     def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
         """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`, -inf at padding."""
-        _, key, value, _ = self._project(encoded, ())
+        _, key, value = self._project(encoded)
         return Memory(key.contiguous(), value.contiguous(), finite_bias(bias, key.dtype))
 
     def parallel(
@@ -63,7 +63,7 @@ class MixedAttention(SelfAttention):
         languages: Tensor | None = None,
     ) -> Tensor:
         """Mix `[N * W, T, d]` with the memory of N sentences; W rows of one follow each other."""
-        query, key, value, _ = self._project(x, ())
+        query, key, value = self._project(x)
         memory = _repeated(_required(memory), x.size(0))
         # The encoder's words come first: with more keys than queries each query sees all that come before.
         keys, values = torch.cat((memory.key, key), 2), torch.cat((memory.value, value), 2)
@@ -82,7 +82,7 @@ class MixedAttention(SelfAttention):
     ) -> tuple[Tensor, State]:
         """Mix `[rows, 1, d]` with the memory, itself and the positions before."""
         memory = _required(memory)
-        query, key, value, _ = self._project(x, ())
+        query, key, value = self._project(x)
         width = cache_index.width
         cache = cache_index.store(KeyValueCache(*state), _grouped(key, width), _grouped(value, width))
         keys, values = cache

@@ -190,7 +190,7 @@ class SelfAttention(TokenMixer):
         languages: Tensor | None = None,
     ) -> tuple[Tensor, Below]:
         """Attend within `[B, T, d]`; see the base class."""
-        query, key, value, below = self._project(x, below)
+        query, key, value, below = self._project_above(x, below)
         bias, distance = padding, None
         if self.relative is not None:
             positions = torch.arange(x.size(1), device=x.device)
@@ -233,7 +233,7 @@ class SelfAttention(TokenMixer):
     ) -> tuple[Tensor, State, Below]:
         """Attend from `[rows, 1, d]`; the cache has keys and values as they are used."""
         # The rows of a group become queries to one cache: `[groups, H, width, h]`, and keys and values alike.
-        query, key, value, below = self._project(x.view(-1, cache_index.width, x.size(-1)), below)
+        query, key, value, below = self._project_above(x.view(-1, cache_index.width, x.size(-1)), below)
         keys, values = state = cache_index.store(KeyValueCache(*state), key, value)
         bias = cache_index.bias
         if self.relative is not None:
@@ -249,8 +249,12 @@ class SelfAttention(TokenMixer):
         """How keys and values are mixed."""
         return None if self.below is None else self.below.weights()
 
-    def _project(self, x: Tensor, below: Below) -> tuple[Tensor, Tensor, Tensor, Below]:
-        """Queries, keys and values of `[B, T, d]`, each `[B, H, T, h]`, and what the layer above gets."""
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of `[B, T, d]`, each `[B, H, T, h]`, in the lowest layer."""
+        return self._project_above(x, ())[:3]
+
+    def _project_above(self, x: Tensor, below: Below) -> tuple[Tensor, Tensor, Tensor, Below]:
+        """Likewise in any layer; also what the layer above gets."""
         parts = self.query_key_value(x).unflatten(-1, (self.parts, self.heads, -1)).unbind(2)
         query, key, *own = (part.transpose(1, 2) for part in parts)
         if self.query_scale != 1:
