@@ -7,15 +7,20 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
 
 from deepwire.export.decoding_graphs import POSITIONS, Graph, Leaf
 
+if TYPE_CHECKING:
+    from onnxscript import ir
+
 OPSET = 20
 """Of ONNX; onnxruntime 1.17 is the first to know it."""
 _LONGEST = 2**20
+_ALL = 2**40
 
 
 def write_graph(graph: Graph, path: Path) -> None:
@@ -28,9 +33,20 @@ def write_graph(graph: Graph, path: Path) -> None:
             output_names=[leaf.name for leaf in graph.outputs],
             opset_version=OPSET,
             verbose=False,
+            optimize=False,
         )
         assert program is not None
+        _simplify(program.model)
         program.save(path)
+
+
+def _simplify(model: ir.Model) -> None:
+    """What of onnxscript's optimizer changes no number: its rewriting rules take 1e-8 for 0 and leave it out."""
+    from onnxscript import optimizer
+
+    optimizer.inline(model)
+    optimizer.fold_constants(model, onnx_shape_inference=True)
+    optimizer.remove_unused_nodes(model)
 
 
 def dynamic_shapes(graph: Graph) -> tuple[object, ...]:
@@ -58,8 +74,8 @@ def round_weights(path: Path) -> None:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     exact = path.with_suffix(".float32.onnx")
-    path.replace(exact)
     with _quiet():
+        _transpose_weights(path, exact)
         # Seven bits: CPUs without units for bytes add two products in 16 bits, which eight would overflow.
         quantize_dynamic(
             exact,
@@ -68,8 +84,21 @@ def round_weights(path: Path) -> None:
             per_channel=True,
             reduce_range=True,
             weight_type=QuantType.QInt8,
+            use_external_data_format=path.with_name(f"{path.name}.data").exists(),
         )
-    exact.unlink()
+    for file in exact.parent.glob(f"{exact.name}*"):
+        file.unlink()
+
+
+def _transpose_weights(path: Path, to: Path) -> None:
+    """Weights as products read them; in exact graphs they lie as the embedding does that they may be."""
+    import onnx
+    from onnxscript import optimizer
+
+    model = onnx.load(path)
+    optimizer.fold_constants(model, input_size_limit=_ALL, output_size_limit=_ALL)
+    large = path.with_name(f"{path.name}.data").exists()
+    onnx.save(model, to, save_as_external_data=large, location=f"{to.name}.data")
 
 
 @contextmanager

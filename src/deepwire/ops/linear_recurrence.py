@@ -61,7 +61,7 @@ def sum_of_past(x: Tensor) -> Tensor:
     """
     wide = torch.promote_types(x.dtype, torch.float32)
     if torch.compiler.is_exporting():
-        return torch.cat((torch.zeros_like(x[:1], dtype=wide), x.to(wide).cumsum(0)[:-1]))
+        return torch.cat((torch.zeros_like(x[:1]), x)).to(wide).cumsum(0)[:-1]
     total: Tensor = _SumOfPast.apply(x.to(wide))  # type: ignore[no-untyped-call]
     return total
 
