@@ -46,20 +46,16 @@ def distribute(translation: str, runs: Sequence[Run], alone: Sequence[str]) -> l
 
 
 def _with_text(runs: Sequence[Run], alone: Sequence[str]) -> tuple[list[int], list[Run], list[str]]:
-    """The runs that have text, and their places; a space between two goes with the one before it."""
+    """The runs that have text, and their places; what is only space is fixed."""
     places: list[int] = []
     found: list[Run] = []
     others: list[str] = []
     for place, (run, other) in enumerate(zip(runs, alone, strict=True)):
         if not run.text:
             continue
-        is_space = not run.fixed and run.text.isspace()
-        if is_space and found and not found[-1].fixed:
-            found[-1] = Run(found[-1].text + run.text)
-        else:
-            places.append(place)
-            found.append(run._replace(fixed=run.fixed or is_space))
-            others.append(other)
+        places.append(place)
+        found.append(run._replace(fixed=run.fixed or run.text.isspace()))
+        others.append(other)
     return places, found, others
 
 
@@ -140,9 +136,13 @@ def _with_spaces(pieces: list[str], runs: Sequence[Run]) -> list[str]:
         before, after = pieces[place], pieces[place + 1]
         before = before if left.fixed else before.rstrip()
         after = after if right.fixed else after.lstrip()
-        if right.fixed or (spaced_left and not left.fixed):
+        if left.text.isspace() or right.text.isspace():
+            pass  # the space is there
+        elif right.fixed or (spaced_left and not left.fixed):
             before += " " if before else ""
         else:
-            after = " " + after if after and after[0] not in _NO_SPACE_BEFORE else after
+            wanted = bool(after) and after[0] not in _NO_SPACE_BEFORE
+            said = "".join([*pieces[:place], before])
+            after = " " + after if wanted and not said[-1:].isspace() else after
         pieces[place : place + 2] = before, after
     return pieces

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from html.parser import HTMLParser
 from typing import NamedTuple
 
 from deepwire.documents.document import Options, Run
@@ -95,15 +94,12 @@ class HtmlDocument(ReplacedText):
     """
 
     def __init__(self, source: str) -> None:
-        reader = _Reader(source)
-        reader.feed(source)
-        reader.close()
         blocks = [
             [
                 Stretch(begin, end, Run(_SPACES.sub(" ", html.unescape(source[begin:end])), fixed))
                 for begin, end, fixed in block
             ]
-            for block in reader.finished()
+            for block in _Reader(source).blocks()
         ]
         super().__init__(source, blocks, _encoded)
 
@@ -117,35 +113,82 @@ def _encoded(text: str, raw: str) -> str:
     return f"{before if text[:1] == ' ' else ''}{core}{after if text[-1:] == ' ' else ''}"
 
 
-class _Reader(HTMLParser):
-    """Finds the text between tags by its place."""
+# A tag with its attributes; `>` within quotes does not end it.
+_TAG = re.compile(r"""<(/?)([A-Za-z][^\s/>]*)((?:"[^"]*"|'[^']*'|[^'">])*)>""")
+_ATTRIBUTE = re.compile(r"""\b(translate|class)\s*=\s*("[^"]*"|'[^']*'|[^\s>"']+)""", re.IGNORECASE)
+_RAW = frozenset(["script", "style", "textarea", "title"])
+"""Elements in which only their own end is a tag."""
+_OTHER = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<!", ">"), ("<?", ">"))
+
+
+class _Reader:
+    """Finds the text between tags, in time that grows with the length of the page alone."""
 
     def __init__(self, source: str) -> None:
-        super().__init__(convert_charrefs=False)
-        self._lines = [0]
-        self._lines += [match.end() for match in re.finditer("\n", source)]
-        self._length = len(source)
+        self._source = source
         self._blocks: list[list[_Piece]] = []
         self._block: list[_Piece] = []
-        self._text: int | None = None
         self._skipped: list[str] = []
         self._fixed: list[str] = []
+        self._missing: set[str] = set()
 
-    def finished(self) -> list[list[_Piece]]:
-        """The blocks; call it once, after the whole page was fed."""
-        self._end_text(self._length)
+    def blocks(self) -> list[list[_Piece]]:
+        """The text of the whole page, block by block."""
+        source, text, at = self._source, 0, 0
+        while (at := source.find("<", at)) >= 0:
+            end = self._other_end(at)
+            if end is not None:
+                self._add_text(text, at)
+                text = at = end
+                continue
+            tag = None if self._find(">", at) < 0 else _TAG.match(source, at)
+            if tag is None:  # a sign of the text
+                at += 1
+                continue
+            self._add_text(text, at)
+            name = tag[2].lower()
+            if name not in _INLINE:
+                self._end_block()
+            if tag[1]:
+                self._close(name)
+            elif name not in _VOID and not tag[3].endswith("/"):
+                self._open(name, tag[3])
+            text = at = tag.end()
+            if not tag[1] and name in _RAW:
+                at = self._raw_end(name, at)
+        self._add_text(text, len(source))
         self._end_block()
         return self._blocks
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """A tag opens."""
-        self._end_text(self._place())
-        if tag not in _INLINE:
-            self._end_block()
-        if tag in _VOID:
-            return
-        names = dict(attrs)
-        untouched = names.get("translate") == "no" or "notranslate" in (names.get("class") or "").split()
+    def _find(self, wanted: str, start: int) -> int:
+        """Where it comes next; what is not found once is not looked for again."""
+        place = -1 if wanted in self._missing else self._source.find(wanted, start)
+        if place < 0:
+            self._missing.add(wanted)
+        return place
+
+    def _other_end(self, at: int) -> int | None:
+        """The end of a comment, declaration or instruction; None if it is none, or has no end."""
+        for begin, end in _OTHER:
+            if self._source.startswith(begin, at):
+                place = self._find(end, at + len(begin))
+                return None if place < 0 else place + len(end)
+        return None
+
+    def _raw_end(self, name: str, at: int) -> int:
+        """Where the tag stands that ends such an element."""
+        key = f"</{name}"
+        if key in self._missing:
+            return len(self._source)
+        found = re.compile(key + r"(?=[\s/>])", re.IGNORECASE).search(self._source, at)
+        if found is None:
+            self._missing.add(key)
+            return len(self._source)
+        return found.start()
+
+    def _open(self, tag: str, attributes: str) -> None:
+        names = {key.lower(): value.strip("\"'") for key, value in _ATTRIBUTE.findall(attributes)}
+        untouched = names.get("translate") == "no" or "notranslate" in names.get("class", "").split()
         if self._skipped:
             if tag == self._skipped[-1] or tag in _READ:
                 self._skipped.append(tag)
@@ -157,62 +200,15 @@ class _Reader(HTMLParser):
         elif tag in _FIXED or untouched:
             self._fixed.append(tag)
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:  # noqa: ARG002
-        """A tag that closes itself: it holds nothing."""
-        self._end_text(self._place())
-        if tag not in _INLINE:
-            self._end_block()
-
-    def handle_endtag(self, tag: str) -> None:
-        """A tag closes."""
-        self._end_text(self._place())
+    def _close(self, tag: str) -> None:
         for opened in (self._skipped, self._fixed):
             if opened and opened[-1] == tag:
                 opened.pop()
-        if tag not in _INLINE:
-            self._end_block()
 
-    def handle_data(self, data: str) -> None:  # noqa: ARG002 - its place is enough
-        """Text."""
-        self._begin_text()
-
-    def handle_entityref(self, name: str) -> None:  # noqa: ARG002
-        """A character such as &auml;"""
-        self._begin_text()
-
-    def handle_charref(self, name: str) -> None:  # noqa: ARG002
-        """A character by its number."""
-        self._begin_text()
-
-    def handle_comment(self, data: str) -> None:  # noqa: ARG002
-        """A comment."""
-        self._end_text(self._place())
-
-    def handle_decl(self, decl: str) -> None:  # noqa: ARG002
-        """A declaration."""
-        self._end_text(self._place())
-
-    def handle_pi(self, data: str) -> None:  # noqa: ARG002
-        """A processing instruction."""
-        self._end_text(self._place())
-
-    def unknown_decl(self, data: str) -> None:  # noqa: ARG002
-        """A marked section."""
-        self._end_text(self._place())
-
-    def _place(self) -> int:
-        line, column = self.getpos()
-        return self._lines[line - 1] + column
-
-    def _begin_text(self) -> None:
-        if self._text is None:
-            self._text = self._place()
-
-    def _end_text(self, end: int) -> None:
+    def _add_text(self, begin: int, end: int) -> None:
         hidden = self._skipped and self._skipped[-1] not in _READ
-        if self._text is not None and not hidden and end > self._text:
-            self._block.append(_Piece(self._text, end, bool(self._fixed)))
-        self._text = None
+        if end > begin and not hidden:
+            self._block.append(_Piece(begin, end, bool(self._fixed)))
 
     def _end_block(self) -> None:
         if self._block:
