@@ -40,6 +40,10 @@ VARIANTS: Mapping[str, list[Options]] = {
         {"order": 3, "function": "layer", "third_order": "released"},
         {"combination": "learned", "weights": "vector"},
     ],
+    "attn_res": [{"block": "full", "bias": 3.0}, {"block": 2, "sources": "streams", "bias": 3.0}],
+    "hyper": [{"lanes": 3, "lane": "layer"}, {"dynamic": False}],
+    "mhc_lite": [{"lanes": 3}],
+    "mhc": [{"lanes": 3, "rounds": 3, "end": "head"}],
     "average_attention": [{"feed_forward": "none"}],
     "merged_attention": [{"average_value": "own"}],
     "mhplstm": [

@@ -1,9 +1,12 @@
 """Connections: how the sub-layers of a layer join the stream. One file each; this is their table."""
 
 from deepwire.config.choice import Table
+from deepwire.model.connections.attn_res import AttnResConfig
 from deepwire.model.connections.collaboration import CollaborationConfig
 from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.connections.depth_lstm_settings import DepthLSTMConfig, DepthRNNConfig
+from deepwire.model.connections.hyper import HyperConfig
+from deepwire.model.connections.manifold import MHCConfig, MHCLiteConfig
 from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
 from deepwire.model.connections.rezero import ReZeroConfig
 from deepwire.model.connections.rnmt import RNMTConfig
@@ -22,5 +25,9 @@ CONNECTIONS = Table(
         ReZeroConfig,
         SDUConfig,
         RungeKuttaConfig,
+        AttnResConfig,
+        HyperConfig,
+        MHCLiteConfig,
+        MHCConfig,
     ],
 )
