@@ -6,7 +6,7 @@ The sub-layers are given functions of one position, so that nothing but the conn
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import pytest
@@ -83,7 +83,7 @@ def joined(golden: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 @pytest.fixture(params=CASES)
-def case(request: pytest.FixtureRequest) -> Iterator[tuple[str, Stack, dict[str, nn.Parameter]]]:
+def case(request: pytest.FixtureRequest) -> tuple[str, Stack, dict[str, nn.Parameter]]:
     """A case: its name, our stack, and our parameters by the golden names."""
     golden = modern(request.param)
     stack, functions = given_stack(**CASES[request.param]._asdict())
@@ -98,7 +98,7 @@ def case(request: pytest.FixtureRequest) -> Iterator[tuple[str, Stack, dict[str,
     with torch.no_grad():
         for name, place in places.items():
             place.copy_(values[name].reshape(place.shape))
-    yield request.param, stack, places
+    return request.param, stack, places
 
 
 def place_of(name: str, stack: Stack, functions: list[GivenFunction]) -> nn.Parameter:
