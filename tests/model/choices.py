@@ -42,6 +42,7 @@ VARIANTS: Mapping[str, list[Options]] = {
     ],
     "attn_res": [{"block": "full", "bias": 3.0}, {"block": 2, "sources": "streams", "bias": 3.0}],
     "hyper": [{"lanes": 3, "lane": "layer"}, {"dynamic": False}],
+    "frac": [{"fractions": 4}, {"dynamic": False}],
     "mhc_lite": [{"lanes": 3}],
     "mhc": [{"lanes": 3, "rounds": 3, "end": "head"}],
     "average_attention": [{"feed_forward": "none"}],

@@ -5,6 +5,7 @@ from deepwire.model.connections.attn_res import AttnResConfig
 from deepwire.model.connections.collaboration import CollaborationConfig
 from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.connections.depth_lstm_settings import DepthLSTMConfig, DepthRNNConfig
+from deepwire.model.connections.frac import FracConfig
 from deepwire.model.connections.hyper import HyperConfig
 from deepwire.model.connections.manifold import MHCConfig, MHCLiteConfig
 from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
@@ -27,6 +28,7 @@ CONNECTIONS = Table(
         RungeKuttaConfig,
         AttnResConfig,
         HyperConfig,
+        FracConfig,
         MHCLiteConfig,
         MHCConfig,
     ],

@@ -13,8 +13,8 @@ from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.introspection import DepthWeights, GateProbe
 from deepwire.plugins import Kind
 
-# Tensors of the connection's own. The first is the stream [B, T, d], or `stream` says what is. It lives within
-# one pass.
+# The first tensor is the stream [B, T, d] as a rule, otherwise `stream` says what is; the others are the
+# connection's own. It lives within one pass.
 DepthState = tuple[Tensor, ...]
 
 Droppable = Literal["nothing", "layers", "sublayers"]

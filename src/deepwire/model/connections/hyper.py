@@ -58,7 +58,7 @@ class HyperWeights(LaneWeights):
 
     def __init__(self, dim: int, lanes: int, lane: int, *, dynamic: bool) -> None:
         super().__init__()
-        self.dim, self.dynamic = dim, dynamic
+        self.dynamic = dynamic
         self.read = nn.Parameter(torch.eye(lanes)[lane].clone())
         self.mix = nn.Parameter(torch.eye(lanes))
         self.write = nn.Parameter(torch.ones(lanes))
@@ -73,28 +73,41 @@ class HyperWeights(LaneWeights):
         """a."""
         if not self.dynamic:
             return self.read.unbind(0)
-        return [
-            own + self.width_scale * torch.tanh(self._normal(lane) @ self.read_map.unsqueeze(-1)).squeeze(-1)
-            for own, lane in zip(self.read, lanes, strict=True)
-        ]
+        maps = self.read_map.unsqueeze(-1)
+        (column,) = dynamic_columns(lanes, self.read.unsqueeze(-1), maps, self.width_scale)
+        return column
 
     def writing(self, lanes: Sequence[Tensor]) -> tuple[Sequence[Sequence[Tensor]], Sequence[Tensor]]:
         """The columns of C, and b."""
         if not self.dynamic:
             return [column.unbind(0) for column in self.mix.unbind(1)], self.write.unbind(0)
+        # One product for both, as columns side by side.
+        base = torch.cat((self.mix, self.write.unsqueeze(-1)), -1)
         maps = torch.cat((self.mix_map, self.write_map.unsqueeze(-1)), -1)
-        columns: list[list[Tensor]] = [[] for _ in lanes]
-        writes: list[Tensor] = []
-        for number, lane in enumerate(lanes):
-            parts = torch.tanh(self._normal(lane) @ maps).unbind(-1)
-            writes.append(self.write[number] + self.depth_scale * parts[-1])
-            for other, column in enumerate(columns):
-                column.append(self.mix[number, other] + self.width_scale * parts[other])
-        return columns, writes
+        scale = torch.cat((self.width_scale.expand(len(lanes)), self.depth_scale.unsqueeze(-1)))
+        *columns, write = dynamic_columns(lanes, base, maps, scale)
+        return columns, write
 
     def static(self) -> StaticWeights:
         """The parameters that do not meet the text."""
         return StaticWeights(self.read, self.mix, self.write)
 
-    def _normal(self, lane: Tensor) -> Tensor:
-        return functional.layer_norm(lane, (self.dim,), eps=LANE_EPS)
+
+def dynamic_columns(
+    lanes: Sequence[Tensor], base: Tensor, maps: Tensor, scale: Tensor
+) -> list[Sequence[Tensor]]:
+    """By column j, the weight base_ij + s_j tanh(LN(H_i) W)_j of every lane i, `[B, T]` each.
+
+    Args:
+        lanes: H_i, n of them, `[B, T, d]`.
+        base: `[n, k]`.
+        maps: W, `[d, k]`.
+        scale: s, `[]` or `[k]`.
+    """
+    rows = [
+        (own + scale * torch.tanh(functional.layer_norm(lane, lane.shape[-1:], eps=LANE_EPS) @ maps)).unbind(
+            -1
+        )
+        for own, lane in zip(base, lanes, strict=True)
+    ]
+    return list(zip(*rows, strict=True))
