@@ -168,6 +168,8 @@ def test_models_decode_step_by_step_as_in_one_pass(connection: str) -> None:
         ),
         ({"encoder": {"layers": 2, "connection": "depth_rnn"}}, "encoder.connection depth_rnn adds nothing"),
         ({"encoder": {"layers": 2, "connection": "sdu"}}, "encoder.connection sdu adds nothing"),
+        ({"encoder": {"layers": 2, "connection": "attn_res"}}, "encoder.connection attn_res adds nothing"),
+        ({"encoder": {"layers": 2, "connection": "hyper"}}, "encoder.connection hyper adds nothing"),
         ({"encoder": {"layers": 2, "mixer": "luna"}}, "what encoder.mixer luna carries beside the stream"),
         (
             {

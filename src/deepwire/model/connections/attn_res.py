@@ -27,7 +27,8 @@ BLOCKS = 8
 class AttnResConfig(ConnectionSection):
     """Attention over depth in the place of the residual sum."""
 
-    scales_branches: ClassVar[bool] = True
+    # CompleteP has no rates for vectors that meet the text by a product, as those of its weights do.
+    scales_branches: ClassVar[bool] = False
 
     type: Literal["attn_res"] = "attn_res"
     block: Literal["auto", "full"] | int = Field(

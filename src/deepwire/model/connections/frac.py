@@ -22,7 +22,8 @@ from deepwire.ops.weighted_sum import weighted_sum
 class FracConfig(ConnectionSection):
     """Frac-Connections, static or dynamic."""
 
-    scales_branches: ClassVar[bool] = True
+    # CompleteP has no rates for vectors that meet the text by a product, as those of its weights do.
+    scales_branches: ClassVar[bool] = False
 
     type: Literal["frac"] = "frac"
     fractions: int = Field(2, ge=2, le=64, description="parts of the stream; they divide its width")

@@ -20,7 +20,8 @@ from deepwire.ops.weighted_sum import weighted_sum
 class LanesSection(ConnectionSection):
     """Settings of every connection with several lanes."""
 
-    scales_branches: ClassVar[bool] = True
+    # CompleteP has no rates for vectors that meet the text by a product, as those of its weights do.
+    scales_branches: ClassVar[bool] = False
 
     lane: Literal["sub_layer", "layer"] = Field(
         "sub_layer",
@@ -72,12 +73,9 @@ class LaneWeights(nn.Module, ABC):
 class Lanes(PreNorm):
     """u = sum_i a_i H_i, then H_j <- sum_i C_ij H_i + b_j drop(F(LN(u))) for every lane j.
 
-    All lanes begin with the embedding; their sum leaves the stack, or what `collect` makes of them, and a
-    final norm follows. The state are the lanes. To an aggregation their sum is the stream; what it
-    changes goes to all lanes alike.
-
-    Args:
-        weights: Those of every call.
+    All lanes begin with the embedding; their sum leaves the stack, and a final norm follows. The state are
+    the lanes. To an aggregation their mean is the stream, and what it adds to it is added to every lane: so
+    lanes that are all alike are one stream, with any aggregation.
     """
 
     def __init__(self, config: LanesSection, context: StackContext, lanes: int) -> None:
@@ -110,13 +108,17 @@ class Lanes(PreNorm):
         return tuple(weighted_sum((*old, new), parts) for old, new in zip(mix, write, strict=True))
 
     def stream(self, state: DepthState) -> Tensor:
-        """The sum of the lanes."""
-        return sum(state[1:], state[0])
+        """The mean of the lanes."""
+        return sum(state[1:], state[0]) / len(state)
 
     def with_stream(self, state: DepthState, x: Tensor) -> DepthState:
-        """Every lane takes its share of what the sum has become."""
-        share = (x - self.stream(state)) / len(state)
-        return tuple(lane + share for lane in state)
+        """Every lane takes what the mean has gained."""
+        gained = x - self.stream(state)
+        return tuple(lane + gained for lane in state)
+
+    def result(self, state: DepthState) -> Tensor:
+        """The sum of the lanes."""
+        return sum(state[1:], state[0])
 
     @torch.no_grad()
     def depth_weights(self) -> tuple[DepthWeights, ...]:

@@ -186,7 +186,7 @@ class MHC(Lanes):
 
     def result(self, state: DepthState) -> Tensor:
         """The sum of the lanes, or the head's."""
-        return self.stream(state) if self.head is None else weighted_sum(self.head(state), state)
+        return super().result(state) if self.head is None else weighted_sum(self.head(state), state)
 
     def static_end(self) -> Tensor:
         """The weights of the lanes in the result."""
