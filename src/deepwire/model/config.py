@@ -233,7 +233,8 @@ class ModelConfig(Section):
             if not connection.scales_branches:
                 raise ValueError(
                     f"parametrization: complete_p divides what sub-layers add to the stream, and "
-                    f"{side}.connection {connection.type} adds nothing that could be divided by its rule; use pre_norm"
+                    f"{side}.connection {connection.type} adds nothing that could be divided by its rule; "
+                    "use pre_norm"
                 )
             if self.stack(side).mixer.has_companion:
                 raise ValueError(

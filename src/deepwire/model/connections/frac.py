@@ -6,7 +6,7 @@ Zhu et al. 2025 (Frac-Connections: Fractional Extension of Hyper-Connections).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
@@ -52,18 +52,19 @@ class Frac(PreNorm):
 
     def __init__(self, config: FracConfig, context: StackContext) -> None:
         super().__init__(PreNormConfig(), context)
-        self.width = context.dim // config.fractions
+        self.fractions = config.fractions
+        width = context.dim // config.fractions
         self.weights = nn.ModuleList(
-            FracWeights(self.width, config.fractions, dynamic=config.dynamic) for _ in self.calls
+            FracWeights(width, config.fractions, dynamic=config.dynamic) for _ in self.calls
         )
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """The parts of the embedding."""
-        return x.split(self.width, -1)
+        return x.chunk(self.fractions, -1)
 
     def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
         """The mixed parts side by side, normalised."""
-        columns = self.weights[index].reading(state)
+        columns = self._of(index).reading(state)
         mixed = torch.cat([weighted_sum(column, state) for column in columns], -1)
         read: Tensor = self.norms[index](mixed, languages)
         return read
@@ -72,8 +73,8 @@ class Frac(PreNorm):
         self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
     ) -> DepthState:
         """Every part becomes a mix of all, and takes its part of the output."""
-        *columns, write = self.weights[index].writing(state)
-        outputs = self.dropout(output).split(self.width, -1)
+        *columns, write = self._of(index).writing(state)
+        outputs = self.dropout(output).chunk(self.fractions, -1)
         return tuple(
             weighted_sum((*column, own), (*state, part))
             for column, own, part in zip(columns, write, outputs, strict=True)
@@ -85,7 +86,10 @@ class Frac(PreNorm):
 
     def with_stream(self, state: DepthState, x: Tensor) -> DepthState:
         """The parts of another stream."""
-        return x.split(self.width, -1)
+        return x.chunk(self.fractions, -1)
+
+    def _of(self, index: int) -> FracWeights:
+        return cast("FracWeights", self.weights[index])  # a ModuleList forgets the type
 
 
 class FracWeights(nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple, cast
 
 import torch
 from pydantic import Field
@@ -95,7 +95,7 @@ class Lanes(PreNorm):
 
     def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
         """The weighted sum of the lanes, normalised."""
-        mixed = weighted_sum(self.weights[index].reading(state), state)
+        mixed = weighted_sum(self._of(index).reading(state), state)
         read: Tensor = self.norms[index](mixed, languages)
         return read
 
@@ -103,7 +103,7 @@ class Lanes(PreNorm):
         self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
     ) -> DepthState:
         """Every lane becomes a mix of all, and takes its part of the output."""
-        mix, write = self.weights[index].writing(state)
+        mix, write = self._of(index).writing(state)
         parts = (*state, self.dropout(output))
         return tuple(weighted_sum((*old, new), parts) for old, new in zip(mix, write, strict=True))
 
@@ -128,8 +128,8 @@ class Lanes(PreNorm):
         carried = like.new_zeros(lanes, count + 1)  # what each lane has of the embedding and of every output
         carried[:, 0] = 1
         rows = like.new_full((count + 1, count + 1), float("nan"))
-        for index, weights in enumerate(self.weights):
-            static = weights.static()
+        for index in range(count):
+            static = self._of(index).static()
             rows[index, : index + 1] = (static.read @ carried)[: index + 1]
             carried = static.mix.T @ carried
             carried[:, index + 1] = static.write
@@ -146,6 +146,9 @@ class Lanes(PreNorm):
                 column_axis="output of sub-layer; 0: embedding",
             ),
         )
+
+    def _of(self, index: int) -> LaneWeights:
+        return cast("LaneWeights", self.weights[index])  # a ModuleList forgets the type
 
     def static_end(self) -> Tensor:
         """The weights `[n]` of the lanes in the result, where the text says nothing."""

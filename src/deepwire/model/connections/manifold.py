@@ -6,6 +6,7 @@ mHC: DeepSeek 2025 (arXiv 2512.24880), as in the reference functions of its kern
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from itertools import permutations
 from math import factorial
@@ -94,13 +95,14 @@ class ManifoldWeights(LaneWeights):
             mix = self.mix(self.scale[2] * projected[..., n:] + self.base[2 * n :])
             return [column.unbind(-1) for column in mix.unbind(-1)], write.unbind(-1)
 
+    @abstractmethod
     def mix(self, logits: Tensor) -> Tensor:
         """C `[..., n, n]` of logits `[..., p]`."""
-        raise NotImplementedError
 
     def static(self) -> StaticWeights:
         """Those of a text whose projection is zero."""
-        read, write, mix = self.base.split((self.lanes, self.lanes, len(self.base) - 2 * self.lanes))
+        n = self.lanes
+        read, write, mix = self.base[:n], self.base[n : 2 * n], self.base[2 * n :]
         return StaticWeights(torch.sigmoid(read) + self.eps, self.mix(mix), 2 * torch.sigmoid(write))
 
     def _project(self, lanes: Sequence[Tensor], rows: slice) -> Tensor:
@@ -115,11 +117,12 @@ def project_lanes(lanes: Sequence[Tensor], maps: Tensor, gain: Tensor | None, ep
     squares = torch.stack(
         [torch.linalg.vector_norm(lane, dim=-1, dtype=torch.float32).square() for lane in lanes]
     )
-    rms = torch.rsqrt(squares.sum(0) / (len(lanes) * width) + eps)
+    scale = torch.rsqrt(squares.sum(0) / (len(lanes) * width) + eps)
     parts = [
-        functional.linear(lane.float(), part) for lane, part in zip(lanes, maps.split(width, -1), strict=True)
+        functional.linear(lane.float(), part)
+        for lane, part in zip(lanes, maps.chunk(len(lanes), -1), strict=True)
     ]
-    return sum(parts[1:], parts[0]) * rms.unsqueeze(-1)
+    return sum(parts[1:], parts[0]) * scale.unsqueeze(-1)
 
 
 class LiteWeights(ManifoldWeights):
@@ -137,7 +140,8 @@ class LiteWeights(ManifoldWeights):
         shares = logits.softmax(-1)
         identity = torch.eye(self.lanes, dtype=shares.dtype, device=shares.device)
         matrices = torch.stack([identity[list(order)] for order in permutations(range(self.lanes))])
-        return (shares @ matrices.flatten(1)).unflatten(-1, (self.lanes, self.lanes))
+        mix: Tensor = shares @ matrices.flatten(1)
+        return mix.view(*mix.shape[:-1], self.lanes, self.lanes)
 
 
 class SinkhornWeights(ManifoldWeights):
@@ -153,7 +157,7 @@ class SinkhornWeights(ManifoldWeights):
 
     def mix(self, logits: Tensor) -> Tensor:
         """C of n^2 logits, row by row."""
-        mix = logits.unflatten(-1, (self.lanes, self.lanes)).softmax(-1) + self.sinkhorn_eps
+        mix = logits.reshape(*logits.shape[:-1], self.lanes, self.lanes).softmax(-1) + self.sinkhorn_eps
         mix = mix / (mix.sum(-2, keepdim=True) + self.sinkhorn_eps)
         for _ in range(self.rounds - 1):
             mix = mix / (mix.sum(-1, keepdim=True) + self.sinkhorn_eps)
