@@ -66,6 +66,6 @@ def test_mistakes_are_one_clear_line(
         (tmp_path / name).write_text(content)
     assert main(["translate-file", str(model), "--input", name, *options, *QUIET]) == code
     error = capsys.readouterr().err
-    assert expected in error
+    assert said in error
     assert "Traceback" not in error
     assert sorted(path.name for path in tmp_path.iterdir()) == ([] if content is None else [name])

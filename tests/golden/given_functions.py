@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
+from deepwire.model.context import Side
 from deepwire.model.layers import RMSNorm
 from deepwire.model.stack import Stack
 
@@ -115,3 +116,26 @@ def check_case(stack: Stack, golden: Mapping[str, Tensor], renamed: Mapping[str,
         assert parameter.grad is not None, each
         found = parameter.grad if rows == slice(None) else parameter.grad[rows]
         assert close(found, golden[f"g.p.{each}"], GRADIENT_TOLERANCE), each
+
+
+def given_stack(
+    connection: object, side: Side, layers: int, **model: object
+) -> tuple[Stack, list[GivenFunction]]:
+    """A stack with this connection whose sub-layers are functions, and these in their order."""
+    stacks = {each: {"layers": layers, "connection": connection} for each in ("encoder", "decoder")}
+    settings = {"d_model": DIM, "heads": 4, "feed_forward": 32, "dropout": 0.0, "norm_eps": 1e-5}
+    built = build_model(ModelConfig.model_validate({**settings, **stacks, **model}), 8, 8)
+    own = built.encoder if side == "encoder" else built.decoder
+    functions = [GivenFunction() for _ in own.connection.calls]
+
+    def of(wanted: str) -> list[GivenFunction]:
+        calls = zip(functions, own.connection.calls, strict=True)
+        return [function for function, call in calls if call.kind == wanted]
+
+    parts = (of("mixer"), of("cross"), of("feed_forward"))
+    return Stack(DIM, own.connection, own.aggregation, own.fusion, *parts), functions  # type: ignore[arg-type]
+
+
+def below(golden: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """What is called so, by the rest of its name."""
+    return {name.removeprefix(prefix): value for name, value in golden.items() if name.startswith(prefix)}

@@ -48,6 +48,11 @@ VARIANTS: Mapping[str, list[Options]] = {
     "layer_scale": [{"initial": 1.0, "final_norm": False}],
     "laurel": [{"weights": "sigmoid", "rank": 4}, {"weights": "none", "rank": 2, "final_norm": False}],
     "delta": [{"final_norm": False}],
+    "attn_res": [{"block": "full", "bias": 3.0}, {"block": 2, "sources": "streams", "bias": 3.0}],
+    "hyper": [{"lanes": 3, "lane": "layer"}, {"dynamic": False}],
+    "frac": [{"fractions": 4}, {"dynamic": False}],
+    "mhc_lite": [{"lanes": 3}],
+    "mhc": [{"lanes": 3, "rounds": 3, "end": "head"}],
     "average_attention": [{"feed_forward": "none"}],
     "merged_attention": [{"average_value": "own"}],
     "mhplstm": [

@@ -41,7 +41,7 @@ def write_graph(graph: Graph, path: Path) -> None:
 
 
 def _simplify(model: ir.Model) -> None:
-    """What of onnxscript's optimizer changes no number: its rewriting rules take 1e-8 for 0 and leave it out."""
+    """What of onnxscript's optimizer changes no number: its rewriting rules take 1e-8 for 0."""
     from onnxscript import optimizer
 
     optimizer.inline(model)

@@ -197,8 +197,9 @@ class Stack(nn.Module):
                     layer, depth, carried, below, padding, memory, languages, cache_index, old, new
                 )
             closing = self.calls[layer[-1]].layer
-            history, x = self.aggregation.close(history, depth[0], closing, languages)
-            depth = (x, *depth[1:])
+            if self.aggregation.acts:
+                history, x = self.aggregation.close(history, connection.stream(depth), closing, languages)
+                depth = connection.with_stream(depth, x)
             if closing + 1 in fusion.keeps:
                 kept.append(connection.result(depth, languages))
         normalise = partial(connection.normalise, languages=languages)

@@ -31,7 +31,12 @@ class Aggregation(nn.Module, ABC):
     """Acts where a layer is complete: keeps its output and says what the next layer reads.
 
     Both methods get the target languages of the rows, `[B]` or `[1]`, to hand on to norms (`context.norm`).
+
+    Attributes:
+        acts: Whether `close` gives anything but what it gets; otherwise it is not called.
     """
+
+    acts: bool = True
 
     @abstractmethod
     def start(self, x: Tensor, languages: Tensor | None = None) -> tuple[History, Tensor]:
