@@ -18,7 +18,7 @@ SOURCE, TARGET = torch.tensor([[4, 9, 5, 2]]), torch.tensor([[1, 5, 9, 12]])
 
 
 def config_of(connection: object, **stack: object) -> ModelConfig:
-    stacks = {side: {"layers": 4, "connection": connection, **stack} for side in ("encoder", "decoder")}
+    stacks = {side: {"layers": 4, "connection": connection} | stack for side in ("encoder", "decoder")}
     return ModelConfig.model_validate({**SHAPE, **stacks})
 
 
@@ -85,7 +85,7 @@ def test_everything_learns_from_the_first_update(settings: dict[str, object]) ->
 )
 def test_number_of_sources(block: object, layers: int, sources: int) -> None:
     """The embedding, the complete blocks and the current one; auto makes at most eight blocks."""
-    config = config_of({"type": "attn_res", "block": block}, layers)
+    config = config_of({"type": "attn_res", "block": block}, layers=layers)
     connection = config.encoder.connection.build(config.contexts()["encoder"])
     x = torch.randn(2, 3, 16)
     state = connection.start(x)

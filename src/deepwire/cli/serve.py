@@ -145,6 +145,7 @@ def serve(
     libretranslate.check(api)
     _require_packages(_NEEDED + (_NEEDED_BY_LIBRETRANSLATE if api == "libretranslate" else ()))
     limits, prefix, room = _limits(limit or []), _prefix(url_prefix), _bytes(memory)
+    settings = specified(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
 
     from deepwire.cli.line_by_line import warn
     from deepwire.ops.allocator import share_memory
@@ -161,9 +162,6 @@ def serve(
         require_safe(bound, token=token is not None or bool(keys), insecure=insecure)
         share_memory()
         configure_process(threads=threads, flush_denormals=False)
-        settings = specified(
-            beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens
-        )
         pool = load_pool(models, device, precision, settings=settings, warn=warn, memory=room, pivot=pivot)
         _log_to_stderr(quiet)
         service = Service(pool, limits, Metrics())

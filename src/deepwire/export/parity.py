@@ -165,24 +165,23 @@ def compare(
     if by_beam is not None:
         searched = _tokens(list(ours.translator(beam).translations(texts, to=language or None)))
         differing_by_beam = unequal(beam, searched, by_beam)
-    bleu = None
-    if references is not None:
-        wanted = [references[number] for number in kept]
-        here, there = (
-            corpus_score("bleu", each, wanted).value
-            for each in ([translation.text for translation in translated], [*map(ours.text, theirs)])
-        )
-        bleu = here, there
+    both = [translation.text for translation in translated], [*map(ours.text, theirs)]
+    wanted = None if references is None else [references[number] for number in kept]
     return Parity(
         lines=len(kept),
         equal=1 - len(differing) / len(kept),
         beam_equal=None if by_beam is None else 1 - len(differing_by_beam) / len(kept),
         mean_difference=fmean(differences),
         largest_difference=max(differences),
-        bleu=bleu,
+        bleu=None if wanted is None else _bleu(*both, wanted),
         unequal=differing,
         beam_unequal=differing_by_beam,
     )
+
+
+def _bleu(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str]) -> tuple[float, float]:
+    """BLEU of both."""
+    return corpus_score("bleu", ours, references).value, corpus_score("bleu", theirs, references).value
 
 
 class _Ours:

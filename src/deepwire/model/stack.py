@@ -181,17 +181,8 @@ class Stack(nn.Module):
         recomputes = self.recomputes and self.training and torch.is_grad_enabled()
         for layer in self._layers:
             if recomputes:
-                depth, carried, below = checkpoint(
-                    self._run_layer,
-                    layer,
-                    depth,
-                    carried,
-                    below,
-                    padding,
-                    memory,
-                    languages,
-                    use_reentrant=False,
-                )
+                given = (layer, depth, carried, below, padding, memory, languages)
+                depth, carried, below = checkpoint(self._run_layer, *given, use_reentrant=False)
             else:
                 depth, carried, below = self._run_layer(
                     layer, depth, carried, below, padding, memory, languages, cache_index, old, new

@@ -190,9 +190,9 @@ class MHC(Lanes):
 
     def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
         """The sum of the lanes, or the head's."""
-        return (
-            super().result(state, languages) if self.head is None else weighted_sum(self.head(state), state)
-        )
+        if self.head is None:
+            return super().result(state, languages)
+        return weighted_sum(self.head(state), state)
 
     def static_end(self) -> Tensor:
         """The weights of the lanes in the result."""
