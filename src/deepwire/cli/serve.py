@@ -148,8 +148,6 @@ def serve(
     settings = specified(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
 
     from deepwire.cli.line_by_line import warn
-    from deepwire.ops.allocator import share_memory
-    from deepwire.ops.process import configure_process
     from deepwire.serving.access import bind, read_hosts, read_token, require_safe, url
     from deepwire.serving.model_pool import load_pool
     from deepwire.serving.prometheus_metrics import Metrics
@@ -160,10 +158,8 @@ def serve(
     hosts = read_hosts(host_name or [], host)
     with bind(host, port) as bound:
         require_safe(bound, token=token is not None or bool(keys), insecure=insecure)
-        share_memory()
-        configure_process(threads=threads, flush_denormals=False)
+        _prepare_process(threads, quiet)
         pool = load_pool(models, device, precision, settings=settings, warn=warn, memory=room, pivot=pivot)
-        _log_to_stderr(quiet)
         service = Service(pool, limits, Metrics())
         site = libretranslate.site(service, prefix, keys) if api == "libretranslate" else None
         doors = _Doors(token, keys, hosts, bool(host_name), cors or [], prefix)
@@ -171,6 +167,16 @@ def serve(
         line = f"serving {pool.name} at {url(bound)}{prefix}"
         server.serve_on(bound, begun=lambda: print(line, file=sys.stderr, flush=True))
     _end(server, service)
+
+
+def _prepare_process(threads: int | None, quiet: bool) -> None:
+    """What a server wants of its process: memory given back, threads, a log."""
+    from deepwire.ops.allocator import share_memory
+    from deepwire.ops.process import configure_process
+
+    share_memory()
+    configure_process(threads=threads, flush_denormals=False)
+    _log_to_stderr(quiet)
 
 
 def _end(server: Server, service: Service) -> None:
