@@ -422,9 +422,7 @@ def test_what_may_change_in_the_middle_of_a_run() -> None:
         ("model: {activation: glu}", "ctranslate2 does not compute model.activation=glu"),
     ],
 )
-def test_what_cannot_be_exported_is_refused_before_it_is_trained(
-    here: Path, written: str, said: str
-) -> None:
+def test_what_cannot_be_exported_is_refused_before_it_is_trained(here: Path, written: str, said: str) -> None:
     data = "data: {source: de, target: en, train: train}"
     path = write(here / "run.yaml", f"{data}\n{written}\nexport: {{must_be: [onnx, ctranslate2]}}\n")
     with pytest.raises(UsageError, match=re.escape(f"export.must_be: {said}")):
