@@ -79,7 +79,7 @@ class _Encoder(nn.Module):
         embedded = embedding.placed(source, vectors, languages)
         results, bias, carried = self.model.encode_embedded(embedded, source, languages)
         self.counts = len(results), len(carried)
-        return (*results, bias, *carried)
+        return _distinct(*results, bias, *carried)
 
 
 class _Start(nn.Module):
@@ -92,7 +92,7 @@ class _Start(nn.Module):
         _are_sizes(encoded, encoded[0].size(0))
         results, bias, carried = encoded[: self.results], encoded[self.results], encoded[self.results + 1 :]
         self.example = state = self.model.start_from(results, bias, carried, languages)
-        return (*_joined(state.memory), *(leaf.unsqueeze(1) for leaf in _joined(state.states)))
+        return _distinct(*_joined(state.memory), *(leaf.unsqueeze(1) for leaf in _joined(state.states)))
 
 
 class _Step(nn.Module):
@@ -126,7 +126,7 @@ class _Step(nn.Module):
         vectors = self.model.target_embedding.vectors_at(position.unsqueeze(0))
         log_probs, following = self.model.step_at(vectors, tokens.flatten(), state)
         flat = (log_probs, *_joined(following.states))
-        return tuple(leaf.reshape(*tokens.shape, *leaf.shape[1:]) for leaf in flat)
+        return _distinct(*(leaf.reshape(*tokens.shape, *leaf.shape[1:]) for leaf in flat))
 
 
 def _are_sizes(tensors: Tensors, *sizes: int) -> None:
@@ -134,6 +134,16 @@ def _are_sizes(tensors: Tensors, *sizes: int) -> None:
     for tensor in tensors:
         for axis, size in enumerate(sizes):
             torch._check(tensor.size(axis) == size)  # type: ignore[no-untyped-call]
+
+
+def _distinct(*tensors: Tensor) -> Tensors:
+    """The tensors, with copies of those that come again: a result of a graph has one name."""
+    seen: set[int] = set()
+    results = []
+    for tensor in tensors:
+        results.append(tensor.clone() if id(tensor) in seen else tensor)
+        seen.add(id(tensor))
+    return tuple(results)
 
 
 def _joined(parts: Iterable[Sequence[Tensor]]) -> Tensors:

@@ -41,7 +41,7 @@ def write_graph(graph: Graph, path: Path) -> None:
 
 
 def _simplify(model: ir.Model) -> None:
-    """What of onnxscript's optimizer changes no number: its rewriting rules take 1e-8 for 0."""
+    """Inline functions and fold constants; onnxscript's rewriting rules would leave out an addend of 1e-8."""
     from onnxscript import optimizer
 
     optimizer.inline(model)

@@ -147,48 +147,42 @@ def compare(
     kept = [number for number, ids in enumerate(encoded) if 0 < len(ids) <= _LONGEST // 2]
     if not kept:
         raise DataError("no line to compare translations of", "give text with sentences of usual length")
-    ours = _Ours(model, language)
-    texts = [lines[number] for number in kept]
+    ours = _Ours(model, language, kept, [lines[number] for number in kept])
     segmented = [source.pieces(encoded[number]) for number in kept]
     stored = stored_config(model)
     greedy = DecodingConfig(
         beam=1, length_penalty=0, max_length_ratio=0, max_length_extra=_LONGEST, groups=stored.groups
     )
-    beam = with_settings(stored, {"beam": BEAM, "n_best": 1, "sampling": None})
-    translated = list(ours.translator(greedy).translations(texts, to=language or None))
+    translated = ours.translations(greedy)
     theirs = exported.translate(segmented, _LONGEST, language)
-    by_beam = exported.search(segmented, beam, language)
     differences = _differences(ours.translator(greedy), exported, segmented, translated, language)
-    unequal = partial(ours.unequal, kept, texts)
-    differing = unequal(greedy, _tokens(translated), theirs)
-    differing_by_beam: tuple[Unequal, ...] = ()
-    if by_beam is not None:
-        searched = _tokens(list(ours.translator(beam).translations(texts, to=language or None)))
-        differing_by_beam = unequal(beam, searched, by_beam)
-    both = [translation.text for translation in translated], [*map(ours.text, theirs)]
-    wanted = None if references is None else [references[number] for number in kept]
+    unequal = ours.unequal(greedy, translated, theirs)
+    beam = with_settings(stored, {"beam": BEAM, "n_best": 1, "sampling": None})
+    by_beam = exported.search(segmented, beam, language)
+    beam_unequal = () if by_beam is None else ours.unequal(beam, ours.translations(beam), by_beam)
+    bleu = None
+    if references is not None:
+        wanted = [references[number] for number in kept]
+        texts = ([translation.text for translation in translated], [*map(ours.text, theirs)])
+        here, there = (corpus_score("bleu", each, wanted).value for each in texts)
+        bleu = here, there
     return Parity(
         lines=len(kept),
-        equal=1 - len(differing) / len(kept),
-        beam_equal=None if by_beam is None else 1 - len(differing_by_beam) / len(kept),
+        equal=1 - len(unequal) / len(kept),
+        beam_equal=None if by_beam is None else 1 - len(beam_unequal) / len(kept),
         mean_difference=fmean(differences),
         largest_difference=max(differences),
-        bleu=None if wanted is None else _bleu(*both, wanted),
-        unequal=differing,
-        beam_unequal=differing_by_beam,
+        bleu=bleu,
+        unequal=unequal,
+        beam_unequal=beam_unequal,
     )
 
 
-def _bleu(ours: Sequence[str], theirs: Sequence[str], references: Sequence[str]) -> tuple[float, float]:
-    """BLEU of both."""
-    return corpus_score("bleu", ours, references).value, corpus_score("bleu", theirs, references).value
-
-
 class _Ours:
-    """Our side of a comparison."""
+    """Our side of a comparison of some lines, whose numbers, counted from 0, are `kept`."""
 
-    def __init__(self, model: LoadedModel, language: str) -> None:
-        self._model = model
+    def __init__(self, model: LoadedModel, language: str, kept: Sequence[int], texts: Sequence[str]) -> None:
+        self._model, self._language, self._kept, self._texts = model, language, kept, texts
         self._languages = languages_of(model)
         self._source_bos = model.metadata.get("source_bos") is True
         self._into = LanguageSelector(self._languages, model.vocabularies, _silent).select(language)
@@ -204,23 +198,23 @@ class _Ours:
             languages=self._languages,
         )
 
+    def translations(self, config: DecodingConfig) -> list[Translation]:
+        """Of all lines, with these settings."""
+        return list(self.translator(config).translations(self._texts, to=self._language or None))
+
     def text(self, pieces: Sequence[str]) -> str:
         """What subwords say."""
         return self._model.vocabularies.target.decode(self._numbers[piece] for piece in pieces)
 
     def unequal(
-        self,
-        kept: Sequence[int],
-        texts: Sequence[str],
-        config: DecodingConfig,
-        ours: Sequence[Sequence[str]],
-        theirs: Sequence[Sequence[str]],
+        self, config: DecodingConfig, ours: Sequence[Translation], theirs: Sequence[Sequence[str]]
     ) -> tuple[Unequal, ...]:
-        """The texts whose translations differ, found with this configuration; `kept` are their numbers."""
+        """The lines whose translations, found with these settings, differ."""
         score = partial(self._score, self.translator(config), LengthPenalty.of(config))
+        tokens = [translation.candidates[0].tokens for translation in ours]
         return tuple(
             Unequal(number + 1, " ".join(one), " ".join(other), score(text, one), score(text, other))
-            for number, text, one, other in zip(kept, texts, ours, theirs, strict=True)
+            for number, text, one, other in zip(self._kept, self._texts, tokens, theirs, strict=True)
             if list(one)[:_SURE] != list(other)[:_SURE]
         )
 
@@ -248,10 +242,6 @@ def numbers_of_pieces(vocabulary: Vocabulary) -> dict[str, int]:
 
 def _silent(_: str) -> None:
     """Our own translations have warned already."""
-
-
-def _tokens(translations: Sequence[Translation]) -> list[tuple[str, ...]]:
-    return [translation.candidates[0].tokens for translation in translations]
 
 
 def _differences(
