@@ -59,7 +59,7 @@ def test_paths_into_json(model, tmp_path):
     ],
 )
 def test_mistakes_are_one_clear_line(
-    model, tmp_path, monkeypatch, capsys, name, content, options, code, said
+    model, tmp_path, monkeypatch, capsys, name, content, options, code, expected
 ):
     monkeypatch.chdir(tmp_path)
     if content is not None:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deepwire.serving.access import Hosts, Token
+    from deepwire.serving.model_pool import ModelPool
     from deepwire.serving.request import Limits
     from deepwire.serving.routes import Site
     from deepwire.serving.server import Server
@@ -105,8 +106,8 @@ Pivot = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No line for each request on stderr.")]
 
-_NEEDED = ("starlette", "uvicorn", "prometheus_client", "sentencex")
-_NEEDED_BY_LIBRETRANSLATE = ("python_multipart", "py3langid")
+_NEEDED = ("starlette", "uvicorn", "prometheus_client")
+_NEEDED_BY_LIBRETRANSLATE = ("python_multipart", "py3langid", "sentencex")
 
 
 def serve(
@@ -151,14 +152,12 @@ def serve(
     from deepwire.cli.line_by_line import warn
     from deepwire.ops.allocator import share_memory
     from deepwire.ops.process import configure_process
-    from deepwire.serving.access import bind, read_hosts, read_token, require_safe, url
+    from deepwire.serving.access import bind, read_hosts, read_token, require_safe
     from deepwire.serving.model_pool import load_pool
-    from deepwire.serving.prometheus_metrics import Metrics
-    from deepwire.serving.service import Service
 
     token = None if token_file is None else read_token(token_file, warn)
     keys = libretranslate.keys()
-    hosts = read_hosts(host_name or [], host)
+    doors = _Doors(token, keys, read_hosts(host_name or [], host), bool(host_name), cors or [], prefix)
     with bind(host, port) as bound:
         require_safe(bound, token=token is not None or bool(keys), insecure=insecure)
         share_memory()
@@ -168,19 +167,27 @@ def serve(
         )
         pool = load_pool(models, device, precision, settings=settings, warn=warn, memory=room, pivot=pivot)
         _log_to_stderr(quiet)
-        service = Service(pool, limits, Metrics())
-        site = libretranslate.site(service, prefix, keys) if api == "libretranslate" else None
-        doors = _Doors(token, keys, hosts, bool(host_name), cors or [], prefix)
-        server = _server(service, site, doors, bound)
-        line = f"serving {pool.name} at {url(bound)}{prefix}"
-        server.serve_on(bound, begun=lambda: print(line, file=sys.stderr, flush=True))
-    _end(server, service)
+        _serve(pool, limits, libretranslate if api == "libretranslate" else None, doors, bound)
 
 
-def _end(server: Server, service: Service) -> None:
-    """End the process as the signal wants it."""
+def _serve(
+    pool: ModelPool,
+    limits: Limits,
+    libretranslate: _Libretranslate | None,
+    doors: _Doors,
+    bound: socket.socket,
+) -> None:
+    """Serve until a signal comes, and end the process as it wants it."""
     from deepwire.cli.main import INTERRUPTED
+    from deepwire.serving.access import url
+    from deepwire.serving.prometheus_metrics import Metrics
+    from deepwire.serving.service import Service
 
+    service = Service(pool, limits, Metrics())
+    site = None if libretranslate is None else libretranslate.site(service, doors.prefix, doors.keys)
+    server = _server(service, site, doors, bound)
+    line = f"serving {pool.name} at {url(bound)}{doors.prefix}"
+    server.serve_on(bound, begun=lambda: print(line, file=sys.stderr, flush=True))
     interrupted = server.stopped_by is signal.SIGINT
     if service.batcher.alive:  # what it still translates is for nobody, and no reason to stay
         sys.stderr.flush()
@@ -232,7 +239,7 @@ class _Doors(NamedTuple):
     Attributes:
         token: Of deepwire's own interface.
         keys: Of LibreTranslate's; each is also a token.
-        hosts: Names of the server, and whether any was given.
+        hosts: Names of the server.
         named: Whether any was given.
         origins: Whose pages may use it.
         prefix: A beginning of paths.
