@@ -59,13 +59,13 @@ def test_paths_into_json(model, tmp_path):
     ],
 )
 def test_mistakes_are_one_clear_line(
-    model, tmp_path, monkeypatch, capsys, name, content, options, code, said
+    model, tmp_path, monkeypatch, capsys, name, content, options, code, expected
 ):
     monkeypatch.chdir(tmp_path)
     if content is not None:
         (tmp_path / name).write_text(content)
     assert main(["translate-file", str(model), "--input", name, *options, *QUIET]) == code
     error = capsys.readouterr().err
-    assert said in error
+    assert expected in error
     assert "Traceback" not in error
     assert sorted(path.name for path in tmp_path.iterdir()) == ([] if content is None else [name])

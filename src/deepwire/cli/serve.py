@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deepwire.serving.access import Hosts, Token
+    from deepwire.serving.model_pool import ModelPool
     from deepwire.serving.request import Limits
     from deepwire.serving.routes import Site
     from deepwire.serving.server import Server
@@ -103,8 +104,8 @@ Pivot = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No line for each request on stderr.")]
 
-_NEEDED = ("starlette", "uvicorn", "prometheus_client", "sentencex")
-_NEEDED_BY_LIBRETRANSLATE = ("python_multipart", "py3langid")
+_NEEDED = ("starlette", "uvicorn", "prometheus_client")
+_NEEDED_BY_LIBRETRANSLATE = ("python_multipart", "py3langid", "sentencex")
 
 
 def serve(
@@ -148,25 +149,17 @@ def serve(
     settings = specified(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
 
     from deepwire.cli.line_by_line import warn
-    from deepwire.serving.access import bind, read_hosts, read_token, require_safe, url
+    from deepwire.serving.access import bind, read_hosts, read_token, require_safe
     from deepwire.serving.model_pool import load_pool
-    from deepwire.serving.prometheus_metrics import Metrics
-    from deepwire.serving.service import Service
 
     token = None if token_file is None else read_token(token_file, warn)
     keys = libretranslate.keys()
-    hosts = read_hosts(host_name or [], host)
+    doors = _Doors(token, keys, read_hosts(host_name or [], host), bool(host_name), cors or [], prefix)
     with bind(host, port) as bound:
         require_safe(bound, token=token is not None or bool(keys), insecure=insecure)
         _prepare_process(threads, quiet)
         pool = load_pool(models, device, precision, settings=settings, warn=warn, memory=room, pivot=pivot)
-        service = Service(pool, limits, Metrics())
-        site = libretranslate.site(service, prefix, keys) if api == "libretranslate" else None
-        doors = _Doors(token, keys, hosts, bool(host_name), cors or [], prefix)
-        server = _server(service, site, doors, bound)
-        line = f"serving {pool.name} at {url(bound)}{prefix}"
-        server.serve_on(bound, begun=lambda: print(line, file=sys.stderr, flush=True))
-    _end(server, service)
+        _serve(pool, limits, libretranslate if api == "libretranslate" else None, doors, bound)
 
 
 def _prepare_process(threads: int | None, quiet: bool) -> None:
@@ -179,13 +172,27 @@ def _prepare_process(threads: int | None, quiet: bool) -> None:
     _log_to_stderr(quiet)
 
 
-def _end(server: Server, service: Service) -> None:
-    """End the process as the signal wants it."""
+def _serve(
+    pool: ModelPool,
+    limits: Limits,
+    libretranslate: _Libretranslate | None,
+    doors: _Doors,
+    bound: socket.socket,
+) -> None:
+    """Serve until a signal comes, and end the process as it wants it."""
     import os
     import signal
 
     from deepwire.cli.main import INTERRUPTED
+    from deepwire.serving.access import url
+    from deepwire.serving.prometheus_metrics import Metrics
+    from deepwire.serving.service import Service
 
+    service = Service(pool, limits, Metrics())
+    site = None if libretranslate is None else libretranslate.site(service, doors.prefix, doors.keys)
+    server = _server(service, site, doors, bound)
+    line = f"serving {pool.name} at {url(bound)}{doors.prefix}"
+    server.serve_on(bound, begun=lambda: print(line, file=sys.stderr, flush=True))
     interrupted = server.stopped_by is signal.SIGINT
     if service.batcher.alive:  # what it still translates is for nobody, and no reason to stay
         sys.stderr.flush()
@@ -237,7 +244,7 @@ class _Doors(NamedTuple):
     Attributes:
         token: Of deepwire's own interface.
         keys: Of LibreTranslate's; each is also a token.
-        hosts: Names of the server, and whether any was given.
+        hosts: Names of the server.
         named: Whether any was given.
         origins: Whose pages may use it.
         prefix: A beginning of paths.

@@ -211,9 +211,9 @@ class _Reader:
             self._block.append(_Piece(begin, end, bool(self._fixed)))
 
     def _end_block(self) -> None:
-        if self._block:
+        if any(not self._source[begin:end].isspace() for begin, end, _ in self._block):
             self._blocks.append(self._block)
-            self._block = []
+        self._block = []
 
 
 def read_html(content: bytes, options: Options) -> HtmlDocument:  # noqa: ARG001 - as all readers

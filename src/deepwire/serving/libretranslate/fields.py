@@ -184,7 +184,7 @@ def read_keys(path: Path) -> list[str]:
             raise UsageError(f"{path}:{number}: a key has {_SHORTEST_KEY} or more letters, digits and signs")
         keys.append(key)
     if not keys:
-        raise UsageError(f"{path}: there is no key in it", "make one with: head -c 24 /dev/urandom | base64")
+        raise UsageError(f"{path}: there is no key in it", "make one with: openssl rand -hex 24")
     return keys
 
 

@@ -156,7 +156,8 @@ class LibreTranslator:
         route = self._route(source, target)
         if route is None:
             return Upload(name, file.content)
-        plan = await self._plan(document.units, route, target)
+        splitter = self._service.splitter(route)
+        plan = await self._beside(partial(TranslationPlan, document.units, splitter, target))
         translations = await self._service.translate_sentences(plan.texts, route, 1, client, gone)
         return Upload(name, await self._written(document, plan, [one.text for one in translations]))
 
