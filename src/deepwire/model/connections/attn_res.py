@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from deepwire.config.section import UnusedSettings
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import StackContext
@@ -50,15 +49,11 @@ class AttnResConfig(ConnectionSection):
     )
     source_eps: float = Field(1e-6, gt=0, le=0.1, description="epsilon of the RMS norm of sources")
 
-    def check(self, context: StackContext) -> None:
-        """A block of at least one sub-layer."""
+    @model_validator(mode="after")
+    def _fits(self) -> AttnResConfig:
         if isinstance(self.block, int) and self.block < 1:
             raise ValueError(f"block must be auto, full or a number of at least 1, not {self.block}")
-
-    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
-        """What a stack without layers has no use for."""
-        if context.layers == 0:
-            yield "block", "there are no layers"
+        return self
 
     def block_size(self, context: StackContext) -> int:
         """Sub-layers of a block."""
