@@ -17,7 +17,9 @@ from given_functions import (
     with_sublayers,
 )
 from golden_names import OUTPUT_TOLERANCE
+from torch import Tensor, nn
 
+from deepwire.model.layers import RMSNorm
 from deepwire.model.mixers.self_attention import SelfAttention
 
 FUNCTIONS = {r"F(\d)\.(\w+)": r"mixers.\1.\2"}
@@ -115,7 +117,7 @@ def test_values_of_layers_below(name: str, mixer: object, own: Mapping[str, str]
     maps = {**parts, r"layer(\d)\.W_o": r"mixers.\1.output.weight"}
     golden = golden_case(name)
     check_case(stack, golden, {**NORMS, **maps, **own})
-    below: tuple[torch.Tensor, ...] = ()
+    below: tuple[Tensor, ...] = ()
     x = golden["in.x"]
     for layer, each in enumerate(stack.mixers):
         assert isinstance(each, SelfAttention)
@@ -124,3 +126,68 @@ def test_values_of_layers_below(name: str, mixer: object, own: Mapping[str, str]
             assert close(key, golden[f"out.keys{layer}"], OUTPUT_TOLERANCE)
         assert close(value, golden[f"out.values{layer}"], OUTPUT_TOLERANCE)
         x = golden[f"out.layer{layer + 1}"]
+
+
+class GivenAttention(nn.Module):
+    """W_o(s(W_k k) * W_q q + W_v v), one position at a time, in the place of the mixer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.W_q, self.W_k, self.W_v, self.W_o = (nn.Parameter(torch.empty(DIM, DIM)) for _ in range(4))
+
+    def parallel(self, x: Tensor, *_: object) -> Tensor:
+        """All of one vector."""
+        return self.mix(x, x, x)
+
+    def parallel_above(
+        self,
+        x: Tensor,
+        padding: Tensor | None,
+        below: tuple[Tensor, ...],
+        memory: object,
+        languages: Tensor | None,
+        of_keys: tuple[Tensor, Tensor],
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Of one vector each."""
+        return self.mix(x, *of_keys), below
+
+    def mix(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """The equation."""
+        gated = torch.sigmoid(key @ self.W_k.T) * (query @ self.W_q.T)
+        return (gated + value @ self.W_v.T) @ self.W_o.T
+
+
+def test_mudd_four_ways() -> None:
+    """Queries, keys, values and the stream of sums of their own, with the wide last layer of the code."""
+    mudd = {"type": "mudd", "ways": 4, "last_expansion": 4}
+    stack = encoder_of({"layers": 3, "feed_forward": True, "aggregation": mudd})
+    use_rms_norms(stack, 1e-6)
+    stack.aggregation.norms = nn.ModuleList(
+        nn.ModuleList(RMSNorm(DIM, 1e-6) for _ in range(2)) for _ in range(2)
+    )
+    mixers: list[nn.Module] = [GivenAttention() for _ in range(3)]
+    stack = with_sublayers(stack, mixers, [GivenFunction() for _ in range(3)])
+    norms = {
+        rf"norm{layer}\.{part}\.gain": f"connection.norms.{2 * layer + (part == 'ffn')}.weight"
+        for layer in range(3)
+        for part in ("attn", "q", "ffn")
+    }
+    of_keys = {
+        rf"norm{layer}\.{part}\.gain": f"aggregation.norms.{layer - 1}.{number}.weight"
+        for layer in (1, 2)
+        for number, part in enumerate("kv")
+    }
+    check_case(
+        stack,
+        golden_case("mudd_four_way"),
+        {
+            **norms,
+            **of_keys,
+            r"final\.gain": "connection.final_norm.weight",
+            r"F(\d)\.(\w+)": r"feed_forwards.\1.\2",
+            r"G(\d)\.(\w+)": r"mixers.\1.\2",
+            r"mudd(\d)\.W_1": r"aggregation.makers.\1.input",
+            r"mudd(\d)\.W_2": r"aggregation.makers.\1.output",
+            r"mudd(\d)\.c": r"aggregation.makers.\1.static",
+        },
+    )

@@ -65,7 +65,7 @@ VARIANTS: Mapping[str, list[Options]] = {
     "hierarchical": [{"block": 1, "block_input": False}],
     "dense": [{"weights": "sum", "window": 2}],
     "dwa": [{"dilation": 2, "period": 2}],
-    "mudd": [{"last_expansion": 4}],
+    "mudd": [{"last_expansion": 4}, {"ways": 4}],
     "dynamic_combination": [{"maps": 1}],
     "dynamic_routing": [{"capsules": 4, "input_maps": 1}],
     "em_routing": [{"capsules": 4, "output": "mean", "norm": False}],

@@ -19,6 +19,7 @@ CHOICES: list[object] = [
     {"type": "dwa", "dilation": 3},
     "mudd",
     {"type": "mudd", "last_expansion": 4, "round_hidden": True},
+    {"type": "mudd", "ways": 4},
 ]
 
 
@@ -100,6 +101,46 @@ def test_hidden_widths_of_mudd(aggregation: object, hidden: list[int]) -> None:
     assert [shapes[f"makers.{layer}.input"] for layer in range(3)] == [(width, 16) for width in hidden]
 
 
+def test_four_ways_written_out() -> None:
+    """Sums of their own for queries, keys and values, the last two normalised; elsewhere there is one."""
+    aggregation = aggregation_of({"type": "mudd", "ways": 4}, 2)
+    torch.manual_seed(0)
+    values = {name: torch.randn_like(value) for name, value in aggregation.named_parameters()}
+    aggregation.load_state_dict(values)
+    y = [torch.randn(2, 3, 16) for _ in range(3)]
+    history, _ = aggregation.start(y[0])
+    assert aggregation.ways(history, 0) is None
+    history, read = aggregation.close(history, y[1], 0)
+    ways = aggregation.ways(history, 1)
+    assert ways is not None
+    normalised = y[1] / (y[1].square().mean(-1, keepdim=True) + 1e-6).sqrt()
+    hidden = torch.nn.functional.gelu(normalised @ values["makers.0.input"].T)
+    weights = (hidden @ values["makers.0.output"].T).unflatten(-1, (4, 2)) + values["makers.0.static"]
+    query, key, value, stream = torch.einsum("btwj,btjd->wbtd", weights, torch.stack(y[:2], -2))
+    assert torch.allclose(read, stream, atol=1e-5)
+    assert torch.allclose(ways.query, query, atol=1e-5)
+    for number, (found, wanted) in enumerate(((ways.key, key), (ways.value, value))):
+        gain, bias = (values[f"norms.0.{number}.{leaf}"] for leaf in ("weight", "bias"))
+        expected = torch.nn.functional.layer_norm(wanted, (16,), gain, bias, 1e-6)
+        assert torch.allclose(found, expected, atol=1e-4)
+    history, _ = aggregation.close(history, y[2], 1)
+    assert len(history) == 3
+
+
+def test_four_ways_begin_as_the_ordinary_stack() -> None:
+    """With the same maps, a model gives what one of pre-norm gives."""
+    plain, dense = build_model(config_of("last"), 23, 23), build_model(config_of(CHOICES[-1]), 23, 23)
+    state = dict(plain.state_dict())
+    for side in ("encoder", "decoder"):
+        joint = state.pop(f"{side}.mixers.1.query_key_value.weight")
+        state |= {f"{side}.mixers.1.apart.{place}.weight": part for place, part in enumerate(joint.split(16))}
+    missing, unexpected = dense.load_state_dict(state, strict=False)
+    assert not unexpected
+    assert all(".aggregation." in name for name in missing)
+    source, target = torch.tensor([[4, 9, 5, 2]]), torch.tensor([[1, 5, 9, 12]])
+    assert torch.allclose(dense.decode(source, target)[0], plain.decode(source, target)[0], atol=1e-5)
+
+
 @pytest.mark.parametrize("aggregation", ["dwa", "mudd"])
 def test_the_stream_keeps_its_number_format(aggregation: str) -> None:
     """Weights in float32 do not widen vectors of 16 bits."""
@@ -126,6 +167,24 @@ def test_weights_for_analyses() -> None:
     assert torch.equal(weights.values.nan_to_num(-1), expected.nan_to_num(-1))
     (static,) = build_model(config_of("mudd"), 23, 23).encoder.depth_weights()
     assert torch.equal(static.values.nan_to_num(-1), torch.tensor([[0.0, 1, -1], [0, 0, 1]]))
+
+
+@pytest.mark.parametrize(
+    ("stack", "message"),
+    [
+        ({"mixer": "gru"}, "encoder.mixer does not take them as it is set; self_attention can"),
+        ({"mixer": "lime"}, "encoder.mixer does not take them"),
+        ({"connection": "depth_lstm"}, "encoder.connection does not take them as it is set; pre_norm,"),
+        ({"connection": {"type": "pre_norm", "residual": "normalised"}}, "encoder.connection does not take"),
+    ],
+)
+def test_ways_that_nobody_takes_are_refused(stack: dict[str, object], message: str) -> None:
+    """By the mixer or by the connection."""
+    encoder = {"layers": 2, "aggregation": {"type": "mudd", "ways": 4}, **stack}
+    with pytest.raises(ValidationError) as caught:
+        ModelConfig.model_validate({**SMALL, "encoder": encoder})
+    (error,) = caught.value.errors()
+    assert message in error["msg"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig, StackConfig
@@ -119,7 +120,12 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
         config.aggregation.build(context),
         config.fusion.build(config.fusion_context(context)),
         [
-            config.mixer.build(context.of_mixer(call.width, call.gives, layer))
+            config.mixer.build(
+                replace(
+                    context.of_mixer(call.width, call.gives, layer),
+                    ways=config.aggregation.gives_ways and layer > 0,
+                )
+            )
             for layer, call in sorted(mixer_calls.items())
         ],
         [

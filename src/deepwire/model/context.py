@@ -88,6 +88,7 @@ class StackContext:
         norm_style: Where the connection of this stack normalises; known to aggregations and fusions.
         mixer_width: Width of what the mixer reads.
         layer: Of the mixer that is built, from 0.
+        ways: Whether its queries, keys and values are made of vectors of their own.
         other_connection, other_mixer: The settings of the other stack's connection and mixer.
         shared: Modules that both stacks may own together.
         languages: How many target languages have norms of their own; 0: norms are the same for all.
@@ -114,6 +115,7 @@ class StackContext:
     other_connection: SocketSection
     other_mixer: SocketSection
     layer: int = 0
+    ways: bool = False
     shared: SharedModules = field(default_factory=SharedModules)
     languages: int = 0
     fusion_languages: int = 0

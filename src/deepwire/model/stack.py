@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from deepwire.model.aggregations.aggregation import Aggregation
+from deepwire.model.aggregations.aggregation import Aggregation, Ways
 from deepwire.model.connections.connection import Call, Connection, DepthState
 from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.fusions.fusion import Fusion
@@ -180,12 +180,13 @@ class Stack(nn.Module):
         new: list[State] = []  # written so that torch.compile can follow
         recomputes = self.recomputes and self.training and torch.is_grad_enabled()
         for layer in self._layers:
+            ways = self.aggregation.ways(history, self.calls[layer[0]].layer, languages)
             if recomputes:
-                given = (layer, depth, carried, below, padding, memory, languages)
+                given = (layer, depth, carried, below, ways, padding, memory, languages)
                 depth, carried, below = checkpoint(self._run_layer, *given, use_reentrant=False)
             else:
                 depth, carried, below = self._run_layer(
-                    layer, depth, carried, below, padding, memory, languages, cache_index, old, new
+                    layer, depth, carried, below, ways, padding, memory, languages, cache_index, old, new
                 )
             closing = self.calls[layer[-1]].layer
             if self.aggregation.acts:
@@ -204,6 +205,7 @@ class Stack(nn.Module):
         depth: DepthState,
         carried: Carried,
         below: Below,
+        ways: Ways | None,
         padding: Tensor | None,
         memory: Sequence[Memory],
         languages: Tensor | None,
@@ -220,7 +222,8 @@ class Stack(nn.Module):
             if index in dropped:
                 continue
             call = self.calls[index]
-            read = self.connection.read(depth, index, languages)
+            stream = depth[0] if ways is None or call.kind != "mixer" else ways.query
+            read = self.connection.read((stream, *depth[1:]), index, languages)
             if call.kind == "cross":
                 output = self.crosses[call.layer](read, memory[call.layer])
             elif call.kind == "feed_forward":
@@ -232,10 +235,10 @@ class Stack(nn.Module):
                 output, moved = self._mixer(call.layer).accompany(read, beside, padding, languages)
                 carried = self.companion.write(carried, call.layer, moved, languages)
             elif cache_index is None or states is None or new is None:
-                output, below = self._mix(call.layer, read, padding, below, memory, languages)
+                output, below = self._mix(call.layer, read, padding, below, ways, memory, languages)
             else:
                 output, state, below = self._mix_step(
-                    call.layer, read, next(states), cache_index, below, memory, languages
+                    call.layer, read, next(states), cache_index, below, ways, memory, languages
                 )
                 new.append(state)
             if scales is not None:
@@ -249,13 +252,14 @@ class Stack(nn.Module):
         x: Tensor,
         padding: Tensor | None,
         below: Below,
+        ways: Ways | None,
         memory: Sequence[Memory],
         languages: Tensor | None,
     ) -> tuple[Tensor, Below]:
         """What the mixer of a layer makes of whole sequences, and what it leaves for those above."""
         mixer, memory_of = self._mixer(layer), self._memory_of(layer, memory)
-        if self._reads_below:
-            return mixer.parallel_above(x, padding, below, memory_of, languages)
+        if self._reads_below or ways is not None:
+            return mixer.parallel_above(x, padding, below, memory_of, languages, ways and ways[1:])
         return mixer.parallel(x, padding, memory_of, languages), below
 
     def _mix_step(
@@ -265,13 +269,15 @@ class Stack(nn.Module):
         state: State,
         cache_index: CacheIndex,
         below: Below,
+        ways: Ways | None,
         memory: Sequence[Memory],
         languages: Tensor | None,
     ) -> tuple[Tensor, State, Below]:
         """Likewise of one position."""
         mixer, memory_of = self._mixer(layer), self._memory_of(layer, memory)
-        if self._reads_below:
-            return mixer.step_above(x, state, cache_index, below, memory_of, languages)
+        if self._reads_below or ways is not None:
+            of_keys = ways and ways[1:]
+            return mixer.step_above(x, state, cache_index, below, memory_of, languages, of_keys)
         return (*mixer.step(x, state, cache_index, memory_of, languages), below)
 
     @property

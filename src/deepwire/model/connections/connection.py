@@ -142,6 +142,15 @@ class ConnectionSection(SocketSection):
         """What `training.layer_drop` may leave out; a connection that does not say so keeps all."""
         return "nothing"
 
+    @property
+    def takes_ways(self) -> bool:
+        """Whether mixers may read other vectors than the stream (`AggregationSection.gives_ways`).
+
+        `read` is then given the vector for queries in the place of the stream, and `write` must not add to
+        what was read.
+        """
+        return False
+
     @abstractmethod
     def build(self, context: StackContext) -> Connection:
         """The connection of a whole stack."""

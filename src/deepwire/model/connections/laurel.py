@@ -54,6 +54,11 @@ class LAuReLConfig(ConnectionSection):
         """A sub-layer left out leaves the stream as it is."""
         return "sublayers"
 
+    @property
+    def takes_ways(self) -> bool:
+        """The residual is the stream."""
+        return True
+
     def build(self, context: StackContext) -> Connection:
         """The connection of a whole stack."""
         return LAuReL(self, context)

@@ -72,11 +72,12 @@ class TokenMixer(nn.Module, ABC):
         below: Below,
         memory: Memory | None = None,
         languages: Tensor | None = None,
+        of_keys: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Below]:
-        """`parallel` of a mixer with `reads_below`: also what the layer above gets.
+        """`parallel` of a mixer with `reads_below`, or with `takes_ways`: also what the layer above gets.
 
         A connection may evaluate a layer several times: what a layer leaves takes the place of what it left
-        before.
+        before. `of_keys` is what keys and values are made of, `[B, T, d]` each; None: of `x`.
         """
         raise NotImplementedError(f"{type(self).__name__} reads nothing of the layers below")
 
@@ -88,8 +89,9 @@ class TokenMixer(nn.Module, ABC):
         below: Below,
         memory: Memory | None = None,
         languages: Tensor | None = None,
+        of_keys: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, State, Below]:
-        """`step` of a mixer with `reads_below`: also what the layer above gets."""
+        """`step` likewise."""
         raise NotImplementedError(f"{type(self).__name__} reads nothing of the layers below")
 
     def depth_weights(self) -> Tensor | None:
@@ -132,6 +134,8 @@ class MixerSection(SocketSection):
     has_companion: ClassVar[bool] = False
     # Whether mixers read what those of the layers below left (`TokenMixer.reads_below`).
     reads_below: ClassVar[bool] = False
+    # Whether keys and values may be made of vectors of their own (`AggregationSection.gives_ways`).
+    takes_ways: ClassVar[bool] = False
     # Whether it can read vectors wider than the stream (`context.mixer_width`).
     reads_any_width: ClassVar[bool] = False
     # Whether it puts a norm in front of its last matrix where the model wants one (`context.inner_norm`).

@@ -68,6 +68,8 @@ class SelfAttentionSection(MixerSection):
 class SelfAttentionConfig(SelfAttentionSection):
     """Multi-head self-attention."""
 
+    takes_ways: ClassVar[bool] = True
+
     type: Literal["self_attention"] = "self_attention"
 
 
@@ -145,8 +147,9 @@ class RelativeValues(RelativePositions):
 class SelfAttention(TokenMixer):
     """softmax(Q K^T / sqrt(h)) V over the own sequence (Vaswani et al. 2017, section 3.2).
 
-    Queries, keys and values come from one product. A decoder sees itself and the past only. An inner norm
-    normalises the concatenated heads (Sub-LN; Wang et al. 2022, Magneto).
+    Queries, keys and values come from one product, or from one each where they are made of different vectors
+    (`context.ways`). A decoder sees itself and the past only. An inner norm normalises the concatenated heads
+    (Sub-LN; Wang et al. 2022, Magneto).
     The state while decoding is a `KeyValueCache`.
     """
 
@@ -162,9 +165,13 @@ class SelfAttention(TokenMixer):
         self.query_scale = context.scaling.query
         dim, bias = context.dim, context.attention_bias
         self.parts = 3 if below is None or below.own_values else 2
-        self.query_key_value = Linear(
-            dim, self.parts * dim, bias=bias, role="self_attention", parts=self.parts
-        )
+        self.apart = nn.ModuleList()
+        if context.ways:
+            self.apart.extend(Linear(dim, dim, bias=bias, role="self_attention") for _ in range(3))
+        else:
+            self.query_key_value = Linear(
+                dim, self.parts * dim, bias=bias, role="self_attention", parts=self.parts
+            )
         self.output = Linear(dim, dim, bias=bias, role="attention_output")
         self.relative, self.relative_values = relative, relative_values
         self.inner_norm = context.norm() if context.inner_norm else None
@@ -188,9 +195,10 @@ class SelfAttention(TokenMixer):
         below: Below,
         memory: Memory | None = None,
         languages: Tensor | None = None,
+        of_keys: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, Below]:
         """Attend within `[B, T, d]`; see the base class."""
-        query, key, value, below = self._project_above(x, below)
+        query, key, value, below = self._project_above(x, below, of_keys)
         bias, distance = padding, None
         if self.relative is not None:
             positions = torch.arange(x.size(1), device=x.device)
@@ -230,10 +238,14 @@ class SelfAttention(TokenMixer):
         below: Below,
         memory: Memory | None = None,
         languages: Tensor | None = None,
+        of_keys: tuple[Tensor, Tensor] | None = None,
     ) -> tuple[Tensor, State, Below]:
         """Attend from `[rows, 1, d]`; the cache has keys and values as they are used."""
         # The rows of a group become queries to one cache: `[groups, H, width, h]`, and keys and values alike.
-        query, key, value, below = self._project_above(x.view(-1, cache_index.width, x.size(-1)), below)
+        grouped = (-1, cache_index.width, x.size(-1))
+        if of_keys is not None:
+            of_keys = of_keys[0].view(grouped), of_keys[1].view(grouped)
+        query, key, value, below = self._project_above(x.view(grouped), below, of_keys)
         keys, values = state = cache_index.store(KeyValueCache(*state), key, value)
         bias = cache_index.bias
         if self.relative is not None:
@@ -253,9 +265,15 @@ class SelfAttention(TokenMixer):
         """Queries, keys and values of `[B, T, d]`, each `[B, H, T, h]`, in the lowest layer."""
         return self._project_above(x, ())[:3]
 
-    def _project_above(self, x: Tensor, below: Below) -> tuple[Tensor, Tensor, Tensor, Below]:
+    def _project_above(
+        self, x: Tensor, below: Below, of_keys: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Below]:
         """Likewise in any layer; also what the layer above gets."""
-        parts = self.query_key_value(x).unflatten(-1, (self.parts, self.heads, -1)).unbind(2)
+        if of_keys is None:
+            parts = self.query_key_value(x).unflatten(-1, (self.parts, self.heads, -1)).unbind(2)
+        else:
+            made = [each(vector) for each, vector in zip(self.apart, (x, *of_keys), strict=True)]
+            parts = tuple(part.unflatten(-1, (self.heads, -1)) for part in made)
         query, key, *own = (part.transpose(1, 2) for part in parts)
         if self.query_scale != 1:
             query = query * self.query_scale
