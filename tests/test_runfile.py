@@ -435,3 +435,12 @@ def test_what_cannot_be_exported_is_refused_before_it_is_trained(here: Path, wri
     path = write(here / "wrong.yaml", f"{data}\nexport: {{must_be: [tflite]}}\n")
     with pytest.raises(UsageError, match=r"wrong\.yaml:2"):
         load_run_file(path)
+
+
+def test_a_default_that_depends_on_what_is_wrong_is_no_second_mistake() -> None:
+    """`model.initialization` follows the connections, and has nothing to follow where they are misspelt."""
+    with pytest.raises(UsageError) as refused:
+        load_run_file("demo", ["model.encoder.connection.hidden=foo"])
+    assert refused.value.message == (
+        "command line: model.encoder.connection.hidden: must be one_layer, glu or gelu, not 'foo'"
+    )
