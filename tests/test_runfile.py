@@ -373,7 +373,10 @@ def test_only_the_command_line_is_refused_for_what_it_makes_idle(here: Path) -> 
     [
         (["training.sharding=full"], "model.share_layers does not work with training.sharding"),
         (
-            ["model.encoder.connection=depth_lstm", "model.decoder.connection=depth_lstm"],
+            [
+                f"model.{side}.connection={{type: depth_lstm, final_norm: decoder}}"
+                for side in ("encoder", "decoder")
+            ],
             "model.share_layers: connection of encoder and decoder do not have the same parameters",
         ),
     ],
