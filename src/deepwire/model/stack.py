@@ -181,13 +181,11 @@ class Stack(nn.Module):
         recomputes = self.recomputes and self.training and torch.is_grad_enabled()
         for layer in self._layers:
             ways = self.aggregation.ways(history, self.calls[layer[0]].layer, languages)
+            given = (layer, depth, carried, below, ways, padding, memory, languages)
             if recomputes:
-                given = (layer, depth, carried, below, ways, padding, memory, languages)
                 depth, carried, below = checkpoint(self._run_layer, *given, use_reentrant=False)
             else:
-                depth, carried, below = self._run_layer(
-                    layer, depth, carried, below, ways, padding, memory, languages, cache_index, old, new
-                )
+                depth, carried, below = self._run_layer(*given, cache_index, old, new)
             closing = self.calls[layer[-1]].layer
             if self.aggregation.acts:
                 history, x = self.aggregation.close(history, connection.stream(depth), closing, languages)
