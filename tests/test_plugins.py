@@ -162,7 +162,7 @@ def test_an_installed_choice_is_checked_as_ours_are(tmp_path: Path) -> None:
 def test_a_choice_that_is_not_there_is_refused_as_any_other(tmp_path: Path) -> None:
     text = refusal(run_file(tmp_path, "highway"))
     assert text.startswith(f"{tmp_path}/run.yaml:8: model.encoder.connection: must be pre_norm, post_norm, ")
-    assert text.endswith("sdu or runge_kutta, not 'highway'")
+    assert text.endswith(", mhc_lite or mhc, not 'highway'")
 
 
 def test_who_names_an_unknown_choice_hears_how_another_package_makes_one_known(tmp_path: Path) -> None:

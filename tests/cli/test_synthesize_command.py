@@ -34,6 +34,7 @@ from translating_processes import die_in_translation
 
 WORDS = [f"w{number}" for number in range(40)]
 SHAPE = {"d_model": 16, "heads": 2, "feed_forward": 32, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
+SHAPE |= {"initialization": "lipschitz"}
 
 
 @pytest.fixture(scope="module")

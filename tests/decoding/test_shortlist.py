@@ -63,7 +63,7 @@ def small_model(bias=True, seed=1, entries=SIZE, languages=None, **more):
     torch.manual_seed(seed)
     stack = {"layers": 1, **more}
     config = {"d_model": 16, "heads": 2, "feed_forward": 24, "encoder": stack, "decoder": stack}
-    config |= {"bias": {"output": bias}, "languages": languages or {}}
+    config |= {"initialization": "lipschitz", "bias": {"output": bias}, "languages": languages or {}}
     model = build_model(ModelConfig.model_validate(config), entries, entries, languages=3).eval()
     with torch.no_grad():
         for parameter in model.parameters():

@@ -26,6 +26,7 @@ model:
   d_model: 16
   heads: 2
   feed_forward: 32
+  initialization: lipschitz
   encoder: {layers: 1, connection: depth_lstm}
   decoder: {layers: 1, connection: depth_lstm}
   languages: {norm: true, transform: identity, embedding: both, output_bias: true}

@@ -57,7 +57,8 @@ def not_plain(config: ModelConfig, *, several: bool) -> str | None:
         != config.decoder.connection,
         "different sizes of encoder and decoder": config.size("encoder") != config.size("decoder"),
         f"activation={config.activation}": config.activation not in PLAIN_ACTIVATIONS,
-        "parametrization": config.parametrization is not None,
+        f"parametrization={getattr(config.parametrization, 'type', None)}": config.parametrization
+        is not None,
         "embeddings.norm=true": embeddings.norm,
         "embeddings.side=true": embeddings.side,
         "inner_norm=true": config.inner_norm,

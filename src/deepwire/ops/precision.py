@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Literal
 
@@ -41,6 +42,13 @@ def autocast_dtype(device: torch.device, wanted: Precision) -> torch.dtype:
     if device.type == "cpu":
         return torch.bfloat16 if _cpu_bfloat16_pays() else torch.float32
     return torch.float32
+
+
+def full_precision(device_type: str) -> AbstractContextManager[object]:
+    """Computes in the number formats that tensors have, also where autocast is on; on the meta device as well."""
+    if device_type == "meta":  # has no autocast
+        return nullcontext()
+    return torch.autocast(device_type, enabled=False)
 
 
 def has_bfloat16_units() -> bool:

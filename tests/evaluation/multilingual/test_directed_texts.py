@@ -150,11 +150,13 @@ def test_a_crash_between_text_and_record_costs_one_direction_only(tmp_path):
 
 
 def test_translations_of_unknown_origin_are_not_touched(tmp_path):
-    (tmp_path / "en-de.hyp").write_text("ein hund\n")
+    folder = tmp_path / "translations"
+    folder.mkdir()
+    (folder / "en-de.hyp").write_text("ein hund\n")
     with pytest.raises(UsageError, match="of unknown origin"):
-        store_in(tmp_path, "runs/x", None, {})
-    assert [path.name for path in tmp_path.iterdir()] == ["en-de.hyp"]
-    assert read_stored(tmp_path).trained is None
+        store_in(folder, "runs/x", None, {})
+    assert [path.name for path in folder.iterdir()] == ["en-de.hyp"]
+    assert read_stored(folder).trained is None
 
 
 UNREADABLE = '{"system": "x", "trained": ["English"], "training_pairs": {}, "made": {}}'

@@ -25,6 +25,7 @@ from deepwire.model.config import ModelConfig
 EXAMPLES = Path(__file__).parents[3] / "examples" / "multi30k"
 DIRECTIONS = tuple(map(Direction.parse, ("en-de", "de-en", "en-qaa", "qaa-en")))
 SMALL = {"d_model": 16, "heads": 2, "feed_forward": 32, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
+SMALL |= {"initialization": "lipschitz"}
 Run = Callable[..., dict[str, Any]]
 
 

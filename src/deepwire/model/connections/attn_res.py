@@ -17,6 +17,7 @@ from deepwire.model.connections.connection import Connection, ConnectionSection,
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights, single
+from deepwire.ops.precision import full_precision
 from deepwire.ops.weighted_sum import weighted_sum
 
 BLOCKS = 8
@@ -86,7 +87,7 @@ class DepthQuery(nn.Module):
     def forward(self, sources: Sequence[Tensor], scales: Sequence[Tensor]) -> Tensor:
         """The weights `[m, B, T]`, in float32, of m sources `[B, T, d]` whose 1 / RMS is `[B, T]`."""
         # One product for query and gain: the sources are read once and not copied.
-        with torch.autocast(sources[0].device.type, enabled=False):
+        with full_precision(sources[0].device.type):
             query = self.query.float() * self.gain.float()
             logits = [
                 torch.mv(v.flatten(0, 1).float(), query).view_as(scale) * scale

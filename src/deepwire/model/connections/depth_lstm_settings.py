@@ -118,7 +118,7 @@ class DepthLSTMConfig(DepthRecurrentSection):
         "auto",
         description="what the forget gates' bias begins with: 0 as published, so that a cell halves at every "
         "layer at first; auto: what leaves half of the embedding in the cell at the top, however deep the "
-        "stack is",
+        "stack is (the encoder where both share their gates)",
     )
 
     def unused_settings_in(self, context: StackContext) -> UnusedSettings:
@@ -149,7 +149,7 @@ class DepthLSTMConfig(DepthRecurrentSection):
                 f"{context.memory_width} and {context.dim}"
             )
         if self.gate_scope == "model":
-            own = self.model_dump(include={"gate_norm", "bias"}) | {"forget_bias": self.first_bias(context)}
+            own = self.model_dump(include={"gate_norm", "bias", "forget_bias"})
             context.shared.agree("gate_scope: model", own)
         inner = self.inner_width(context)
         if self.hidden_scope == "model":

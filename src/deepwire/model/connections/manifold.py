@@ -20,6 +20,7 @@ from torch.nn import functional
 from deepwire.model.connections.connection import Connection, DepthState
 from deepwire.model.connections.lanes import Lanes, LanesSection, LaneWeights, StaticWeights
 from deepwire.model.context import StackContext
+from deepwire.ops.precision import full_precision
 from deepwire.ops.weighted_sum import weighted_sum
 
 DYNAMIC_SCALE, ELSEWHERE = 0.01, -8.0
@@ -82,14 +83,14 @@ class ManifoldWeights(LaneWeights):
     def reading(self, lanes: Sequence[Tensor]) -> Sequence[Tensor]:
         """a."""
         n = self.lanes
-        with torch.autocast(lanes[0].device.type, enabled=False):
+        with full_precision(lanes[0].device.type):
             logits = self.scale[0] * self._project(lanes, slice(0, n)) + self.base[:n]
             return (torch.sigmoid(logits) + self.eps).unbind(-1)
 
     def writing(self, lanes: Sequence[Tensor]) -> tuple[Sequence[Sequence[Tensor]], Sequence[Tensor]]:
         """The columns of C, and b."""
         n = self.lanes
-        with torch.autocast(lanes[0].device.type, enabled=False):
+        with full_precision(lanes[0].device.type):
             projected = self._project(lanes, slice(n, None))
             write = 2 * torch.sigmoid(self.scale[1] * projected[..., :n] + self.base[n : 2 * n])
             mix = self.mix(self.scale[2] * projected[..., n:] + self.base[2 * n :])
@@ -211,7 +212,7 @@ class LaneHead(nn.Module):
 
     def forward(self, lanes: Sequence[Tensor]) -> Sequence[Tensor]:
         """One weight `[B, T]` for each lane."""
-        with torch.autocast(lanes[0].device.type, enabled=False):
+        with full_precision(lanes[0].device.type):
             projected = project_lanes(lanes, self.projection, None, self.norm_eps)
             return (torch.sigmoid(self.scale * projected + self.base) + self.eps).unbind(-1)
 
