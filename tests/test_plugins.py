@@ -162,7 +162,7 @@ def test_an_installed_choice_is_checked_as_ours_are(tmp_path: Path) -> None:
 def test_a_choice_that_is_not_there_is_refused_as_any_other(tmp_path: Path) -> None:
     text = refusal(run_file(tmp_path, "highway"))
     assert text.startswith(f"{tmp_path}/run.yaml:8: model.encoder.connection: must be pre_norm, post_norm, ")
-    assert text.endswith("sdu or runge_kutta, not 'highway'")
+    assert text.endswith("layer_scale or layer_norm_scaling, not 'highway'")
 
 
 def test_who_names_an_unknown_choice_hears_how_another_package_makes_one_known(tmp_path: Path) -> None:
@@ -362,7 +362,7 @@ def test_a_registered_metric_is_a_metric() -> None:
     assert corpus_score("own", ["a house"], ["a house"]).value == 100
     with pytest.raises(UsageError) as raised:
         corpus_score("owns", ["a house"], ["a house"])
-    assert raised.value.hint.endswith("multi-bleu, own")
+    assert raised.value.hint.endswith("multi-bleu, spbleu, spbleu-101, own")
     with pytest.raises(UsageError, match="deepwire has a metric of this name"):
         deepwire.register_metric("bleu", make)
 

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from deepwire.config.choice import TRUSTED, Choice, remember
+from deepwire.config.settings_reader import from_mapping
 from deepwire.model.aggregations.aggregation import AggregationSection
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
@@ -63,7 +64,7 @@ def check_connection(settings: ConnectionSection | Settings | str, model: Settin
 
     Raises:
         AssertionError: Something does not hold.
-        ValidationError: The settings are wrong, or do not fit the model's.
+        UsageError: The settings are wrong, or do not fit the model's; one line says what.
     """
     _check_socket("connection", ConnectionSection, settings, model)
 
@@ -92,7 +93,7 @@ def check_initialization(settings: Initialization | Settings | str, model: Setti
 
     Raises:
         AssertionError: Something does not hold.
-        ValidationError: The settings are wrong.
+        UsageError: The settings are wrong.
     """
     chosen = _section(Initialization, settings)  # type: ignore[type-abstract]
     relative = {"mixer": {"type": "self_attention", "relative": 2, "relative_values": True}}
@@ -114,7 +115,10 @@ def check_initialization(settings: Initialization | Settings | str, model: Setti
 
 
 def _section(base: type[ChoiceT], settings: ChoiceT | Settings | str) -> ChoiceT:
-    return base.model_validate(settings, context=TRUSTED)
+    if isinstance(settings, base):
+        return settings
+    values = {"type": settings} if isinstance(settings, str) else settings
+    return from_mapping(base, values, "settings", allow_unused=True)
 
 
 def _check_socket(
@@ -178,7 +182,7 @@ def small_model(settings: Settings, seed: int = 0) -> TranslationModel:
     for side in ("encoder", "decoder"):
         merged.setdefault(side, {"layers": 3})
     languages = LANGUAGES if "languages" in settings else 0
-    return _model_of(ModelConfig.model_validate(merged, context=TRUSTED), languages, seed)
+    return _model_of(from_mapping(ModelConfig, merged, "model", allow_unused=True), languages, seed)
 
 
 def _model_of(config: ModelConfig, languages: int, seed: int) -> TranslationModel:

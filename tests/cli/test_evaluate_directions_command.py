@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 from sacrebleu.metrics import BLEU
 
+from deepwire import plugins
 from deepwire.analysis.report import plots
 from deepwire.cli.main import main
+from deepwire.evaluation.standard_metrics import ChrfMetric
 
 NUMBERS = range(30)
 TEXT = {
@@ -67,6 +69,19 @@ def test_two_folders_make_the_table(capsys):
     assert average["win_ratio"] == 100
     assert average["significantly_better"] == average["better_after_holm"] == 2
     assert "en-de: 30 lines, BLEU" in err
+
+
+def test_a_metric_of_another_package_is_computed_beside_ours(capsys, monkeypatch):
+    def make(options):
+        return ChrfMetric(lowercase=options.lowercase)
+
+    monkeypatch.setitem(plugins._registered["metric"], "own", make)
+    out, _ = run(capsys, "good", "--test", "test", "--metric", "own", "--metric", "chrf", "--json")
+    own, chrf = json.loads(out)["blocks"][1]["directions"][0]["scores"]
+    assert own["score"] == chrf["score"] > 0
+    _, err = run(capsys, "good", "--test", "test", "--metric", "owns", code=2)
+    assert "unknown metric 'owns'" in err
+    assert "spbleu-101, own" in err
 
 
 def test_the_text_form_names_systems_groups_and_signatures(capsys):

@@ -29,7 +29,7 @@ from deepwire.model.mixers.luna_attention import (
     LunaSelfAttention,
 )
 
-NESTED = {"pq": "pack.query", "pc": "pack.key_value", "q": "query", "c": "key_value", "o": "output"}
+NESTED = {"pq": "packing.query", "pc": "packing.key_value", "q": "query", "c": "key_value", "o": "output"}
 
 
 def context(side: Side, heads: int) -> StackContext:

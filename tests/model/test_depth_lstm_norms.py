@@ -17,7 +17,7 @@ Layout = dict[str, object]
 
 # Each has n_e + 2 n_d - 1 norms outside the LSTMs, the number that the printed sizes demand.
 LAYOUTS: dict[str, Layout] = {
-    "decoder": {},
+    "decoder": {"final_norm": "decoder"},
     "encoder": {"final_norm": "encoder"},
     "both": {"final_norm": "both", "first_norm": "second_layer"},
 }
@@ -101,9 +101,9 @@ def test_models_with_the_first_layer_unnormalised_are_sound(merge: str) -> None:
     check_model(both)
 
 
-def test_the_defaults_are_those_of_earlier_versions() -> None:
-    """A recorded `auto` has its final norm in the decoder, and its norms keep their names."""
-    encoder, decoder = connections({})
+def test_what_earlier_versions_recorded_is_what_it_was() -> None:
+    """Their `auto` has its final norm in the decoder, and its norms keep their names."""
+    encoder, decoder = connections({"final_norm": "auto"})
     assert [name for name, _ in encoder.named_parameters() if name.startswith(("norms", "final"))] == [
         f"norms.{index}.{leaf}" for index in (0, 1) for leaf in ("weight", "bias")
     ]

@@ -27,6 +27,27 @@ from deepwire.model.layer_ownership import layers_of_parameters
 from deepwire.model.layers import Branch, Linear
 
 D, F, V = 32, 96, 700
+
+
+@pytest.mark.parametrize(
+    ("encoder", "decoder", "expected"),
+    [
+        ("post_norm", "post_norm", "lipschitz"),
+        ("post_norm", "pre_norm", "xavier"),
+        ("pre_norm", "pre_norm", "xavier"),
+        ("depth_lstm", "depth_lstm", "xavier"),
+        ("rezero", "rezero", "xavier"),
+    ],
+)
+def test_what_is_not_set_is_what_learns_best(encoder: str, decoder: str, expected: str) -> None:
+    stacks = {"encoder": {"connection": encoder}, "decoder": {"connection": decoder}}
+    config = ModelConfig.model_validate(stacks)
+    assert config.initialization.type == expected
+    assert config.model_dump()["initialization"]["type"] == expected  # a run records what it began with
+    set_by_hand = ModelConfig.model_validate({**stacks, "initialization": "glorot"})
+    assert set_by_hand.initialization.type == "glorot"
+
+
 SHAPE: Mapping[str, object] = {
     "d_model": D,
     "heads": 4,

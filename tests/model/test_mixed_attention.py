@@ -195,8 +195,8 @@ def test_wrong_settings_are_refused(changes: Mapping[str, object], message: str)
 
 
 def test_connections_that_differ_by_side_cannot_be_shared() -> None:
-    """A depth-wise LSTM has a norm at the end of the decoder alone."""
-    stack = {"connection": "depth_lstm"}
+    """Here only the decoder of a depth-wise LSTM has a norm at its end."""
+    stack = {"connection": {"type": "depth_lstm", "final_norm": "decoder"}}
     settings = {"share_layers": True, "encoder": stack, "decoder": {**stack, "mixer": MIXED}}
     with pytest.raises(UsageError, match=r"model.share_layers: connection .* final_norm"):
         small_model(settings)

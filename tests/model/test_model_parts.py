@@ -218,6 +218,21 @@ def test_forget_gates_may_begin_open() -> None:
         assert torch.allclose(difference, torch.tensor([0.0, 2.0, 0.0]), atol=1e-6)
 
 
+@pytest.mark.parametrize("layers", [1, 3, 24])
+def test_forget_gates_begin_as_open_as_the_stack_is_deep(layers: int) -> None:
+    """Half of what the cell began with is left at the top of either stack, also with two units a layer."""
+    stack = {"layers": layers, "connection": "depth_lstm"}
+    two_units = {**stack, "connection": {"type": "depth_lstm", "merge": "two"}}
+    sizes = {"d_model": 16, "heads": 4, "feed_forward": 24}
+    config = ModelConfig.model_validate({**sizes, "encoder": stack, "decoder": two_units})
+    model = build_model(config, 20, 20)
+    for side in (model.encoder, model.decoder):
+        connection: Any = side.connection
+        gates = [connection.gates[number] for number in connection.gate_of]
+        left = torch.stack([gate.norm.bias[..., 1, :].sigmoid() for gate in gates]).prod(0)
+        assert torch.allclose(left, torch.full_like(left, 0.5), atol=1e-5)
+
+
 def test_a_side_may_have_its_own_positions_and_scale() -> None:
     """Neutron's recurrent decoders: an encoder with positions and scale, a decoder without."""
     settings = {"decoder": {"positions": "none", "scale_embedding": False}}

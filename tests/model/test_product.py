@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 from choices import LANGUAGES, SOCKETS, choices, members, model_settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -12,7 +13,8 @@ from pydantic import ValidationError
 
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Side
-from deepwire.testing import check_model
+from deepwire.ops.packed_linear import pack_linears
+from deepwire.testing import TOLERANCE, batch, check_model, small_model
 
 
 def stacks(side: Side) -> st.SearchStrategy[dict[str, object]]:
@@ -44,17 +46,40 @@ def test_any_combination_works_with_norms_inside_sublayers(encoder, decoder, lan
 @pytest.mark.parametrize("socket", SOCKETS)
 def test_every_member_works_as_it_comes_on_either_side(socket: str) -> None:
     """No member of a table is refused beside the ordinary choices of its side."""
-    plain = {"mixer": "self_attention", "connection": "pre_norm", "aggregation": "last", "fusion": "top"}
-    ordinary = {name: {"type": kind} for name, kind in plain.items()}
     for side in ("encoder", "decoder"):
         for name in members(socket):
-            if {"type": name} not in choices(socket, side):
+            wanted = beside_the_ordinary(socket, name, side)
+            assert wanted is None or refused(wanted) is None, f"{side}.{socket}: {name}"
+
+
+@pytest.mark.parametrize("socket", SOCKETS)
+def test_every_member_decodes_with_weights_laid_out_for_decoding(socket: str) -> None:
+    """Linear maps are replaced where a model is loaded to translate; a step gives the same."""
+    for side in ("encoder", "decoder"):
+        for name in members(socket):
+            wanted = beside_the_ordinary(socket, name, side)
+            if wanted is None:
                 continue
-            changed = {**ordinary, socket: {"type": name}}
-            if name == "rnmt":  # made of recurrent mixers only
-                changed["mixer"] = {"type": "ln_lstm"}
-            pair = (changed, ordinary) if side == "encoder" else (ordinary, changed)
-            assert refused(model_settings(*pair)) is None, f"{side}.{socket}: {name}"
+            model = small_model(wanted)
+            source, target, _ = batch()
+            with torch.inference_mode():
+                before, _ = model.step(target[:, 0], model.start(source, 3))
+                pack_linears(model, "none")
+                after, _ = model.step(target[:, 0], model.start(source, 3))
+            assert (after - before).abs().max() < TOLERANCE, f"{side}.{socket}: {name}"
+
+
+def beside_the_ordinary(socket: str, name: str, side: Side) -> dict[str, object] | None:
+    """A member as it comes beside ordinary choices; None where it does not work on that side."""
+    plain = {"mixer": "self_attention", "connection": "pre_norm", "aggregation": "last", "fusion": "top"}
+    ordinary = {each: {"type": kind} for each, kind in plain.items()}
+    if {"type": name} not in choices(socket, side):
+        return None
+    changed = {**ordinary, socket: {"type": name}}
+    if name == "rnmt":  # made of recurrent mixers only
+        changed["mixer"] = {"type": "ln_lstm"}
+    pair = (changed, ordinary) if side == "encoder" else (ordinary, changed)
+    return model_settings(*pair)
 
 
 def refused(wanted: dict[str, Any]) -> str | None:

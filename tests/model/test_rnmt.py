@@ -93,7 +93,7 @@ def test_four_encoder_layers_written_out() -> None:
     assert not len(stack.feed_forwards)
     x = embedded = torch.randn(2, 5, 16)
     with torch.no_grad():
-        (found,), _ = stack(embedded)
+        (found,), *_ = stack(embedded)
         for layer in range(4):
             mixer = stack.mixers[layer]
             ahead, back = mixer.ahead.parallel(x, None), mixer.back.parallel(x.flip(1), None).flip(1)

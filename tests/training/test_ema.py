@@ -15,9 +15,9 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
+from deepwire.training.device import PrecisionPolicy
 from deepwire.training.ema import EmaConfig, MovingAverage
 from deepwire.training.parallel_strategy import ParallelStrategy
-from deepwire.training.precision_policy import PrecisionPolicy
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run_training import run_training
 from deepwire.training.validation import Validator

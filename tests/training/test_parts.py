@@ -12,11 +12,10 @@ from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import ModelError, UsageError
 from deepwire.ops.allocator import give_memory_back, keep_memory
 from deepwire.training.config import EarlyStoppingConfig, Metric
-from deepwire.training.device import memory_in_use
+from deepwire.training.device import PrecisionPolicy, memory_in_use
 from deepwire.training.logging.meter import Averages, Meter
 from deepwire.training.logging.progress import Display, Standing, human_time, short
 from deepwire.training.optimizer import StepResult
-from deepwire.training.precision_policy import PrecisionPolicy
 from deepwire.training.run.spec import require_same_digests
 from deepwire.training.run.state import Patience, TrainingState
 from deepwire.training.run.stopping import Signals

@@ -11,7 +11,7 @@ import pytest
 from deepwire.data.batches.token_store import TokenStore
 from deepwire.data.languages import Direction, Languages
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.training.precision_policy import PrecisionPolicy
+from deepwire.training.device import PrecisionPolicy
 from deepwire.training.validation import (
     DirectionsValidator,
     Validation,

@@ -52,8 +52,8 @@ class ValidationScores:
         self, metric: str, translations: Sequence[str], references: Sequence[str], /, *, language: str = ""
     ) -> float:
         """Score translations into a language; with one language it need not be named."""
-        own = self._metrics[language or self._languages[0]]
-        return own[self._names.index(metric)].score(translations, references).value
+        metrics = self._metrics[language or self._languages[0]]
+        return metrics[self._names.index(metric)].score(translations, references).value
 
     @property
     def signatures(self) -> tuple[str, ...]:
@@ -201,8 +201,8 @@ def _scores(config: RunFile) -> ValidationScores | None:
     data, validation = config.data, config.training.validation
     if not validation.text_metrics or data.valid is None:
         return None
-    one = named_target({"target": data.target})
-    targets = [one] if data.languages is None else [way.target for way in data.languages.directions]
+    named = named_target({"target": data.target})
+    targets = [named] if data.languages is None else [way.target for way in data.languages.directions]
     return ValidationScores(validation.text_metrics, validation.tokenize, list(dict.fromkeys(targets)))
 
 

@@ -60,8 +60,8 @@ def average_models(folders: Sequence[Path], output: Path) -> None:
     with new_folder(output) as temporary:
         write_tensors(temporary / WEIGHTS, means)
         made_from = {"average_of": [folder.name for folder in folders], "sources": sources(folders)}
-        kept = {name: value for name, value in metadata_of(record).items() if name != "scores"}
-        averaged = {**record, "metadata": {**kept, **made_from}}
+        without_scores = {name: value for name, value in metadata_of(record).items() if name != "scores"}
+        averaged = {**record, "metadata": {**without_scores, **made_from}}
         (temporary / CONFIG).write_text(json_text(averaged), encoding="utf-8")
         shutil.copytree(newest / VOCABULARY, temporary / VOCABULARY)
         write_manifest(temporary)

@@ -59,10 +59,10 @@ def check(
     from deepwire.io.output import check_output
 
     forms = {"source_file": source, "target_file": target, "tsv": tsv, "jsonl": jsonl}
-    given = {name: path for name, path in forms.items() if path is not None}
+    files = {name: path for name, path in forms.items() if path is not None}
     if run_file is None:
-        data = _data_of_files(given, columns, languages, on_bad_utf8)
-    elif given or columns or languages or on_bad_utf8:
+        data = _data_of_files(files, columns, languages, on_bad_utf8)
+    elif files or columns or languages or on_bad_utf8:
         raise UsageError("a run file says itself where its text is", "change it with data.KEY=VALUE")
     else:
         data = _data_of_run(run_file, overrides or [])

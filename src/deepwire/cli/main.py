@@ -302,7 +302,7 @@ def _take_general_options(arguments: Sequence[str]) -> tuple[list[str], bool, li
         UsageError: A ``--plugin`` names no package.
     """
     end = arguments.index("--") if "--" in arguments else len(arguments)
-    kept: list[str] = []
+    others: list[str] = []
     packages: list[str] = []
     debug, before = False, iter(arguments[:end])
     for argument in before:
@@ -311,10 +311,10 @@ def _take_general_options(arguments: Sequence[str]) -> tuple[list[str], bool, li
         elif argument == "--plugin" or argument.startswith("--plugin="):
             packages.append(next(before, "") if argument == "--plugin" else argument.partition("=")[2])
         else:
-            kept.append(argument)
+            others.append(argument)
     if not all(packages):
         raise UsageError("--plugin needs the name of a package, such as --plugin my_package")
-    return [*kept, *arguments[end:]], debug, packages
+    return [*others, *arguments[end:]], debug, packages
 
 
 def _use_plugins(packages: Sequence[str]) -> None:

@@ -85,6 +85,7 @@ def serve(
     """
     _require_packages()
     limits = _limits(limit or [])
+    settings = specified(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
 
     import sys
 
@@ -102,9 +103,6 @@ def serve(
         require_safe(bound, token=token is not None, insecure=insecure)
         share_memory()
         configure_process(threads=threads, flush_denormals=False)
-        settings = specified(
-            beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens
-        )
         served_model = load_served_model(models, device, precision, settings=settings, warn=warn)
         _log_to_stderr(quiet)
         service = Service(served_model, limits, Metrics())

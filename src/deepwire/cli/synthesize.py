@@ -193,7 +193,7 @@ class _Work:
         stored = read_metadata(find_model(self.models[0]))
         names = [str(stored.get(side, "")) for side in ("source", "target")]
         # A model of several languages needs both, also to know what it translates.
-        names = [given or name for given, name in zip(self.direction, names, strict=True)]
+        names = [named or name for named, name in zip(self.direction, names, strict=True)]
         if self.endings is not None:
             names = self.endings.split("-")
         plain = all(re.fullmatch(r"\w[\w-]*", name) for name in names)

@@ -78,9 +78,9 @@ def _read_by_main(read: Callable[[], LoadedRunFile], processes: ProcessGroup) ->
     """The run file as the main process read it, once: others might find it changed, or not at all."""
     from deepwire.runfile import LoadedRunFile
 
-    own = processes.run_on_main_first(lambda: read() if processes.main else None)
-    told = processes.broadcast_value(None if own is None else own.to_json())
-    return LoadedRunFile.from_json(cast("dict[str, object]", told)) if own is None else own
+    loaded = processes.run_on_main_first(lambda: read() if processes.main else None)
+    told = processes.broadcast_value(None if loaded is None else loaded.to_json())
+    return LoadedRunFile.from_json(cast("dict[str, object]", told)) if loaded is None else loaded
 
 
 def _train(loaded: LoadedRunFile, processes: ProcessGroup, *, fresh: bool, quiet: bool) -> Run:

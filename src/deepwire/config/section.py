@@ -64,8 +64,8 @@ def tags(section: type[Section]) -> tuple[str, ...]:
     field = section.model_fields.get("type")
     if field is None:
         return ()
-    own = (str(v) for a in alternatives(field.annotation) if get_origin(a) is Literal for v in get_args(a))
-    return (*own, *section.other_names())
+    named = (str(v) for a in alternatives(field.annotation) if get_origin(a) is Literal for v in get_args(a))
+    return (*named, *section.other_names())
 
 
 def chosen_by_type(annotation: object) -> bool:

@@ -213,8 +213,8 @@ def _describe(error_at: _ErrorLocation, error: ErrorDetails, section: type[Secti
     if kind == "missing":
         return "is missing and has no default"
     if kind in {"union_tag_invalid", "literal_error", "enum"}:
-        choices, given = _allowed(error), _type_of(error_at.node)
-        return f"must be {_one_of(choices)}, not {given!r}{_close(str(given), choices)}"
+        choices, written = _allowed(error), _type_of(error_at.node)
+        return f"must be {_one_of(choices)}, not {written!r}{_close(str(written), choices)}"
     choices = [tag for s in sections(error_at.annotation) for tag in tags(s)]
     if kind == "union_tag_not_found" or (choices and _KIND_ERROR.fullmatch(kind)):
         if isinstance(error_at.node, MappingNode):
@@ -281,18 +281,18 @@ def _described(section: type[Section]) -> dict[str, str]:
 
 def _other_key(error_at: _ErrorLocation, section: type[Section]) -> str:
     """What was meant: a key of another toolkit, a similar one beside it or elsewhere; else all known here."""
-    found = _meant(error_at, _described(section))
-    if found:
-        return f" (did you mean {found}?)"
+    meant = _meant(error_at, _described(section))
+    if meant:
+        return f" (did you mean {meant}?)"
     return f" (known: {', '.join(error_at.beside)})" if error_at.beside else ""
 
 
 def _meant(error_at: _ErrorLocation, keys: Mapping[str, str]) -> str:
     *parents, word = (str(part) for part in error_at.path)
-    own = ".".join([*parents, word])  # another member of the union may know the very same key
+    written = ".".join([*parents, word])  # another member of the union may know the very same key
     if BESIDE_TEXT.get(word) in error_at.beside:
         return ".".join([*parents, BESIDE_TEXT[word]])
-    called = "" if own in keys else our_name([*parents, word], keys)
+    called = "" if written in keys else our_name([*parents, word], keys)
     if called and (not parents or called.partition(".")[0] == parents[0]):
         return called
     for depth in range(len(parents) - 1, 0, -1):  # of a section around this one
@@ -303,7 +303,7 @@ def _meant(error_at: _ErrorLocation, keys: Mapping[str, str]) -> str:
         return ".".join([*parents, *close]) if close else called
     elsewhere: dict[str, list[str]] = {}
     for path in keys:
-        if path != own:
+        if path != written:
             elsewhere.setdefault(path.rpartition(".")[2], []).append(path)
     # A word that stands elsewhere must fit well, and in one place: a far guess confuses more than the list of
     # what fits here.
@@ -314,5 +314,5 @@ def _meant(error_at: _ErrorLocation, keys: Mapping[str, str]) -> str:
     if "_" not in word:
         return ""
     begun = re.compile(rf"{re.escape(word.replace('_', ' '))}\b", re.IGNORECASE)
-    described = (path for path, about in keys.items() if path != own and begun.match(about))
+    described = (path for path, about in keys.items() if path != written and begun.match(about))
     return next(described, "")

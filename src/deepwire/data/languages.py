@@ -181,7 +181,7 @@ def expanded(value: object) -> object:
 def _parsed(directions: object) -> tuple[Direction, ...]:
     if not isinstance(directions, Sequence) or isinstance(directions, str) or not directions:
         raise ValueError(f"no directions: {directions!r}")
-    return tuple(Direction.parse(str(one)) for one in directions)
+    return tuple(Direction.parse(str(direction)) for direction in directions)
 
 
 def _directions_of(item: object) -> Iterable[Direction]:

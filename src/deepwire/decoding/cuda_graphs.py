@@ -197,9 +197,9 @@ class _CapturedStep:
         self, vectors: Tensor | None, tokens: Tensor, state: CudaGraphState
     ) -> tuple[Tensor, CudaGraphState]:
         """Make the step for a state of its shape."""
-        for fixed, given in zip(self._inputs, _tensors(state), strict=True):
-            if fixed is not given:
-                fixed.copy_(given)
+        for fixed, present in zip(self._inputs, _tensors(state), strict=True):
+            if fixed is not present:
+                fixed.copy_(present)
         self._assign(state.batch)
         self._tokens[: tokens.numel()].copy_(tokens)
         if self._vectors is not None and vectors is not None:

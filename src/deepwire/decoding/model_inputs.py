@@ -249,9 +249,9 @@ class SourceLanguage:
     def __init__(self, language: str, others: Iterable[str], warn: Warn) -> None:
         self._language, self._warn = language, warn
         code, scripts = language_code(language), scripts_of_language(language)
-        foreign = [one for one in _BY_SCRIPT if not scripts & scripts_of_language(one)]
+        foreign = [other for other in _BY_SCRIPT if not scripts & scripts_of_language(other)]
         every = dict.fromkeys([*KNOWN, *foreign, *map(language_code, others)])
-        self._among = [language, *(one for one in every if one != code)]
+        self._among = [language, *(other for other in every if other != code)]
         # Of a language that nobody knows, or of a name such as "source", no text can be said not to be.
         self._open = code in KNOWN or bool(scripts)
         self._lines: list[str] = []

@@ -121,11 +121,11 @@ def batch_shortlist(parts: Sequence[LanguageRows], languages: int = 1) -> BatchS
     """The shortlist of a batch of one language or several; `languages` is how many the model has."""
     marks = torch.stack([part.marks() for part in parts])
     tokens = marks.any(0).nonzero().squeeze(1)
-    own = marks[:, tokens]
-    if bool(own.all()):
+    of_languages = marks[:, tokens]
+    if bool(of_languages.all()):
         return BatchShortlist(tokens, None)
     allowed = torch.ones(languages, len(tokens), dtype=torch.bool)
-    allowed[[part.language_id for part in parts]] = own
+    allowed[[part.language_id for part in parts]] = of_languages
     return BatchShortlist(tokens, allowed)
 
 
@@ -248,8 +248,8 @@ def check_shortlist_path(folder: Path) -> None:
         UsageError: Something else is there.
         ResourceError: No folder can be made there.
     """
-    own = folder.is_dir() and ((folder / RECORD).is_file() or not any(folder.iterdir()))
-    if folder.exists() and not own:
+    is_shortlist = folder.is_dir() and ((folder / RECORD).is_file() or not any(folder.iterdir()))
+    if folder.exists() and not is_shortlist:
         raise UsageError(f"{folder}: exists, and is no shortlist", "name another folder with --output")
     above = next(path for path in folder.absolute().parents if path.exists())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):

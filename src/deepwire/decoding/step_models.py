@@ -160,8 +160,8 @@ class Ensemble(Generic[StateT]):
         if len(log_probs) == 1:
             return log_probs[0]
         total = log_probs[0] + self._log_weights[0]
-        for own, log_weight in zip(log_probs[1:], self._log_weights[1:], strict=True):
-            total = torch.logaddexp(total, own + log_weight)
+        for of_member, log_weight in zip(log_probs[1:], self._log_weights[1:], strict=True):
+            total = torch.logaddexp(total, of_member + log_weight)
         return total
 
 

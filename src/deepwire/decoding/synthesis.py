@@ -80,12 +80,12 @@ class LineCounts:
     untranslated: int = 0
     copied: int = 0
 
-    def count(self, given: str, made: str) -> None:
+    def count(self, text: str, made: str) -> None:
         """Take note of a pair."""
         self.lines += 1
-        self.empty += not given.strip()
-        self.untranslated += bool(given.strip()) and not made.strip()
-        self.copied += bool(given.strip()) and made == given
+        self.empty += not text.strip()
+        self.untranslated += bool(text.strip()) and not made.strip()
+        self.copied += bool(text.strip()) and made == text
 
 
 def check_tag(tag: str) -> str:
@@ -188,11 +188,11 @@ def synthesize(
     return counts
 
 
-def _write_given(path: Path, given: Iterable[str], made: Iterable[str]) -> LineCounts:
+def _write_given(path: Path, lines: Iterable[str], made: Iterable[str]) -> LineCounts:
     counts, ended = LineCounts(), object()
     translations = iter(made)
     with open_output(path) as out:
-        for line in given:
+        for line in lines:
             translation = next(translations, ended)
             if not isinstance(translation, str):
                 break

@@ -287,26 +287,26 @@ def require_several(lines: object) -> None:
         raise UsageError(f"not texts but {type(lines).__name__}", 'give a list of texts: translate(["..."])')
 
 
-def request_of(line: int, given: object) -> Request:
+def request_of(line: int, text: object) -> Request:
     """A request for a text that stands at `line`, counted from 1.
 
     Raises:
         UsageError: It is no text.
     """
-    if isinstance(given, str):
-        return Request(given)
-    if not isinstance(given, Request):
-        raise UsageError(f"line {line}: must be a text, not {type(given).__name__}")
-    return given
+    if isinstance(text, str):
+        return Request(text)
+    if not isinstance(text, Request):
+        raise UsageError(f"line {line}: must be a text, not {type(text).__name__}")
+    return text
 
 
-def pairs_of(given: Iterable[object]) -> Iterator[tuple[str, str]]:
+def pairs_of(pairs: Iterable[object]) -> Iterator[tuple[str, str]]:
     """Source and target texts, checked one after the other.
 
     Raises:
         UsageError: One is no pair of texts.
     """
-    for number, pair in enumerate(given, 1):
+    for number, pair in enumerate(pairs, 1):
         match pair:
             case [str(source), str(target)]:
                 yield source, target

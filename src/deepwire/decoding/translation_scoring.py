@@ -97,9 +97,9 @@ class TranslationScorer:
                 else target_language_ids([self.into] * len(rows), self.device),
             ).tolist()
             for row, tokens in zip(rows, values, strict=True):
-                own = tuple(tokens[: len(targets[row]) + 1])
+                of_row = tuple(tokens[: len(targets[row]) + 1])
                 pieces = tuple(self.target.pieces(targets[row]))
-                results[row] = PairScore(read[row][0], sum(own), pieces, own)
+                results[row] = PairScore(read[row][0], sum(of_row), pieces, of_row)
         return [result for result in results if result is not None]
 
     @property

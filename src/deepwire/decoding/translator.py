@@ -155,7 +155,7 @@ class Translator(Generic[StateT]):
                 for line, language in zip(requests, to, strict=True)
             )
             to = None
-        texts = [split_lines(request_of(number, given)) for number, given in enumerate(requests, 1)]
+        texts = [split_lines(request_of(number, text)) for number, text in enumerate(requests, 1)]
         answers = self.translations((line for lines, _ in texts for line in lines), to=to, from_=from_)
         return [
             "".join(next(answers).text + line_break for line_break in line_breaks) for _, line_breaks in texts
@@ -242,7 +242,7 @@ class Translator(Generic[StateT]):
         self, numbered: Iterator[tuple[int, str | Request]], window: int, to: str, from_: str
     ) -> Iterator[Translation]:
         while read := list(islice(numbered, window)):
-            requests = [request_of(line, given) for line, given in read]
+            requests = [request_of(line, text) for line, text in read]
             texts = zip(read, requests, strict=True)
             several = [f"line {line}" for (line, _), request in texts if has_several_lines(request.text)]
             warn_of_several_lines(several, self._warn)

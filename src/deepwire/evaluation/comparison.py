@@ -312,8 +312,8 @@ def _baseline_row(report: ScoreReport, place: int) -> list[str]:
     system = report.systems[report.baseline or 0]
     other = next(system for system in report.systems if system.comparisons)
     score = system.scores[place]
-    own = _interval(other.comparisons[place].baseline_interval)
-    return [system.name, score.name, f"{score.value:.2f}", own, "baseline", "", ""]
+    interval = _interval(other.comparisons[place].baseline_interval)
+    return [system.name, score.name, f"{score.value:.2f}", interval, "baseline", "", ""]
 
 
 def _system_row(system: SystemResult, place: int) -> list[str]:

@@ -52,24 +52,30 @@ METRICS: dict[str, Callable[[MetricOptions], Metric]] = {
         lowercase=options.lowercase, split_hyphens=options.split_hyphens
     ),
 }
-plugins.reserve("metric", list(METRICS))
+SPBLEU = {"spbleu": "flores200", "spbleu-101": "flores101"}
+"""Names of BLEU over the subwords of the FLORES benchmark, and their tokenizers."""
+
+plugins.reserve("metric", [*METRICS, *SPBLEU])
 
 
 def make_metric(name: str, options: MetricOptions | None = None) -> Metric:
     """Make a metric from its name.
 
     Args:
-        name: A key of ``METRICS``: bleu, chrf, chrf++, ter or multi-bleu.
+        name: A key of ``METRICS`` or ``SPBLEU``, or the name of a metric in another package.
         options: Its settings; the usual ones when left out.
 
     Raises:
         UsageError: The name or the tokenizer is unknown, or the tokenizer cannot be used here.
     """
+    options = options or MetricOptions()
+    if name in SPBLEU:
+        return _spbleu(name, options.lowercase)
     make = METRICS.get(name) or _of_plugin(name)
     if make is None:
-        others = plugins.names("metric")
-        raise UsageError(f"unknown metric {name!r}", f"choose one of {', '.join([*METRICS, *others])}")
-    return make(options or MetricOptions())
+        known = [*METRICS, *SPBLEU, *plugins.names("metric")]
+        raise UsageError(f"unknown metric {name!r}", f"choose one of {', '.join(known)}")
+    return make(options)
 
 
 def _of_plugin(name: str) -> Callable[[MetricOptions], Metric] | None:
@@ -113,9 +119,6 @@ def sentence_scores(metric: str | Metric, hypotheses: Sequence[str], references:
     return chosen.sentence_values(chosen.statistics(hypotheses, references))
 
 
-SPBLEU = {"spbleu": "flores200", "spbleu-101": "flores101"}
-"""Names of BLEU over the subwords of the FLORES benchmark, and their tokenizers."""
-
 CHARACTERS = "char"
 """The tokenizer that takes every character for a word."""
 
@@ -144,7 +147,7 @@ class LanguageMetrics:
     """The metrics of every target language, made once for each tokenizer.
 
     Attributes:
-        names: Metrics to compute: names of ``METRICS``, or of ``SPBLEU``.
+        names: Metrics to compute, as `make_metric` knows them.
         tokenize: The tokenizer of a language where the usual one is not wanted; ``""`` is all others.
         lowercase: Ignore case.
         split_hyphens: Split hyphenated words in multi-bleu.
@@ -178,9 +181,9 @@ class LanguageMetrics:
         return self._once(name, characters=name == "ter" and usual in (_CHINESE, _JAPANESE))
 
     def _bleu(self, language: str, usual: str) -> Metric:
-        given = self.tokenize.get(language, self.tokenize.get(""))
-        if given is not None:
-            return self._once("bleu", given)
+        wanted = self.tokenize.get(language, self.tokenize.get(""))
+        if wanted is not None:
+            return self._once("bleu", wanted)
         if usual == CHARACTERS:
             self._note(
                 f"{language} is written without spaces and sacrebleu has no tokenizer for it, so BLEU counts "
@@ -197,7 +200,7 @@ class LanguageMetrics:
     def _once(self, name: str, tokenize: str = "13a", *, characters: bool = False) -> Metric:
         options = MetricOptions(tokenize, self.lowercase, self.split_hyphens, characters)
         if (name, options) not in self._made:
-            self._made[name, options] = _make(name, options)
+            self._made[name, options] = make_metric(name, options)
         return self._made[name, options]
 
     def _note(self, text: str) -> None:
@@ -261,14 +264,6 @@ def parse_tokenizers(text: str) -> dict[str, str]:
             raise UsageError(f"unknown tokenizer {tokenizer!r}", f"choose one of {', '.join(TOKENIZERS)}")
         chosen[language.strip()] = tokenizer
     return chosen
-
-
-def _make(name: str, options: MetricOptions) -> Metric:
-    if name in SPBLEU:
-        return _spbleu(name, options.lowercase)
-    if name not in METRICS:
-        raise UsageError(f"unknown metric {name!r}", f"choose one of {', '.join([*METRICS, *SPBLEU])}")
-    return make_metric(name, options)
 
 
 def _spbleu(name: str, lowercase: bool) -> Metric:

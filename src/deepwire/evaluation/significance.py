@@ -188,8 +188,8 @@ def resampled_scores(
     for rows in _chunks(samples, len(together)):
         totals = (_draw_counts(rng, rows, len(together)) @ together).reshape(rows, -1, metric.width)
         drawn = [
-            np.einsum("rs,rsk->rk", _draw_counts(rng_of_runs, rows, own.shape[1]), own)
-            for own in np.split(totals, ends, axis=1)
+            np.einsum("rs,rsk->rk", _draw_counts(rng_of_runs, rows, sums.shape[1]), sums)
+            for sums in np.split(totals, ends, axis=1)
         ]
         parts.append(metric.values(np.stack(drawn, axis=1)))
     return np.concatenate(parts).T

@@ -207,7 +207,7 @@ def read_test_set(corpus: CorpusConfig, data: DataConfig) -> tuple[Text, Text]:
     Raises:
         DataError: It is missing, or a line cannot be used.
     """
-    (source, reference), *more = (_pairs_of(one, data) for one in by_reference(corpus, data))
+    (source, reference), *more = (_pairs_of(part, data) for part in by_reference(corpus, data))
     return (
         Text(f"{corpus.label} ({data.source})", source.lines),
         Text(reference.name, reference.lines, tuple(another for _, another in more)),

@@ -20,7 +20,7 @@ from deepwire.model.embedding import EmbeddingConfig, PositionsConfig, Sinusoida
 from deepwire.model.fusions.fusion import FusionSection
 from deepwire.model.fusions.groups import GroupsConfig
 from deepwire.model.fusions.top import TopConfig
-from deepwire.model.initialization import Initialization, LipschitzConfig
+from deepwire.model.initialization import Initialization, LipschitzConfig, XavierConfig
 from deepwire.model.languages import LanguagesConfig
 from deepwire.model.layers import ActivationName
 from deepwire.model.mixers.mixed_attention import MixedAttentionConfig
@@ -29,6 +29,17 @@ from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.parametrization import UNSCALED, CompletePConfig, Scaling
 
 _SIDES: tuple[Side, Side] = ("encoder", "decoder")
+
+
+def _initialization_that_learns_best(given: Mapping[str, object]) -> Initialization:
+    """What a model begins with whose settings do not say it; docs/papers.md has the measurements.
+
+    Norms after the sum bring small embeddings to size at once, and small ones learn faster. Where the
+    embedding goes up the stack as it is, the words would be a whisper beside the positions.
+    """
+    stacks = given.get("encoder"), given.get("decoder")
+    styles = {stack.connection.norm_style for stack in stacks if isinstance(stack, StackConfig)}
+    return LipschitzConfig() if styles == {"output"} else XavierConfig()
 
 
 class BiasConfig(Section):
@@ -182,7 +193,11 @@ class ModelConfig(Section):
         description="layer i of the decoder has the parameters of layer i of the encoder (He et al. 2018); "
         "with decoder.mixer: mixed_attention",
     )
-    initialization: Initialization = LipschitzConfig()
+    initialization: Initialization = Field(
+        default_factory=lambda given: _initialization_that_learns_best(given),
+        description="how parameters begin; without it lipschitz where both stacks have their norms after the "
+        "sum (post_norm and its relatives), and xavier elsewhere",
+    )
     parametrization: Annotated[CompletePConfig, by_name] | None = Field(
         None, description="how multipliers and learning rates follow width and depth: complete_p"
     )

@@ -25,8 +25,8 @@ class Token:
 
     def admits(self, header: bytes | None) -> bool:
         """Whether the value of an `Authorization` header holds the secret; always as fast."""
-        scheme, _, given = (header or b"").partition(b" ")
-        right = hmac.compare_digest(sha256(given.strip()).digest(), self._digest)
+        scheme, _, token = (header or b"").partition(b" ")
+        right = hmac.compare_digest(sha256(token.strip()).digest(), self._digest)
         return right and scheme.lower() == b"bearer"
 
 

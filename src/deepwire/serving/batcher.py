@@ -92,12 +92,12 @@ class Batcher:
         if self._broken:
             raise _broken()
         with self._changed:
-            all_, own, ahead = self.texts, self._queue.waiting(client), self._queue.ahead(client, count)
+            all_, of_client, ahead = self.texts, self._queue.waiting(client), self._queue.ahead(client, count)
             wait = (ahead + self._in_work) * self._seconds_per_text
         if all_ + count > self._limits.queue or wait > _PATIENCE * self._limits.request_seconds:
             said = f"{all_} texts are waiting"
-        elif own + count > self._limits.client_queue:
-            said = f"{own} texts of this client are waiting"
+        elif of_client + count > self._limits.client_queue:
+            said = f"{of_client} texts of this client are waiting"
         else:
             return
         seconds = min(_MOST_SECONDS, max(1, math.ceil(wait)))

@@ -32,14 +32,14 @@ class Closable(Protocol):
 def client_of(address: str) -> str:
     """Who is behind an address: for IPv4 the address, for IPv6 its network of 64 bits."""
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.IPv6Network((int(found), _NETWORK), strict=False))
+    if isinstance(ip, ipaddress.IPv4Address):
+        return str(ip)
+    if ip.ipv4_mapped is not None:
+        return str(ip.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(ip), _NETWORK), strict=False))
 
 
 class Connections:
@@ -56,7 +56,7 @@ class Connections:
         self._waiting: dict[str, dict[Closable, float]] = {}  # since when, the longest first
         self._count = 0
 
-    def admit(self, one: Closable, client: str, now: float) -> bool:
+    def admit(self, connection: Closable, client: str, now: float) -> bool:
         """Take a new connection, if there is room or some can be made."""
         if len(self._clients.get(client, ())) >= self._most_of_client:
             made = self._close_one_of([client], now)
@@ -66,7 +66,7 @@ class Connections:
         else:
             made = True
         if made:
-            self._clients.setdefault(client, {})[one] = None
+            self._clients.setdefault(client, {})[connection] = None
             self._count += 1
         return made
 
@@ -75,17 +75,17 @@ class Connections:
         """How many have work."""
         return self._count - sum(map(len, self._waiting.values()))
 
-    def waits(self, one: Closable, client: str, waits: bool, now: float) -> None:
+    def waits(self, connection: Closable, client: str, waits: bool, now: float) -> None:
         """Note whether a connection waits for a request, from now on; of one that was not taken, nothing."""
-        if waits and one in self._clients.get(client, ()):
-            self._waiting.setdefault(client, {}).setdefault(one, now)
+        if waits and connection in self._clients.get(client, ()):
+            self._waiting.setdefault(client, {}).setdefault(connection, now)
         else:
-            _remove(self._waiting, client, one)
+            _remove(self._waiting, client, connection)
 
-    def forget(self, one: Closable, client: str) -> None:
+    def forget(self, connection: Closable, client: str) -> None:
         """It has ended."""
-        _remove(self._waiting, client, one)
-        if _remove(self._clients, client, one):
+        _remove(self._waiting, client, connection)
+        if _remove(self._clients, client, connection):
             self._count -= 1
 
     def _close_one_of(self, clients: Sequence[str], now: float) -> bool:
@@ -103,12 +103,12 @@ class Connections:
 _Value = TypeVar("_Value")
 
 
-def _remove(owners: dict[str, dict[Closable, _Value]], client: str, one: Closable) -> bool:
-    found = owners.get(client, {})
-    if one not in found:
+def _remove(owners: dict[str, dict[Closable, _Value]], client: str, connection: Closable) -> bool:
+    connections = owners.get(client, {})
+    if connection not in connections:
         return False
-    del found[one]
-    if not found:
+    del connections[connection]
+    if not connections:
         del owners[client]
     return True
 

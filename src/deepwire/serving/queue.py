@@ -137,14 +137,14 @@ class FairQueue:
 
     def waiting(self, client: Hashable) -> int:
         """How many texts of a client wait."""
-        found = self._clients.get(client)
-        return 0 if found is None else found.texts
+        turns = self._clients.get(client)
+        return 0 if turns is None else turns.texts
 
     def ahead(self, client: Hashable, count: int) -> int:
         """At most about how many texts have their turn before the last of `count` new ones of a client."""
-        own = self._clients.get(client)
-        before = 0 if own is None else min(own.texts, count * len(own.jobs))
-        others = (one.texts for one in self._clients.values() if one is not own)
+        turns = self._clients.get(client)
+        before = 0 if turns is None else min(turns.texts, count * len(turns.jobs))
+        others = (client_turns.texts for client_turns in self._clients.values() if client_turns is not turns)
         return before + sum(min(texts, before + count) for texts in others)
 
     def add(self, job: Job) -> None:

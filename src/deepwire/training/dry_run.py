@@ -170,7 +170,7 @@ def _summed_up(trainer: Trainer, measured: list[_Measured]) -> DryRun:
         [sum(update.places for update in measured), sum(update.tokens for update in measured)]
     )
     parameters = list(trainer.model.parameters())
-    kept = trainer.optimizer.state() | (trainer.average.state() if trainer.average is not None else {})
+    moments = trainer.optimizer.state() | (trainer.average.state() if trainer.average is not None else {})
     in_epoch = _tokens_of_epoch(trainer) / tokens
     precision, threads = trainer.precision_policy.precision, torch.get_num_threads()
     processes_on = f"{trainer.processes.count} processes on " if trainer.processes.count > 1 else ""
@@ -184,7 +184,7 @@ def _summed_up(trainer: Trainer, measured: list[_Measured]) -> DryRun:
         tokens_per_second=tokens / seconds,
         padding=1 - real / places,
         memory=peak_memory(trainer.device),
-        checkpoint=bytes_of(model_parameters(trainer.model)) + bytes_of(kept),
+        checkpoint=bytes_of(model_parameters(trainer.model)) + bytes_of(moments),
         updates_in_epoch=in_epoch,
         updates_in_run=_updates_of_run(trainer.spec.config, in_epoch, tokens),
     )

@@ -18,7 +18,7 @@ from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DataError, ModelError, UsageError
 from deepwire.io.atomic import disk_errors, move_aside, recover, remove_folder, write_json, write_text
 from deepwire.io.regular_files import read_json
-from deepwire.training.device import describe, usual_micro_batch
+from deepwire.training.device import PrecisionPolicy, describe, usual_micro_batch
 from deepwire.training.logging.depth_records import DepthRecords
 from deepwire.training.logging.metrics_log import (
     EventWriter,
@@ -28,7 +28,6 @@ from deepwire.training.logging.metrics_log import (
     cut_after,
 )
 from deepwire.training.logging.progress import Display
-from deepwire.training.precision_policy import PrecisionPolicy
 from deepwire.training.recorder import Attempt, RunRecorder
 from deepwire.training.run.spec import (
     TrainingSpec,
@@ -75,11 +74,11 @@ class RunRecord:
             return cls(precision_policy, wanted or _micro_batch(spec, precision_policy), digests, processes)
         path = spec.run.environment
         stored = read_own(path)
-        before, kept = stored.get("digests"), stored.get("micro_batch_tokens")
+        before, micro_batch = stored.get("digests"), stored.get("micro_batch_tokens")
         if not isinstance(before, dict):
             raise _damaged(path, f"digests are {before!r}")
-        if kept is not None and not (isinstance(kept, int) and kept > 0):
-            raise _damaged(path, f"micro_batch_tokens is {kept!r}")
+        if micro_batch is not None and not (isinstance(micro_batch, int) and micro_batch > 0):
+            raise _damaged(path, f"micro_batch_tokens is {micro_batch!r}")
         require_same_digests(spec.run.path, before, digests)
         try:
             precision_policy = PrecisionPolicy.from_json(stored.get("numerics"))
@@ -87,7 +86,7 @@ class RunRecord:
             raise _damaged(path, error.message) from error
         if not precision_policy.serves(spec.config.precision, device):
             precision_policy = PrecisionPolicy.choose(spec.config.precision, device)
-        tokens = kept or wanted or _micro_batch(spec, precision_policy)
+        tokens = micro_batch or wanted or _micro_batch(spec, precision_policy)
         return cls(precision_policy, tokens, digests, processes)
 
     @classmethod
@@ -115,9 +114,9 @@ class RunRecord:
             DataError: If it has other text.
             UsageError: If it has another kind of device.
         """
-        own = _digests(spec)
-        if own != self.digests:
-            names = ", ".join(name for name in own if own[name] != self.digests.get(name))
+        digests = _digests(spec)
+        if digests != self.digests:
+            names = ", ".join(name for name in digests if digests[name] != self.digests.get(name))
             raise DataError(
                 f"{spec.prepared.folder}: the processes of this run see different text ({names})",
                 "see that data.train and data.prepared hold the same on all machines",

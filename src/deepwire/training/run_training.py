@@ -213,8 +213,8 @@ def make_trainer(
         model, config.optimizer, config.clip_norm, strategy, iteration=low, scales=scales
     )
     average = MovingAverage(learning, config.ema, strategy) if config.ema is not None else None
-    kept = load_moments(resume_point.checkpoint.path) if resume_point.checkpoint is not None else None
-    _restore(optimizer, average, kept, state)
+    moments = load_moments(resume_point.checkpoint.path) if resume_point.checkpoint is not None else None
+    _restore(optimizer, average, moments, state)
     _tell_what_to_know(spec, frozen, recorder)
     return Trainer(
         spec=spec,

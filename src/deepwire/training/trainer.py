@@ -18,17 +18,15 @@ from deepwire.errors import DivergedError, UsageError
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.perturbation import Perturbation
 from deepwire.ops.cross_entropy import SmoothingForm
-from deepwire.training.device import memory_in_use
+from deepwire.training.device import PrecisionPolicy, memory_in_use
 from deepwire.training.device_batches import DeviceUpdate, feed
 from deepwire.training.disturbed_input import perturbation_of
 from deepwire.training.ema import MovingAverage
 from deepwire.training.layer_drop import LayerDrop
-from deepwire.training.logging.meter import Meter
+from deepwire.training.logging.meter import Crowding, Meter, Pace
 from deepwire.training.logging.progress import Standing
 from deepwire.training.optimizer import Optimizer, StepResult
-from deepwire.training.pace import Crowding, Pace
 from deepwire.training.parallel_strategy import LossFunction, ParallelStrategy
-from deepwire.training.precision_policy import PrecisionPolicy
 from deepwire.training.recorder import Recorder
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import TrainingState

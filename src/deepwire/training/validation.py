@@ -21,9 +21,9 @@ from deepwire.distributed.process_group import ProcessGroup
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.config import ValidationConfig
+from deepwire.training.device import PrecisionPolicy
 from deepwire.training.device_batches import to_device
 from deepwire.training.logging.meter import perplexity
-from deepwire.training.precision_policy import PrecisionPolicy
 from deepwire.training.run.spec import ScoreTexts, TranslateTexts
 
 # Sentences translated between two looks at the signals.
@@ -187,11 +187,11 @@ class Validator:
         if translations is None:
             return None
         references = [self.store.target_text(line) for line in self.lines.tolist()]
-        own = {} if self.part is None else {"language": self.part.direction.target}
+        to = {} if self.part is None else {"language": self.part.direction.target}
         text_scores: dict[str, float] = {}
         if self.processes.main:
             text_scores = {
-                name: self.score(name, translations, references, **own) for name in self.config.text_metrics
+                name: self.score(name, translations, references, **to) for name in self.config.text_metrics
             }
         text_scores = cast("dict[str, float]", self.processes.broadcast_value(text_scores))
         return Validation({**scores, **text_scores}, translations)

@@ -22,7 +22,7 @@ from deepwire.errors import UsageError
 from deepwire.evaluation.texts import SearchSettings, Text
 from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.training.precision_policy import PrecisionPolicy
+from deepwire.training.device import PrecisionPolicy
 
 CPU = torch.device("cpu")
 TINY = MeasuredArchitecture(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
@@ -13,6 +14,7 @@ from deepwire.cli.main import main
 from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.experiments.questions.answers import AnsweredQuestion, answer_questions
+from deepwire.experiments.questions.question_findings import speeds_by_length
 from deepwire.experiments.questions.question_plan import ClaimPlan, read_questions
 from deepwire.experiments.questions.question_results import (
     LearningCurve,
@@ -266,6 +268,38 @@ def test_the_page_opens_with_the_answers_and_a_picture_of_each(plan: Path) -> No
     assert "validation loss" in words
     ground = next(iter(picture.iter("{http://www.w3.org/2000/svg}path")))
     assert "fill: #ffffff" in ground.get("style", ""), "black letters on a dark page"
+
+
+def test_speeds_by_length_are_a_picture_and_missing_ones_are_said(plan: Path) -> None:
+    plan.write_text(
+        QUESTIONS.replace("    title: Is c better?\n", "    title: Is c better?\n    speeds: speeds.json\n")
+    )
+    page = plan.parent / "page.md"
+    command = [
+        "questions",
+        str(plan),
+        "--report-only",
+        "--markdown",
+        str(page),
+        "--results",
+        str(plan.parent),
+    ]
+    assert main(command) == 0
+    assert "Speed by length: not yet measured." in page.read_text()
+    record = {"seconds_of_steps": {"atr": [0.01] * 50, "mhplstm": [0.02] * 50}, "options": {"batch": 2}}
+    (plan.parent / "speeds.json").write_text(json.dumps(record))
+    (question,) = (each for each in answered(plan, []) if each.name == "Q2")
+    chart = speeds_by_length(question)
+    assert chart is not None
+    assert [line.name for line in chart.series] == ["atr", "mhplstm"]
+    assert chart.series[0].x == (5, 10, 20, 30, 50)
+    assert chart.series[0].y[1] == pytest.approx(2 / (10 * 0.01))
+    assert main(command) == 0
+    assert (
+        "not yet measured." not in page.read_text().split("Q2. Is c better?")[1].split("![")[1].split("\n")[0]
+    )
+    (plan.parent / "speeds.json").write_text("{}")
+    assert main(command) == 3
 
 
 def test_a_damaged_result_is_named(plan: Path, capsys) -> None:

@@ -156,6 +156,72 @@ def test_other_settings_of_a_system_are_trained_anew(
     assert [folder.parent.name for folder in begun] == ["lstm"]
 
 
+def test_results_that_are_gone_are_measured_again_without_training(
+    done: Done, train_here: Train, one_by_one: StandIn, tmp_path: Path, monkeypatch
+) -> None:
+    trained = list[str]()
+
+    def train(run: RunPlan) -> Failure | None:
+        trained.append(f"{run.system} {run.loaded.config.training.max_updates}")
+        return train_here(run)
+
+    monkeypatch.setattr(question_runner, "train_runs", one_by_one(train))
+    assert main([*done.command[:4], "--results", str(tmp_path)]) == 0
+    assert trained == ["broken 30", "plain 60"]  # the one failed; the other finds that it is done
+    for run in ("lstm", "plain"):
+        again = json.loads((tmp_path / "small" / "runs" / f"de-en.{run}.1.json").read_text())
+        for goal, standing in done.result(f"de-en.{run}.1")["standings"].items():
+            assert standing["tests"]["de-en"]["bleu"] == again["standings"][goal]["tests"]["de-en"]["bleu"]
+            assert standing["averaged"] == again["standings"][goal]["averaged"]
+
+
+def test_a_run_of_other_settings_is_named_before_anything_is_trained(
+    done: Done, one_by_one: StandIn, monkeypatch, capsys
+) -> None:
+    def train(run: RunPlan) -> Failure | None:
+        raise AssertionError(run.name)
+
+    monkeypatch.setattr(question_runner, "train_runs", one_by_one(train))
+    before = (done.results / "small" / "runs" / "de-en.lstm.1.json").read_bytes()
+    change = "parts.small.settings=['systems.lstm.settings=[model.dropout=0.1]', search=null]"
+    assert main([*done.command, change]) == 2
+    assert "lstm/seed-1: cannot go on, because this run was started otherwise" in capsys.readouterr().err
+    assert (done.results / "small" / "runs" / "de-en.lstm.1.json").read_bytes() == before
+
+
+def test_another_text_is_trained_anew(
+    plan: Path, corpus: Path, done: Done, one_by_one: StandIn, monkeypatch, tmp_path: Path
+) -> None:
+    for language in ("de", "en"):
+        lines = (corpus / f"train.{language}").read_text().splitlines(keepends=True)
+        (tmp_path / f"train.{language}").write_text("".join(lines[:150]))
+    begun = list[str]()
+
+    def train(run: RunPlan) -> Failure | None:
+        begun.append(run.system)
+        return Failure(1, "not today")
+
+    monkeypatch.setattr(question_runner, "train_runs", one_by_one(train))
+    results = shutil.copytree(done.results, tmp_path / "results")
+    command = ["questions", str(plan), "--folder", str(tmp_path / "runs"), "--results", str(results)]
+    systems = (corpus / "systems.yaml").read_text()
+    moved = systems.replace("settings:\n", f"settings:\n  - data.train={tmp_path / 'train'}\n", 1)
+    try:
+        (corpus / "systems.yaml").write_text(moved)
+        assert main([*command, "parts.small.settings=[search=null]"]) == 0
+    finally:
+        (corpus / "systems.yaml").write_text(systems)
+    assert begun == ["lstm", "broken", "plain"]
+
+
+def test_text_that_is_missing_is_found_before_anything_is_trained(plan: Path, tmp_path: Path, capsys) -> None:
+    change = "parts.small.settings=['settings.1=data.valid=gone', search=null]"
+    folders = ["--folder", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+    limits = "queue=[{question: Q2}]"
+    assert main(["questions", str(plan), *folders, change, limits]) == 3
+    assert "gone" in capsys.readouterr().err
+
+
 def test_killed_at_any_time_the_same_command_goes_on_bit_for_bit(
     done: Done, plan: Path, train_here: Train, one_by_one: StandIn, tmp_path: Path, monkeypatch
 ) -> None:

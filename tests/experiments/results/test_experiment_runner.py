@@ -25,6 +25,7 @@ from deepwire.experiments.results.planned_runs import RunPlan, load_plan
 from deepwire.experiments.results.result_pages import write_pages
 from deepwire.experiments.results.run_measurement import RunResult, time_decoding
 from deepwire.experiments.results.run_processes import Failure
+from deepwire.experiments.results.settings_search import SettingsSearch
 
 StandIn = Callable[[Callable[[RunPlan], Failure | None]], object]
 
@@ -506,3 +507,42 @@ def test_the_plans_of_the_repository_build_every_system(
 def test_a_plan_is_a_yaml_file(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="a plan is a"):
         load_plan(tmp_path / "plan", tmp_path)
+
+
+SEARCH = "search={max_updates: 2, alternatives: {low: [training.schedule.peak=0.001]}}"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("systems.plain.tuned_as=gone", "'gone' is no system of this plan"),
+        ("systems.plain={tuned_as: lstm, alternatives: {}}", "has alternatives of its own"),
+        ("systems={lstm: {tuned_as: plain}, plain: {tuned_as: lstm}}", "has no trials of its own"),
+    ],
+)
+def test_who_is_tuned_as_whom_is_checked(plan: Path, tmp_path: Path, change: str, message: str) -> None:
+    with pytest.raises(UsageError) as error:
+        load_plan(plan, tmp_path, [SEARCH, change])
+    assert message in str(error.value)
+
+
+def test_a_system_that_is_tuned_as_another_has_its_alternative_and_no_trials(
+    plan: Path, tmp_path: Path
+) -> None:
+    loaded = load_plan(plan, tmp_path, [SEARCH, "systems.plain.tuned_as=lstm"])
+    assert {trial.run.system for trial in loaded.trials} == {"lstm", "broken"}
+    search = SettingsSearch(loaded, tmp_path, print)
+    for trial in loaded.trials:
+        search._put(trial, {"loss": 1.0 if trial.names == ("low",) else 2.0})
+    assert search.taken() == {"lstm": "low", "plain": "low", "broken": "low"}
+    run = next(run for run in loaded.decided(search.taken()).runs if run.system == "plain")
+    assert (run.alternative, run.loaded.config.training.schedule.peak) == ("low", 0.001)
+    assert search.left(["plain"]) == []
+
+
+def test_a_trial_can_be_the_beginning_of_its_run(plan: Path, tmp_path: Path) -> None:
+    change = SEARCH.replace("{max", "{shorten_warmup: false, settings: [training.log_every=1], max")
+    for settings, warmup in (([change], 5), ([SEARCH], 2)):
+        trial = load_plan(plan, tmp_path, settings).trials[0].run.loaded.config.training
+        assert (trial.max_updates, trial.schedule.warmup) == (2, warmup)
+        assert trial.log_every == (1 if warmup == 5 else 2)

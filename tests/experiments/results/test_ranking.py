@@ -9,7 +9,7 @@ import pytest
 
 from deepwire.evaluation.metric_choice import make_metric
 from deepwire.evaluation.significance import Comparison, paired_bootstrap
-from deepwire.experiments.results.paper_claims import FAILED, Claim, judge
+from deepwire.experiments.results.paper_claims import FAILED, Claim, Verdict, count_outcomes, judge
 from deepwire.experiments.results.ranking import OutputStatistics, RankedSystem, Spread, corrected, means
 from deepwire.experiments.results.run_measurement import RunResult, conditions, pace
 
@@ -219,3 +219,23 @@ def test_one_failed_seed_of_three_does_not_settle_a_rank() -> None:
     sure = worse.compare("base", "new", 500)
     assert sure is not None
     assert sure.p_value < 0.01
+
+
+def test_a_pair_counts_once_and_so_does_a_cause_and_speeds_not_at_all() -> None:
+    def verdict(outcome: str, **claim: str) -> Verdict:
+        made = Claim.model_validate({"paper": "P", "where": "T", **claim})
+        return Verdict(made, "de-en", (1.0, 2.0), 0.01, outcome, outcome)
+
+    slow = "a begins slowly"
+    counted = count_outcomes(
+        [
+            verdict("as in the paper", higher="x", lower="y"),
+            verdict("as in the paper", higher="x", lower="y"),
+            verdict("as in the paper", higher="x", lower="z"),
+            verdict("the other way round", higher="a", lower="x", cause=slow),
+            verdict("the other way round", higher="a", lower="y", cause=slow),
+            verdict("as in the paper", higher="z", lower="a", cause=slow),
+            verdict("as in the paper", higher="x", lower="y", measure="decoding_speed"),
+        ]
+    )
+    assert counted == {("de-en", "as in the paper"): 2, ("de-en", f"not decided: {slow}"): 1}

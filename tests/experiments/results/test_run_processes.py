@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.errors import UsageError
 from deepwire.experiments.results import run_processes
 from deepwire.experiments.results.planned_runs import load_plan
 from deepwire.experiments.results.run_processes import Failure, Stopped, stoppable, train_runs
+from deepwire.io.atomic import write_json
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "training"))
-from forked import Piped
+from forked import Piped, fork
 
 _LONG = f"loss not finite: {'x' * 300}"
 
@@ -111,3 +115,76 @@ def test_two_at_a_time_and_one_less_while_a_result_is_looked_at(
         assert sorted(lines(5)[3:]) == [f"begun {names[2]}", f"ended {names[2]}"]
         trained.close()
     assert lines(6)[5:] == ["stopped"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of its parent's end")
+def test_a_training_stops_when_the_command_that_started_it_is_killed(
+    plan: Path, tmp_path: Path, monkeypatch
+) -> None:
+    program, log = tmp_path / "program", tmp_path / "log"
+    script = f"trap 'echo stopped >> {log}; exit 143' TERM\necho begun >> {log}\nwhile :; do sleep 0.02; done"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(run_processes.sys, "executable", str(program))
+    run = load_plan(plan, tmp_path).runs[0]
+
+    def work() -> int:
+        with stoppable() as stop:
+            return len(list(train_runs([run], at_once=1, stop=stop)))
+
+    def wait_for(lines: list[str]) -> None:
+        deadline = time.monotonic() + 300
+        while not log.exists() or log.read_text().split() != lines:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    child = fork(work)
+    wait_for(["begun"])
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    wait_for(["begun", "stopped"])
+
+
+def test_a_run_is_begun_when_the_training_before_it_has_let_go(
+    plan: Path, tmp_path: Path, monkeypatch
+) -> None:
+    """Who was killed may still be saving."""
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\nexit 0\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(run_processes.sys, "executable", str(program))
+    run = load_plan(plan, tmp_path).runs[0]
+    with RunDirectory(run.folder).locked(), stoppable() as stop:
+        monkeypatch.setattr(run_processes, "_SAVING_SECONDS", 0.1)
+        with pytest.raises(UsageError, match="in use"):
+            next(train_runs([run], at_once=1, stop=stop))
+        waited = list[float]()
+
+        def let_go(seconds: float) -> None:
+            waited.append(seconds)
+            (run.folder / "lock").unlink(missing_ok=True)
+
+        monkeypatch.setattr(run_processes, "_SAVING_SECONDS", 60.0)
+        monkeypatch.setattr(run_processes.time, "sleep", let_go)
+        assert next(train_runs([run], at_once=1, stop=stop)) == (run, None)
+        assert waited
+
+
+def test_a_longer_run_goes_on_only_where_it_may(plan: Path, tmp_path: Path, monkeypatch) -> None:
+    program = tmp_path / "program"
+    program.write_text("#!/bin/sh\nexit 0\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(run_processes.sys, "executable", str(program))
+    short, long = (
+        load_plan(plan, tmp_path, [f"settings.0=training.max_updates={n}"]).runs[0] for n in (4, 8)
+    )
+    short.folder.mkdir(parents=True)
+    write_json(RunDirectory(short.folder).resolved_config, short.loaded.resolved)
+    with stoppable() as stop:
+        with pytest.raises(UsageError, match="max_updates=4, and the plan has 8"):
+            next(train_runs([long], at_once=1, stop=stop))
+        may = replace(long, goes_on=True)
+        assert next(train_runs([may], at_once=1, stop=stop)) == (may, None)
+        write_json(RunDirectory(short.folder).resolved_config, long.loaded.resolved)
+        with pytest.raises(UsageError, match="max_updates=8, and the plan has 4"):
+            next(train_runs([replace(short, goes_on=True)], at_once=1, stop=stop))

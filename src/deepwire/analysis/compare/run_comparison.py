@@ -80,8 +80,8 @@ def compare_runs(request: ComparisonRequest, tell: Callable[[str], None]) -> Fin
         ModelError, DataError: A run, model or text is missing or damaged.
     """
     if len(request.models) < 2:
-        given = shlex.join(["deepwire", "analyze", "compare", *request.models, "OTHER"])
-        raise UsageError("a comparison needs two or more runs", f"name another: {given}")
+        command = shlex.join(["deepwire", "analyze", "compare", *request.models, "OTHER"])
+        raise UsageError("a comparison needs two or more runs", f"name another: {command}")
     request.paired.check(len(request.models))
     runs = [read_run(name) for name in request.models]
     names = short_names(request.models)

@@ -101,7 +101,7 @@ def score_all(
     metrics = LanguageMetrics(METRICS)
     chosen = metrics.of(language or language_of(pairs.reference))
     paired = test if len(translations) > 1 else None
-    texts = [one.text for one in translations]
+    texts = [translation.text for translation in translations]
     return compare(texts, pairs.reference.references, chosen, paired), metrics.notes
 
 
@@ -162,8 +162,8 @@ def example_table(translations: Sequence[RunTranslation], pairs: ParallelText, c
     metric: Metric = make_metric("chrf")
     scores = np.stack(
         [
-            metric.sentence_values(metric.statistics(one.text.lines, pairs.reference.answers))
-            for one in translations
+            metric.sentence_values(metric.statistics(translation.text.lines, pairs.reference.answers))
+            for translation in translations
         ]
     )
     spread = scores.max(axis=0) - scores.min(axis=0)
@@ -172,8 +172,9 @@ def example_table(translations: Sequence[RunTranslation], pairs: ParallelText, c
     for place in order:
         rows.append((place + 1, "source", None, pairs.source.lines[place]))
         rows += [(place + 1, "reference", None, lines[place]) for lines in pairs.reference.answers]
-        for number, one in enumerate(translations):
-            rows.append((place + 1, one.text.name, float(scores[number, place]), one.text.lines[place]))
+        for number, translation in enumerate(translations):
+            text, score = translation.text, float(scores[number, place])
+            rows.append((place + 1, text.name, score, text.lines[place]))
     return Table(
         title="Sentences whose translations differ most",
         columns=(

@@ -71,11 +71,20 @@ def _line(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
     ).rstrip()
 
 
-def as_markdown(findings: Sequence[Finding], title: str, about: str = "") -> str:
-    """A document with all findings, `about` below its title; figures are left out."""
+def as_markdown(findings: Sequence[Finding], title: str, about: str = "", *, origins: bool = True) -> str:
+    """A document with all findings, `about` below its title; figures are left out.
+
+    Args:
+        findings: What it is made of.
+        title: Of the document.
+        about: Paragraphs, as they are.
+        origins: Whether to say below each finding when and with what it was measured.
+    """
     blocks = [f"# {title}", *([about] if about else [])]
     for finding in findings:
         blocks += _markdown_blocks(finding)
+        if origins:
+            blocks.append("; ".join(f"{name}: {value}" for name, value in origin(finding.provenance)) + ".")
     return "\n\n".join(blocks) + "\n"
 
 
@@ -87,7 +96,6 @@ def _markdown_blocks(finding: Finding) -> Iterator[str]:
         yield _table(table)
     if finding.notes:
         yield "\n".join(f"- {_cell(note)}" for note in finding.notes)
-    yield "; ".join(f"{name}: {value}" for name, value in origin(finding.provenance)) + "."
 
 
 def _table(table: Table) -> str:

@@ -26,7 +26,7 @@ from deepwire.analysis.subject.scorer import Scorer
 from deepwire.config.counts import counted
 from deepwire.decoding.model_loading import number_formats
 from deepwire.errors import UsageError
-from deepwire.training.precision_policy import PrecisionPolicy
+from deepwire.training.device import PrecisionPolicy
 
 _LABELS: Mapping[Axis, FigureAxis] = {
     "batch": FigureAxis(label="batch", unit="sentences", log=True),
@@ -124,8 +124,8 @@ def _settings(
             "precision of decoding": str(kind).removeprefix("torch.") if packing == "none" else packing,
         }
     if text:
-        own = text.models[0].settings
-        settings |= {f"text: {name.removeprefix('text ')}": value for name, value in own.items()}
+        settings_of_text = text.models[0].settings
+        settings |= {f"text: {name.removeprefix('text ')}": value for name, value in settings_of_text.items()}
     return settings
 
 

@@ -32,9 +32,9 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.ops.packed_linear import Packing
 from deepwire.training.config import TrainingConfig
+from deepwire.training.device import PrecisionPolicy
 from deepwire.training.optimizer import Optimizer
 from deepwire.training.parallel_strategy import ParallelStrategy
-from deepwire.training.precision_policy import PrecisionPolicy
 
 _STATUS, _CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 # Written to clear_refs, this sets the recorded peak to what the process holds now (man 5 proc).
@@ -315,6 +315,6 @@ def _timed(work: Callable[[], object], device: torch.device) -> float:
     return time.perf_counter() - begun
 
 
-def axes_of(given: Mapping[Axis, Sequence[int]], modes: Sequence[Mode]) -> Iterator[tuple[Mode, Axis]]:
+def axes_of(values: Mapping[Axis, Sequence[int]], modes: Sequence[Mode]) -> Iterator[tuple[Mode, Axis]]:
     """What to sweep: every axis with values, in the modes that have it."""
-    yield from ((mode, axis) for mode in modes for axis in AXES[mode] if given.get(axis))
+    yield from ((mode, axis) for mode in modes for axis in AXES[mode] if values.get(axis))

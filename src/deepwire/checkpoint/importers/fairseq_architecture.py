@@ -322,5 +322,5 @@ def history_norms(foreign: ForeignCheckpoint, side: str) -> list[int]:
     return sorted(int(match[1]) for match in map(pattern.fullmatch, foreign.tensors) if match)
 
 
-def _same(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and torch.equal(one, other)
+def _same(tensor: Tensor, other: Tensor) -> bool:
+    return tensor.shape == other.shape and torch.equal(tensor, other)

@@ -158,10 +158,10 @@ def _base(text: str) -> Workload:
     from deepwire.analysis.speed.speed_sweep import Workload
     from deepwire.errors import UsageError
 
-    given = numbers(text, "--base")
-    if len(given) != 3 or min(given) < 1:
+    sizes = numbers(text, "--base")
+    if len(sizes) != 3 or min(sizes) < 1:
         raise UsageError(f"--base: {text!r} is not batch, beam and length", "write --base 32,4,20")
-    return Workload(*given)
+    return Workload(*sizes)
 
 
 def _architecture(name: str, vocabulary_size: int | None) -> tuple[MeasuredArchitecture, ModelSource | None]:

@@ -222,15 +222,15 @@ class UpdateStream:
         tokens = [int(targets[rows].sum()) for rows in batches]
         bounds = cut_updates(tokens, settings.batch_tokens)
         updates = [batches[start:end] for start, end in pairwise(bounds)]
-        own = [self._own(update, widths) for update in updates]
+        shares = [self._own(update, widths) for update in updates]
         places = np.arange(len(lines))
         if not drawn:
-            rows = np.concatenate([places[:0], *(rows for update in own for rows in update)])
+            rows = np.concatenate([places[:0], *(rows for update in shares for rows in update)])
             rows = rows[np.argsort(lines[rows])]
             places[rows] = np.arange(len(rows))
             drawn = [side.take(lines[rows]) for side in sides]
         source, target = drawn
-        return _Window(updates, own, lines, targets, source, target, places)
+        return _Window(updates, shares, lines, targets, source, target, places)
 
     def _own(self, batches: Sequence[Indices], widths: Indices) -> list[Indices]:
         """The rows of the batches of an update that this process computes."""

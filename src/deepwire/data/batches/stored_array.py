@@ -242,7 +242,7 @@ class StoreHeader(NamedTuple):
     def write(self, path: Path) -> None:
         """Write it."""
         header: dict[str, object] = {"format": _FORMAT, "sentences": self.sentences}
-        header |= {side: {**own._asdict(), "dtype": own.dtype.str} for side, own in self.sides.items()}
+        header |= {name: {**side._asdict(), "dtype": side.dtype.str} for name, side in self.sides.items()}
         header |= {"directions": self.directions, "lines": self.lines}
         path.write_text(json.dumps(header, indent=1) + "\n")
 

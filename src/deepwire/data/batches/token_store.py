@@ -277,8 +277,8 @@ class TokenStore:
         described = header.files()
         sums = read_sums(folder / SUMS, [count * dtype.itemsize for dtype, count in described.values()])
         self._arrays = {
-            name: StoredArray(folder / name, dtype, count, own, self._give_up)
-            for (name, (dtype, count)), own in zip(described.items(), sums, strict=True)
+            name: StoredArray(folder / name, dtype, count, block_sums, self._give_up)
+            for (name, (dtype, count)), block_sums in zip(described.items(), sums, strict=True)
         }
         self.source_side, self.target_side = (self._side(side, header.sides[side]) for side in SIDES)
         self.directions = self._arrays.get(DIRECTIONS)

@@ -108,8 +108,8 @@ class Selection:
 
     def keep(self, pairs: PairBlock, lengths: NDArray[np.int32]) -> None:
         """Count pairs that were kept; `lengths` are `[2, pairs]` characters."""
-        own = replace(pairs, corpus=self._places[pairs.corpus])
-        self._of(pairs.corpus).keep(own.corpus, lengths, own)
+        renumbered = replace(pairs, corpus=self._places[pairs.corpus])
+        self._of(pairs.corpus).keep(renumbered.corpus, lengths, renumbered)
 
     def drop(self, corpus: int, numbers: NDArray[np.int64], reasons: NDArray[np.uint8]) -> None:
         """Count dropped lines of a corpus; `reasons` are places in `filters.NAMES`."""

@@ -108,10 +108,10 @@ class Learner(Protocol):
 
 
 def _ordinary(ids: Iterable[int]) -> list[int]:
-    kept = []
+    ordinary = []
     for number in map(int, ids):
         if number == EOS:
             break
         if number not in (PAD, BOS):
-            kept.append(number)
-    return kept
+            ordinary.append(number)
+    return ordinary

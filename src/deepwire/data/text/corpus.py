@@ -44,7 +44,7 @@ def directed(data: DataConfig, role: Role) -> list[CorpusConfig]:
     corpora, languages = data.corpora().get(role, []), data.languages
     if languages is None:
         return (
-            corpora if role != "test" else [own for corpus in corpora for own in by_reference(corpus, data)]
+            corpora if role != "test" else [part for corpus in corpora for part in by_reference(corpus, data)]
         )
     return [
         turned
@@ -220,9 +220,9 @@ def corpus_files(corpus: CorpusConfig, data: DataConfig) -> list[Path]:
     try:
         return [find_text(prefix, language) for language in direction]
     except DataError as fault:
-        own = "a corpus that is not for all directions names its own: directions: [...]"
+        hint = "a corpus that is not for all directions names its own: directions: [...]"
         raise DataError(
-            f"{fault.message}, needed for {direction}", f"{fault.hint}; {own}" if fault.hint else own
+            f"{fault.message}, needed for {direction}", f"{fault.hint}; {hint}" if fault.hint else hint
         ) from None
 
 

@@ -264,9 +264,9 @@ def _by_words(words: Sequence[str], fitting: Sequence[str]) -> Guess | None:
         return None
     candidates = [language_code(label) for label in fitting]
     for other, count in counts.items():
-        own, others = (counts[code] - count).total(), (count - counts[code]).total()
-        if other in candidates and other != code and own < max(_CLEAR * others, _CLEAR_COUNT):
+        only_here, others = (counts[code] - count).total(), (count - counts[code]).total()
+        if other in candidates and other != code and only_here < max(_CLEAR * others, _CLEAR_COUNT):
             return None
-        if others > max(_BACKGROUND * own, _CLEAR_COUNT):
+        if others > max(_BACKGROUND * only_here, _CLEAR_COUNT):
             return None
     return Guess(best, share) if candidates.count(code) == 1 else None

@@ -52,28 +52,30 @@ class DirectedTexts:
         Raises:
             DataError: There is none, a side is missing or damaged, or a line cannot be used.
         """
-        found = self._pairs(direction, self.corpora)
-        if not found:
+        pairs = self._pairs(direction, self.corpora)
+        if not pairs:
             raise DataError(
                 f"{self.name}: no test set for {direction}",
                 "leave the direction out, or name others with --test",
             )
         name = f"{self.name} {direction}"
         return (
-            Text(f"{name} ({direction.source})", [pair.source for pair in found]),
-            Text(f"{name} ({direction.target})", [pair.target for pair in found], self._more(direction)),
+            Text(f"{name} ({direction.source})", [pair.source for pair in pairs]),
+            Text(f"{name} ({direction.target})", [pair.target for pair in pairs], self._more(direction)),
         )
 
     def _more(self, direction: Direction) -> tuple[Text, ...]:
         """Further references; none in the other direction, where they would be sources."""
-        own = [one for one in self.more if (one.source, one.target) == tuple(direction)]
+        corpora = [corpus for corpus in self.more if (corpus.source, corpus.target) == tuple(direction)]
         return tuple(
-            Text(f"{one.label} ({direction.target})", [pair.target for pair in self._pairs(direction, [one])])
-            for one in own
+            Text(
+                f"{more.label} ({direction.target})", [pair.target for pair in self._pairs(direction, [more])]
+            )
+            for more in corpora
         )
 
     def _pairs(self, direction: Direction, corpora: Sequence[CorpusConfig]) -> list[Pair]:
-        found: list[Pair] = []
+        pairs: list[Pair] = []
         for data, corpus in self._corpora(direction, corpora):
             for pair in read_pairs(corpus, data):
                 if pair.fault:
@@ -81,8 +83,8 @@ class DirectedTexts:
                         f"{corpus.label}:{pair.line}: the pair cannot be used ({pair.fault})",
                         "scoring needs every line; repair it",
                     )
-                found.append(pair)
-        return found
+                pairs.append(pair)
+        return pairs
 
     def lines(self, language: str, directions: Sequence[Direction]) -> Iterator[str]:
         """Lines in a language from all of these directions that have text in it, read as they are taken."""

@@ -229,9 +229,9 @@ class _Evaluation:
         if self.store is None or made is None:
             return self.system.translate(direction, source)
         mark = fingerprint(made, source.lines)
-        kept = self.store.kept(direction, mark)
-        if kept is not None:
-            return Text(f"{self.system.name} {direction}", kept)
+        stored = self.store.kept(direction, mark)
+        if stored is not None:
+            return Text(f"{self.system.name} {direction}", stored)
         translation = self.system.translate(direction, source)
         self.store.keep(direction, translation.lines, mark)
         return translation

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.tables_and_figures import Axis, Cell, Column, LineChart, Series, Table
@@ -18,8 +18,8 @@ from deepwire.io.regular_files import read_json
 
 _MILLION, _HOUR = 10**6, 3600
 _NOT_YET = "not yet measured"
-_SHOWN_FROM = 1000
-_LENGTHS = (5, 10, 20, 30, 50, 100, 150, 200)
+_SHOWN_FROM = 6
+_LENGTHS = (5, 10, 20, 30, 50, 100, 200, 300)
 
 
 def question_finding(question: AnsweredQuestion) -> Finding:
@@ -53,13 +53,14 @@ def question_finding(question: AnsweredQuestion) -> Finding:
         measured=" ".join(filter(None, [plan.about, _how(question)])),
         tables=tuple(tables),
         notes=tuple(_notes(question)),
-        provenance=provenance().model_copy(update={"command": ""}),
+        provenance=provenance(),
     )
 
 
 def learning_curves(question: AnsweredQuestion) -> LineChart | None:
     """Validation loss by updates, the mean over seeds with the lowest and highest; None before any run."""
-    lines = [line for system in question.systems.values() if (line := _curve(system)) is not None]
+    begin = question.part.equal_updates // _SHOWN_FROM  # what is before would squeeze the rest to the foot
+    lines = [line for system in question.systems.values() if (line := _curve(system, begin)) is not None]
     if not lines:
         return None
     return LineChart(
@@ -226,12 +227,12 @@ def _notes(question: AnsweredQuestion) -> Iterator[str]:
         yield f"Measured with other settings than the plan has now, and left out: {', '.join(outdated)}."
 
 
-def _curve(system: SystemResults) -> Series | None:
+def _curve(system: SystemResults, begin: int) -> Series | None:
     runs = [run for own in system.runs.values() for run in own if run.curve.updates]
     if not runs:
         return None
     values = [_losses(run) for run in runs]
-    updates = sorted({update for each in values for update in each if update >= _shown_from(runs)})
+    updates = sorted({update for each in values for update in each if update >= begin})
     # Beyond the update at which the first of several seeds stood still, a mean would jump.
     shared = [update for update in updates if all(update in each for each in values)]
     at = [[each[update] for each in values] for update in shared]
@@ -243,11 +244,6 @@ def _curve(system: SystemResults) -> Series | None:
         low=tuple(map(min, at)) if several else (),
         high=tuple(map(max, at)) if several else (),
     )
-
-
-def _shown_from(runs: Sequence[QuestionResult]) -> int:
-    """The first updates would squeeze all others to the foot of the drawing."""
-    return min(_SHOWN_FROM, *(run.curve.updates[-1] // 4 for run in runs))
 
 
 def _losses(run: QuestionResult) -> dict[int, float]:

@@ -44,7 +44,8 @@ def write_answers(plan: QuestionsPlan, results: Path, markdown: Path) -> list[An
         opening += _opening(question, pictures[question.name], folder.name)
     opening += [plan.appendix, "# The numbers"]
     findings = [question_finding(question) for question in questions]
-    write_output(markdown, as_markdown(findings, plan.title, "\n\n".join(filter(None, opening))))
+    about = "\n\n".join(filter(None, opening))
+    write_output(markdown, as_markdown(findings, plan.title, about, origins=False))
     return questions
 
 
@@ -55,10 +56,12 @@ def _pictures(question: AnsweredQuestion) -> list[LineChart]:
 
 def _opening(question: AnsweredQuestion, charts: Sequence[LineChart], folder: str) -> list[str]:
     """The answer to a question, its pictures, and its claims."""
+    speeds = question.plan.speeds
     images = [f"![{chart.title}]({folder}/{chart.name}.svg)" for chart in charts]
     return [
         f"## {question.name}. {question.plan.title}",
         answer_of(question),
         *(images or ["(No picture: nothing is measured yet.)"]),
+        *(["Speed by length: not yet measured."] if speeds is not None and not speeds.exists() else []),
         "\n".join(claim_lines(question)),
     ]

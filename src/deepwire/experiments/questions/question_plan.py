@@ -35,7 +35,7 @@ class PartPlan(Section):
 class ClaimPlan(Section):
     """What a paper says about two systems."""
 
-    says: str = Field(description="in plain words")
+    says: str = Field(min_length=1, description="in plain words")
     paper: str = Field(description="authors, year and table")
     better: str = Field(description="the system that the paper has above the other")
     than: str = Field(description="the other one")

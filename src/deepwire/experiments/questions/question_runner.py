@@ -11,13 +11,16 @@ from pathlib import Path
 
 import torch
 
+from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.errors import DeepwireError
 from deepwire.experiments.questions.question_results import QuestionResult, ResultFolder
 from deepwire.experiments.questions.question_runs import LoadedQuestions, QuestionPart, Step
-from deepwire.experiments.questions.run_standing import measured
+from deepwire.experiments.questions.run_standing import has_mean, measured
 from deepwire.experiments.results.planned_runs import RunPlan, Trial
 from deepwire.experiments.results.run_processes import Failure, stoppable, train_runs
 from deepwire.io.atomic import write_json
+from deepwire.runfile import completed
+from deepwire.training.run.spec import require_same_settings
 
 Tell = Callable[[str], None]
 PROGRESS = "progress.json"
@@ -78,6 +81,8 @@ class QuestionRunner:
             for step in self.loaded.steps
             if not only or step.question in only or self._serves(step, only)
         ]
+        self._check_folders(steps)
+        self._measure_again(steps)
         retried: set[Path] = set()
         with stoppable() as stop, _one_thread():
             jobs = _Jobs(lambda: self._next_job(steps, retry=retry, retried=retried), self._begin)
@@ -90,6 +95,24 @@ class QuestionRunner:
                     if after is not None and job.trial is None:
                         after()
         self._write_progress(steps)
+
+    def _check_folders(self, steps: list[Step]) -> None:
+        """See at once, not hours later, that runs that were begun are those of the plan.
+
+        Raises:
+            UsageError: One was begun with other settings.
+        """
+        for job in self._runs(steps):
+            stored = RunDirectory(job.run.folder).resolved_config
+            if stored.exists():
+                require_same_settings(stored, job.run.loaded.resolved, completed)
+
+    def _measure_again(self, steps: list[Step]) -> None:
+        """Measure runs whose results are gone, at a common update that they have passed since."""
+        for job in self._runs([step for step in steps if step.goal == "equal"]):
+            if has_mean(job.run, "equal"):
+                self._tell(f"{job}: measuring {job.run.folder} again")
+                self._end(job, None)
 
     def _serves(self, step: Step, only: Collection[str]) -> bool:
         """Whether a step that stands in the queue for one question is about another as well."""
@@ -170,7 +193,11 @@ class QuestionRunner:
         self.kept[part.name].write(result)
 
     def result(self, part: QuestionPart, run: RunPlan) -> QuestionResult:
-        """What is known of a run with its present settings; nothing yet, where it was made with others."""
+        """What is known of a run with its present settings and text; nothing yet, where it had others.
+
+        Raises:
+            DataError: Its text is missing, or its result is damaged.
+        """
         kept = self.kept[part.name].read(run.name)
         fresh = QuestionResult(
             name=run.name,
@@ -179,8 +206,10 @@ class QuestionRunner:
             alternative=run.alternative,
             base=part.base(run.system),
             settings=run.settings,
+            text=part.text_of(run),
         )
-        if kept is None or (kept.base, kept.settings) != (fresh.base, fresh.settings):
+        made = ("base", "settings", "text")
+        if kept is None or any(getattr(kept, name) != getattr(fresh, name) for name in made):
             return fresh
         return kept
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from deepwire.data.prepare.prepared import text_digest
 from deepwire.errors import UsageError
 from deepwire.experiments.questions.question_plan import (
     Goal,
@@ -59,6 +60,7 @@ class QuestionPart:
         self.search = SettingsSearch(loaded, loaded.folder, tell)
         self._decided: tuple[dict[str, str], LoadedPlan] = ({}, loaded)
         self._shorter: dict[tuple[str, ...], RunPlan] = {}
+        self._digests: dict[str, str] = {}
 
     @property
     def systems(self) -> Sequence[str]:
@@ -101,6 +103,18 @@ class QuestionPart:
                 run, overrides=overrides, loaded=load_run_file(run.base, overrides)
             )
         return self._shorter[overrides]
+
+    def text_of(self, run: RunPlan) -> str:
+        """Digest of all text that a run reads, wherever it lies.
+
+        Raises:
+            DataError: A file is missing or cannot be read.
+        """
+        data = run.loaded.config.data
+        name = data.model_dump_json()
+        if name not in self._digests:
+            self._digests[name] = text_digest(data)
+        return self._digests[name]
 
     def goal_update(self, run: RunPlan, goal: Goal) -> int:
         """The update that a goal ends at: the common one, or the most that a run makes."""

@@ -54,7 +54,12 @@ def claim_lines(question: AnsweredQuestion) -> Iterator[str]:
         claim = verdict.claim
         missing = verdict.outcome is Outcome.MISSING
         numbers = () if missing else claim_numbers(question, verdict)
-        yield " ".join([f"- {claim.says} ({claim.paper}). Here: *{verdict.outcome}*.", *numbers])
+        yield " ".join(
+            [
+                f"- {claim.says[0].upper()}{claim.says[1:]} ({claim.paper}). Here: *{verdict.outcome}*.",
+                *numbers,
+            ]
+        )
 
 
 def count_of_claims(questions: Sequence[AnsweredQuestion]) -> str:

@@ -29,8 +29,10 @@ from deepwire.experiments.results.run_measurement import (
     trained_with,
 )
 from deepwire.io.regular_files import read_json
+from deepwire.runfile import completed
 from deepwire.training.device import describe
 from deepwire.training.logging.metrics_log import read_records
+from deepwire.training.run.spec import changed_settings
 
 _ALL_TEXT = ("BLEU", "text digest")
 
@@ -91,6 +93,19 @@ def measured(
             "failed": {other: why for other, why in before.failed.items() if other != goal},
         }
     )
+
+
+def has_mean(run: RunPlan, goal: Goal) -> bool:
+    """Whether a run has been at a goal and keeps the mean of its checkpoints there, wherever it is now.
+
+    Raises:
+        ModelError: What it has stored is damaged.
+    """
+    directory = RunDirectory(run.folder)
+    if not (directory.averages / goal).exists() or not directory.resolved_config.exists():
+        return False
+    changed = changed_settings(directory.resolved_config, run.loaded.resolved, completed)
+    return changed.keys() <= {"training.max_updates"}
 
 
 def _mean_at(

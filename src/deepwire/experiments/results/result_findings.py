@@ -336,8 +336,8 @@ def _claims(plan: Plan, verdicts: Sequence[Verdict]) -> Finding:
             "these test sets for the seeds that were trained. Each claim is tested separately: among twenty "
             "pairs without any difference, one would be settled by chance. Two papers that say the same of a "
             "pair count once, and so do all claims that one thing other than the systems decides, such as a "
-            "bad start; the count names it. Speeds are not counted: those of the same two systems vary by up "
-            "to a quarter between the two directions. A claim that does not hold here says little about "
+            "bad start; the count names it. Speeds are not counted: those of the same two systems vary by "
+            "up to a quarter between the two directions. A claim that does not hold here says little about "
             "other model sizes and data."
         ),
         tables=tuple(tables),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -40,9 +41,9 @@ class DepthRecurrentSection(ConnectionSection):
         "and none after the second layer",
     )
     final_norm: Literal["auto", "none", "both", "encoder", "decoder"] = Field(
-        "auto",
-        description="which stacks have a layer norm of their output; auto: the decoder. The published counts "
-        "fix only the number of norms of both stacks",
+        "both",
+        description="which stacks have a layer norm of their output; auto, the default of earlier versions: "
+        "the decoder. The published counts fix only the number of norms of both stacks",
     )
     first_norm: FirstNorm = Field(
         "second_attention",
@@ -113,10 +114,11 @@ class DepthLSTMConfig(DepthRecurrentSection):
         "separate",
         description="statistics of the gates' norm: each its own (Eq. 2-4), or joint (Neutron's cells)",
     )
-    forget_bias: float = Field(
-        0.0,
+    forget_bias: float | Literal["auto"] = Field(
+        "auto",
         description="what the forget gates' bias begins with: 0 as published, so that a cell halves at every "
-        "layer at first; 2 keeps 0.88 of it, which very deep stacks need to start quickly",
+        "layer at first; auto: what leaves half of the embedding in the cell at the top, however deep the "
+        "stack is",
     )
 
     def unused_settings_in(self, context: StackContext) -> UnusedSettings:
@@ -147,12 +149,24 @@ class DepthLSTMConfig(DepthRecurrentSection):
                 f"{context.memory_width} and {context.dim}"
             )
         if self.gate_scope == "model":
-            own = self.model_dump(include={"gate_norm", "bias", "forget_bias"})
+            own = self.model_dump(include={"gate_norm", "bias"}) | {"forget_bias": self.first_bias(context)}
             context.shared.agree("gate_scope: model", own)
         inner = self.inner_width(context)
         if self.hidden_scope == "model":
             own = {"hidden": self.hidden, "hidden_size": inner, "bias": self.bias}
             context.shared.agree("hidden_scope: model", own)
+
+    def first_bias(self, context: StackContext) -> float:
+        """What the bias of the forget gates of such a stack begins with.
+
+        With it, `auto` lets the gates of n units begin at f = 0.5^(1/n), since a cell keeps f^n of what it
+        began with; this is the thought of Tallec and Ollivier 2018 (section 2) with layers in place of time.
+        """
+        if self.forget_bias != "auto":
+            return self.forget_bias
+        units = context.layers * (len(context.sublayers) if self.merge == "two" else 1)
+        gate: float = 0.5 ** (1 / units)
+        return math.log(gate / (1 - gate))
 
     def build(self, context: StackContext) -> Connection:
         """The connection of a whole stack."""
@@ -186,7 +200,7 @@ class DepthLSTMConfig(DepthRecurrentSection):
             context.norm_eps,
             bias=self.bias,
             joint=self.gate_norm == "joint",
-            forget_bias=self.forget_bias,
+            forget_bias=self.first_bias(context),
             languages=context.languages,
         )
 

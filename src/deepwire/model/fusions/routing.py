@@ -35,7 +35,7 @@ class RoutingSection(FusionSection):
     )
     iterations: int = Field(3, ge=1, le=100, description="how often the output capsules are made")
     input_maps: int = Field(
-        4,
+        2,
         ge=1,
         le=100,
         description="linear maps of the network that makes each input capsule from all layers",
@@ -43,7 +43,7 @@ class RoutingSection(FusionSection):
     norm: bool = Field(
         True,
         description="a layer norm of the result, which is not in the paper's equations as we know them: "
-        "without it the result of many capsules is tiny",
+        "without it the result of many capsules begins almost at zero",
     )
 
     def check(self, context: StackContext) -> None:

@@ -59,7 +59,7 @@ class LunaSelfAttention(TokenMixer):
 
     def __init__(self, context: StackContext, *, pack_heads: int | None, tied: bool) -> None:
         super().__init__()
-        self.pack = Packing(context, context.dim, heads=pack_heads, tied=tied)
+        self.packing = Packing(context, context.dim, heads=pack_heads, tied=tied)
         self.unpack = CrossAttention(replace(context, memory_width=context.dim), tied=tied)
 
     def accompany(
@@ -67,7 +67,7 @@ class LunaSelfAttention(TokenMixer):
     ) -> tuple[Tensor, Tensor]:
         """Mix `[B, S, d]` with P and its bias; what P is moved by is Y."""
         p, bias = carried
-        packed = self.pack(p, x, padding)
+        packed = self.packing(p, x, padding)
         output: Tensor = self.unpack(x, self.unpack.project(packed, bias))
         return output, packed
 
@@ -102,14 +102,14 @@ class LunaCrossAttention(CrossAttention):
 
     def __init__(self, context: StackContext, *, pack_heads: int | None, tied: bool) -> None:
         super().__init__(replace(context, memory_width=context.dim), tied=tied)
-        self.pack = Packing(context, context.memory_width, heads=pack_heads, tied=tied)
+        self.packing = Packing(context, context.memory_width, heads=pack_heads, tied=tied)
 
     def project_beside(
         self, encoded: Tensor, padding: Tensor, carried: Carried, languages: Tensor | None = None
     ) -> tuple[Memory, Tensor]:
         """The memory of encoder output `[N, S, w]`, and Y `[N, l, d]`, by which P is moved."""
         p, bias = carried
-        packed = self.pack(p, encoded, padding)
+        packed = self.packing(p, encoded, padding)
         return super().project(packed, bias, languages), packed
 
     def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
@@ -190,8 +190,8 @@ class LunaCausalAttention(TokenMixer):
         sentences = memory.key.size(0)
         scale = (dim // self.heads) ** -0.5
         # The W rows of a sentence become further positions, so that one P W_pq serves them all.
-        packing = self.pack_key(x).view(sentences, -1, self.heads, dim // self.heads).transpose(1, 2)
-        shares = softplus(packing @ memory.key.transpose(-2, -1) * scale, beta=math.log(2))
+        keys = self.pack_key(x).view(sentences, -1, self.heads, dim // self.heads).transpose(1, 2)
+        shares = softplus(keys @ memory.key.transpose(-2, -1) * scale, beta=math.log(2))
         shares = shares.transpose(1, 2).reshape(rows, length, self.heads, -1).transpose(1, 2)
         shares = dropout(shares, self.dropout, training=self.training)
         both = [split_heads(part, self.heads) for part in self.key_value(x).chunk(self.parts, -1)]

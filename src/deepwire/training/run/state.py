@@ -214,7 +214,7 @@ def load_state(folder: Path) -> TrainingState:
         ModelError: If it cannot be read, or a newer version wrote it.
     """
     record = read_json(folder / STATE)
-    if unknown := sorted(record.keys() - {one.name for one in fields(TrainingState)}):
+    if unknown := sorted(record.keys() - {field.name for field in fields(TrainingState)}):
         raise ModelError(
             f"{folder / STATE}: {', '.join(unknown)}: unknown to this version",
             "install the version of deepwire that wrote it, or a newer one",

@@ -162,8 +162,8 @@ class Signals:
         """Make what any process was asked for the decision of all."""
         saves = self._saves_wanted
         wishes = [self._wanted == number for number in _STOPPING]
-        own = [*wishes, saves > self._saves_settled, self._asks_to_stop]
-        *stops, save, asked = processes.all_reduce_numbers(own)
+        here = [*wishes, saves > self._saves_settled, self._asks_to_stop]
+        *stops, save, asked = processes.all_reduce_numbers(here)
         self._saves_settled = saves
         self.save = self.save or save > 0
         self.asked_to_stop = self.asked_to_stop or asked > 0

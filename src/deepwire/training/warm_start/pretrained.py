@@ -81,17 +81,17 @@ def start_pretrained(
     for side, numbers in layers.items():
         values |= encoder.values(side, numbers, inner=model.config.stack(side).inner_feed_forward)
     tables, maps = _tables(encoder, model, vocabularies)
-    own = dict(model.named_parameters(remove_duplicate=False))
+    parameters = dict(model.named_parameters(remove_duplicate=False))
     filled: set[int] = set()
     with torch.no_grad():
         for name, value in (values | tables).items():
-            _fill(own[name], value)
-            filled.add(id(own[name]))
+            _fill(parameters[name], value)
+            filled.add(id(parameters[name]))
     names = [name for name, _ in model.named_parameters()]
     return PretrainedReport(
         str(encoder.folder),
-        [name for name in names if id(own[name]) in filled],
-        [name for name in names if id(own[name]) not in filled],
+        [name for name in names if id(parameters[name]) in filled],
+        [name for name in names if id(parameters[name]) not in filled],
         {side: [number + 1 for number in numbers] for side, numbers in layers.items()},
         {side: (rows.taken, rows.new) for side, rows in maps.items()},
     )
@@ -140,8 +140,8 @@ def _tables(
         "target_embedding.table.weight": written,
         "head.table.weight": written,
     }
-    own = dict(model.named_parameters(remove_duplicate=False))
-    values = {name: value for name, value in places.items() if own[name].size(1) == words.size(1)}
+    parameters = dict(model.named_parameters(remove_duplicate=False))
+    values = {name: value for name, value in places.items() if parameters[name].size(1) == words.size(1)}
     for value in values.values():
         value[model.pad_id] = 0
     return values, {"joint": source} if same else {"source": source, "target": target}

@@ -111,15 +111,15 @@ def start_from(
     changed = _changes(loaded, model, source_bos) | _changes_of_languages(before, languages)
     values, maps = _values(loaded, vocabularies, before, languages)
     values = by_language(values, loaded.model, model, before, languages)
-    own = dict(model.named_parameters())
-    there = {name: values[name] for name in own if name in values}
-    reshaped = [name for name, value in there.items() if value.shape != own[name].shape]
+    parameters = dict(model.named_parameters())
+    there = {name: values[name] for name in parameters if name in values}
+    reshaped = [name for name, value in there.items() if value.shape != parameters[name].shape]
     report = StartReport(
         config.model,
         str(folder),
         fingerprint(folder),
         loaded=[name for name in there if name not in reshaped],
-        missing=[name for name in own if name not in there],
+        missing=[name for name in parameters if name not in there],
         reshaped=reshaped,
         unexpected=_unused(loaded.model, there.keys()),
         changed=[f"{key}: {old} -> {new}" for key, (old, new) in changed.items()],
@@ -131,7 +131,7 @@ def start_from(
     _refuse_what_is_not_allowed(config, report, changed, _depths(loaded, model))
     with torch.no_grad():
         for name in report.loaded:
-            own[name].copy_(there[name])
+            parameters[name].copy_(there[name])
     old, new = saved_buffers(loaded.model), saved_buffers(model)
     for name in old.keys() & new.keys():
         new[name].copy_(old[name])
@@ -192,7 +192,7 @@ def _unused(model: TranslationModel, used: Collection[str]) -> list[str]:
 def _depths(loaded: LoadedModel, model: TranslationModel) -> dict[str, tuple[object, object]]:
     """Numbers of layers that differ: key to (old, new)."""
     sides: tuple[Side, Side] = ("encoder", "decoder")
-    both = {side: [one.config.stack(side).layers for one in (loaded.model, model)] for side in sides}
+    both = {side: [either.config.stack(side).layers for either in (loaded.model, model)] for side in sides}
     return {f"model.{side}.layers": (old, new) for side, (old, new) in both.items() if old != new}
 
 
@@ -213,17 +213,17 @@ def _refuse_what_is_not_allowed(
     settings = {key: both for key, both in changed.items() if not matches(key, config.allow_changed)}
     options = dict.fromkeys(["allow_changed"] if settings else [])
     parameters: list[str] = []
-    for kind, option, patterns, found in (
+    for kind, option, patterns, refused in (
         ("missing there", "allow_missing", config.allow_missing, report.missing),
         ("of another shape there", "allow_missing", config.allow_missing, report.reshaped),
         ("unexpected there", "allow_unexpected", config.allow_unexpected, report.unexpected),
     ):
-        names = [name for name in found if not matches(name, patterns)]
+        names = [name for name in refused if not matches(name, patterns)]
         if names:
-            told = found is report.reshaped and any(matches(key, _WIDTHS) for key in settings)
+            told = refused is report.reshaped and any(matches(key, _WIDTHS) for key in settings)
             parameters.append(f"{len(names)} {kind}{' for that' if told else f': {_few(names)}'}")
             options[option] = None
-            settings |= {} if found is report.reshaped else depths
+            settings |= {} if refused is report.reshaped else depths
     if not options:
         return
     lines = [f"{key} {new}, there {old}" for key, (old, new) in settings.items()]

@@ -103,8 +103,8 @@ def own_parameters(model: TranslationModel) -> frozenset[str]:
     with meta_init():
         larger = build_model(model.config, *sizes, languages=model.languages + 1)
     shapes = {name: parameter.shape for name, parameter in larger.named_parameters(remove_duplicate=False)}
-    own = model.named_parameters(remove_duplicate=False)
-    return frozenset(name for name, parameter in own if parameter.shape != shapes[name])
+    named = model.named_parameters(remove_duplicate=False)
+    return frozenset(name for name, parameter in named if parameter.shape != shapes[name])
 
 
 def by_language(

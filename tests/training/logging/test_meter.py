@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from forked import fork
 
-from deepwire.training.pace import CoreTime, Crowding, Pace
+from deepwire.training.logging.meter import CoreTime, Crowding, Pace
 
 
 class Clock:
