@@ -373,7 +373,10 @@ def test_only_the_command_line_is_refused_for_what_it_makes_idle(here: Path) -> 
     [
         (["training.sharding=full"], "model.share_layers does not work with training.sharding"),
         (
-            ["model.encoder.connection=depth_lstm", "model.decoder.connection=depth_lstm"],
+            [
+                f"model.{side}.connection={{type: depth_lstm, final_norm: decoder}}"
+                for side in ("encoder", "decoder")
+            ],
             "model.share_layers: connection of encoder and decoder do not have the same parameters",
         ),
     ],
@@ -389,6 +392,7 @@ def test_what_may_change_in_the_middle_of_a_run() -> None:
     assert {
         "run",
         "decoding",
+        "export",
         "data.train",
         "data.valid",
         "data.test",
@@ -410,3 +414,36 @@ def test_what_may_change_in_the_middle_of_a_run() -> None:
         "training.sharding",
         "training.activation_checkpointing",
     } == CHANGEABLE
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("model: {encoder: {mixer: gru}}", "ctranslate2 does not compute model.encoder.mixer=gru"),
+        ("model: {positions: none}", "ctranslate2 does not compute model.encoder.positions=none"),
+        ("model: {decoder: {positions: none}}", "ctranslate2 does not compute model.decoder.positions=none"),
+        ("model: {activation: glu}", "ctranslate2 does not compute model.activation=glu"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused_before_it_is_trained(here: Path, written: str, said: str) -> None:
+    data = "data: {source: de, target: en, train: train}"
+    path = write(here / "run.yaml", f"{data}\n{written}\nexport: {{must_be: [onnx, ctranslate2]}}\n")
+    with pytest.raises(UsageError, match=re.escape(f"export.must_be: {said}")):
+        load_run_file(path)
+    assert load_run_file(path, ["export.must_be=[onnx]"]).config.export.must_be == ("onnx",)
+    directions = "data: {directions: [de-en, en-de], train: train}"
+    path = write(here / "several.yaml", f"{directions}\nexport: {{must_be: [ctranslate2]}}\n")
+    with pytest.raises(UsageError, match=r"ctranslate2 does not compute data\.directions"):
+        load_run_file(path)
+    path = write(here / "wrong.yaml", f"{data}\nexport: {{must_be: [tflite]}}\n")
+    with pytest.raises(UsageError, match=r"wrong\.yaml:2"):
+        load_run_file(path)
+
+
+def test_a_default_that_depends_on_what_is_wrong_is_no_second_mistake() -> None:
+    """`model.initialization` follows the connections, and has nothing to follow where they are misspelt."""
+    with pytest.raises(UsageError) as refused:
+        load_run_file("demo", ["model.encoder.connection.hidden=foo"])
+    assert refused.value.message == (
+        "command line: model.encoder.connection.hidden: must be one_layer, glu or gelu, not 'foo'"
+    )

@@ -21,6 +21,7 @@ from deepwire.data.data_config import DataConfig
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
+from deepwire.model.portability import ExportConfig, not_plain
 from deepwire.recipes.notes import RecipeNote, note_of
 from deepwire.recipes.parameters import expanded, name_suffix
 from deepwire.training.config import TrainingConfig
@@ -45,6 +46,9 @@ class RunFile(Section):
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="how it is trained")
     decoding: DecodingConfig = Field(
         default_factory=DecodingConfig, json_schema_extra=MAY_CHANGE, description="how text is translated"
+    )
+    export: ExportConfig = Field(
+        default_factory=ExportConfig, json_schema_extra=MAY_CHANGE, description="where the model is to run"
     )
     recipe: RecipeNote | None = Field(default=None, description="what a recipe says about itself")
 
@@ -76,6 +80,19 @@ class RunFile(Section):
         for name in self.recipe.parameters if self.recipe else ():
             if name in type(self).model_fields or "." in name or "=" in name:
                 raise ValueError(f"recipe.parameters: {name} cannot be the name of a parameter")
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_exported(self) -> RunFile:
+        """ONNX has every model, so that only CTranslate2 refuses any."""
+        if "ctranslate2" in self.export.must_be:
+            several = self.data.languages is not None
+            setting = not_plain(self.model, several=self.model.languages.used)
+            if setting is not None or several:
+                refused = "data.directions" if setting is None else f"model.{setting}"
+                raise ValueError(
+                    f"export.must_be: ctranslate2 does not compute {refused}; onnx computes every model"
+                )
         return self
 
     @model_validator(mode="after")

@@ -109,7 +109,7 @@ def test_another_format_needs_one_line_in_the_table(
     export: Export, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = ["--text", str(folder / "text.de")]
-    assert "--to again: no such format" in export("--to", "again", *text)[1]
+    assert "--format again: no such format" in export("--to", "again", *text)[1]
     monkeypatch.setitem(cast("dict[str, ExportFormat]", FORMATS), "again", Again())
     code, errors = export("--to", "again", "--quantization", "int8", *text)
     assert (code, "again has no such weights" in errors) == (2, True)
@@ -178,7 +178,7 @@ def test_what_it_cannot_be_is_refused(export: Export, folder: Path, tmp_path: Pa
     ("options", "code", "said"),
     [
         ((), 2, "--unchecked"),
-        (("--unchecked", "--to", "onnx"), 2, "--to onnx: no such format"),
+        (("--unchecked", "--to", "tflite"), 2, "--format tflite: no such format"),
         (("--unchecked", "--quantization", "int4"), 2, "use float32, float16"),
         (("--unchecked", "--text", "text"), 2, "contradict"),
         (("--text", "nothing"), 3, "nothing"),

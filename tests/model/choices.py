@@ -24,6 +24,8 @@ TABLES: Mapping[str, Table] = {
 # Options beside the defaults, by type. A type that is not named here is taken as it comes.
 VARIANTS: Mapping[str, list[Options]] = {
     "self_attention": [{"relative": 2}, {"relative": 2, "relative_values": True}],
+    "value_residual": [{"form": "learned", "relative": 2}, {"form": "first"}],
+    "lime": [{"relative": 2, "relative_values": True}],
     "pre_norm": [{"residual": "normalised"}, {"mixer_norm": False, "final_norm": False}],
     "post_norm": [{"embedding_norm": True}, {"mixer_norm": False}],
     "depth_lstm": [
@@ -44,6 +46,13 @@ VARIANTS: Mapping[str, list[Options]] = {
     "resi_dual": [{"dual_scale": 0.5, "output_scale": 2.0}],
     "peri_ln": [{"embedding_norm": True, "output_gain": 0.5}],
     "layer_scale": [{"initial": 1.0, "final_norm": False}],
+    "laurel": [{"weights": "sigmoid", "rank": 4}, {"weights": "none", "rank": 2, "final_norm": False}],
+    "delta": [{"final_norm": False}],
+    "attn_res": [{"block": "full", "bias": 3.0}, {"block": 2, "sources": "streams", "bias": 3.0}],
+    "hyper": [{"lanes": 3, "lane": "layer"}, {"dynamic": False}],
+    "frac": [{"fractions": 4}, {"dynamic": False}],
+    "mhc_lite": [{"lanes": 3}],
+    "mhc": [{"lanes": 3, "rounds": 3, "end": "head"}],
     "average_attention": [{"feed_forward": "none"}],
     "merged_attention": [{"average_value": "own"}],
     "mhplstm": [
@@ -55,6 +64,8 @@ VARIANTS: Mapping[str, list[Options]] = {
     "atr": [{"carried": "product"}],
     "hierarchical": [{"block": 1, "block_input": False}],
     "dense": [{"weights": "sum", "window": 2}],
+    "dwa": [{"dilation": 2, "period": 2}],
+    "mudd": [{"last_expansion": 4}, {"ways": 4}],
     "dynamic_combination": [{"maps": 1}],
     "dynamic_routing": [{"capsules": 4, "input_maps": 1}],
     "em_routing": [{"capsules": 4, "output": "mean", "norm": False}],

@@ -215,6 +215,8 @@ def test_models_decode_step_by_step_as_in_one_pass(connection: object) -> None:
             "encoder.connection depth_rnn has no such sum",
         ),
         ({"encoder": {"layers": 2, "connection": "sdu"}}, "encoder.connection sdu has no such sum"),
+        ({"encoder": {"layers": 2, "connection": "attn_res"}}, "encoder.connection attn_res has no such sum"),
+        ({"encoder": {"layers": 2, "connection": "hyper"}}, "encoder.connection hyper has no such sum"),
         ({"encoder": {"layers": 2, "mixer": "luna"}}, "what encoder.mixer luna carries beside the stream"),
         (
             {

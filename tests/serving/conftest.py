@@ -24,8 +24,10 @@ from deepwire.data.vocabulary_config import BpeConfig
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.serving.access import Hosts, Token, bind
+from deepwire.serving.model_pool import ModelPool
 from deepwire.serving.prometheus_metrics import Metrics
 from deepwire.serving.request import Limits
+from deepwire.serving.routes import Site
 from deepwire.serving.served_model import ServedModel, load_served_model
 from deepwire.serving.server import RequestMiddleware, Server
 from deepwire.serving.service import Service
@@ -92,10 +94,23 @@ class Running:
     """A server in a thread of this process."""
 
     def __init__(
-        self, served_model: ServedModel, limits: Limits, token: str | None, hosts: Hosts | None
+        self,
+        served_model: ServedModel | ModelPool,
+        limits: Limits,
+        token: str | None,
+        hosts: Hosts | None,
+        site: Callable[[Service], Site] | None,
+        prefix: str,
     ) -> None:
-        self.service = Service(served_model, limits, Metrics())
-        guard = RequestMiddleware(self.service, None if token is None else Token(token), hosts)
+        models = served_model if isinstance(served_model, ModelPool) else ModelPool([served_model])
+        self.service = Service(models, limits, Metrics())
+        guard = RequestMiddleware(
+            self.service,
+            None if token is None else Token(token),
+            hosts,
+            None if site is None else site(self.service),
+            prefix,
+        )
         self.server = Server(guard, self.service)
         self.bound = bind("127.0.0.1", 0)
         self.port = self.bound.getsockname()[1]
@@ -152,11 +167,17 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 @contextmanager
 def running(
-    served_model: ServedModel, token: str | None = None, hosts: Hosts | None = None, **limits: float
+    served_model: ServedModel | ModelPool,
+    token: str | None = None,
+    hosts: Hosts | None = None,
+    *,
+    site: Callable[[Service], Site] | None = None,
+    prefix: str = "",
+    **limits: float,
 ) -> Iterator[Running]:
     """A server that ends with the block; patient with clients that a busy machine delays."""
     seconds = dict.fromkeys(("header_seconds", "body_seconds", "request_seconds", "drain_seconds"), 600.0)
-    server = Running(served_model, Limits.model_validate({**seconds, **limits}), token, hosts)
+    server = Running(served_model, Limits.model_validate({**seconds, **limits}), token, hosts, site, prefix)
     try:
         yield server
     finally:
@@ -170,7 +191,7 @@ class Held(ServedModel):
     """A model that waits until it may translate, and fails on some texts."""
 
     def __init__(self, served_model: ServedModel) -> None:
-        super().__init__(served_model._translator, served_model.name)
+        super().__init__(served_model.load(), served_model.name)
         self.free = threading.Event()
         self.batches: list[list[str]] = []
 

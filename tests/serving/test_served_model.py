@@ -5,6 +5,7 @@ import torch
 
 from deepwire.decoding.translation_io import Request
 from deepwire.errors import UsageError
+from deepwire.serving.model_pool import ModelPool
 from deepwire.serving.request import RequestError
 from deepwire.serving.served_model import Search, ServedModel
 
@@ -56,6 +57,11 @@ def test_the_search_of_a_request_changes_nothing_for_others(served_model):
 def test_where_the_languages_are_not_known_none_can_be_named(served_model):
     unknown = ServedModel(served_model._translator, "served_model")
     assert unknown.into(None, None) == ("", "")
-    assert unknown.languages() == {"several": False, "sources": [], "targets": [], "directions": []}
+    assert ModelPool([unknown]).languages() == {
+        "several": False,
+        "sources": [],
+        "targets": [],
+        "directions": [],
+    }
     with pytest.raises(RequestError, match="one direction only"):
         unknown.into("en", None)

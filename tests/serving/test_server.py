@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import deepwire
-from deepwire.serving import server as server_module
 from deepwire.serving.access import Hosts
 
 JSON = {"Content-Type": "application/json"}
@@ -176,7 +175,7 @@ CHUNK = b"1000\r\n" + b" " * 4096 + b"\r\n"
 )
 def test_a_large_body_is_refused_before_it_is_read(server, framing, linger, monkeypatch):
     """The answer comes early, the client has a moment to stop sending, and the connection is closed."""
-    monkeypatch.setattr(server_module, "LINGER_SECONDS", linger)
+    monkeypatch.setattr("deepwire.serving.server.LINGER_SECONDS", linger)
     with server.connect() as client:
         client.sendall(b"POST /translate HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n" + framing)
         head = received(client)

@@ -134,3 +134,17 @@ def test_the_button_follows_the_system_until_it_is_pressed(browser, server):
     browser.wait("document.getElementById('theme').textContent === 'Dark theme'")
     browser.look(dark=True, width=800, height=600)
     browser.wait("document.getElementById('theme').textContent === 'Light theme'")
+
+
+def test_the_page_beside_the_interface_of_libretranslate(browser, polyglot, serving):
+    from deepwire.serving.libretranslate.interface import Choices, libretranslate_site
+
+    with serving.running(polyglot, site=lambda service: libretranslate_site(service, Choices())) as server:
+        browser.open(f"http://127.0.0.1:{server.port}/")
+        browser.wait("!document.getElementById('target').hidden")
+        browser.value("document.getElementById('target').value = 'fr'")
+        browser.value("document.getElementById('text').focus()")
+        browser.type("zwei hund")
+        browser.key("Enter", 13, CONTROL)
+        browser.wait("document.getElementById('result').textContent")
+        assert [shown(browser)] == polyglot._translator.translate(["zwei hund"], to="fr")

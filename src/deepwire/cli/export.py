@@ -13,24 +13,29 @@ from deepwire.errors import DeepwireError, UsageError
 if TYPE_CHECKING:
     from deepwire.checkpoint.store import LoadedModel
     from deepwire.export.export_format import ExportFormat
-    from deepwire.export.parity import Parity
+    from deepwire.export.parity import Limits, Parity
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A run, RUN@avg5, or a model directory.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the exported model.")]
-To = Annotated[str, typer.Option("--to", help="Format: ctranslate2.")]
+Format = Annotated[str, typer.Option("--format", "--to", help="ctranslate2 (default) or onnx.")]
 Quantization = Annotated[
-    str | None, typer.Option(help="Weights as float32 (default), float16, bfloat16, int16 or int8.")
+    str | None,
+    typer.Option(
+        help="Weights as float32 (default) or int8; in CTranslate2 also float16, bfloat16 or int16."
+    ),
 ]
+Int8 = Annotated[bool, typer.Option("--int8", help="--quantization int8.")]
 Text = Annotated[Path | None, typer.Option(help="Source text to compare translations on; also .gz/.zst/.xz.")]
 Reference = Annotated[Path | None, typer.Option(help="Its translation, to compare BLEU too.")]
+Into = Annotated[str, typer.Option(help="Language of the reference, of a model of several directions.")]
 Lines = Annotated[int, typer.Option(min=1, help="Compare on so many lines of the text.")]
 Unchecked = Annotated[bool, typer.Option("--unchecked", help="Do not compare translations.")]
 MostDifferent = Annotated[
     float | None,
     typer.Option(
         min=0,
-        help="Fail where log-probabilities of subwords differ by more than this on average; default 0.001 "
-        "nats, 0.1 with quantized weights.",
+        help="Fail where log-probabilities of subwords differ by more than this on average, and look at "
+        "nothing else; default 0.001 nats, 0.1 with quantized weights.",
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary on stderr.")]
@@ -42,10 +47,12 @@ REJECTED = ".rejected"
 def export(
     model: Model,
     output: Output,
-    to: To = "ctranslate2",
+    format_name: Format = "ctranslate2",
     quantization: Quantization = None,
+    int8: Int8 = False,
     text: Text = None,
     reference: Reference = None,
+    into: Into = "",
     lines: Lines = 200,
     unchecked: Unchecked = False,
     most_different: MostDifferent = None,
@@ -57,20 +64,15 @@ def export(
     parity.json. A model that differs too much is left as OUTPUT.rejected, with exit code 1.
 
     Examples: deepwire export runs/demo -o demo-ct2 --text test.de --reference test.en;
-    deepwire export runs/demo@avg5 -o demo-int8 --quantization int8 --text test.de
+    deepwire export runs/demo@avg5 -o demo-onnx --format onnx --int8 --text test.de
     """
     from deepwire.checkpoint.model_path import find_model
     from deepwire.checkpoint.store import load_model
-    from deepwire.export.parity import EXACT, ROUNDED
+    from deepwire.export.parity import compare
     from deepwire.io.atomic import new_folder
 
-    export_format = _format(to)
-    kind = quantization or export_format.quantizations[0]
-    if kind not in export_format.quantizations:
-        raise UsageError(
-            f"--quantization {kind}: {to} has no such weights",
-            f"use {', '.join(export_format.quantizations)}",
-        )
+    export_format = _format(format_name)
+    kind = _quantization(export_format, quantization, int8)
     if output.exists():
         raise UsageError(f"{output}: exists already", "name another folder, or remove it first")
     if unchecked == (text is not None) or (reference is not None and text is None):
@@ -81,21 +83,24 @@ def export(
     sources, references = _read(text, reference, lines)
     loaded = load_model(find_model(model))
     export_format.require(loaded)
-    as_it_is = kind == export_format.quantizations[0]
-    allowed = most_different if most_different is not None else EXACT if as_it_is else ROUNDED
+    if not unchecked:
+        _require_language(loaded, into)
+    limits = _limits(export_format, kind, most_different)
     rejected = output.with_name(f"{output.name}{REJECTED}")
     # It gets its name when it has passed.
     with new_folder(rejected) as folder:
         export_format.write(loaded, folder, kind)
-        parity = None if unchecked else _compare(export_format, loaded, folder, sources, references)
-        _record(folder / PARITY, export_format, model, kind, parity, allowed)
-    if parity is not None and not parity.mean_difference <= allowed:
+        parity = None if unchecked else compare(loaded, export_format.read(folder), sources, references, into)
+        _record(folder / PARITY, export_format, model, kind, parity, limits)
+    faults = [] if parity is None else parity.faults(limits)
+    if faults:
         raise DeepwireError(
-            f"{rejected}: {export_format.name} computes something else: {parity}; "
-            f"allowed is {allowed:g} on average",
+            f"{rejected}: {export_format.name} computes something else: {parity}; {'; '.join(faults)}",
             "--most-different allows more",
         )
     rejected.replace(output)
+    for note in () if quiet else export_format.notes(loaded):
+        print(f"note: {note}", file=sys.stderr)
     if not quiet:
         print("not compared" if parity is None else str(parity), file=sys.stderr)
     print(output)
@@ -105,8 +110,45 @@ def _format(name: str) -> ExportFormat:
     from deepwire.export.formats import FORMATS
 
     if name not in FORMATS:
-        raise UsageError(f"--to {name}: no such format", f"use {' or '.join(FORMATS)}")
+        raise UsageError(f"--format {name}: no such format", f"use {' or '.join(FORMATS)}")
     return FORMATS[name]
+
+
+def _quantization(export_format: ExportFormat, name: str | None, int8: bool) -> str:
+    """The number format of weights that was asked for."""
+    if int8 and name not in (None, "int8"):
+        raise UsageError(f"--int8 and --quantization {name} contradict", "give one of them")
+    kind = "int8" if int8 else name or export_format.quantizations[0]
+    if kind not in export_format.quantizations:
+        raise UsageError(
+            f"--quantization {kind}: {export_format.name} has no such weights",
+            f"use {', '.join(export_format.quantizations)}",
+        )
+    return kind
+
+
+def _require_language(model: LoadedModel, name: str) -> None:
+    """See that a model of several directions was told into which to translate the text."""
+    from deepwire.decoding.model_inputs import LanguageSelector
+    from deepwire.decoding.model_loading import languages_of
+
+    languages = languages_of(model)
+    if languages is not None and not name and len(languages.targets) > 1:
+        raise UsageError(
+            "say which language to translate --text into, with --into",
+            f"the model translates into {', '.join(languages.targets)}",
+        )
+    LanguageSelector(languages, model.vocabularies, lambda _: None).select(name)
+
+
+def _limits(export_format: ExportFormat, kind: str, most_different: float | None) -> Limits:
+    from deepwire.export.parity import EXACT, ROUNDED, Limits
+
+    if most_different is not None:
+        return Limits(most_different)
+    if kind != export_format.quantizations[0]:
+        return Limits(ROUNDED)
+    return Limits(EXACT, same=export_format.computes_the_same)
 
 
 def _read(text: Path | None, reference: Path | None, count: int) -> tuple[list[str], list[str] | None]:
@@ -121,30 +163,18 @@ def _read(text: Path | None, reference: Path | None, count: int) -> tuple[list[s
     return first[0] if first else [], first[1] if len(first) > 1 else None
 
 
-def _compare(
-    export_format: ExportFormat,
-    model: LoadedModel,
-    folder: Path,
-    sources: list[str],
-    references: list[str] | None,
-) -> Parity:
-    from deepwire.export.parity import compare
-
-    return compare(model, export_format.read(folder), sources, references)
-
-
 def _record(
     path: Path,
     export_format: ExportFormat,
     model: str,
     quantization: str,
     parity: Parity | None,
-    allowed: float,
+    limits: Limits,
 ) -> None:
     from deepwire import __version__
     from deepwire.io.atomic import write_json
 
-    compared = None if parity is None else parity.to_json() | {"allowed_mean_difference": allowed}
+    compared = None if parity is None else parity.to_json() | {"allowed_mean_difference": limits.mean}
     write_json(
         path,
         {

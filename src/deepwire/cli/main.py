@@ -58,6 +58,10 @@ COMMANDS = {
         "deepwire.cli.train:train", "Train a model; the same command continues an interrupted run."
     ),
     "translate": Command("deepwire.cli.translate:translate", "Translate text with a model, line by line."),
+    "translate-file": Command(
+        "deepwire.cli.translate_file:translate_file",
+        "Translate a document: text, Markdown, HTML, subtitles, .po, XLIFF, .docx, .odt, JSON.",
+    ),
     "serve": Command("deepwire.cli.serve:serve", "Translate for many clients over HTTP; with a web page."),
     "score": Command("deepwire.cli.score:score", "Log-probabilities of given translations."),
     "evaluate": Command(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import typer
 
@@ -25,7 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deepwire.serving.access import Hosts, Token
+    from deepwire.serving.model_pool import ModelPool
     from deepwire.serving.request import Limits
+    from deepwire.serving.routes import Site
     from deepwire.serving.server import Server
     from deepwire.serving.service import Service
 
@@ -53,9 +57,55 @@ Limit = Annotated[
         help="Change a limit: texts=32, characters=2000, queue=512, request_seconds=20 ...; repeatable.",
     ),
 ]
+Api = Annotated[
+    Literal["deepwire", "libretranslate"],
+    typer.Option(
+        "--api",
+        help="Interface: deepwire's own, or that of LibreTranslate (ours is then under /deepwire).",
+    ),
+]
+ApiKeysFile = Annotated[
+    Path | None,
+    typer.Option("--api-keys", help="LibreTranslate: file with a key a line, which clients send as api_key."),
+]
+ApiKeyUrl = Annotated[
+    str | None, typer.Option(metavar="URL", help="LibreTranslate: where clients are told to get a key.")
+]
+NoFiles = Annotated[bool, typer.Option("--no-files", help="LibreTranslate: translate no documents.")]
+NoCosmetics = Annotated[
+    bool,
+    typer.Option(
+        "--no-cosmetics",
+        help="LibreTranslate: leave case and final punctuation as the model writes them.",
+    ),
+]
+UrlPrefix = Annotated[str, typer.Option(metavar="PATH", help="Answer under this path too, for example /mt.")]
+Cors = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ORIGIN",
+        help="Let pages of https://example.org use the server from browsers; * = of all; repeatable.",
+    ),
+]
+Memory = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SIZE",
+        help="Of several models, keep so much in memory (stored weights, such as 4G), load others on demand.",
+    ),
+]
+Pivot = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LANGUAGE",
+        help="Only common language through which directions without a model are translated; default: any, "
+        "preferably en.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No line for each request on stderr.")]
 
 _NEEDED = ("starlette", "uvicorn", "prometheus_client")
+_NEEDED_BY_LIBRETRANSLATE = ("python_multipart", "py3langid", "sentencex")
 
 
 def serve(
@@ -66,6 +116,15 @@ def serve(
     host_name: HostName = None,
     insecure: Insecure = False,
     limit: Limit = None,
+    api: Api = "deepwire",
+    api_keys: ApiKeysFile = None,
+    api_key_url: ApiKeyUrl = None,
+    no_files: NoFiles = False,
+    no_cosmetics: NoCosmetics = False,
+    url_prefix: UrlPrefix = "",
+    cors: Cors = None,
+    memory: Memory = None,
+    pivot: Pivot = None,
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
     groups: Groups = None,
@@ -83,43 +142,57 @@ def serve(
 
     deepwire serve runs/demo --host 0.0.0.0 --token-file token --precision int8
     """
-    _require_packages()
-    limits = _limits(limit or [])
+    libretranslate = _Libretranslate(api_keys, api_key_url, no_files, no_cosmetics)
+    libretranslate.check(api)
+    _require_packages(_NEEDED + (_NEEDED_BY_LIBRETRANSLATE if api == "libretranslate" else ()))
+    limits, prefix, room = _limits(limit or []), _prefix(url_prefix), _bytes(memory)
     settings = specified(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
 
-    import sys
-
     from deepwire.cli.line_by_line import warn
-    from deepwire.ops.allocator import share_memory
-    from deepwire.ops.process import configure_process
-    from deepwire.serving.access import bind, read_hosts, read_token, require_safe, url
-    from deepwire.serving.prometheus_metrics import Metrics
-    from deepwire.serving.served_model import load_served_model
-    from deepwire.serving.service import Service
+    from deepwire.serving.access import bind, read_hosts, read_token, require_safe
+    from deepwire.serving.model_pool import load_pool
 
     token = None if token_file is None else read_token(token_file, warn)
-    hosts = read_hosts(host_name or [], host)
+    keys = libretranslate.keys()
+    doors = _Doors(token, keys, read_hosts(host_name or [], host), bool(host_name), cors or [], prefix)
     with bind(host, port) as bound:
-        require_safe(bound, token=token is not None, insecure=insecure)
-        share_memory()
-        configure_process(threads=threads, flush_denormals=False)
-        served_model = load_served_model(models, device, precision, settings=settings, warn=warn)
-        _log_to_stderr(quiet)
-        service = Service(served_model, limits, Metrics())
-        server = _server(service, token, hosts, bound, named=bool(host_name))
-        line = f"serving {served_model.name} at {url(bound)}"
-        server.serve_on(bound, begun=lambda: print(line, file=sys.stderr, flush=True))
-    _leave(server, service)
+        require_safe(bound, token=token is not None or bool(keys), insecure=insecure)
+        _prepare_process(threads, quiet)
+        pool = load_pool(models, device, precision, settings=settings, warn=warn, memory=room, pivot=pivot)
+        _serve(pool, limits, libretranslate if api == "libretranslate" else None, doors, bound)
 
 
-def _leave(server: Server, service: Service) -> None:
-    """End as the signal that stopped the server asks for."""
+def _prepare_process(threads: int | None, quiet: bool) -> None:
+    """What a server wants of its process: memory given back, threads, a log."""
+    from deepwire.ops.allocator import share_memory
+    from deepwire.ops.process import configure_process
+
+    share_memory()
+    configure_process(threads=threads, flush_denormals=False)
+    _log_to_stderr(quiet)
+
+
+def _serve(
+    pool: ModelPool,
+    limits: Limits,
+    libretranslate: _Libretranslate | None,
+    doors: _Doors,
+    bound: socket.socket,
+) -> None:
+    """Serve until a signal comes, and end the process as it wants it."""
     import os
     import signal
-    import sys
 
     from deepwire.cli.main import INTERRUPTED
+    from deepwire.serving.access import url
+    from deepwire.serving.prometheus_metrics import Metrics
+    from deepwire.serving.service import Service
 
+    service = Service(pool, limits, Metrics())
+    site = None if libretranslate is None else libretranslate.site(service, doors.prefix, doors.keys)
+    server = _server(service, site, doors, bound)
+    line = f"serving {pool.name} at {url(bound)}{doors.prefix}"
+    server.serve_on(bound, begun=lambda: print(line, file=sys.stderr, flush=True))
     interrupted = server.stopped_by is signal.SIGINT
     if service.batcher.alive:  # what it still translates is for nobody, and no reason to stay
         sys.stderr.flush()
@@ -128,19 +201,83 @@ def _leave(server: Server, service: Service) -> None:
         raise KeyboardInterrupt
 
 
-def _server(
-    service: Service, token: Token | None, hosts: Hosts, bound: socket.socket, *, named: bool
-) -> Server:
+class _Libretranslate(NamedTuple):
+    """The options of the interface of LibreTranslate."""
+
+    api_keys: Path | None
+    api_key_url: str | None
+    no_files: bool
+    no_cosmetics: bool
+
+    def check(self, api: str) -> None:
+        """See that they have an effect.
+
+        Raises:
+            UsageError: They have not.
+        """
+        from deepwire.errors import UsageError
+
+        names = ("--api-keys", "--api-key-url", "--no-files", "--no-cosmetics")
+        given = [name for name, value in zip(names, self, strict=True) if value]
+        if given and api != "libretranslate":
+            raise UsageError(f"{given[0]} has an effect only with --api libretranslate")
+
+    def keys(self) -> list[str]:
+        """The keys of clients."""
+        from deepwire.serving.libretranslate.fields import read_keys
+
+        return [] if self.api_keys is None else read_keys(self.api_keys)
+
+    def site(self, service: Service, prefix: str, keys: Sequence[str]) -> Site:
+        """The addresses."""
+        from deepwire.serving.libretranslate.fields import ApiKeys
+        from deepwire.serving.libretranslate.interface import Choices, libretranslate_site
+
+        needed = ApiKeys(keys, self.api_key_url or "")
+        choices = Choices(needed, not self.no_cosmetics, not self.no_files, prefix)
+        return libretranslate_site(service, choices)
+
+
+class _Doors(NamedTuple):
+    """Who may come in.
+
+    Attributes:
+        token: Of deepwire's own interface.
+        keys: Of LibreTranslate's; each is also a token.
+        hosts: Names of the server.
+        named: Whether any was given.
+        origins: Whose pages may use it.
+        prefix: A beginning of paths.
+    """
+
+    token: Token | None
+    keys: Sequence[str]
+    hosts: Hosts
+    named: bool
+    origins: Sequence[str]
+    prefix: str
+
+
+def _server(service: Service, site: Site | None, doors: _Doors, bound: socket.socket) -> Server:
     """The server; it looks at the name that a request is sent to where names were given, or where nothing but
     the address keeps strangers out: a page of theirs may have a name that leads here."""
     from deepwire.serving.access import is_loopback
+    from deepwire.serving.routes import own_site
     from deepwire.serving.server import RequestMiddleware, Server
 
-    checked = named or (token is None and is_loopback(bound))
-    return Server(RequestMiddleware(service, token, hosts if checked else None), service)
+    site = own_site(service) if site is None else site
+    site = site.for_pages_of(doors.origins) if doors.origins else site
+    token = doors.token
+    if doors.keys:
+        from deepwire.serving.access import Token
+
+        token = Token(*doors.keys) if token is None else token.or_any(doors.keys)
+    checked = doors.named or (token is None and is_loopback(bound))
+    guard = RequestMiddleware(service, token, doors.hosts if checked else None, site, doors.prefix)
+    return Server(guard, service)
 
 
-def _require_packages() -> None:
+def _require_packages(needed: Sequence[str]) -> None:
     """See that the packages of the extra `serve` are installed.
 
     Raises:
@@ -148,9 +285,42 @@ def _require_packages() -> None:
     """
     from deepwire.errors import UsageError
 
-    missing = [name.replace("_", "-") for name in _NEEDED if find_spec(name) is None]
+    missing = [name.replace("_", "-") for name in needed if find_spec(name) is None]
     if missing:
         raise UsageError(f"{', '.join(missing)} is not installed", "pip install 'deepwire[serve]'")
+
+
+def _prefix(path: str) -> str:
+    """A beginning of paths, `/mt` of `mt/`.
+
+    Raises:
+        UsageError: It cannot be one.
+    """
+    from deepwire.errors import UsageError
+
+    plain = path.strip("/")
+    if not re.fullmatch(r"([A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*)?", plain):
+        raise UsageError(f"--url-prefix {path}: must be a path such as /mt")
+    return f"/{plain}" if plain else ""
+
+
+_SIZES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
+
+
+def _bytes(size: str | None) -> int | None:
+    """The number of bytes of `500M` or `4G`.
+
+    Raises:
+        UsageError: It is no size.
+    """
+    from deepwire.errors import UsageError
+
+    if size is None:
+        return None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kmg]?)b?", size.strip().lower())
+    if match is None:
+        raise UsageError(f"--memory {size}: must be a size such as 500M or 4G")
+    return int(float(match[1]) * _SIZES[match[2]])
 
 
 def _limits(changes: Sequence[str]) -> Limits:

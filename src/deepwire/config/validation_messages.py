@@ -75,6 +75,8 @@ def note_errors(
         section: The class that was built, for suggestions.
         problems: Where the lines go.
     """
+    # A default that depends on other settings is unknown while these are wrong: no mistake of its own.
+    errors = [error for error in errors if error["type"] != "default_factory_not_called"]
     located = [(_locate(error, root, section), error) for error in errors[:_MOST_ERRORS]]
     problems.more += len(errors) - len(located)
     lines: dict[tuple[SourceLocation, str], None] = {}

@@ -81,7 +81,7 @@ def load_models(
     first = models[0]
     for other in models[1:]:
         _require_compatible(first, other)
-    config = _config(first, settings)
+    config = with_settings(stored_config(first), settings)
     return LoadedModels(models, config, chosen_device, precision, _source_bos(first), languages_of(first))
 
 
@@ -179,16 +179,19 @@ def _source_bos(model: LoadedModel) -> bool:
     return model.metadata.get("source_bos") is True
 
 
-def _config(model: LoadedModel, settings: Mapping[str, object]) -> DecodingConfig:
-    """The settings stored with the model, with those of the caller on top."""
+def stored_config(model: LoadedModel) -> DecodingConfig:
+    """The settings stored with the model.
+
+    Raises:
+        ModelError: They are damaged.
+    """
     stored = model.metadata.get("decoding", {})
     if not isinstance(stored, dict):
         raise ModelError(f"{model.folder}: the stored decoding settings are damaged")
     try:
-        config = DecodingConfig.model_validate(stored)
+        return DecodingConfig.model_validate(stored)
     except ValidationError as error:
         raise ModelError(f"{model.folder}: stored decoding settings: {_first_error(error)}") from error
-    return with_settings(config, settings)
 
 
 def _first_error(error: ValidationError) -> str:

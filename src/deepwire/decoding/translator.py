@@ -99,6 +99,7 @@ class Translator(Generic[StateT]):
             vocabularies.source, config.max_source_length, source_bos, self._warn
         )
         self._language_selector = LanguageSelector(languages, vocabularies, self._warn)
+        self.direction = direction
         self._from = None if direction is None else SourceLanguage(direction[0], direction[1:], self._warn)
 
     @property

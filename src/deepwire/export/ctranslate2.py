@@ -78,7 +78,9 @@ class _Read(ExportedModel):
     def __init__(self, translator: ctranslate2.Translator) -> None:
         self._translator = translator
 
-    def translate(self, sources: Sequence[Sequence[str]], longest: int) -> list[list[str]]:
+    def translate(
+        self, sources: Sequence[Sequence[str]], longest: int, language: str = ""
+    ) -> list[list[str]]:
         results = self._translator.translate_batch(
             [list(source) for source in sources],
             max_batch_size=_BATCH,
@@ -88,7 +90,9 @@ class _Read(ExportedModel):
         )
         return [list(result.hypotheses[0]) for result in results]
 
-    def score(self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]) -> list[list[float]]:
+    def score(
+        self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], language: str = ""
+    ) -> list[list[float]]:
         results = self._translator.score_batch(
             [list(source) for source in sources], [list(target) for target in targets], max_batch_size=_BATCH
         )

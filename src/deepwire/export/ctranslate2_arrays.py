@@ -21,6 +21,7 @@ from deepwire.model.embedding import Embedding
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.layers import FeedForward
 from deepwire.model.mixers.self_attention import SelfAttention
+from deepwire.model.portability import PLAIN_ACTIVATIONS, not_plain
 from deepwire.model.stack import Stack
 
 Kind = TypeVar("Kind", bound=nn.Module)
@@ -29,7 +30,7 @@ LONGEST = 1024
 """Positions that are written out: CTranslate2 has a table where deepwire may have a formula."""
 NEVER = -1e9
 """Bias of PAD and BOS, which CTranslate2 may choose and deepwire never does."""
-_ACTIVATIONS = {"relu": "RELU", "gelu": "GELU"}
+_ACTIVATIONS = {name: name.upper() for name in PLAIN_ACTIVATIONS}
 
 
 class TransformerSettings(TypedDict):
@@ -87,50 +88,12 @@ def require_plain(model: TranslationModel) -> None:
     Raises:
         ModelError: It is not; names the setting.
     """
-    config = model.config
-    for name, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
-        sockets = {"mixer": "self_attention", "aggregation": "last", "fusion": "top"}
-        for socket, plain in sockets.items():
-            if (kind := getattr(stack, socket).type) != plain:
-                raise _refused(f"{name}.{socket}={kind}")
-        if getattr(stack.mixer, "relative", None) is not None:
-            raise _refused(f"{name}.mixer.relative")
-        connection = stack.connection
-        if not isinstance(connection, PreNormConfig | PostNormConfig):
-            raise _refused(f"{name}.connection={connection.type}")
-        if not connection.mixer_norm:
-            raise _refused(f"{name}.connection.mixer_norm=false")
-        if not getattr(connection, "final_norm", True):
-            raise _refused(f"{name}.connection.final_norm=false")
-        if not stack.feed_forward:
-            raise _refused(f"{name}.feed_forward=false")
-        if stack.inner_feed_forward:
-            raise _refused(f"{name}.inner_feed_forward=true")
-    if config.encoder.connection != config.decoder.connection:
-        raise _refused("different connections of encoder and decoder")
-    if config.size("encoder") != config.size("decoder"):
-        raise _refused("different sizes of encoder and decoder")
-    if config.activation not in _ACTIVATIONS:
-        raise _refused(f"activation={config.activation}")
-    if config.parametrization is not None:
-        raise _refused(f"parametrization={config.parametrization.type}")
-    if config.embeddings.norm:
-        raise _refused("embeddings.norm=true")
-    if config.embeddings.side:
-        raise _refused("embeddings.side=true")
-    if config.inner_norm:
-        raise _refused("inner_norm=true")
-    if config.embeddings.start != "bos":
-        raise _refused(f"embeddings.start={config.embeddings.start}")
-    if model.languages:
-        raise _refused("languages, parameters of each language")
-
-
-def _refused(what: str) -> ModelError:
-    return ModelError(
-        f"CTranslate2 does not compute model.{what}",
-        "it computes plain Transformers: self-attention without relative positions, pre-norm or post-norm",
-    )
+    setting = not_plain(model.config, several=bool(model.languages))
+    if setting is not None:
+        raise ModelError(
+            f"CTranslate2 does not compute model.{setting}",
+            "it computes plain Transformers: self-attention without relative positions, pre- or post-norm",
+        )
 
 
 def _normalises_embedding(connection: ConnectionSection) -> bool:
@@ -144,7 +107,7 @@ def _side(name: str, stack: Stack, embedding: Embedding) -> dict[str, Tensor]:
     weight = embedding.table.weight
     positions = embedding.positions(0, LONGEST, weight)
     if positions is None:
-        raise _refused(f"{name}.positions=none")
+        raise TypeError("a plain Transformer without positions")
     first = "embeddings_0" if name == "encoder" else "embeddings"
     outer, inner = _norms(stack)
     arrays = {f"{first}/weight": weight, "position_encodings/encodings": positions, **outer}

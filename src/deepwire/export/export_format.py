@@ -7,18 +7,32 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from deepwire.checkpoint.store import LoadedModel
+from deepwire.decoding.decoding_config import DecodingConfig
 
 
 class ExportedModel(ABC):
-    """A model as the other program has read it, to be compared with ours; text is segmented already."""
+    """A model as the other program has read it, to be compared with ours; text is segmented already.
+
+    `language` is the one to translate into, of a model of several; else empty.
+    """
 
     @abstractmethod
-    def translate(self, sources: Sequence[Sequence[str]], longest: int) -> list[list[str]]:
+    def translate(
+        self, sources: Sequence[Sequence[str]], longest: int, language: str = ""
+    ) -> list[list[str]]:
         """The greedy translation of each source, as subwords; neither holds UNK, and no EOS is given."""
 
     @abstractmethod
-    def score(self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]]) -> list[list[float]]:
+    def score(
+        self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], language: str = ""
+    ) -> list[list[float]]:
         """Natural log-probability of each subword of each target and of EOS."""
+
+    def search(
+        self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""
+    ) -> list[list[str]] | None:
+        """The best translation of each source by our beam search; None where the program has another."""
+        return None
 
 
 class ExportFormat(ABC):
@@ -27,10 +41,13 @@ class ExportFormat(ABC):
     Attributes:
         name: As in `--to`.
         quantizations: Number formats of weights that it can store, the one as they are first.
+        computes_the_same: Whether the other program makes the same operations in the same order, so that
+            with weights as they are it is held to the same translations (`parity.Limits.same`).
     """
 
     name: str
     quantizations: tuple[str, ...]
+    computes_the_same: bool = False
 
     @abstractmethod
     def require(self, model: LoadedModel) -> None:
@@ -40,6 +57,10 @@ class ExportFormat(ABC):
             ModelError: The format has no such model; names what it lacks.
             UsageError: A library is not installed.
         """
+
+    def notes(self, model: LoadedModel) -> tuple[str, ...]:
+        """What will be otherwise there, one line each, for who exports it to know; nothing as a rule."""
+        return ()
 
     @abstractmethod
     def write(self, model: LoadedModel, folder: Path, quantization: str) -> None:

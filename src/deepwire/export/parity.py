@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from statistics import fmean
 
+import torch
+
 from deepwire.checkpoint.store import LoadedModel
-from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.data.vocabulary import BOS, EOS, Vocabulary
+from deepwire.decoding.decoding_config import DecodingConfig, with_settings
+from deepwire.decoding.hypotheses import LengthPenalty
+from deepwire.decoding.model_inputs import LanguageSelector, SourceTokenizer, pad_batch, target_language_ids
+from deepwire.decoding.model_loading import languages_of, stored_config
 from deepwire.decoding.translation_io import Translation
 from deepwire.decoding.translator import Translator
 from deepwire.errors import DataError, ModelError
@@ -18,11 +25,44 @@ from deepwire.model.decoder_state import DecoderState
 EXACT, ROUNDED = 0.001, 0.1
 """Most that the log-probability of a subword may differ by on average, in nats: with weights as they are, and
 with rounded ones."""
+SAME, TIE, SAME_BLEU = 1e-4, 1e-3, 0.1
+"""Of a format that computes the same: most that the log-probability of any subword may differ by, that the
+scores of two translations of which each program prefers another may, and that BLEU may."""
+BEAM = 4
 
 # Subwords of a translation; sources of more than half as many are left out of the comparison.
 _LONGEST = 256
 # Programs differ in what else counts as a subword of it.
 _SURE = _LONGEST - 2
+
+
+@dataclass(frozen=True)
+class Unequal:
+    """Two translations of a line, and our scores of both; a tie if those are alike."""
+
+    line: int
+    ours: str
+    theirs: str
+    our_score: float
+    their_score: float
+
+    @property
+    def is_tie(self) -> bool:
+        """Whether rounding alone can have chosen."""
+        return abs(self.our_score - self.their_score) <= TIE
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What may differ.
+
+    Attributes:
+        mean: Most for `Parity.mean_difference`.
+        same: Whether no log-probability may differ by more than `SAME`, and no translation but in ties.
+    """
+
+    mean: float
+    same: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,81 +72,176 @@ class Parity:
     Attributes:
         lines: Lines compared.
         equal: Part of them whose greedy translations are the same, subword by subword.
+        beam_equal: Likewise by beam search, where both programs have the same.
         mean_difference: Mean of |difference| of the log-probability of a subword, in nats; both programs
             score our translations.
         largest_difference: The largest of them.
         bleu: BLEU of ours and of theirs, where there are references.
+        unequal: The greedy translations that are not the same; `beam_unequal` those by beam search.
     """
 
     lines: int
     equal: float
+    beam_equal: float | None
     mean_difference: float
     largest_difference: float
     bleu: tuple[float, float] | None
+    unequal: tuple[Unequal, ...]
+    beam_unequal: tuple[Unequal, ...]
 
     def to_json(self) -> dict[str, object]:
         """As it stands in `parity.json`."""
         return asdict(self)
 
+    def faults(self, limits: Limits) -> list[str]:
+        """What differs by more than it may."""
+        found = []
+        if not self.mean_difference <= limits.mean:
+            found.append(f"allowed is {limits.mean:g} on average")
+        if not limits.same:
+            return found
+        if not self.largest_difference <= SAME:
+            found.append(f"allowed is {SAME:g} at most")
+        for what, unequal in (("greedily", self.unequal), (f"with a beam of {BEAM}", self.beam_unequal)):
+            wrong = [each for each in unequal if not each.is_tie]
+            if wrong:
+                found.append(
+                    f"{len(wrong)} lines are translated otherwise {what}, first line {wrong[0].line}"
+                )
+        if self.bleu is not None and abs(self.bleu[0] - self.bleu[1]) > SAME_BLEU:
+            found.append(f"BLEU may differ by {SAME_BLEU}")
+        return found
+
     def __str__(self) -> str:
         bleu = "" if self.bleu is None else f"; BLEU {self.bleu[0]:.2f} here, {self.bleu[1]:.2f} there"
+        beam = "" if self.beam_equal is None else f", {self.beam_equal:.1%} with a beam of {BEAM}"
         return (
-            f"{self.lines} lines: {self.equal:.1%} translated alike, log-probability of a subword differs by "
-            f"{self.mean_difference:.2g} on average, {self.largest_difference:.2g} at most{bleu}"
+            f"{self.lines} lines: {self.equal:.1%} translated alike{beam}, log-probability of a subword "
+            f"differs by {self.mean_difference:.2g} on average, {self.largest_difference:.2g} at most{bleu}"
         )
 
 
 def compare(
-    model: LoadedModel, exported: ExportedModel, lines: Sequence[str], references: Sequence[str] | None
+    model: LoadedModel,
+    exported: ExportedModel,
+    lines: Sequence[str],
+    references: Sequence[str] | None,
+    language: str = "",
 ) -> Parity:
-    """Translate and score lines with both, greedily.
+    """Translate and score lines with both: greedily, and by beam search where both have the same.
 
     Args:
         model: Ours, on the CPU in float32.
         exported: The same as the other program has read it.
         lines: Raw source text; empty and very long ones are left out.
         references: A translation of each line, for BLEU.
+        language: Into which, of a model of several.
 
     Raises:
         DataError: No line is left.
         ModelError: Our translations are all empty, so that there is nothing to compare.
+        UsageError: The model does not know the language, or must be told one.
     """
-    source, target = model.vocabularies.source, model.vocabularies.target
+    source = model.vocabularies.source
     encoded = [source.encode(line) for line in lines]
     kept = [number for number, ids in enumerate(encoded) if 0 < len(ids) <= _LONGEST // 2]
     if not kept:
         raise DataError("no line to compare translations of", "give text with sentences of usual length")
-    translator = Translator(
-        [model.model],
-        model.vocabularies,
-        DecodingConfig(beam=1, length_penalty=0, max_length_ratio=0, max_length_extra=_LONGEST),
-        source_bos=model.metadata.get("source_bos") is True,
-    )
-    ours = list(translator.translations([lines[number] for number in kept]))
+    ours = _Ours(model, language, kept, [lines[number] for number in kept])
     segmented = [source.pieces(encoded[number]) for number in kept]
-    theirs = exported.translate(segmented, _LONGEST)
-    differences = _differences(translator, exported, segmented, ours)
+    stored = stored_config(model)
+    greedy = DecodingConfig(
+        beam=1, length_penalty=0, max_length_ratio=0, max_length_extra=_LONGEST, groups=stored.groups
+    )
+    translated = ours.translations(greedy)
+    theirs = exported.translate(segmented, _LONGEST, language)
+    differences = _differences(ours.translator(greedy), exported, segmented, translated, language)
+    unequal = ours.unequal(greedy, translated, theirs)
+    beam = with_settings(stored, {"beam": BEAM, "n_best": 1, "sampling": None})
+    by_beam = exported.search(segmented, beam, language)
+    beam_unequal = () if by_beam is None else ours.unequal(beam, ours.translations(beam), by_beam)
     bleu = None
     if references is not None:
         wanted = [references[number] for number in kept]
-        numbers = {piece: number for number, piece in enumerate(target.pieces(range(target.size)))}
-        decoded = [target.decode(numbers[piece] for piece in pieces) for pieces in theirs]
-        here, there = (
-            corpus_score("bleu", each, wanted).value
-            for each in ([translation.text for translation in ours], decoded)
-        )
+        texts = ([translation.text for translation in translated], [*map(ours.text, theirs)])
+        here, there = (corpus_score("bleu", each, wanted).value for each in texts)
         bleu = here, there
-    same = [
-        list(translation.candidates[0].tokens)[:_SURE] == other[:_SURE]
-        for translation, other in zip(ours, theirs, strict=True)
-    ]
     return Parity(
         lines=len(kept),
-        equal=fmean(same),
+        equal=1 - len(unequal) / len(kept),
+        beam_equal=None if by_beam is None else 1 - len(beam_unequal) / len(kept),
         mean_difference=fmean(differences),
         largest_difference=max(differences),
         bleu=bleu,
+        unequal=unequal,
+        beam_unequal=beam_unequal,
     )
+
+
+class _Ours:
+    """Our side of a comparison of some lines, whose numbers, counted from 0, are `kept`."""
+
+    def __init__(self, model: LoadedModel, language: str, kept: Sequence[int], texts: Sequence[str]) -> None:
+        self._model, self._language, self._kept, self._texts = model, language, kept, texts
+        self._languages = languages_of(model)
+        self._source_bos = model.metadata.get("source_bos") is True
+        self._into = LanguageSelector(self._languages, model.vocabularies, _silent).select(language)
+        self._numbers = numbers_of_pieces(model.vocabularies.target)
+
+    def translator(self, config: DecodingConfig) -> Translator[DecoderState]:
+        """Ours, with these settings."""
+        return Translator(
+            [self._model.model],
+            self._model.vocabularies,
+            config,
+            source_bos=self._source_bos,
+            languages=self._languages,
+        )
+
+    def translations(self, config: DecodingConfig) -> list[Translation]:
+        """Of all lines, with these settings."""
+        return list(self.translator(config).translations(self._texts, to=self._language or None))
+
+    def text(self, pieces: Sequence[str]) -> str:
+        """What subwords say."""
+        return self._model.vocabularies.target.decode(self._numbers[piece] for piece in pieces)
+
+    def unequal(
+        self, config: DecodingConfig, ours: Sequence[Translation], theirs: Sequence[Sequence[str]]
+    ) -> tuple[Unequal, ...]:
+        """The lines whose translations, found with these settings, differ."""
+        score = partial(self._score, self.translator(config), LengthPenalty.of(config))
+        tokens = [translation.candidates[0].tokens for translation in ours]
+        return tuple(
+            Unequal(number + 1, " ".join(one), " ".join(other), score(text, one), score(text, other))
+            for number, text, one, other in zip(self._kept, self._texts, tokens, theirs, strict=True)
+            if list(one)[:_SURE] != list(other)[:_SURE]
+        )
+
+    @torch.inference_mode()
+    def _score(
+        self, translator: Translator[DecoderState], penalty: LengthPenalty, text: str, pieces: Sequence[str]
+    ) -> float:
+        """What our search would give a translation."""
+        source = SourceTokenizer(self._model.vocabularies.source, _LONGEST, self._source_bos, _silent)
+        tags = None if self._into is None else [self._into.source_tag]
+        ids = [self._numbers[piece] for piece in pieces]
+        log_probs = translator.model.score(
+            pad_batch(source.encode_lines([text], [1], tags), translator.device),
+            pad_batch([[BOS if self._into is None else self._into.first_token, *ids]], translator.device),
+            pad_batch([[*ids, EOS]], translator.device),
+            languages=None if self._into is None else target_language_ids([self._into], translator.device),
+        )
+        return float(log_probs.sum()) / penalty.divisor(len(ids) + 1)
+
+
+def numbers_of_pieces(vocabulary: Vocabulary) -> dict[str, int]:
+    """The number of each piece; where text looks like a symbol, that of the text."""
+    return {piece: number for number, piece in enumerate(vocabulary.pieces(range(vocabulary.size)))}
+
+
+def _silent(_: str) -> None:
+    """Our own translations have warned already."""
 
 
 def _differences(
@@ -114,16 +249,18 @@ def _differences(
     exported: ExportedModel,
     sources: Sequence[Sequence[str]],
     ours: Sequence[Translation],
+    language: str,
 ) -> list[float]:
     """|Difference| of every subword's log-probability in our translations, those of no subwords left out."""
-    scored = list(translator.score([(translation.request.text, translation.text) for translation in ours]))
+    texts = [(translation.request.text, translation.text) for translation in ours]
+    scored = list(translator.score(texts, to=language or None))
     pairs = [(source, score) for source, score in zip(sources, scored, strict=True) if score.flag is None]
     if not pairs:
         raise ModelError(
             f"the model's translations of all {len(ours)} lines are empty, so there is nothing to compare",
             "train it longer, or give other text; --unchecked exports it as it is",
         )
-    there = exported.score([source for source, _ in pairs], [score.tokens for _, score in pairs])
+    there = exported.score([source for source, _ in pairs], [score.tokens for _, score in pairs], language)
     return [
         abs(our_log_prob - their_log_prob)
         for (_, score), log_probs in zip(pairs, there, strict=True)

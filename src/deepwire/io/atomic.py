@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -96,6 +95,8 @@ def write_json(path: Path, value: object) -> None:
 
 def json_text(value: object) -> str:
     """``value`` as JSON for people to read too."""
+    import json  # late: every command imports this module, also one that only shows its help
+
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig, StackConfig
@@ -119,8 +120,13 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
         config.aggregation.build(context),
         config.fusion.build(config.fusion_context(context)),
         [
-            config.mixer.build(context.of_mixer(call.width, call.gives))
-            for _, call in sorted(mixer_calls.items())
+            config.mixer.build(
+                replace(
+                    context.of_mixer(call.width, call.gives, layer),
+                    ways=config.aggregation.gives_ways and layer > 0,
+                )
+            )
+            for layer, call in sorted(mixer_calls.items())
         ],
         [
             config.mixer.cross_attention(context) or config.connection.cross_attention(context)

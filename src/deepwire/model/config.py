@@ -135,6 +135,7 @@ class StackConfig(Section):
             unfit = f"does not work with connection {self.connection.type}"
             raise ValueError(f"{side}.inner_feed_forward {unfit if 'cross' in context.sublayers else lacks}")
         self.aggregation.check(context)
+        self.aggregation.check_ways(side, mixer=self.mixer.takes_ways, connection=self.connection.takes_ways)
         self.fusion.check(self.fusion_context(context))
         if context.inner_norm and not self.mixer.has_inner_norm:
             raise ValueError(

@@ -87,6 +87,8 @@ class StackContext:
         attention_bias, feed_forward_bias: Which linear maps have a bias (`model.bias`).
         norm_style: Where the connection of this stack normalises; known to aggregations and fusions.
         mixer_width: Width of what the mixer reads.
+        layer: Of the mixer that is built, from 0.
+        ways: Whether its queries, keys and values are made of vectors of their own.
         other_connection, other_mixer: The settings of the other stack's connection and mixer.
         shared: Modules that both stacks may own together.
         languages: How many target languages have norms of their own; 0: norms are the same for all.
@@ -112,6 +114,8 @@ class StackContext:
     mixer_width: int
     other_connection: SocketSection
     other_mixer: SocketSection
+    layer: int = 0
+    ways: bool = False
     shared: SharedModules = field(default_factory=SharedModules)
     languages: int = 0
     fusion_languages: int = 0
@@ -128,9 +132,12 @@ class StackContext:
         """Whether a position may see only itself and the past."""
         return self.side == "decoder"
 
-    def of_mixer(self, reads: int | None, gives: int | None) -> StackContext:
-        """What a mixer is told that reads and gives vectors of these widths; None: that of the stream."""
-        return replace(self, mixer_width=reads or self.dim, dim=gives or self.dim)
+    def of_mixer(self, reads: int | None, gives: int | None, layer: int = 0) -> StackContext:
+        """What the mixer of a layer is told, which reads and gives vectors of these widths.
+
+        None: the width of the stream.
+        """
+        return replace(self, mixer_width=reads or self.dim, dim=gives or self.dim, layer=layer)
 
     def norm(self, width: int | None = None) -> nn.Module:
         """A layer norm of vectors of the stream, or of another width.

@@ -46,6 +46,10 @@ class Positions(nn.Module, ABC):
     def forward(self, first: int, length: int, like: Tensor) -> Tensor | None:
         """Vectors `[length, d]` of positions first, first + 1, ... (from 0), or None; type as `like`."""
 
+    @abstractmethod
+    def at(self, positions: Tensor, like: Tensor) -> Tensor | None:
+        """The same of `positions` `[n]` int64: `[n, d]`, all from tensors, for graphs of any length."""
+
 
 class SinusoidalConfig(Section):
     """Fixed sinusoids (Vaswani et al. 2017, section 3.5)."""
@@ -107,11 +111,19 @@ class Sinusoids(Positions):
             table = self._table = self._make(rows).to(like.device)
         return table[first : first + length].to(like.dtype)
 
+    def at(self, positions: Tensor, like: Tensor) -> Tensor | None:
+        """See the base class."""
+        return self._vectors(positions).to(like.dtype)
+
     def _make(self, rows: int) -> Tensor:
-        position = torch.arange(self.first, self.first + rows, dtype=torch.float64, device="cpu").unsqueeze(1)
+        return self._vectors(torch.arange(rows, device="cpu"))
+
+    def _vectors(self, positions: Tensor) -> Tensor:
+        """Of positions `[n]`, computed in float64: `[n, d]` float32."""
+        position = (self.first + positions).to(torch.float64).unsqueeze(1)
         half = self.dim // 2
         span = half if self.layout == "interleaved" else half - 1
-        exponent = torch.arange(half, dtype=torch.float64, device="cpu") / max(span, 1)
+        exponent = torch.arange(half, dtype=torch.float64, device=positions.device) / max(span, 1)
         angle = position * torch.exp(-math.log(10000.0) * exponent)
         parts = (angle.sin(), angle.cos())
         if self.layout == "interleaved":
@@ -129,15 +141,21 @@ class LearnedPositions(Positions):
 
     def forward(self, first: int, length: int, like: Tensor) -> Tensor | None:
         """Rows of the table; positions beyond it use the last row, so that no text is refused."""
-        last = self.table.size(0) - 1
-        rows = torch.arange(self.first + first, self.first + first + length, device=self.table.device)
-        return self.table[rows.clamp(max=last)]
+        return self.at(torch.arange(first, first + length, device=self.table.device), like)
+
+    def at(self, positions: Tensor, like: Tensor) -> Tensor:
+        """See the base class and `forward`."""
+        return self.table[(self.first + positions).clamp(max=self.table.size(0) - 1)]
 
 
 class NoPositions(Positions):
     """Nothing is added."""
 
     def forward(self, first: int, length: int, like: Tensor) -> Tensor | None:
+        """None."""
+        return None
+
+    def at(self, positions: Tensor, like: Tensor) -> Tensor | None:
         """None."""
         return None
 
@@ -209,6 +227,10 @@ class Embedding(nn.Module):
         """What is added for the positions from `first` on, `[length, d]`, or None."""
         vectors: Tensor | None = self.positions(first, length, self.table.weight)
         return vectors
+
+    def vectors_at(self, positions: Tensor) -> Tensor | None:
+        """Likewise for `positions` `[n]` int64, `[n, d]`."""
+        return self.positions.at(positions, self.table.weight)
 
     def placed(
         self,

@@ -81,9 +81,17 @@ class TranslationModel(nn.Module):
     def _encode(
         self, source: Tensor, languages: Tensor | None, read: Input | None = None
     ) -> tuple[tuple[Tensor, ...], Tensor, Carried]:
-        """Results, padding bias, and what the encoder's companion carried to the end."""
         tokens, cut = read or Input(source)
-        embedded = self.source_embedding(tokens, languages, cut)
+        return self.encode_embedded(self.source_embedding(tokens, languages, cut), source, languages)
+
+    def encode_embedded(
+        self, embedded: Tensor, source: Tensor, languages: Tensor | None
+    ) -> tuple[tuple[Tensor, ...], Tensor, Carried]:
+        """Encode the embedding `[N, S, d]` of `source` `[N, S]`.
+
+        Returns:
+            The encoder's results, the padding bias (see `encode`), and what its companion carried to the end.
+        """
         padding = (source == self.pad_id)[:, None, None]
         bias = embedded.new_zeros(padding.shape).masked_fill_(padding, float("-inf"))
         results, _, carried = self.encoder(embedded, padding=bias, languages=languages)
@@ -231,9 +239,14 @@ class TranslationModel(nn.Module):
         languages = self._checked(languages, source)
         if languages is not None:
             languages = one_if_equal(languages)
-        results, bias, carried = self._encode(source, languages)
+        return self.start_from(*self._encode(source, languages), languages)
+
+    def start_from(
+        self, results: tuple[Tensor, ...], bias: Tensor, carried: Carried, languages: Tensor | None
+    ) -> DecoderState:
+        """`start` from what `encode_embedded` returned, with the target languages of the sentences."""
         memory = self.decoder.project_memory(results, bias, languages, carried)
-        sentences = source.size(0)
+        sentences = bias.size(0)
         # The encoder's results may have another width than the decoder's stream, of which mixers keep states.
         like = results[0].new_empty(sentences, 1, self.config.size("decoder")[0])
         states = self.decoder.init_states(sentences, like)

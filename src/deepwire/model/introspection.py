@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 TARGET_LANGUAGE = "target language"
@@ -53,6 +54,22 @@ def single(
 def layer_names(count: int, *, embedding: bool = False) -> tuple[str, ...]:
     """Names of the layers from 1, the embedding as 0 in front of them."""
     return tuple(str(layer) for layer in range(0 if embedding else 1, count + 1))
+
+
+def mixer_weights(rows: Sequence[Tensor | None]) -> tuple[DepthWeights, ...]:
+    """The weights `[l]` with which the mixer of layer l reads what mixers up to its own made, as one matrix.
+
+    Nothing where no mixer has such weights.
+    """
+    values = torch.full((len(rows), len(rows)), float("nan"))
+    for layer, row in enumerate(rows):
+        if row is not None:
+            values[layer, : len(row)] = row.detach().to(values)
+    if all(row is None for row in rows):
+        return ()
+    names = layer_names(len(rows))
+    title = "Weights of layers in the keys and values that a mixer uses"
+    return (DepthWeights("mixer", title, values, names, names, "layer that reads", "layer that made them"),)
 
 
 ReadGates = Callable[[tuple[Tensor, ...], object], Mapping[str, Tensor]]

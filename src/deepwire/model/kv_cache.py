@@ -137,6 +137,14 @@ class CacheIndex:
         """Position of each slot minus that of the rows, `[groups, 1, 1, capacity]`; empty slots: anything."""
         return (self.require_ancestry().positions - self.current_position)[:, None, None]
 
+    def store(self, cache: KeyValueCache, keys: Tensor, values: Tensor) -> KeyValueCache:
+        """The cache with keys and values of the rows at this position, `[groups, H, width, h]`.
+
+        Consumes `cache`; the index must have `begun` the position.
+        """
+        cache.keys[:, :, self.own_slots], cache.values[:, :, self.own_slots] = keys, values
+        return cache
+
     def begun(self) -> CacheIndex:
         """With a slot for each row at this position; there must be room for them."""
         begun = replace(self, used=self.used + self.width)

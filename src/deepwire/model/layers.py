@@ -113,6 +113,14 @@ class LayerNorm(nn.LayerNorm):
         return super().forward(x)
 
 
+class RMSNorm(nn.RMSNorm):
+    """g * x / sqrt(mean x^2 + eps), the same for all target languages; no bias (Zhang, Sennrich 2019)."""
+
+    def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+        """Normalise `[..., d]`; the number format stays."""
+        return functional.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+
+
 class NoNorm(nn.Identity):
     """Stands where there is no norm."""
 

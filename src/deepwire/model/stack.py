@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from deepwire.model.aggregations.aggregation import Aggregation
+from deepwire.model.aggregations.aggregation import Aggregation, Ways
 from deepwire.model.connections.connection import Call, Connection, DepthState
 from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.fusions.fusion import Fusion
-from deepwire.model.introspection import DepthWeights, GateProbe, Place
+from deepwire.model.introspection import DepthWeights, GateProbe, Place, mixer_weights
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layer_ownership import layers_of_parameters
 from deepwire.model.layers import FeedForward
 from deepwire.model.mixers.companion import Carried, Companion
-from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.model.mixers.mixer import Below, State, TokenMixer
 
 
 class Stack(nn.Module):
@@ -63,6 +63,7 @@ class Stack(nn.Module):
         self.companion = companion
         self.calls = _needed(connection.calls, max(fusion.keeps))
         self.depth = max((call.layer + 1 for call in self.calls), default=0)
+        self._reads_below = any(getattr(mixer, "reads_below", False) for mixer in mixers)
         self.recomputes = False
         self.dropped_calls: frozenset[int] = frozenset()
         self.call_scales: tuple[float, ...] | None = None
@@ -171,6 +172,7 @@ class Stack(nn.Module):
         history, x = self.aggregation.start(x, languages)
         depth = connection.start(x, padding, languages)
         carried: Carried = ()
+        below: Below = ()
         if self.companion is not None and padding is not None:  # in a decoder it went before
             carried = self.companion.start(padding, ())
         kept = [connection.result(depth, languages)] if 0 in fusion.keeps else []
@@ -178,17 +180,16 @@ class Stack(nn.Module):
         new: list[State] = []  # written so that torch.compile can follow
         recomputes = self.recomputes and self.training and torch.is_grad_enabled()
         for layer in self._layers:
+            ways = self.aggregation.ways(history, self.calls[layer[0]].layer, languages)
+            given = (layer, depth, carried, below, ways, padding, memory, languages)
             if recomputes:
-                depth, carried = checkpoint(
-                    self._run_layer, layer, depth, carried, padding, memory, languages, use_reentrant=False
-                )
+                depth, carried, below = checkpoint(self._run_layer, *given, use_reentrant=False)
             else:
-                depth, carried = self._run_layer(
-                    layer, depth, carried, padding, memory, languages, cache_index, old, new
-                )
+                depth, carried, below = self._run_layer(*given, cache_index, old, new)
             closing = self.calls[layer[-1]].layer
-            history, x = self.aggregation.close(history, depth[0], closing, languages)
-            depth = (x, *depth[1:])
+            if self.aggregation.acts:
+                history, x = self.aggregation.close(history, connection.stream(depth), closing, languages)
+                depth = connection.with_stream(depth, x)
             if closing + 1 in fusion.keeps:
                 kept.append(connection.result(depth, languages))
         normalise = partial(connection.normalise, languages=languages)
@@ -201,13 +202,15 @@ class Stack(nn.Module):
         calls: range,
         depth: DepthState,
         carried: Carried,
+        below: Below,
+        ways: Ways | None,
         padding: Tensor | None,
         memory: Sequence[Memory],
         languages: Tensor | None,
         cache_index: CacheIndex | None = None,
         states: Iterator[State] | None = None,
         new: list[State] | None = None,
-    ) -> tuple[DepthState, Carried]:
+    ) -> tuple[DepthState, Carried, Below]:
         """Make the calls of one layer; with `cache_index` for one position, whose next states go to `new`."""
         # Decoding has every layer, in whatever mode.
         in_training = self.training and cache_index is None
@@ -217,7 +220,8 @@ class Stack(nn.Module):
             if index in dropped:
                 continue
             call = self.calls[index]
-            read = self.connection.read(depth, index, languages)
+            stream = depth[0] if ways is None or call.kind != "mixer" else ways.query
+            read = self.connection.read((stream, *depth[1:]), index, languages)
             if call.kind == "cross":
                 output = self.crosses[call.layer](read, memory[call.layer])
             elif call.kind == "feed_forward":
@@ -229,18 +233,50 @@ class Stack(nn.Module):
                 output, moved = self._mixer(call.layer).accompany(read, beside, padding, languages)
                 carried = self.companion.write(carried, call.layer, moved, languages)
             elif cache_index is None or states is None or new is None:
-                memory_of = self._memory_of(call.layer, memory)
-                output = self._mixer(call.layer).parallel(read, padding, memory_of, languages)
+                output, below = self._mix(call.layer, read, padding, below, ways, memory, languages)
             else:
-                memory_of = self._memory_of(call.layer, memory)
-                output, state = self._mixer(call.layer).step(
-                    read, next(states), cache_index, memory_of, languages
+                output, state, below = self._mix_step(
+                    call.layer, read, next(states), cache_index, below, ways, memory, languages
                 )
                 new.append(state)
             if scales is not None:
                 output = output * scales[index]
             depth = self.connection.write(depth, index, read, output, languages)
-        return depth, carried
+        return depth, carried, below
+
+    def _mix(
+        self,
+        layer: int,
+        x: Tensor,
+        padding: Tensor | None,
+        below: Below,
+        ways: Ways | None,
+        memory: Sequence[Memory],
+        languages: Tensor | None,
+    ) -> tuple[Tensor, Below]:
+        """What the mixer of a layer makes of whole sequences, and what it leaves for those above."""
+        mixer, memory_of = self._mixer(layer), self._memory_of(layer, memory)
+        if self._reads_below or ways is not None:
+            return mixer.parallel_above(x, padding, below, memory_of, languages, ways and ways[1:])
+        return mixer.parallel(x, padding, memory_of, languages), below
+
+    def _mix_step(
+        self,
+        layer: int,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        below: Below,
+        ways: Ways | None,
+        memory: Sequence[Memory],
+        languages: Tensor | None,
+    ) -> tuple[Tensor, State, Below]:
+        """Likewise of one position."""
+        mixer, memory_of = self._mixer(layer), self._memory_of(layer, memory)
+        if self._reads_below or ways is not None:
+            of_keys = ways and ways[1:]
+            return mixer.step_above(x, state, cache_index, below, memory_of, languages, of_keys)
+        return (*mixer.step(x, state, cache_index, memory_of, languages), below)
 
     @property
     def layer_count(self) -> int:
@@ -268,7 +304,8 @@ class Stack(nn.Module):
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """How the sockets weigh what comes from different depths; for analyses."""
         sockets = (self.connection, self.aggregation, self.fusion)
-        return tuple(weights for socket in sockets for weights in socket.depth_weights())
+        of_sockets = tuple(weights for socket in sockets for weights in socket.depth_weights())
+        return (*mixer_weights([mixer.depth_weights() for mixer in self._mixers()]), *of_sockets)
 
     def gate_probes(self) -> tuple[GateProbe, ...]:
         """Where the gates of the sockets can be seen; for analyses."""
@@ -302,6 +339,9 @@ class Stack(nn.Module):
             by_layer[str(layers.get(name, "rest"))].append(parameter)
         return list(by_layer.items())
 
+    def _mixers(self) -> list[TokenMixer]:
+        return [self._mixer(layer) for layer in range(len(self.mixers))]
+
     def _mixer(self, layer: int) -> TokenMixer:
         return cast("TokenMixer", self.mixers[layer])  # a ModuleList forgets the type
 
@@ -309,7 +349,7 @@ class Stack(nn.Module):
         """What looks at the encoder: cross-attentions, or mixers that take their place."""
         if len(self.crosses):
             return [cast("CrossAttention", cross) for cross in self.crosses]
-        return [self._mixer(layer) for layer in range(len(self.mixers))]
+        return self._mixers()
 
     def _memory_of(self, layer: int, memory: Sequence[Memory]) -> Memory | None:
         if self.companion is not None and memory:

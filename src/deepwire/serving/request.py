@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import re
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from pydantic_core import ErrorDetails
 
 from deepwire.config.section import Section
+from deepwire.data.text.sentences import LINE_BREAK
 
 
 class Limits(Section):
@@ -33,6 +33,10 @@ class Limits(Section):
     beam: int = Field(8, ge=1, le=1000, description="beam that a request can ask for")
     queue: int = Field(8192, ge=1, le=1_000_000, description="texts of all clients that wait or are in work")
     client_queue: int = Field(4096, ge=1, le=1_000_000, description="texts of one client that wait")
+    file_bytes: int = Field(10 << 20, ge=1, le=1 << 30, description="size of an uploaded document")
+    file_seconds: float = Field(600.0, gt=0, le=86400, description="for translating a document")
+    files: int = Field(100, ge=1, le=100_000, description="translated documents that are kept")
+    file_keep_seconds: float = Field(1800.0, gt=0, le=1e6, description="how long it is kept")
     connections: int = Field(1024, ge=1, le=100_000, description="connections at a time")
     client_connections: int = Field(512, ge=1, le=100_000, description="connections of one client at a time")
 
@@ -41,6 +45,7 @@ STATUS: Mapping[str, int] = {
     "bad_request": 400,
     "bad_json": 400,
     "unauthorized": 401,
+    "forbidden": 403,
     "not_found": 404,
     "method_not_allowed": 405,
     "body_too_slow": 408,
@@ -101,10 +106,6 @@ def place_of(error: BaseException) -> tuple[str, str]:
     return type(error).__name__, place
 
 
-# The breaks that Unicode calls mandatory (UAX 14), CR LF as one.
-_BREAK = re.compile("(\r\n|[\n\v\f\r\x85\u2028\u2029])")
-
-
 class TextLines(NamedTuple):
     """A text, cut at its line breaks; a model translates one line at a time.
 
@@ -119,7 +120,7 @@ class TextLines(NamedTuple):
     @classmethod
     def of(cls, text: str) -> TextLines:
         """Cut a text; one without breaks is one line."""
-        parts = _BREAK.split(text)
+        parts = LINE_BREAK.split(text)
         return cls(tuple(line.replace("\0", " ") for line in parts[::2]), tuple(parts[1::2]))
 
     def joined(self, translations: Sequence[str]) -> str:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import wraps
 from importlib.resources import files
 from typing import NamedTuple
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 
 from deepwire.serving.connections import client_of
 from deepwire.serving.prometheus_metrics import CONTENT_TYPE
@@ -47,65 +50,140 @@ OPEN = frozenset({*PAGE, "/healthz", "/readyz"})
 WATCHED = frozenset({"/healthz", "/readyz", "/metrics"})
 """What is answered to the end, also while the server stops."""
 PATHS = frozenset({*OPEN, *WATCHED, "/languages", "/translate"})
+ErrorAnswer = Callable[["RequestError", str, str], Response]
+"""The answer to a request that is refused, with its path and its id."""
 
+_CORS_SECONDS = 1_728_000  # twenty days
 _CLIENT_GONE = 499  # no standard status: nobody reads it but the metrics
-_Endpoint = Callable[[Request], Awaitable[Response]]
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 log = logging.getLogger("deepwire.serving")
 
 
-def application(service: Service) -> Starlette:
-    """The application: addresses, and errors as JSON."""
-    routes = [
-        Route("/translate", _translate(service), methods=["POST"]),
-        Route("/languages", _languages(service), methods=["GET"]),
-        Route("/healthz", _healthz(service), methods=["GET"]),
-        Route("/readyz", _readyz(service), methods=["GET"]),
-        Route("/metrics", _metrics(service), methods=["GET"]),
-        *(Route(path, _file(file), methods=["GET"]) for path, file in PAGE.items()),
-    ]
-    app = Starlette(
-        routes=routes, exception_handlers={RequestError: _request_error, HTTPException: _http_error}
-    )
-    app.router.redirect_slashes = False
-    return app
-
-
-def error_response(error: RequestError, request_id: str) -> Response:
+def error_response(error: RequestError, path: str, request_id: str) -> Response:  # noqa: ARG001 - for others
     """The answer to a refused request."""
     return JSONResponse(error.record(request_id), error.status, error.headers)
 
 
-async def _request_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestError)
-    return error_response(error, request.state.id)
+class Site(NamedTuple):
+    """The addresses of a server, and who may ask for which.
+
+    Attributes:
+        app: Answers.
+        open: Paths that need no token, besides those that begin with one of `open_folders`.
+        paths: Paths that the metrics tell apart; others are made up by clients, and there is no end to them.
+        open_folders: Beginnings of paths.
+        refuse: The answer to a request that is not even looked at.
+        cors: Whether pages of other servers may use it: their browsers ask first, without a token.
+    """
+
+    app: ASGIApp
+    open: frozenset[str] = OPEN
+    paths: frozenset[str] = PATHS
+    open_folders: tuple[str, ...] = ()
+    refuse: ErrorAnswer = error_response
+    cors: bool = False
+
+    def for_pages_of(self, origins: Sequence[str]) -> Site:
+        """The same for pages of other servers, such as `https://example.org`; `*` = of all."""
+        app = CORSMiddleware(
+            self.app,
+            allow_origins=origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("Authorization", "Content-Type"),
+            expose_headers=("Authorization",),
+            max_age=_CORS_SECONDS,
+        )
+        return self._replace(app=app, cors=True)
+
+    def is_open(self, path: str) -> bool:
+        """Whether a path can be had without a token."""
+        return path in self.open or path.startswith(self.open_folders)
 
 
-async def _http_error(request: Request, error: Exception) -> Response:
-    """What the router says: there is no such address, or it wants another method."""
-    assert isinstance(error, HTTPException)
-    if error.status_code == 405:
-        allowed = (error.headers or {}).get("Allow", "")
-        answer = RequestError("method_not_allowed", f"use {allowed}", headers=error.headers)
-    else:
-        answer = RequestError("not_found", "there is nothing at this address")
-    return error_response(answer, request.state.id)
+def own_site(service: Service) -> Site:
+    """The addresses of deepwire's own interface."""
+    return Site(application([*own_routes(service), *page_routes()], error_response))
 
 
-def _translate(service: Service) -> _Endpoint:
+def own_routes(service: Service, folder: str = "") -> list[Route]:
+    """The interface of deepwire, `/translate` and `/languages` under a folder."""
+    return [
+        Route(f"{folder}/translate", _translate(service), methods=["POST"]),
+        Route(f"{folder}/languages", _languages(service), methods=["GET"]),
+        Route("/healthz", _healthz(service), methods=["GET"]),
+        Route("/readyz", _readyz(service), methods=["GET"]),
+        Route("/metrics", _metrics(service), methods=["GET"]),
+    ]
+
+
+def page_routes(folder: str = "") -> list[Route]:
+    """The page, which finds the interface of deepwire under a folder."""
+    routes = []
+    for path, file in PAGE.items():
+        content = file.content
+        if folder and path == "/":
+            content = content.replace(b"<html ", f'<html data-api="{folder.strip("/")}/" '.encode(), 1)
+        routes.append(Route(path, _file(file._replace(content=content)), methods=["GET"]))
+    return routes
+
+
+def application(routes: Sequence[Route], answer: ErrorAnswer) -> Starlette:
+    """An application: addresses, and errors as JSON."""
+
+    async def request_error(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestError)
+        return answer(error, request.url.path, request.state.id)
+
+    async def http_error(request: Request, error: Exception) -> Response:
+        """What the router says: there is no such address, or it wants another method."""
+        assert isinstance(error, HTTPException)
+        if error.status_code == 405:
+            allowed = (error.headers or {}).get("Allow", "")
+            refused = RequestError("method_not_allowed", f"use {allowed}", headers=error.headers)
+        else:
+            refused = RequestError("not_found", "there is nothing at this address")
+        return answer(refused, request.url.path, request.state.id)
+
+    async def fault(request: Request, _error: Exception) -> Response:
+        """A fault of ours, which is logged elsewhere."""
+        refused = RequestError("internal", "the server failed on this request")
+        return answer(refused, request.url.path, request.state.id)
+
+    handlers = {RequestError: request_error, HTTPException: http_error, Exception: fault}
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return app
+
+
+def _translate(service: Service) -> Endpoint:
+    @translating
     async def translate(request: Request) -> Response:
+        body = read_request_body(await _read(request, service.limits), service.limits)
+        return JSONResponse(await service.translate(body, sender(request), lambda: gone(request)))
+
+    return translate
+
+
+def translating(endpoint: Endpoint) -> Endpoint:
+    """An endpoint whose client may go away, and on whose texts the model may fail."""
+
+    @wraps(endpoint)
+    async def answer(request: Request) -> Response:
         try:
-            body = read_request_body(await _read(request, service.limits), service.limits)
-            client = client_of(request.client.host if request.client else "")
-            answer = await service.translate(body, client, lambda: _gone(request))
+            return await endpoint(request)
         except (GoneError, ClientDisconnect):
             return Response(status_code=_CLIENT_GONE)
         except TextFailedError as error:
             note_failure(request.state.id, error.__cause__ or error)
             raise RequestError("internal", "the model failed on this text", index=error.index) from None
-        return JSONResponse(answer)
 
-    return translate
+    return answer
+
+
+def sender(request: Request) -> str:
+    """Who asks: clients take turns."""
+    return client_of(request.client.host if request.client else "")
 
 
 def note_failure(request_id: str, error: BaseException) -> None:
@@ -114,46 +192,56 @@ def note_failure(request_id: str, error: BaseException) -> None:
 
 
 async def _read(request: Request, limits: Limits) -> bytes:
-    """The body of a request.
+    """The body of a request, which must be JSON.
 
     Raises:
-        RequestError: It is not JSON, too large, or comes too slowly.
-        ClientDisconnect: The client has gone away.
+        RequestError, ClientDisconnect: As `read_body`; or it is not JSON.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise RequestError("unsupported_media_type", "send Content-Type: application/json")
+    return await read_body(request, limits.body_bytes, limits.body_seconds)
+
+
+async def read_body(request: Request, most: int, seconds: float) -> bytes:
+    """The body of a request, of so many bytes at most, which must come within so many seconds.
+
+    Raises:
+        RequestError: It is compressed, too large, or comes too slowly.
+        ClientDisconnect: The client has gone away.
+    """
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise RequestError("unsupported_media_type", "send the body as it is, without Content-Encoding")
-    too_large = RequestError("too_large", f"the body has more than {limits.body_bytes} bytes")
+    too_large = RequestError("too_large", f"the body has more than {most} bytes")
     # h11 has seen to it that the length is a number, and that nothing is sent beyond it.
-    if int(request.headers.get("content-length", "0")) > limits.body_bytes:
+    if int(request.headers.get("content-length", "0")) > most:
         raise too_large
     body = bytearray()
     try:
-        async with asyncio.timeout(limits.body_seconds):
+        async with asyncio.timeout(seconds):
             async for part in request.stream():
                 body += part
-                if len(body) > limits.body_bytes:
+                if len(body) > most:
                     raise too_large
     except TimeoutError:
-        raise RequestError("body_too_slow", f"no whole body within {limits.body_seconds:g} s") from None
+        raise RequestError("body_too_slow", f"no whole body within {seconds:g} s") from None
     return bytes(body)
 
 
-async def _gone(request: Request) -> None:
+async def gone(request: Request) -> None:
+    """Wait until the client has gone away."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 
 
-def _languages(service: Service) -> _Endpoint:
+def _languages(service: Service) -> Endpoint:
     async def languages(_request: Request) -> Response:
         return JSONResponse(service.facts())
 
     return languages
 
 
-def _healthz(service: Service) -> _Endpoint:
+def _healthz(service: Service) -> Endpoint:
     async def healthz(_request: Request) -> Response:
         alive = service.batcher.alive
         return JSONResponse({"status": "alive" if alive else "broken"}, 200 if alive else 503)
@@ -161,7 +249,7 @@ def _healthz(service: Service) -> _Endpoint:
     return healthz
 
 
-def _readyz(service: Service) -> _Endpoint:
+def _readyz(service: Service) -> Endpoint:
     async def readyz(_request: Request) -> Response:
         if not service.batcher.alive:
             return JSONResponse({"status": "broken"}, 503)
@@ -171,14 +259,14 @@ def _readyz(service: Service) -> _Endpoint:
     return readyz
 
 
-def _metrics(service: Service) -> _Endpoint:
+def _metrics(service: Service) -> Endpoint:
     async def metrics(_request: Request) -> Response:
         return Response(service.metrics.page(), headers={"Content-Type": CONTENT_TYPE})
 
     return metrics
 
 
-def _file(file: PageFile) -> _Endpoint:
+def _file(file: PageFile) -> Endpoint:
     async def page(_request: Request) -> Response:
         headers = {"Content-Type": file.media_type, "Cache-Control": "no-cache"}
         return Response(file.content, headers=headers)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
 
 from deepwire.checkpoint.model_path import find_model
-from deepwire.checkpoint.store import metadata_of, read_config
+from deepwire.checkpoint.store import WEIGHTS, metadata_of, read_config
 from deepwire.data.languages import Direction
 from deepwire.decoding.model_inputs import MAX_PARALLEL_BATCHES, Warn, batches_by_length
 from deepwire.decoding.model_loading import load
@@ -24,10 +24,11 @@ _FEWEST_TEXTS = 2
 
 
 class Search(NamedTuple):
-    """The settings that all texts of a batch share."""
+    """What all texts of a batch share: the settings of the search, and which of the models translates."""
 
     beam: int
     n_best: int
+    model: int = 0
 
 
 class ServedModel:
@@ -37,41 +38,67 @@ class ServedModel:
         translator: Loaded models.
         name: What clients are told that the model is called.
         direction: The languages of a model with one direction, if they are known.
+        stored_bytes: Size of its stored weights.
+        reload: Loads the translator again after `unload`; None = it stays.
     """
 
     def __init__(
-        self, translator: Translator[DecoderState], name: str, direction: Direction | None = None
+        self,
+        translator: Translator[DecoderState],
+        name: str,
+        direction: Direction | None = None,
+        *,
+        stored_bytes: int = 0,
+        reload: Callable[[], Translator[DecoderState]] | None = None,
     ) -> None:
-        self.name = name
-        self._translator = translator
-        self._direction = direction
+        self.name, self.stored_bytes = name, stored_bytes
+        self._translator: Translator[DecoderState] | None = translator
+        self._direction, self._reload = direction, reload
+        # What is known of a model while its weights are not there.
+        self._config, self._languages = translator.config, translator.languages
+        self._vocabularies, self._device = translator.vocabularies, translator.device
+
+    @property
+    def loaded(self) -> bool:
+        """Whether the weights are in memory."""
+        return self._translator is not None
+
+    def unload(self) -> None:
+        """Give the memory of the weights back; the next translation loads them again."""
+        if self._reload is not None:
+            self._translator = None
+
+    def load(self) -> Translator[DecoderState]:
+        """The translator, loaded if it is not there.
+
+        Raises:
+            ModelError: The files of the model are gone or damaged by now.
+        """
+        if self._translator is None:
+            assert self._reload is not None
+            self._translator = self._reload()
+        return self._translator
 
     @property
     def search(self) -> Search:
         """What is used where a client asks for nothing."""
-        return Search(self._translator.config.beam, self._translator.config.n_best)
+        return Search(self._config.beam, self._config.n_best)
 
     @property
     def most_subwords(self) -> int:
         """Longer texts would be cut."""
-        return self._translator.config.max_source_length
+        return self._config.max_source_length
+
+    @property
+    def several(self) -> bool:
+        """Whether it has several directions, and reads for which a text is meant."""
+        return self._languages is not None
 
     def directions(self) -> tuple[Direction, ...]:
         """What the model was trained to translate; nothing where that is not known."""
-        if self._translator.languages is not None:
-            return self._translator.languages.directions
+        if self._languages is not None:
+            return self._languages.directions
         return () if self._direction is None else (self._direction,)
-
-    def languages(self) -> dict[str, object]:
-        """What clients can choose."""
-        several = self._translator.languages
-        directions = self.directions()
-        return {
-            "several": several is not None,
-            "sources": sorted({way.source for way in directions}),
-            "targets": sorted({way.target for way in directions}),
-            "directions": [[way.source, way.target] for way in directions],
-        }
 
     def into(self, target: str | None, source: str | None) -> tuple[str, str]:
         """The languages to give to the translator.
@@ -79,7 +106,7 @@ class ServedModel:
         Raises:
             RequestError: The model does not know them, or must be told one.
         """
-        languages = self._translator.languages
+        languages = self._languages
         if languages is None:
             known = self._direction or (None, None)
             for asked, name in ((source, known[0]), (target, known[1])):
@@ -101,33 +128,33 @@ class ServedModel:
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """How many subwords each text has."""
-        return [len(ids) for ids in self._translator.vocabularies.source.encode_lines(texts)]
+        return [len(ids) for ids in self._vocabularies.source.encode_lines(texts)]
 
     @property
     def cores(self) -> int:
         """How many batches are translated at a time."""
-        if self._translator.device.type != "cpu":
+        if self._device.type != "cpu":
             return 1
         return min(torch.get_num_threads(), MAX_PARALLEL_BATCHES)
 
     def budget(self, search: Search) -> int:
         """Source subwords that are worth translating together."""
-        return max(1, self.cores * self._translator.config.batch_tokens // search.beam)
+        return max(1, self.cores * self._config.batch_tokens // search.beam)
 
     def translate(
         self, requests: Sequence[Request], lengths: Sequence[int], search: Search
     ) -> list[Translation]:
         """Translations in order; on a CPU a batch of texts for each core."""
         tokens = self._batch_tokens(lengths, search.beam)
-        translator = self._translator.with_search(beam=search.beam, n_best=search.n_best, batch_tokens=tokens)
+        translator = self.load().with_search(beam=search.beam, n_best=search.n_best, batch_tokens=tokens)
         return list(translator.translations(requests, window=len(requests)))
 
     def _batch_tokens(self, lengths: Sequence[int], beam: int) -> int:
         """The smallest size of a batch with which there are no more batches than cores."""
-        most = self._translator.config.batch_tokens
+        most = self._config.batch_tokens
         if len(lengths) < _FEWEST_TEXTS * self.cores:
             return most
-        languages = self._translator.languages
+        languages = self._languages
         marks = 1 + (languages is not None and languages.tags_source)  # EOS, a tag
         rows = [length + marks for length in lengths]
         tokens = sum(rows) // self.cores
@@ -137,21 +164,33 @@ class ServedModel:
 
 
 def load_served_model(
-    models: Sequence[str], device: str, precision: str, *, settings: Mapping[str, object], warn: Warn
+    models: Sequence[str],
+    device: str,
+    precision: str,
+    *,
+    settings: Mapping[str, object],
+    warn: Warn,
+    direction: Direction | None = None,
 ) -> ServedModel:
     """Load models, several as an ensemble, that always search: a server draws nothing at random.
+
+    `direction` is that of a model that does not know it.
 
     Raises:
         ModelError: A model is missing or damaged, or they do not fit.
         UsageError: A setting is impossible, or the device does not exist.
     """
     searching = {"sampling": None, "n_best": 1}
-    translator = load(models, device, precision, settings={**searching, **settings}, warn=warn)
-    folder = find_model(models[0])
-    metadata = metadata_of(read_config(folder))
+
+    def loaded() -> Translator[DecoderState]:
+        return load(models, device, precision, settings={**searching, **settings}, warn=warn)
+
+    folders = [find_model(model) for model in models]
+    metadata = metadata_of(read_config(folders[0]))
     source, target = metadata.get("source"), metadata.get("target")
     known = isinstance(source, str) and isinstance(target, str)
-    direction = Direction(str(source), str(target)) if known else None
+    direction = Direction(str(source), str(target)) if known else direction
     # Where the models lie is nobody's business.
     name = " + ".join(Path(model).resolve().name for model in models)
-    return ServedModel(translator, name, direction)
+    stored_bytes = sum((folder / WEIGHTS).stat().st_size for folder in folders)
+    return ServedModel(loaded(), name, direction, stored_bytes=stored_bytes, reload=loaded)

@@ -16,12 +16,12 @@ from typing import Any
 
 import uvicorn
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from deepwire.serving.access import Hosts, Token
 from deepwire.serving.connections import ServerConfig
 from deepwire.serving.request import RequestError
-from deepwire.serving.routes import OPEN, PATHS, WATCHED, application, error_response, note_failure
+from deepwire.serving.routes import WATCHED, Site, note_failure, own_site
 from deepwire.serving.service import Service
 
 HEADERS = {
@@ -51,31 +51,46 @@ class RequestMiddleware:
         service: Translates.
         token: What clients must send; None = nothing.
         hosts: The names of the server that clients may use; None = any.
+        site: What it answers; None = deepwire's own interface.
+        prefix: A beginning of paths that may be left out, such as `/mt`.
     """
 
-    def __init__(self, service: Service, token: Token | None = None, hosts: Hosts | None = None) -> None:
-        self._service, self._token, self._hosts = service, token, hosts
-        self._app: ASGIApp = application(service)
+    def __init__(
+        self,
+        service: Service,
+        token: Token | None = None,
+        hosts: Hosts | None = None,
+        site: Site | None = None,
+        prefix: str = "",
+    ) -> None:
+        self._service, self._token, self._hosts, self._prefix = service, token, hosts, prefix
+        self._site = own_site(service) if site is None else site
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request (ASGI)."""
-        exchange = _Exchange(scope, receive, send, self._service)
+        if self._prefix and scope["path"].startswith(f"{self._prefix}/"):
+            scope = {**scope, "path": scope["path"][len(self._prefix) :]}
+        exchange = _Exchange(scope, receive, send, self._service, self._site.paths)
         try:
             refused = self._refuse(scope)
             if refused is None:
-                await self._app(scope, exchange.receive, exchange.send)
+                await self._site.app(scope, exchange.receive, exchange.send)
             else:
-                await error_response(refused, exchange.id)(scope, exchange.receive, exchange.send)
+                await self._answer(refused, exchange)
         except asyncio.CancelledError:  # the time for stopping is over
             if exchange.status is None:
-                await error_response(_STOPPING, exchange.id)(scope, exchange.receive, exchange.send)
+                await self._answer(_STOPPING, exchange)
         except Exception as error:  # a fault of ours: the client gets a line, and the server lives on
             note_failure(exchange.id, error)
             if exchange.status is None:
                 answer = RequestError("internal", "the server failed on this request")
-                await error_response(answer, exchange.id)(scope, exchange.receive, exchange.send)
+                await self._answer(answer, exchange)
         finally:
             exchange.end()
+
+    async def _answer(self, error: RequestError, exchange: _Exchange) -> None:
+        response = self._site.refuse(error, exchange.scope["path"], exchange.id)
+        await response(exchange.scope, exchange.receive, exchange.send)
 
     def _refuse(self, scope: Scope) -> RequestError | None:
         """Why the request is not even looked at."""
@@ -84,7 +99,11 @@ class RequestMiddleware:
             return _WRONG_HOST
         if self._service.work.stopping and path not in WATCHED:
             return _STOPPING
-        if self._token is None or path in OPEN or self._token.admits(headers.get(b"authorization")):
+        if self._site.cors and scope["method"] == "OPTIONS":
+            return None
+        if self._token is None or self._site.is_open(path):
+            return None
+        if self._token.admits(headers.get(b"authorization")):
             return None
         return RequestError(
             "unauthorized",
@@ -96,13 +115,16 @@ class RequestMiddleware:
 class _Exchange:
     """A request and its answer, as they go by."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, service: Service) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, service: Service, paths: frozenset[str]
+    ) -> None:
+        self.scope = scope
         self.id = secrets.token_hex(8)
         self.status: int | None = None
         self._receive, self._send, self._service = receive, send, service
         self._begun = time.monotonic()
         # Other addresses are made up by clients, and there is no end to them.
-        self._path = scope["path"] if scope["path"] in PATHS else "other"
+        self._path = scope["path"] if scope["path"] in paths else "other"
         self._method = scope["method"][:_LONGEST_METHOD]
         headers = Headers(scope=scope)
         self._unread = "transfer-encoding" in headers or headers.get("content-length", "0") != "0"

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeVar
 
 import deepwire
+from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.ops.allocator import Surplus, give_memory_back
 from deepwire.serving.batcher import Batcher
+from deepwire.serving.model_pool import Leg, ModelPool, Route
 from deepwire.serving.prometheus_metrics import Metrics
 from deepwire.serving.queue import Job, TextFailedError
 from deepwire.serving.request import Limits, RequestBody, RequestError, TextLines, has_words
-from deepwire.serving.served_model import Search, ServedModel
+from deepwire.serving.served_model import Search
+
+Gone = Callable[[], Awaitable[None]]
+"""Returns when the client has gone away."""
+
+_Result = TypeVar("_Result")
+_PART = 256  # sentences of a long text that wait at a time
 
 
 class _LinePosition(NamedTuple):
@@ -46,16 +56,16 @@ class Service:
     """Translates for many clients.
 
     Args:
-        model: What translates.
+        models: What translates.
         limits: What a client can ask for.
         metrics: Counts.
     """
 
-    def __init__(self, model: ServedModel, limits: Limits, metrics: Metrics) -> None:
-        self.model, self.limits, self.metrics = model, limits, metrics
+    def __init__(self, models: ModelPool, limits: Limits, metrics: Metrics) -> None:
+        self.models, self.limits, self.metrics = models, limits, metrics
         self.work = Work()
         self.batcher = Batcher(
-            model.translate, model.budget, limits, metrics, tidy=Surplus().check, rest=give_memory_back
+            models.translate, models.budget, limits, metrics, tidy=Surplus().check, rest=give_memory_back
         )
         # One thread: long texts of one client must not take the cores from the model.
         self._segmenting = ThreadPoolExecutor(1, "segmenting")
@@ -71,24 +81,22 @@ class Service:
 
     def facts(self) -> dict[str, object]:
         """The model, its languages, and what can be asked for."""
-        search, limits = self.model.search, self.limits
+        search, limits = self.models.search, self.limits
         return {
-            "model": self.model.name,
+            "model": self.models.name,
             "version": deepwire.__version__,
-            "languages": self.model.languages(),
+            "languages": self.models.languages(),
             "beam": search.beam,
             "limits": {
                 "texts": limits.texts,
                 "characters": limits.characters,
-                "subwords": self._most_subwords,
-                "beam": self._most_beam,
+                "subwords": min(limits.subwords, self.models.fewest_subwords),
+                "beam": self.most_beam,
                 "body_bytes": limits.body_bytes,
             },
         }
 
-    async def translate(
-        self, body: RequestBody, client: str, gone: Callable[[], Awaitable[None]]
-    ) -> dict[str, object]:
+    async def translate(self, body: RequestBody, client: str, gone: Gone) -> dict[str, object]:
         """The answer to a request.
 
         Args:
@@ -101,34 +109,107 @@ class Service:
             GoneError: Nobody waits for the answer any more.
             TextFailedError: The model failed on it.
         """
+        async with self.in_time(self.limits.request_seconds):
+            return await self._translate(body, client, gone)
+
+    @asynccontextmanager
+    async def in_time(self, seconds: float) -> AsyncIterator[None]:
+        """Around the work on a request, which the server does not end before; and not for longer than this.
+
+        Raises:
+            RequestError: It took longer.
+        """
         self.work.requests += 1
         try:
-            async with asyncio.timeout(self.limits.request_seconds):
-                return await self._translate(body, client, gone)
+            async with asyncio.timeout(seconds):
+                yield
         except TimeoutError:
             self.metrics.cancelled.inc()
-            seconds = self.limits.request_seconds
             raise RequestError(
                 "out_of_time", f"not translated within {seconds:g} s", headers={"Retry-After": "10"}
             ) from None
         finally:
             self.work.requests -= 1
 
-    async def _translate(
-        self, body: RequestBody, client: str, gone: Callable[[], Awaitable[None]]
-    ) -> dict[str, object]:
+    async def aside(self, work: Callable[[], _Result]) -> _Result:
+        """The result of work on texts that is done beside the model, and does not stop other requests."""
+        return await asyncio.get_running_loop().run_in_executor(self._segmenting, work)
+
+    def splitter(self, route: Route) -> SentenceSplitter:
+        """Cuts texts into what the first model of a route reads."""
+        leg = route[0]
+        language = "" if leg.direction is None else leg.direction.source
+        return SentenceSplitter(
+            language, lambda texts: self.models.lengths(leg, texts), self._most_subwords(leg)
+        )
+
+    async def translate_sentences(
+        self, sentences: Sequence[str], route: Route, n_best: int, client: str, gone: Gone
+    ) -> list[Translation]:
+        """Translations of sentences that are not too long, however many there are: a part after the other.
+
+        Args:
+            sentences: As `splitter` cuts them.
+            route: How.
+            n_best: How many translations of each.
+            client, gone: As in `translate`.
+
+        Raises:
+            RequestError, GoneError, TextFailedError: As in `translate`.
+        """
+        search = Search(max(n_best, self.models.search.beam), n_best)
+        found: list[Translation] = []
+        for first in range(0, len(sentences), _PART):
+            part = sentences[first : first + _PART]
+            self.batcher.require_room(len(part), client)
+            lengths = await self.aside(partial(self.models.lengths, route[0], part))
+            try:
+                found += await self._along(part, lengths, route, search, client, gone)
+            except TextFailedError as error:
+                raise TextFailedError(first + error.index) from error.__cause__
+        return found
+
+    async def _along(
+        self,
+        texts: Sequence[str],
+        lengths: Sequence[int],
+        route: Route,
+        search: Search,
+        client: str,
+        gone: Gone,
+    ) -> list[Translation]:
+        """Leg after leg; only the last one has several candidates."""
+        translations: list[Translation] = []
+        for number, leg in enumerate(route):
+            if number:
+                texts = [translation.text for translation in translations]
+                lengths = await self.aside(partial(self.models.lengths, leg, texts))
+                self._require_short(leg, lengths)
+            last = number == len(route) - 1
+            own = search._replace(model=leg.model, n_best=search.n_best if last else 1)
+            requests = [Request(text, to=leg.to, from_=leg.from_) for text in texts]
+            translations = await self._answer(Job(requests, lengths, own, client), gone)
+        return translations
+
+    def _require_short(self, leg: Leg, lengths: Sequence[int]) -> None:
+        """See that translations into a common language are not too long for the model that goes on."""
+        for index, length in enumerate(lengths):
+            if length > self._most_subwords(leg):
+                problem = f"its translation on the way has {length} subwords: too long to go on"
+                raise RequestError("invalid", f"text {index}: {problem}", index=index)
+
+    async def _translate(self, body: RequestBody, client: str, gone: Gone) -> dict[str, object]:
         search = self._search(body)
-        to, from_ = self.model.into(body.target, body.source)
+        route = self.models.route(body.target, body.source)
         texts = [TextLines.of(text) for text in body.all]
         translated: dict[_LinePosition, Translation] = {}
         places = [place for place in _places(texts) if has_words(_line(texts, place))]
         if places:
             self.batcher.require_room(len(places), client)
             lines = [_line(texts, place) for place in places]
-            lengths = await self._lengths(lines, places, texts)
-            requests = [Request(line, to=to, from_=from_) for line in lines]
+            lengths = await self._fitting_lengths(route[0], lines, places, texts)
             try:
-                translations = await self._answer(Job(requests, lengths, search, client), gone)
+                translations = await self._along(lines, lengths, route, search, client, gone)
             except TextFailedError as error:
                 raise TextFailedError(places[error.index].text) from error.__cause__
             translated = dict(zip(places, translations, strict=True))
@@ -137,40 +218,38 @@ class Service:
             "translations": [_record(text, index, translated, scores) for index, text in enumerate(texts)]
         }
 
-    @property
-    def _most_subwords(self) -> int:
-        return min(self.limits.subwords, self.model.most_subwords)
+    def _most_subwords(self, leg: Leg) -> int:
+        return min(self.limits.subwords, self.models.most_subwords(leg))
 
     @property
-    def _most_beam(self) -> int:
-        return max(self.limits.beam, self.model.search.beam)
+    def most_beam(self) -> int:
+        """The largest beam, and number of translations of a text, that a request can ask for."""
+        return max(self.limits.beam, self.models.search.beam)
 
     def _search(self, body: RequestBody) -> Search:
-        beam = body.beam or self.model.search.beam
+        beam = body.beam or self.models.search.beam
         n_best = body.n_best or 1
-        if beam > self._most_beam:
-            raise RequestError("invalid", f"beam: at most {self._most_beam}, but is {beam}")
+        if beam > self.most_beam:
+            raise RequestError("invalid", f"beam: at most {self.most_beam}, but is {beam}")
         if n_best > beam:
             raise RequestError("invalid", f"n_best: at most the beam ({beam}), but is {n_best}")
         return Search(beam, n_best)
 
-    async def _lengths(
-        self, lines: Sequence[str], places: Sequence[_LinePosition], texts: Sequence[TextLines]
+    async def _fitting_lengths(
+        self, leg: Leg, lines: Sequence[str], places: Sequence[_LinePosition], texts: Sequence[TextLines]
     ) -> list[int]:
         """Subwords of each line; `places` and `texts` are where it stands in the request."""
-        loop = asyncio.get_running_loop()
-        lengths = await loop.run_in_executor(self._segmenting, self.model.lengths, lines)
+        most = self._most_subwords(leg)
+        lengths = await self.aside(partial(self.models.lengths, leg, lines))
         for (index, number), length in zip(places, lengths, strict=True):
-            if length > self._most_subwords:
+            if length > most:
                 where = f"text {index}"
                 if texts[index].breaks:
                     where += f", line {number + 1}"
-                raise RequestError(
-                    "invalid", f"{where}: {length} subwords, at most {self._most_subwords}", index=index
-                )
+                raise RequestError("invalid", f"{where}: {length} subwords, at most {most}", index=index)
         return lengths
 
-    async def _answer(self, job: Job, gone: Callable[[], Awaitable[None]]) -> list[Translation]:
+    async def _answer(self, job: Job, gone: Gone) -> list[Translation]:
         """Wait for the model or for the end of the client, whichever comes first."""
         self.batcher.submit(job)
         answer = asyncio.wrap_future(job.answer)

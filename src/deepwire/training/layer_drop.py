@@ -56,6 +56,12 @@ class LayerDropConfig(Section):
             connection = model.stack(side).connection
             if not self.of(side):
                 continue
+            mixer = model.stack(side).mixer
+            if mixer.reads_below:
+                raise ValueError(
+                    f"layer_drop.{side}: {side}.mixer {mixer.type} reads what the layers below made, so none "
+                    f"can be left out; set layer_drop.{side} to 0"
+                )
             droppable = connection.droppable(context)
             if droppable == "nothing":
                 raise ValueError(

@@ -233,7 +233,7 @@ class ConnectionTap(Connection):
     def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
         """As before."""
         if index == 0 or self.calls[index - 1].closes:
-            self.seen.append(("enters", self.calls[index].layer, state[0]))
+            self.seen.append(("enters", self.calls[index].layer, self.inner.stream(state)))
         read = self.inner.read(state, index, languages)
         self.seen.append(("reads", index, read))
         return read
@@ -245,10 +245,20 @@ class ConnectionTap(Connection):
         self.seen.append(("gives", index, output))
         state = self.inner.write(state, index, read, output, languages)
         if self.calls[index].closes:
-            if state[0].requires_grad:
-                state[0].retain_grad()
-            self.seen.append(("output", self.calls[index].layer, state[0]))
+            x = self.inner.stream(state)
+            if x.requires_grad:
+                x.retain_grad()
+            self.seen.append(("output", self.calls[index].layer, x))
+            state = self.inner.with_stream(state, x)  # so that what follows is made of it
         return state
+
+    def stream(self, state: DepthState) -> Tensor:
+        """As before."""
+        return self.inner.stream(state)
+
+    def with_stream(self, state: DepthState, x: Tensor) -> DepthState:
+        """As before."""
+        return self.inner.with_stream(state, x)
 
     def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
         """As before."""

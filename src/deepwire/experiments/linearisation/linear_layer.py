@@ -44,7 +44,7 @@ class OneLayerLinear(Connection):
     def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
         """As before, but for the linear layer: see the class."""
         if index == self.place:
-            return torch.cat(state, -1) if self.cell == "map" else state[0]
+            return torch.cat(state, -1) if self.cell == "map" else self.inner.stream(state)
         return self.inner.read(state, self._before(index), languages)
 
     def write(
@@ -53,7 +53,17 @@ class OneLayerLinear(Connection):
         """As before, but for the linear layer: its output is the layer's."""
         if index != self.place:
             return self.inner.write(state, self._before(index), read, output, languages)
-        return output.chunk(len(state), -1) if self.cell == "map" else (output, *state[1:])
+        if self.cell == "map":
+            return output.chunk(len(state), -1)
+        return self.inner.with_stream(state, output)
+
+    def stream(self, state: DepthState) -> Tensor:
+        """As before."""
+        return self.inner.stream(state)
+
+    def with_stream(self, state: DepthState, x: Tensor) -> DepthState:
+        """As before."""
+        return self.inner.with_stream(state, x)
 
     def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
         """As before."""
@@ -91,7 +101,7 @@ class LayerTap(Connection):
     def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
         """As before."""
         if index in self._first:
-            self.before[self._first[index]] = state
+            self.before[self._first[index]] = self._passed(state)
         return self.inner.read(state, index, languages)
 
     def write(
@@ -100,8 +110,16 @@ class LayerTap(Connection):
         """As before."""
         state = self.inner.write(state, index, read, output, languages)
         if index in self._last:
-            self.after[self._last[index]] = state
+            self.after[self._last[index]] = self._passed(state)
         return state
+
+    def stream(self, state: DepthState) -> Tensor:
+        """As before."""
+        return self.inner.stream(state)
+
+    def with_stream(self, state: DepthState, x: Tensor) -> DepthState:
+        """As before."""
+        return self.inner.with_stream(state, x)
 
     def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
         """As before."""
@@ -110,6 +128,10 @@ class LayerTap(Connection):
     def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
         """As before."""
         return self.inner.normalise(x, languages)
+
+    def _passed(self, state: DepthState) -> DepthState:
+        """What passes between layers, the stream first."""
+        return (self.inner.stream(state), *state[1:])
 
 
 class _ForAllLanguages(nn.Module):

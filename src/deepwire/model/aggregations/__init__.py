@@ -4,8 +4,10 @@ from deepwire.config.choice import Table
 from deepwire.model.aggregations.aggregation import AggregationSection
 from deepwire.model.aggregations.dense import DenseConfig
 from deepwire.model.aggregations.dlcl import DLCLConfig
+from deepwire.model.aggregations.dwa import DWAConfig
 from deepwire.model.aggregations.hierarchical import HierarchicalConfig
 from deepwire.model.aggregations.last import LastConfig
+from deepwire.model.aggregations.mudd import MUDDConfig
 
 AGGREGATIONS = Table(
     AggregationSection,
@@ -14,5 +16,7 @@ AGGREGATIONS = Table(
         DLCLConfig,
         DenseConfig,
         HierarchicalConfig,
+        DWAConfig,
+        MUDDConfig,
     ],
 )

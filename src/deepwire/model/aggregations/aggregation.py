@@ -3,22 +3,53 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
-from deepwire.model.context import SocketSection, StackContext
+from deepwire.model.context import Side, SocketSection, StackContext
 from deepwire.model.introspection import DepthWeights
 from deepwire.plugins import Kind
 
 History = tuple[Tensor, ...]
 
 
+def weighted_sum(weights: Sequence[Tensor], vectors: Sequence[Tensor]) -> Tensor:
+    """sum_j weights[j] * vectors[j] of vectors `[B, T, d]`; a weight is a number, `[d]` or `[B, T, 1]`.
+
+    Adding entry by entry makes no copy of a history, as stacking it would at every layer.
+    """
+    total = weights[0] * vectors[0]
+    for weight, vector in zip(weights[1:], vectors[1:], strict=True):
+        total = torch.addcmul(total, weight, vector)
+    return total
+
+
+class Ways(NamedTuple):
+    """What queries, keys and values of a mixer are made of, each `[B, T, d]`.
+
+    Attributes:
+        query: As the stream, so the connection still normalises it.
+        key, value: Ready for the mixer.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+
+
 class Aggregation(nn.Module, ABC):
     """Acts where a layer is complete: keeps its output and says what the next layer reads.
 
     Both methods get the target languages of the rows, `[B]` or `[1]`, to hand on to norms (`context.norm`).
+
+    Attributes:
+        acts: Whether `close` gives anything but what it gets; otherwise it is not called.
     """
+
+    acts: bool = True
 
     @abstractmethod
     def start(self, x: Tensor, languages: Tensor | None = None) -> tuple[History, Tensor]:
@@ -30,6 +61,13 @@ class Aggregation(nn.Module, ABC):
     ) -> tuple[History, Tensor]:
         """The history with the output of layer `layer` (from 0), and what the next layer reads."""
 
+    def ways(self, history: History, layer: int, languages: Tensor | None = None) -> Ways | None:
+        """What the mixer of layer `layer` (from 0) reads in place of the stream; None as a rule.
+
+        The stream is then what its output is added to. Only where the section says `gives_ways`.
+        """
+        return None
+
     def depth_weights(self) -> tuple[DepthWeights, ...]:
         """The weights of layers in what is read, for analyses; none as a rule."""
         return ()
@@ -39,6 +77,21 @@ class AggregationSection(SocketSection):
     """Base of an aggregation's settings."""
 
     kind: ClassVar[Kind] = "aggregation"
+
+    @property
+    def gives_ways(self) -> bool:
+        """Whether queries, keys and values are made of vectors of their own (`Aggregation.ways`)."""
+        return False
+
+    def check_ways(self, side: Side, **takes: bool) -> None:
+        """Refuse, with a `ValueError`, what does not take ways that are given; `takes` goes by socket."""
+        takers = {"mixer": "self_attention", "connection": "pre_norm, post_norm and laurel"}
+        for socket, taken in takes.items():
+            if self.gives_ways and not taken:
+                raise ValueError(
+                    f"{side}.aggregation: {self.type} has queries, keys and values made of other vectors, "
+                    f"and {side}.{socket} does not take them as it is set; {takers[socket]} can"
+                )
 
     @abstractmethod
     def build(self, context: StackContext) -> Aggregation:

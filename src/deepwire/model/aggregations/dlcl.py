@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from deepwire.config.section import UnusedSettings
-from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
+from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History, weighted_sum
 from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights
 from deepwire.model.layers import NoNorm
@@ -176,10 +176,7 @@ class DLCL(Aggregation):
         weights = weights.to(history[0].dtype)
         if weights.size(-1) > 1:
             weights = weights.repeat(1, self.repeats)
-        combined = weights[0] * history[first]
-        # Adding entry by entry makes no copy of the history, as stacking it would at every layer.
-        for weight, stored in zip(weights[1:], history[first + 1 :], strict=True):
-            combined = torch.addcmul(combined, weight, stored)
+        combined = weighted_sum(weights.unbind(0), history[first:])
         if self.norm == "after":
             combined = self.norms[row](combined, languages)
         read: Tensor = self.dropout(combined)

@@ -27,6 +27,8 @@ class LastConfig(AggregationSection):
 class Last(Aggregation):
     """x_{l+1} = y_l."""
 
+    acts = False
+
     def start(self, x: Tensor, languages: Tensor | None = None) -> tuple[History, Tensor]:
         """Layer 1 reads the embedding."""
         return (), x

@@ -2,10 +2,16 @@
 
 from deepwire.config.choice import Table
 from deepwire.model.connections.admin import AdminConfig
+from deepwire.model.connections.attn_res import AttnResConfig
 from deepwire.model.connections.b2t import B2TConfig
 from deepwire.model.connections.collaboration import CollaborationConfig
 from deepwire.model.connections.connection import ConnectionSection
+from deepwire.model.connections.delta import DeltaConfig
 from deepwire.model.connections.depth_lstm_settings import DepthLSTMConfig, DepthRNNConfig
+from deepwire.model.connections.frac import FracConfig
+from deepwire.model.connections.hyper import HyperConfig
+from deepwire.model.connections.laurel import LAuReLConfig
+from deepwire.model.connections.manifold import MHCConfig, MHCLiteConfig
 from deepwire.model.connections.pre_norm_variants import (
     LayerNormScalingConfig,
     LayerScaleConfig,
@@ -40,5 +46,12 @@ CONNECTIONS = Table(
         PeriLNConfig,
         LayerScaleConfig,
         LayerNormScalingConfig,
+        LAuReLConfig,
+        DeltaConfig,
+        AttnResConfig,
+        HyperConfig,
+        FracConfig,
+        MHCLiteConfig,
+        MHCConfig,
     ],
 )

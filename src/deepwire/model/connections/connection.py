@@ -13,7 +13,8 @@ from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.introspection import DepthWeights, GateProbe
 from deepwire.plugins import Kind
 
-# The first tensor is the stream [B, T, d]; the others are the connection's own. It lives within one pass.
+# The first tensor is the stream [B, T, d] as a rule, otherwise `stream` says what is; the others are the
+# connection's own. It lives within one pass.
 DepthState = tuple[Tensor, ...]
 
 Droppable = Literal["nothing", "layers", "sublayers"]
@@ -80,9 +81,17 @@ class Connection(nn.Module, ABC):
     ) -> DepthState:
         """The state after call number `index` read `read` and gave `output`."""
 
+    def stream(self, state: DepthState) -> Tensor:
+        """What aggregations see of the state between two layers, `[B, T, d]`: its first tensor as a rule."""
+        return state[0]
+
+    def with_stream(self, state: DepthState, x: Tensor) -> DepthState:
+        """The state with another stream, which an aggregation has made of this one and those before."""
+        return (x, *state[1:])
+
     def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
         """What fusions see of the state between two layers, `[B, T, result_width]`: the stream as a rule."""
-        return state[0]
+        return self.stream(state)
 
     def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
         """The final norm of a `result`, where the connection has one."""
@@ -132,6 +141,15 @@ class ConnectionSection(SocketSection):
     def droppable(self, context: StackContext) -> Droppable:
         """What `training.layer_drop` may leave out; a connection that does not say so keeps all."""
         return "nothing"
+
+    @property
+    def takes_ways(self) -> bool:
+        """Whether mixers may read other vectors than the stream (`AggregationSection.gives_ways`).
+
+        `read` is then given the vector for queries in the place of the stream, and `write` must not add to
+        what was read.
+        """
+        return False
 
     @abstractmethod
     def build(self, context: StackContext) -> Connection:

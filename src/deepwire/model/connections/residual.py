@@ -45,6 +45,11 @@ class PreNormConfig(NormFirstSection):
         """Every sub-layer is an addition."""
         return "sublayers"
 
+    @property
+    def takes_ways(self) -> bool:
+        """In the ordinary order of norms and residuals."""
+        return self.residual == "input" and self.mixer_norm
+
     def build(self, context: StackContext) -> Connection:
         """The connection of a whole stack."""
         return PreNorm(self, context)
@@ -120,6 +125,11 @@ class PostNormConfig(ConnectionSection):
     def droppable(self, context: StackContext) -> Droppable:
         """Every sub-layer, where each has a norm: otherwise the last layer is needed for its own."""
         return "sublayers" if self.mixer_norm else "nothing"
+
+    @property
+    def takes_ways(self) -> bool:
+        """The residual is the stream."""
+        return True
 
     def build(self, context: StackContext) -> Connection:
         """The connection of a whole stack."""

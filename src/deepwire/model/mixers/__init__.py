@@ -11,6 +11,7 @@ from deepwire.model.mixers.mhplstm import MHPLSTMConfig
 from deepwire.model.mixers.mixed_attention import MixedAttentionConfig
 from deepwire.model.mixers.mixer import MixerSection
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
+from deepwire.model.mixers.shared_values import LIMeConfig, ValueResidualConfig
 
 MIXERS = Table(
     MixerSection,
@@ -24,5 +25,7 @@ MIXERS = Table(
         MergedAttentionConfig,
         MixedAttentionConfig,
         MHPLSTMConfig,
+        ValueResidualConfig,
+        LIMeConfig,
     ],
 )

@@ -140,7 +140,7 @@ class LunaCausalAttention(TokenMixer):
         """P W_pq `[N, H, l, h]` with the bias of P."""
         p, bias = carried
         keys = split_heads(self.pack_query(p), self.heads).contiguous()
-        return Memory(keys, keys.new_empty(len(keys), 0), bias.to(keys.dtype))
+        return Memory(keys, keys.new_empty(keys.size(0), 0), bias.to(keys.dtype))
 
     def parallel(
         self,
@@ -196,7 +196,7 @@ class LunaCausalAttention(TokenMixer):
         shares = dropout(shares, self.dropout, training=self.training)
         both = [split_heads(part, self.heads) for part in self.key_value(x).chunk(self.parts, -1)]
         query = split_heads(self.query(x), self.heads) * scale
-        bias = memory.bias.repeat_interleave(rows // sentences, 0)
+        bias = memory.bias.unsqueeze(1).expand(-1, rows // sentences, -1, -1, -1).flatten(0, 1)
         return shares, query, both[0], both[-1], bias
 
     def _weights(self, scores: Tensor, bias: Tensor) -> Tensor:

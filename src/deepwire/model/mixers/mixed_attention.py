@@ -12,7 +12,7 @@ from torch import Tensor
 
 from deepwire.model.context import Side, StackContext, Sublayer
 from deepwire.model.cross_attention import Memory
-from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.kv_cache import CacheIndex, KeyValueCache
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.model.mixers.self_attention import SelfAttention
 from deepwire.ops.attention import attention, finite_bias
@@ -82,11 +82,10 @@ class MixedAttention(SelfAttention):
     ) -> tuple[Tensor, State]:
         """Mix `[rows, 1, d]` with the memory, itself and the positions before."""
         memory = _required(memory)
-        keys, values = state
         query, key, value = self._project(x)
         width = cache_index.width
-        keys[:, :, cache_index.own_slots] = _grouped(key, width)
-        values[:, :, cache_index.own_slots] = _grouped(value, width)
+        cache = cache_index.store(KeyValueCache(*state), _grouped(key, width), _grouped(value, width))
+        keys, values = cache
         # Memory and cache stay where they are: scores are put side by side, and not all keys at every step.
         query, beam = query * query.size(-1) ** -0.5, x.size(0) // memory.key.size(0)
         of_memory = _grouped(query, beam) @ memory.key.transpose(2, 3) + memory.bias
@@ -96,7 +95,7 @@ class MixedAttention(SelfAttention):
         words = of_memory.size(-1)
         mixed = _by_row(_grouped(weights[..., :words], beam) @ memory.value)
         mixed = mixed + _by_row(_grouped(weights[..., words:], width) @ values)
-        return self._join(mixed.transpose(1, 2).flatten(2), languages), state
+        return self._join(mixed.transpose(1, 2).flatten(2), languages), cache
 
 
 def _required(memory: Memory | None) -> Memory:

@@ -14,6 +14,8 @@ from deepwire.model.mixers.companion import Carried, Companion
 from deepwire.plugins import Kind
 
 State = tuple[Tensor, ...]
+Below = tuple[Tensor, ...]
+"""What mixers leave for those of the layers above, within one pass or step; `()` for the first."""
 
 
 class TokenMixer(nn.Module, ABC):
@@ -22,7 +24,13 @@ class TokenMixer(nn.Module, ABC):
     `parallel(x)[:, t]` equals the t-th `step`. The state is a tuple of tensors whose first axis is the row,
     so that selecting rows (beam reorder, sentences that leave) is one indexing of every leaf; or a
     `KeyValueCache` where something of every position is kept, which hypotheses of a sentence share.
+
+    Attributes:
+        reads_below: Whether it reads what the mixers of the layers below left: `parallel_above` and
+            `step_above` are then called. Nothing of that is kept over time.
     """
+
+    reads_below: bool = False
 
     @abstractmethod
     def parallel(
@@ -56,6 +64,39 @@ class TokenMixer(nn.Module, ABC):
         languages: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         """Mix position `cache_index.position`, `[rows, 1, d]`; consumes the state, returns the next."""
+
+    def parallel_above(
+        self,
+        x: Tensor,
+        padding: Tensor | None,
+        below: Below,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+        of_keys: tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, Below]:
+        """`parallel` of a mixer with `reads_below`, or with `takes_ways`: also what the layer above gets.
+
+        A connection may evaluate a layer several times: what a layer leaves takes the place of what it left
+        before. `of_keys` is what keys and values are made of, `[B, T, d]` each; None: of `x`.
+        """
+        raise NotImplementedError(f"{type(self).__name__} reads nothing of the layers below")
+
+    def step_above(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        below: Below,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+        of_keys: tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, State, Below]:
+        """`step` likewise."""
+        raise NotImplementedError(f"{type(self).__name__} reads nothing of the layers below")
+
+    def depth_weights(self) -> Tensor | None:
+        """The weights `[l]` of layers 1 to its own in what it reads, for analyses; None as a rule."""
+        return None
 
     def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
         """Make the memory of encoder output `[N, S, d]`, as `CrossAttention.project` does.
@@ -91,6 +132,10 @@ class MixerSection(SocketSection):
     brings_cross_attention: ClassVar[bool] = False
     # Whether something travels beside the stream of a stack with it (`companion`).
     has_companion: ClassVar[bool] = False
+    # Whether mixers read what those of the layers below left (`TokenMixer.reads_below`).
+    reads_below: ClassVar[bool] = False
+    # Whether keys and values may be made of vectors of their own (`AggregationSection.gives_ways`).
+    takes_ways: ClassVar[bool] = False
     # Whether it can read vectors wider than the stream (`context.mixer_width`).
     reads_any_width: ClassVar[bool] = False
     # Whether it puts a norm in front of its last matrix where the model wants one (`context.inner_norm`).

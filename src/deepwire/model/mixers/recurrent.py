@@ -22,6 +22,7 @@ from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.backward_order import backward_order, turn
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.ops.dropout import dropout
+from deepwire.ops.over_positions import over_positions
 from deepwire.ops.packed_linear import Pack, PackedLinear
 
 GateNorm = Literal["separate", "joint"]
@@ -159,7 +160,7 @@ class RecurrentMixer(TokenMixer):
         """Run over `[B, T, d_in]`, giving `[B, T, d]`; padding on the right is seen by nobody before it."""
         # A compiled graph would hold every step, and be made anew for every length: it leaves the loop out.
         run = self._run
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() and not torch.compiler.is_exporting():
             run = torch.compiler.disable(run)  # type: ignore[no-untyped-call]
         return run(x, languages)
 
@@ -171,13 +172,16 @@ class RecurrentMixer(TokenMixer):
         recurrent = LinearMap(recurrent.weight.to(projected.dtype), recurrent.bias)
         length, rows = projected.shape[:2]
         dropout_mask = self._dropout_mask(length, rows)
-        state = self.init_state(rows, x)
-        outputs = []
-        for number, now in enumerate(projected.unbind(0)):
-            mask = None if dropout_mask is None else dropout_mask[number]
-            state = self.cell(now, state, recurrent, mask, languages)
-            outputs.append(state[0])
-        return torch.stack(outputs, 1).to(x.dtype)
+        inputs = (projected,) if dropout_mask is None else (projected, dropout_mask)
+
+        def step(state: State, now: tuple[Tensor, ...]) -> State:
+            following: State = self.cell(
+                now[0], state, recurrent, now[1] if len(now) > 1 else None, languages
+            )
+            return following
+
+        outputs = over_positions(step, self.init_state(rows, x), inputs)
+        return outputs.to(x.dtype)
 
     def init_state(self, rows: int, like: Tensor) -> State:
         """The learned state, the same in every row."""

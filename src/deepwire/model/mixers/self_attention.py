@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import ClassVar, Literal
 
 import torch
@@ -14,16 +15,15 @@ from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex, KeyValueCache
 from deepwire.model.layers import Linear
-from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
+from deepwire.model.mixers.mixer import Below, MixerSection, State, TokenMixer
 from deepwire.ops.attention import attention, attention_weights
 
 
-class SelfAttentionConfig(MixerSection):
-    """Multi-head self-attention."""
+class SelfAttentionSection(MixerSection):
+    """What all kinds of multi-head self-attention have in common."""
 
     has_inner_norm: ClassVar[bool] = True
 
-    type: Literal["self_attention"] = "self_attention"
     relative: int | None = Field(
         None,
         ge=1,
@@ -50,14 +50,50 @@ class SelfAttentionConfig(MixerSection):
         """In front of the output projection, where the model wants that."""
         return context.inner_norm
 
+    def below(self, context: StackContext) -> BelowMix | None:
+        """How keys and values are mixed with those of the layers below; they are not, as a rule."""
+        return None
+
     def build(self, context: StackContext) -> TokenMixer:
         """One self-attention of the stack."""
+        below = self.below(context)
         if self.relative is None:
-            return SelfAttention(context)
+            return SelfAttention(context, below=below)
         dim, past = context.dim // context.heads, self.relative
         future = 1 if context.causal and self.relative_table == "compact" else past
         values = RelativeValues(dim, past=past, future=future) if self.relative_values else None
-        return SelfAttention(context, RelativeKeys(dim, past=past, future=future), values)
+        return SelfAttention(context, RelativeKeys(dim, past=past, future=future), values, below)
+
+
+class SelfAttentionConfig(SelfAttentionSection):
+    """Multi-head self-attention."""
+
+    takes_ways: ClassVar[bool] = True
+
+    type: Literal["self_attention"] = "self_attention"
+
+
+class BelowMix(nn.Module, ABC):
+    """Mixes the keys and values of a layer with those of the layers below, before attention and cache.
+
+    Attributes:
+        own_values: Whether the layer makes values of its own.
+    """
+
+    own_values: bool = True
+
+    @abstractmethod
+    def forward(self, key: Tensor, value: Tensor | None, below: Below) -> tuple[Tensor, Tensor, Below]:
+        """The keys and values to use, `[B, H, T, h]`, and what the layer above gets.
+
+        Args:
+            key, value: The layer's own, `[B, H, T, h]`; no values without `own_values`.
+            below: What the layer below left.
+        """
+
+    def weights(self) -> Tensor | None:
+        """See `TokenMixer.depth_weights`."""
+        return None
 
 
 class RelativePositions(nn.Module):
@@ -111,8 +147,9 @@ class RelativeValues(RelativePositions):
 class SelfAttention(TokenMixer):
     """softmax(Q K^T / sqrt(h)) V over the own sequence (Vaswani et al. 2017, section 3.2).
 
-    Queries, keys and values come from one product. A decoder sees itself and the past only. An inner norm
-    normalises the concatenated heads (Sub-LN; Wang et al. 2022, Magneto).
+    Queries, keys and values come from one product, or from one each where they are made of different vectors
+    (`context.ways`). A decoder sees itself and the past only. An inner norm normalises the concatenated heads
+    (Sub-LN; Wang et al. 2022, Magneto).
     The state while decoding is a `KeyValueCache`.
     """
 
@@ -121,15 +158,25 @@ class SelfAttention(TokenMixer):
         context: StackContext,
         relative: RelativeKeys | None = None,
         relative_values: RelativeValues | None = None,
+        below: BelowMix | None = None,
     ) -> None:
         super().__init__()
         self.heads, self.causal, self.dropout = context.heads, context.causal, context.dropout.attention
         self.query_scale = context.scaling.query
         dim, bias = context.dim, context.attention_bias
-        self.query_key_value = Linear(dim, 3 * dim, bias=bias, role="self_attention", parts=3)
+        self.parts = 3 if below is None or below.own_values else 2
+        self.apart = nn.ModuleList()
+        if context.ways:
+            self.apart.extend(Linear(dim, dim, bias=bias, role="self_attention") for _ in range(3))
+        else:
+            self.query_key_value = Linear(
+                dim, self.parts * dim, bias=bias, role="self_attention", parts=self.parts
+            )
         self.output = Linear(dim, dim, bias=bias, role="attention_output")
         self.relative, self.relative_values = relative, relative_values
         self.inner_norm = context.norm() if context.inner_norm else None
+        self.below = below
+        self.reads_below = below is not None
 
     def parallel(
         self,
@@ -139,7 +186,19 @@ class SelfAttention(TokenMixer):
         languages: Tensor | None = None,
     ) -> Tensor:
         """Attend within `[B, T, d]`; see the base class."""
-        query, key, value = self._project(x)
+        return self.parallel_above(x, padding, (), memory, languages)[0]
+
+    def parallel_above(
+        self,
+        x: Tensor,
+        padding: Tensor | None,
+        below: Below,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+        of_keys: tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, Below]:
+        """Attend within `[B, T, d]`; see the base class."""
+        query, key, value, below = self._project_above(x, below, of_keys)
         bias, distance = padding, None
         if self.relative is not None:
             positions = torch.arange(x.size(1), device=x.device)
@@ -152,7 +211,7 @@ class SelfAttention(TokenMixer):
         else:
             weights = attention_weights(query, key, bias=bias, causal=self.causal, dropout=drop)
             mixed = weights.to(value.dtype) @ value + self.relative_values(weights, distance)
-        return self._join(mixed.transpose(1, 2).flatten(2), languages)
+        return self._join(mixed.transpose(1, 2).flatten(2), languages), below
 
     def init_state(self, rows: int, like: Tensor) -> State:
         """No positions yet."""
@@ -168,13 +227,26 @@ class SelfAttention(TokenMixer):
         languages: Tensor | None = None,
     ) -> tuple[Tensor, State]:
         """Attend from `[rows, 1, d]` to itself and the positions before."""
-        keys, values = state
+        mixed, state, _ = self.step_above(x, state, cache_index, (), memory, languages)
+        return mixed, state
+
+    def step_above(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        below: Below,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+        of_keys: tuple[Tensor, Tensor] | None = None,
+    ) -> tuple[Tensor, State, Below]:
+        """Attend from `[rows, 1, d]`; the cache has keys and values as they are used."""
         # The rows of a group become queries to one cache: `[groups, H, width, h]`, and keys and values alike.
-        all_three = self.query_key_value(x).view(-1, cache_index.width, 3, self.heads, keys.size(-1))
-        query, key, value = all_three.transpose(1, 3).unbind(2)
-        if self.query_scale != 1:
-            query = query * self.query_scale
-        keys[:, :, cache_index.own_slots], values[:, :, cache_index.own_slots] = key, value
+        grouped = (-1, cache_index.width, x.size(-1))
+        if of_keys is not None:
+            of_keys = of_keys[0].view(grouped), of_keys[1].view(grouped)
+        query, key, value, below = self._project_above(x.view(grouped), below, of_keys)
+        keys, values = state = cache_index.store(KeyValueCache(*state), key, value)
         bias = cache_index.bias
         if self.relative is not None:
             bias = self.relative(query, cache_index.distance) + bias
@@ -183,13 +255,31 @@ class SelfAttention(TokenMixer):
         else:
             weights = attention_weights(query, keys, bias=bias, causal=False, finite=True)
             mixed = weights @ values + self.relative_values(weights, cache_index.distance)
-        return self._join(mixed.transpose(1, 2).reshape(x.shape), languages), state
+        return self._join(mixed.transpose(1, 2).reshape(x.shape), languages), state, below
+
+    def depth_weights(self) -> Tensor | None:
+        """How keys and values are mixed."""
+        return None if self.below is None else self.below.weights()
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, value = self.query_key_value(x).unflatten(-1, (3, self.heads, -1)).unbind(2)
+        """Queries, keys and values of `[B, T, d]`, each `[B, H, T, h]`, in the lowest layer."""
+        return self._project_above(x, ())[:3]
+
+    def _project_above(
+        self, x: Tensor, below: Below, of_keys: tuple[Tensor, Tensor] | None = None
+    ) -> tuple[Tensor, Tensor, Tensor, Below]:
+        """Likewise in any layer; also what the layer above gets."""
+        if of_keys is None:
+            parts = self.query_key_value(x).unflatten(-1, (self.parts, self.heads, -1)).unbind(2)
+        else:
+            made = [each(vector) for each, vector in zip(self.apart, (x, *of_keys), strict=True)]
+            parts = tuple(part.unflatten(-1, (self.heads, -1)) for part in made)
+        query, key, *own = (part.transpose(1, 2) for part in parts)
         if self.query_scale != 1:
             query = query * self.query_scale
-        return query.transpose(1, 2), key.transpose(1, 2), value.transpose(1, 2)
+        if self.below is None:
+            return query, key, own[0], below
+        return (query, *self.below(key, own[0] if own else None, below))
 
     def _join(self, heads: Tensor, languages: Tensor | None) -> Tensor:
         """Project the concatenated heads `[B, T, d]`."""

@@ -7,6 +7,8 @@ const PAUSE = 500; // milliseconds without a key after which the text is transla
 const TRIES = 4;
 const KEPT = 2000; // lines whose translations are remembered
 
+const api = document.documentElement.dataset.api ?? ""; // where the interface of deepwire is
+
 let facts = null;
 let answers = []; // of each line: the candidates, best first
 let chosen = []; // of each line: which of them is shown
@@ -44,7 +46,7 @@ function headers() {
 
 /** The JSON of an answer; waits and asks again where the server says so. */
 async function ask(path, options = {}, tries = TRIES) {
-  const answer = await fetch(path, { ...options, headers: { ...headers(), ...options.headers } });
+  const answer = await fetch(api + path, { ...options, headers: { ...headers(), ...options.headers } });
   if (answer.status === 401) {
     const wrong = sessionStorage.getItem("token") !== null;
     sessionStorage.removeItem("token");

@@ -1,0 +1,170 @@
+"""``deepwire translate-file``: a document in, the same document in another language out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deepwire.cli.decoding_options import (
+    BatchTokens,
+    Beam,
+    Device,
+    Groups,
+    LengthPenalty,
+    Models,
+    Precision,
+    Quiet,
+    Threads,
+    specified,
+)
+
+if TYPE_CHECKING:
+    from deepwire.api.model import Model
+    from deepwire.documents.document import Document, Options
+
+Input = Annotated[Path, typer.Option("--input", "-i", help="Document; the ending of its name says its kind.")]
+OutputFile = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", help="File to write. Default: beside the document, as report.en.docx."),
+]
+To = Annotated[
+    str | None,
+    typer.Option(metavar="LANGUAGE", help="Language to translate into, for models of several: --to fr."),
+]
+From = Annotated[str | None, typer.Option("--from", metavar="LANGUAGE", help="Language of the document.")]
+JsonPath = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATH",
+        help="JSON: translate the strings here only, for example items[*].title or **.label; repeatable.",
+    ),
+]
+
+_MOST_BYTES = 1 << 30
+_WINDOW = 512  # sentences between two looks at the progress
+
+
+def translate_file(
+    models: Models,
+    input_: Input,
+    output: OutputFile = None,
+    to: To = None,
+    from_: From = None,
+    json_path: JsonPath = None,
+    beam: Beam = None,
+    length_penalty: LengthPenalty = None,
+    groups: Groups = None,
+    batch_tokens: BatchTokens = None,
+    precision: Precision = "auto",
+    device: Device = "auto",
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Translate a document: .txt .md .html .srt .vtt .po .xlf .docx .odt .json; only its text changes.
+
+    deepwire translate-file runs/demo --input report.docx
+
+    deepwire translate-file runs/demo --input de.json --json-path "**.title" --output en.json
+    """
+    from deepwire.api.model import load
+    from deepwire.cli.line_by_line import warn
+    from deepwire.documents.document import Options
+    from deepwire.documents.registry import require_reader
+    from deepwire.errors import UsageError
+    from deepwire.io.output import check_output
+    from deepwire.ops.process import configure_process
+
+    if json_path and input_.suffix.lower() != ".json":
+        raise UsageError("--json-path has an effect only on .json files")
+    require_reader(input_.name)
+    content = _content(input_)
+    if output is not None:
+        check_output(output, [input_])
+    configure_process(threads=threads, flush_denormals=False)
+    settings = specified(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
+    model = load(models, device, precision, settings=settings, warn=warn)
+    source, target = _languages(model, from_, to)
+    if output is None:
+        output = input_.with_suffix(f".{target or 'translated'}{input_.suffix}")
+        check_output(output, [input_])
+    document = _read(input_, content, Options(source, target, tuple(json_path or ())))
+    translated = _translated(model, document, Options(source, target), to, input_, quiet=quiet)
+    _write(output, translated)
+    if not quiet:
+        print(f"wrote {output}", file=sys.stderr)
+
+
+def _content(path: Path) -> bytes:
+    from deepwire.errors import DataError
+
+    if path.is_dir():
+        raise DataError(f"{path}: is a folder, not a document")
+    with path.open("rb") as file:
+        content = file.read(_MOST_BYTES + 1)
+    if len(content) > _MOST_BYTES:
+        raise DataError(f"{path}: has more than {_MOST_BYTES:,} bytes", "translate it in parts")
+    return content
+
+
+def _languages(model: Model, from_: str | None, to: str | None) -> tuple[str, str]:
+    """Those of the document and of its translation, as far as they are known."""
+    if model.languages is None:
+        source, target = model.direction or ("", "")
+        return from_ or source, to or target
+    targets = model.languages.targets
+    sources = sorted({way.source for way in model.languages.directions if to in (None, way.target)})
+    return from_ or (sources[0] if len(sources) == 1 else ""), to or (targets[0] if len(targets) == 1 else "")
+
+
+def _read(path: Path, content: bytes, options: Options) -> Document:
+    """The document.
+
+    Raises:
+        DataError: With the name of the file in front.
+    """
+    from deepwire.documents.registry import read_document
+    from deepwire.errors import DataError
+
+    try:
+        return read_document(path.name, content, options)
+    except DataError as error:
+        raise DataError(f"{path}: {error.message}", error.hint) from None
+
+
+def _translated(
+    model: Model, document: Document, languages: Options, to: str | None, path: Path, *, quiet: bool
+) -> bytes:
+    from deepwire.cli.line_by_line import ProgressLine, warn
+    from deepwire.data.text.sentences import SentenceSplitter
+    from deepwire.documents.translation_plan import TranslationPlan
+
+    encode = model.vocabularies.source.encode_lines
+    splitter = SentenceSplitter(
+        languages.source,
+        lambda texts: [len(ids) for ids in encode(texts)],
+        model.config.max_source_length,
+    )
+    plan = TranslationPlan(document.units, splitter, languages.target)
+    for beginning in plan.untranslated:
+        warn(f"{path}: stays as it is, too long for the model and without a place for a cut: {beginning}")
+    translations = []
+    with ProgressLine(live=False if quiet else None) as progress:
+        for translation in model.translations(plan.texts, window=_WINDOW, to=to):
+            translations.append(translation.text)
+            progress.count("translating", len(translations), len(plan.texts), "sentences")
+    return document.written(plan.finished(translations))
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file that appears only when it is complete."""
+    from deepwire.io.atomic import disk_errors
+    from deepwire.io.output import open_output
+
+    if path == Path("-"):
+        sys.stdout.buffer.write(content)
+        return
+    with disk_errors(path), open_output(path) as stream:
+        stream.buffer.write(content)

@@ -1,0 +1,212 @@
+"""Texts of many sentences: cut into what a model translates at a time, and put together again.
+
+Sentence boundaries are those of sentencex: rules and abbreviations for each language, nothing to download.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import NamedTuple
+
+from deepwire.data.text.language_guess import language_code
+from deepwire.errors import UsageError
+
+# The breaks that Unicode calls mandatory (UAX 14), CR LF as one.
+LINE_BREAK = re.compile("(\r\n|[\n\v\f\r\x85\u2028\u2029])")
+
+_UNSPACED = frozenset(["zh", "yue", "ja", "th", "lo", "km", "my"])
+_UNSPACED_LETTER = (
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3]"
+)
+# Where a sentence that is too long is cut, the best places first; a cut is at the end of a match.
+_CUTS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"[;:\u2013\u2014](?=\s)|[\uff1b\uff1a]",
+        r",(?=\s)|[\uff0c\u3001\u060c]",
+        r"\s+",
+        f"{_UNSPACED_LETTER}(?={_UNSPACED_LETTER})",
+    )
+)
+_MIDDLE = 0.25
+"""A cut leaves each side at least this share of the text, if there is any such place."""
+_LONGEST_SUBWORD = 64
+"""A text of more characters than this for each subword that is allowed is not even counted."""
+
+
+class TextSegments(NamedTuple):
+    """A text cut in pieces: `gaps[0] texts[0] gaps[1] .. texts[-1] gaps[-1]` is the whole text again.
+
+    Attributes:
+        texts: What is to be translated, each on its own.
+        gaps: What stands before, between and behind: spaces, line breaks, and what has no letter or digit.
+        too_long: Places in `texts` of pieces that are too long for the model and have no place for a cut.
+    """
+
+    texts: tuple[str, ...]
+    gaps: tuple[str, ...]
+    too_long: tuple[int, ...] = ()
+
+    def joined(self, translations: Sequence[str], language: str = "") -> str:
+        """The text with translations for its pieces.
+
+        Args:
+            translations: One for each piece.
+            language: That of the translations: whether there are spaces between sentences depends on it.
+        """
+        spaced = is_spaced(language)
+        parts = [self.gaps[0]]
+        for place, translation in enumerate(translations, 1):
+            last = place == len(translations)
+            parts += [translation, self.gaps[place] if last else fitting_gap(self.gaps[place], spaced)]
+        return "".join(parts)
+
+
+def is_spaced(language: str) -> bool:
+    """Whether there are spaces between the sentences of a language; so it is where it is not known."""
+    return language_code(language) not in _UNSPACED
+
+
+def fitting_gap(gap: str, spaced: bool) -> str:
+    """What stands between two sentences of a line, for a language with or without spaces."""
+    if not gap.strip(" "):
+        return (gap or " ") if spaced else ""
+    return gap
+
+
+def has_words(text: str) -> bool:
+    """Whether there is a letter or a digit, and so something to translate."""
+    return any(character.isalnum() for character in text)
+
+
+@dataclass(frozen=True)
+class SentenceSplitter:
+    """Cuts texts of a language at line breaks and sentence boundaries, and sentences that are too long.
+
+    A sentence with more subwords than the model reads is cut at a semicolon, colon or dash, a comma, a space,
+    or between letters of writing without spaces, near its middle. What has no such place stays as it is and
+    is reported in `TextSegments.too_long`.
+
+    Args:
+        language: Label of the language, such as `de` or `pt_BR`; of one that is not known the rules are
+            those that most languages share.
+        lengths: Counts the subwords of each of several texts; None = no sentence is too long.
+        most: So many subwords are allowed.
+
+    Raises:
+        UsageError: The package sentencex is not installed.
+    """
+
+    language: str = ""
+    lengths: Callable[[Sequence[str]], Sequence[int]] | None = None
+    most: int = 0
+
+    def __post_init__(self) -> None:
+        if find_spec("sentencex") is None:
+            raise UsageError(
+                "splitting texts into sentences needs the package sentencex",
+                "pip install 'deepwire[documents]'",
+            )
+
+    def split(self, text: str) -> TextSegments:
+        """Cut a text."""
+        texts: list[str] = []
+        gaps = [""]
+        for part, is_text in _parts(text, language_code(self.language) or "en"):
+            if is_text:
+                texts.append(part)
+                gaps.append("")
+            else:
+                gaps[-1] += part
+        return self._cut_long(TextSegments(tuple(texts), tuple(gaps)))
+
+    def _cut_long(self, found: TextSegments) -> TextSegments:
+        if self.lengths is None or not found.texts:
+            return found
+        long = [self._is_long_text(text) for text in found.texts]
+        countable = [text for text, is_long in zip(found.texts, long, strict=True) if not is_long]
+        counts = iter(self.lengths(countable) if countable else ())
+        long = [is_long or next(counts) > self.most for is_long in long]
+        if not any(long):
+            return found
+        texts: list[str] = []
+        gaps = [found.gaps[0]]
+        too_long: list[int] = []
+        for text, gap, is_long in zip(found.texts, found.gaps[1:], long, strict=True):
+            for piece, after, fits in self._pieces(text) if is_long else [(text, "", True)]:
+                if not fits:
+                    too_long.append(len(texts))
+                texts.append(piece)
+                gaps.append(after)
+            gaps[-1] += gap
+        return TextSegments(tuple(texts), tuple(gaps), tuple(too_long))
+
+    def _is_long_text(self, text: str) -> bool:
+        return len(text) > _LONGEST_SUBWORD * self.most
+
+    def _fits(self, text: str) -> bool:
+        assert self.lengths is not None
+        return not self._is_long_text(text) and self.lengths([text])[0] <= self.most
+
+    def _pieces(self, text: str) -> Iterator[tuple[str, str, bool]]:
+        """Pieces of a sentence, the space behind each, and whether it fits."""
+        stack = [(text, "")]
+        while stack:
+            piece, after = stack.pop()
+            if self._fits(piece):
+                yield piece, after, True
+                continue
+            cut = _best_cut(piece)
+            if cut is None:
+                yield piece, after, False
+                continue
+            left, right = piece[:cut].rstrip(), piece[cut:].lstrip()
+            stack.append((right, after))
+            stack.append((left, piece[len(left) : len(piece) - len(right)]))
+
+
+def _best_cut(text: str) -> int | None:
+    """The place for a cut: the best kind near the middle, else the one that is nearest to it."""
+    middle, window = len(text) / 2, len(text) * _MIDDLE
+    nearest: int | None = None
+    for pattern in _CUTS:
+        places = [match.end() for match in pattern.finditer(text) if 0 < match.end() < len(text)]
+        if not places:
+            continue
+        best = min(places, key=lambda place: abs(place - middle))
+        if abs(best - middle) <= window:
+            return best
+        if nearest is None or abs(best - middle) < abs(nearest - middle):
+            nearest = best
+    return nearest
+
+
+def _parts(text: str, language: str) -> Iterator[tuple[str, bool]]:
+    """The text piece by piece, each with whether it is to be translated."""
+    for number, line in enumerate(LINE_BREAK.split(text)):
+        if number % 2:
+            yield line, False
+            continue
+        for sentence in _sentences(line, language):
+            core = sentence.strip()
+            if not has_words(core):
+                yield sentence, False
+                continue
+            start = sentence.index(core)
+            yield sentence[:start], False
+            yield core, True
+            yield sentence[start + len(core) :], False
+
+
+def _sentences(line: str, language: str) -> list[str]:
+    """The sentences of a line, with the spaces behind them."""
+    if not line or line.isspace():
+        return [line]
+    import sentencex
+
+    found: list[str] = sentencex.segment(language, line)
+    # Nothing of a text may be lost, whatever the package makes of it.
+    return found if "".join(found) == line else [line]

@@ -1,0 +1,1 @@
+"""Documents: what in a file is text, and the file again with another text."""

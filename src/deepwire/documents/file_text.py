@@ -1,0 +1,19 @@
+"""The text of a file."""
+
+from __future__ import annotations
+
+from deepwire.errors import DataError
+
+
+def decoded(content: bytes) -> str:
+    """Text in UTF-8 (or UTF-16 with a byte order mark).
+
+    Raises:
+        DataError: It is in another encoding.
+    """
+    encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
+    try:
+        return content.decode(encoding)
+    except UnicodeDecodeError as fault:
+        line = content.count(b"\n", 0, fault.start) + 1
+        raise DataError(f"line {line}: not UTF-8 (byte {fault.start})", "convert it to UTF-8 first") from None

@@ -1,0 +1,79 @@
+"""Catalogues of gettext (.po, .pot): messages without a translation get one, marked as fuzzy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from deepwire.documents.document import Options, Run
+from deepwire.documents.file_text import decoded
+from deepwire.documents.formats.placeholders import with_placeholders
+from deepwire.errors import DataError
+
+_FUZZY = "fuzzy"
+
+
+class PoDocument:
+    """A catalogue. What has a translation already keeps it.
+
+    Args:
+        catalogue: As polib reads it.
+    """
+
+    def __init__(self, catalogue: Any) -> None:
+        self._catalogue = catalogue
+        self._entries = [entry for entry in catalogue if _is_open(entry)]
+        texts = [text for entry in self._entries for text in _texts(entry)]
+        self.units: Sequence[Sequence[Run]] = [
+            [run for _, _, run in with_placeholders(text)] for text in texts
+        ]
+
+    def written(self, translations: Sequence[Sequence[str]]) -> bytes:
+        """The catalogue with more translations."""
+        following = iter(translations)
+        for entry in self._entries:
+            found = ["".join(next(following)) for _ in _texts(entry)]
+            found = [_with_ends(source, text) for source, text in zip(_texts(entry), found, strict=True)]
+            if entry.msgid_plural:
+                forms = len(entry.msgstr_plural) or 2
+                entry.msgstr_plural = {number: found[min(number, 1)] for number in range(forms)}
+            else:
+                entry.msgstr = found[0]
+            if _FUZZY not in entry.flags:
+                entry.flags.append(_FUZZY)
+        return str(self._catalogue).encode()
+
+
+def _is_open(entry: Any) -> bool:
+    done = any(entry.msgstr_plural.values()) if entry.msgid_plural else bool(entry.msgstr)
+    return bool(entry.msgid) and not entry.obsolete and not done
+
+
+def _texts(entry: Any) -> list[str]:
+    return [entry.msgid, entry.msgid_plural] if entry.msgid_plural else [entry.msgid]
+
+
+def _with_ends(source: str, text: str) -> str:
+    """A line break at either end must be in both, or msgfmt refuses the catalogue."""
+    text = text.strip("\n")
+    before, after = source[: len(source) - len(source.lstrip("\n"))], source[len(source.rstrip("\n")) :]
+    return f"{before}{text}{after}"
+
+
+def read_po(content: bytes, options: Options) -> PoDocument:  # noqa: ARG001 - as all readers
+    """Read a catalogue.
+
+    Raises:
+        DataError: It is not UTF-8, or no catalogue.
+    """
+    import polib
+
+    # A text of a single line would be taken for the name of a file.
+    text = decoded(content).removeprefix("\ufeff") + "\n\n"
+    width = max((len(line) for line in text.splitlines()), default=0)
+    try:
+        return PoDocument(polib.pofile(text, wrapwidth=max(78, width), check_for_duplicates=False))
+    except (OSError, ValueError, IndexError) as fault:
+        place = str(fault).partition("(line ")[2].partition(")")[0]
+        where = f"line {place}: " if place else ""
+        raise DataError(f"{where}not a catalogue of gettext") from None

@@ -1,0 +1,115 @@
+"""JSON: the strings under some paths; keys, numbers, order and spaces stay as they are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+from deepwire.documents.document import Options, Run
+from deepwire.documents.file_text import decoded
+from deepwire.documents.formats.placeholders import with_placeholders
+from deepwire.documents.formats.replaced_text import ReplacedText, Stretch
+from deepwire.errors import DataError, UsageError
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]|[^\s{}\[\],:"]+')
+_STEP = re.compile(r"\[(\*|\d+)\]|([^.\[\]]+)")
+_DEEPEST = 200
+
+Path = tuple[str, ...]
+"""Keys, and places in lists as numbers."""
+
+
+def read_json(content: bytes, options: Options) -> ReplacedText:
+    """Read a file.
+
+    Raises:
+        DataError: It is not JSON, or nested too deeply; or no string is under the paths.
+        UsageError: A path cannot be understood.
+    """
+    source = decoded(content)
+    start = len(source) - len(source.removeprefix("\ufeff"))
+    try:
+        json.loads(source[start:])
+    except json.JSONDecodeError as fault:
+        raise DataError(f"line {fault.lineno}: not JSON: {fault.msg}") from None
+    except RecursionError:
+        raise DataError("not JSON that anybody reads: nested too deeply") from None
+    patterns = [_pattern(path) for path in options.paths]
+    blocks = [
+        _runs(begin, end, source)
+        for path, begin, end in _strings(source, start)
+        if not patterns or any(_matches(path, pattern) for pattern in patterns)
+    ]
+    if patterns and not blocks:
+        raise DataError(f"no string is under {', '.join(options.paths)}")
+    return ReplacedText(source, blocks, _encoded)
+
+
+def _runs(begin: int, end: int, source: str) -> list[Stretch]:
+    """A string: one stretch for all of it, or if it has placeholders several, which need no escapes."""
+    raw = source[begin:end]
+    text: str = json.loads(f'"{raw}"')
+    if "\\" in raw:
+        return [Stretch(begin, end, Run(text))]
+    return [Stretch(begin + first, begin + last, run) for first, last, run in with_placeholders(text)]
+
+
+def _encoded(text: str, raw: str) -> str:
+    """Within quotes; in ASCII where the string was written so with escapes."""
+    return json.dumps(text, ensure_ascii="\\u" in raw)[1:-1]
+
+
+def _pattern(path: str) -> Path:
+    steps: list[str] = []
+    at = 0
+    plain = path.removeprefix("$").removeprefix(".")
+    while at < len(plain):
+        if plain[at] == ".":
+            at += 1
+        match = _STEP.match(plain, at)
+        if match is None:
+            raise UsageError(f"{path}: is no path into JSON", "such as title, items[*].title or **.label")
+        steps.append(match[1] or match[2])
+        at = match.end()
+    if not steps:
+        raise UsageError("a path into JSON is empty", "such as title, items[*].title or **.label")
+    return tuple(steps)
+
+
+def _matches(path: Path, pattern: Path) -> bool:
+    if not pattern:
+        return not path
+    if pattern[0] == "**":
+        return any(_matches(path[start:], pattern[1:]) for start in range(len(path) + 1))
+    return bool(path) and pattern[0] in ("*", path[0]) and _matches(path[1:], pattern[1:])
+
+
+def _strings(source: str, start: int) -> Iterator[tuple[Path, int, int]]:
+    """The strings that are values, each with its path and its place within the quotes.
+
+    Raises:
+        DataError: They are nested too deeply.
+    """
+    path: list[str | int] = []
+    key_next = False
+    for match in _TOKEN.finditer(source, start):
+        token = match[0]
+        if token in "{[":
+            path.append("" if token == "{" else 0)
+            key_next = token == "{"
+            if len(path) > _DEEPEST:
+                raise DataError(f"nested more than {_DEEPEST} levels deep")
+        elif token in "}]":
+            path.pop()
+            key_next = False
+        elif token == ",":
+            top = path[-1]
+            key_next = isinstance(top, str)
+            path[-1] = "" if isinstance(top, str) else top + 1
+        elif token == ":":
+            key_next = False
+        elif key_next:
+            path[-1] = json.loads(token)
+        elif token[0] == '"':
+            yield tuple(map(str, path)), match.start() + 1, match.end() - 1

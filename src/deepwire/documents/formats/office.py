@@ -1,0 +1,175 @@
+"""Word (.docx) and OpenDocument (.odt): the text of paragraphs, tables, headers, footers and notes.
+
+All other files of the package, and all formatting, stay as they are.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from deepwire.documents.document import Options, Run
+from deepwire.documents.formats.xml_tree import SPACE, Slot, fill, local, parse_xml, units_of, write_xml
+from deepwire.errors import DataError
+
+MOST_BYTES = 200 << 20
+"""Of all files in a package, unpacked."""
+MOST_FILES = 10_000
+
+_WORD_PARTS = re.compile(r"word/(document\d*|header\d*|footer\d*|footnotes|endnotes)\.xml")
+_ODT_PARTS = re.compile(r"(content|styles)\.xml")
+_BREAKS = {"br": "\n", "cr": "\n", "tab": "\t", "line-break": "\n", "s": " "}
+"""Elements that stand for a character."""
+_ODT_PARAGRAPHS = frozenset(["p", "h"])
+_ODT_INLINE = frozenset(["span", "a", "meta", "meta-field", "ruby", "ruby-base"])
+
+Blocks = Iterator[list[Slot]]
+
+
+class PackageDocument:
+    """A package of files, some of which are XML with text.
+
+    Args:
+        content: The whole package.
+        parts: Which of the files have text.
+        blocks: The paragraphs of such a file.
+
+    Raises:
+        DataError: It is no package, damaged, encrypted, without text parts, or larger than anybody writes it.
+    """
+
+    def __init__(self, content: bytes, parts: re.Pattern[str], blocks: Callable[[Any], Blocks]) -> None:
+        self._files = _unpacked(content)
+        self._trees = {
+            info.filename: parse_xml(data, info.filename)
+            for info, data in self._files
+            if parts.fullmatch(info.filename)
+        }
+        self._blocks = [block for tree in self._trees.values() for block in blocks(tree)]
+        self.units: Sequence[Sequence[Run]] = units_of(self._blocks)
+
+    @property
+    def names(self) -> set[str]:
+        """The files with text."""
+        return set(self._trees)
+
+    def written(self, translations: Sequence[Sequence[str]]) -> bytes:
+        """The package with other texts."""
+        fill(self._blocks, translations)
+        packed = io.BytesIO()
+        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as package:
+            for info, data in self._files:
+                tree = self._trees.get(info.filename)
+                package.writestr(info, data if tree is None else write_xml(tree), info.compress_type)
+        return packed.getvalue()
+
+
+def _unpacked(content: bytes) -> list[tuple[zipfile.ZipInfo, bytes]]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as package:
+            infos = package.infolist()
+            size = sum(info.file_size for info in infos)
+            if len(infos) > MOST_FILES or size > MOST_BYTES:
+                raise DataError(f"unpacked it would have {size:,} bytes in {len(infos):,} files: too large")
+            if any(info.flag_bits & 1 for info in infos):
+                raise DataError("it is encrypted: remove the password first")
+            # A name that comes twice would be read once and written twice.
+            if len({info.filename for info in infos}) < len(infos):
+                raise DataError("a damaged file: a part comes twice")
+            return [(info, package.read(info)) for info in infos]
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, ValueError) as fault:
+        raise DataError(f"a damaged file: {str(fault)[:100]}") from None
+
+
+def read_docx(content: bytes, options: Options) -> PackageDocument:  # noqa: ARG001 - as all readers
+    """Read a document of Word.
+
+    Raises:
+        DataError: As `PackageDocument`; or it is another kind of package.
+    """
+    document = PackageDocument(content, _WORD_PARTS, _word_paragraphs)
+    if not any(name.startswith("word/document") for name in document.names):
+        raise DataError("not a document of Word: there is no word/document.xml in it")
+    return document
+
+
+def read_odt(content: bytes, options: Options) -> PackageDocument:  # noqa: ARG001 - as all readers
+    """Read a text of OpenDocument.
+
+    Raises:
+        DataError: As `PackageDocument`; or it is another kind of package.
+    """
+    document = PackageDocument(content, _ODT_PARTS, _odt_paragraphs)
+    if "content.xml" not in document.names:
+        raise DataError("not a text of OpenDocument: there is no content.xml in it")
+    return document
+
+
+def _word_paragraphs(tree: Any) -> Blocks:
+    """The paragraphs; pieces of text next to each other with the same formatting are one run."""
+    paragraphs: dict[Any, list[Slot]] = {}
+    looks: dict[Any, tuple[Any, bytes] | None] = {}
+    for node in tree.getroot().iter():
+        name = local(node)
+        if name not in ("t", "br", "cr", "tab") or local(node.getparent()) != "r":
+            continue
+        paragraph = next((one for one in node.iterancestors() if local(one) == "p"), None)
+        if paragraph is None:
+            continue
+        slots = paragraphs.setdefault(paragraph, [])
+        if name != "t":
+            slots.append(Slot(node, False, Run(_BREAKS[name], fixed=True)))
+            looks[paragraph] = None
+            continue
+        look = _look(node.getparent())
+        text = node.text or ""
+        node.set(SPACE, "preserve")
+        if slots and not slots[-1].run.fixed and looks[paragraph] == look:
+            first = slots[-1]
+            slots[-1] = first._replace(run=Run(first.run.text + text))
+            node.text = ""
+        else:
+            slots.append(Slot(node, False, Run(text)))
+        looks[paragraph] = look
+    for slots in paragraphs.values():
+        for slot in slots:  # those that took over the text of others
+            slot.put(slot.run.text)
+        yield slots
+
+
+def _look(run: Any) -> tuple[Any, bytes]:
+    """What a run is in, such as a link, and its formatting."""
+    from lxml import etree
+
+    properties = next((child for child in run if local(child) == "rPr"), ())
+    marks = [child for child in properties if local(child) not in ("lang", "noProof")]
+    return run.getparent(), b"".join(etree.tostring(mark, with_tail=False) for mark in marks)
+
+
+def _odt_paragraphs(tree: Any) -> Blocks:
+    for node in tree.getroot().iter():
+        if local(node) in _ODT_PARAGRAPHS and "text:1.0" in str(node.tag):
+            yield list(_odt_slots(node))
+
+
+def _odt_slots(paragraph: Any) -> Iterator[Slot]:
+    """The text of a paragraph; notes and frames within it have paragraphs of their own."""
+    stack: list[tuple[Any, bool]] = [(paragraph, False)]
+    while stack:
+        node, is_tail = stack.pop()
+        if is_tail:
+            if node.tail:
+                yield Slot(node, True, Run(node.tail))
+            continue
+        if node is not paragraph:
+            stack.append((node, True))
+            if local(node) not in _ODT_INLINE:
+                yield Slot(node, False, Run(_BREAKS.get(local(node), ""), fixed=True))
+                continue
+        if node.text:
+            yield Slot(node, False, Run(node.text))
+        stack += [(child, False) for child in reversed(node)]

@@ -1,0 +1,63 @@
+"""SubRip and WebVTT: numbers, times, settings, styles and notes stay; each cue keeps its lines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import zip_longest
+
+from deepwire.documents.document import Options, Run
+from deepwire.documents.file_text import decoded
+from deepwire.documents.formats.replaced_text import ReplacedText, Stretch
+from deepwire.errors import DataError
+
+_TIME = re.compile(r"^[ \t]*(?:\d+:)?\d+:\d\d[.,]\d+[ \t]*-->[ \t]*(?:\d+:)?\d+:\d\d[.,]\d+.*$", re.MULTILINE)
+_CUE_TEXT = re.compile(r"\r?\n(.*?)(?=(?:\r?\n)[ \t]*(?:\r?\n|\Z)|\Z)", re.DOTALL)
+_MARKUP = re.compile(r"<[^<>\n]*>|\{\\[^}\n]*\}|\[br\]")
+_BREAK = re.compile(r"\r?\n")
+
+
+def read_subtitles(content: bytes, options: Options) -> ReplacedText:  # noqa: ARG001 - as all readers
+    """Read subtitles.
+
+    Raises:
+        DataError: It is not UTF-8, or there is no cue in it.
+    """
+    source = decoded(content)
+    blocks = []
+    times = list(_TIME.finditer(source))
+    for time, following in zip_longest(times, times[1:]):
+        text = _CUE_TEXT.match(source, time.end(), len(source) if following is None else following.start())
+        if text is not None and text[1].strip():
+            blocks.append(list(_stretches(source, text.start(1), text.end(1))))
+    if not times and source.strip().removeprefix("\ufeff").partition("\n")[0].strip() != "WEBVTT":
+        raise DataError("no subtitles: there is no line such as 00:00:01,000 --> 00:00:03,000")
+    return ReplacedText(source, blocks, _wrapped)
+
+
+def _stretches(source: str, begin: int, end: int) -> Iterator[Stretch]:
+    """The text of a cue between its tags; line breaks are spaces."""
+    at = begin
+    for match in [*_MARKUP.finditer(source, begin, end), None]:
+        stop = end if match is None else match.start()
+        if stop > at:
+            raw = source[at:stop]
+            yield Stretch(at, stop, Run(_BREAK.sub(" ", raw)))
+        if match is not None:
+            at = match.end()
+
+
+def _wrapped(text: str, raw: str) -> str:
+    """The text with as many line breaks as there were, where its words allow it."""
+    breaks = _BREAK.findall(raw)
+    lines = [text]
+    for left in range(len(breaks), 0, -1):
+        rest = lines.pop()
+        ideal = len(rest) / (left + 1)
+        places = [match.start() for match in re.finditer(" ", rest.rstrip()) if match.start()]
+        if not places:
+            lines.append(rest)
+            break
+        place = min(places, key=lambda one: abs(one - ideal))
+        lines += [rest[:place], rest[place + 1 :]]
+    return (breaks[0] if breaks else "").join(lines)

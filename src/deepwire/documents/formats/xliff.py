@@ -1,0 +1,109 @@
+"""XLIFF 1.2 and 2: segments without a translation get one, with the inline elements of the source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import deepcopy
+from typing import Any
+
+from deepwire.data.text.language_guess import language_code
+from deepwire.documents.document import Options, Run
+from deepwire.documents.formats.xml_tree import (
+    Slot,
+    fill,
+    local,
+    parse_xml,
+    text_slots,
+    units_of,
+    write_xml,
+)
+from deepwire.errors import DataError
+
+# Their content is code of another format.
+_OPAQUE = frozenset(["x", "bx", "ex", "ph", "it", "bpt", "ept", "ut", "sc", "ec", "cp", "sm", "em"])
+
+
+class XliffDocument:
+    """A file; a segment that has a translation keeps it.
+
+    Args:
+        tree: As lxml reads it.
+        options: The language to translate into is written into the file if it has none.
+    """
+
+    def __init__(self, tree: Any, options: Options) -> None:
+        self._tree, self._options = tree, options
+        root = tree.getroot()
+        if local(root) != "xliff":
+            raise DataError(f"not XLIFF: the file begins with <{local(root)}>")
+        self._is_2 = str(root.get("version", "1.2")).startswith("2")
+        self._blocks: list[list[Slot]] = []
+        self._targets: list[tuple[Any, Any]] = []
+        for segment, source in _segments(root, self._is_2):
+            target = deepcopy(source)
+            target.tag = source.tag[: -len("source")] + "target"
+            target.tail = source.tail
+            for name in list(target.attrib):
+                if name.endswith("}lang"):
+                    del target.attrib[name]
+            self._blocks.append(list(text_slots(target, _OPAQUE)))
+            self._targets.append((segment, target))
+        self.units: Sequence[Sequence[Run]] = units_of(self._blocks)
+
+    def written(self, translations: Sequence[Sequence[str]]) -> bytes:
+        """The file with more targets."""
+        fill(self._blocks, translations)
+        for segment, target in self._targets:
+            old = segment.find(target.tag)
+            if old is not None:
+                segment.replace(old, target)
+            else:
+                before = [child for child in segment if local(child) in ("source", "seg-source")][-1]
+                before.addnext(target)
+            if self._is_2:
+                segment.set("state", "translated")
+            else:
+                target.set("state", "needs-review-translation")
+                target.set("state-qualifier", "mt-suggestion")
+        self._name_language()
+        return write_xml(self._tree)
+
+    def _name_language(self) -> None:
+        root = self._tree.getroot()
+        wanted = self._options.target
+        named = (
+            [(root, "trgLang")]
+            if self._is_2
+            else [(file, "target-language") for file in root.iter() if local(file) == "file"]
+        )
+        for element, attribute in named:
+            if wanted and element.get(attribute) is None:
+                element.set(attribute, wanted.replace("_", "-"))
+
+
+def _segments(root: Any, is_2: bool) -> Iterator[tuple[Any, Any]]:
+    """Segments that are to be translated, and their sources."""
+    for segment in root.iter():
+        if local(segment) != ("segment" if is_2 else "trans-unit"):
+            continue
+        source = next((child for child in segment if local(child) == "source"), None)
+        target = next((child for child in segment if local(child) == "target"), None)
+        done = target is not None and "".join(target.itertext()).strip()
+        kept = any(one.get("translate") == "no" for one in (segment, *segment.iterancestors()))
+        if source is not None and not done and not kept and "".join(source.itertext()).strip():
+            yield segment, source
+
+
+def read_xliff(content: bytes, options: Options) -> XliffDocument:
+    """Read a file.
+
+    Raises:
+        DataError: It is no XLIFF, damaged, too large, or of another target language.
+    """
+    tree = parse_xml(content, "the file")
+    document = XliffDocument(tree, options)
+    for element in tree.getroot().iter():
+        named = element.get("target-language") or element.get("trgLang")
+        if named and options.target and language_code(named) != language_code(options.target):
+            raise DataError(f"its target language is {named}, not {options.target}")
+    return document

@@ -1,0 +1,110 @@
+"""XML read without trusting it, and the places in a tree that hold text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from deepwire.documents.document import Run
+from deepwire.errors import DataError
+
+SPACE = "{http://www.w3.org/XML/1998/namespace}space"
+
+
+class Slot(NamedTuple):
+    """A place for text in a tree; one that is fixed may have none.
+
+    Attributes:
+        element: Whose text or tail it is.
+        is_tail: Which of them.
+        run: What is there.
+    """
+
+    element: Any
+    is_tail: bool
+    run: Run
+
+    def put(self, text: str) -> None:
+        """Put another text there."""
+        if self.run.fixed:
+            return
+        if self.is_tail:
+            self.element.tail = text
+        else:
+            self.element.text = text
+
+
+def parse_xml(content: bytes, name: str) -> Any:
+    """The tree of a file, with no entity resolved, nothing fetched, and bounds for depth and size.
+
+    Raises:
+        DataError: It is not XML, or larger or deeper than anybody writes it.
+    """
+    from lxml import etree
+
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_blank_text=False
+    )
+    try:
+        tree = etree.fromstring(content, parser).getroottree()
+    except etree.XMLSyntaxError as fault:
+        line = fault.lineno or 1
+        said = str(fault.msg).partition(", line")[0][:120]
+        raise DataError(f"{name}: line {line}: not XML: {said}") from None
+    if next(tree.getroot().iter(etree.Entity), None) is not None:
+        raise DataError(f"{name}: has entities of its own, which are not resolved")
+    return tree
+
+
+def write_xml(tree: Any) -> bytes:
+    """The tree as a file, with a declaration if it had one, in its encoding."""
+    from lxml import etree
+
+    info = tree.docinfo
+    content: bytes = etree.tostring(
+        tree, xml_declaration=True, encoding=info.encoding or "UTF-8", standalone=info.standalone or None
+    )
+    return content
+
+
+def fill(blocks: Sequence[Sequence[Slot]], translations: Sequence[Sequence[str]]) -> None:
+    """Put translations into the slots of each block."""
+    for block, texts in zip(blocks, translations, strict=True):
+        for slot, text in zip(block, texts, strict=True):
+            slot.put(text)
+
+
+def local(element: Any) -> str:
+    """The name of an element without its namespace; empty for comments and the like."""
+    tag = element.tag
+    return tag.rpartition("}")[2] if isinstance(tag, str) else ""
+
+
+def units_of(blocks: Sequence[Sequence[Slot]]) -> list[list[Run]]:
+    """What is to be translated."""
+    return [[slot.run for slot in block] for block in blocks]
+
+
+def text_slots(element: Any, opaque: frozenset[str]) -> Iterator[Slot]:
+    """The places of text within an element, in their order.
+
+    Args:
+        element: Where to look.
+        opaque: Names of elements whose inside is no text: their place is kept by a run without text.
+    """
+    # No recursion: the depth of a tree is not ours.
+    stack: list[tuple[Any, bool]] = [(element, False)]
+    while stack:
+        node, is_tail = stack.pop()
+        if is_tail:
+            if node.tail:
+                yield Slot(node, True, Run(node.tail))
+            continue
+        if node is not element:
+            stack.append((node, True))
+        if not local(node) or (local(node) in opaque and node is not element):
+            yield Slot(node, False, Run("", fixed=True))
+            continue
+        if node.text:
+            yield Slot(node, False, Run(node.text))
+        stack += [(child, False) for child in reversed(node)]

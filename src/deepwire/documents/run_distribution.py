@@ -1,0 +1,148 @@
+"""Where in a translation a change of format belongs, found without alignments.
+
+A sentence is translated as a whole; its runs (the stretches of one format) are also translated alone. The
+translation of the sentence is then cut into as many pieces as there are runs, in their order, so that each
+piece has as many words as possible in common with its run, and about its share of the length.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+from deepwire.documents.document import Run
+
+_TOKENS = re.compile(r"\s+|[\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]|\w+|[^\w\s]")
+_LENGTH_WEIGHT = 0.05
+_EMPTY_COST = 0.75
+_SHORT_RUN = 4.0
+"""A word of a short run, such as one in bold, counts more than a word of a long one: 1 + this / words."""
+_NO_SPACE_BEFORE = frozenset(".,;:!?)]}»”…。，、；：！？）」』")
+_MOST_STEPS = 300_000
+"""Of the search; with more, the pieces get their shares of the length."""
+
+Ranges = list[tuple[int, int]]
+
+
+def distribute(translation: str, runs: Sequence[Run], alone: Sequence[str]) -> list[str]:
+    """Cut the translation of a sentence into one piece for each run.
+
+    Args:
+        translation: Of the whole sentence.
+        runs: What the sentence consists of.
+        alone: The translation of each run by itself; empty where there is none.
+
+    Returns:
+        A piece for each run; together they are the translation, but that a fixed run has its own text
+        in place of the words that translate it, and spaces next to it are those of the sentence.
+    """
+    pieces = [""] * len(runs)
+    places, runs, alone = _with_text(runs, alone)
+    for place, piece in zip(places, _distribute(translation, runs, alone), strict=True):
+        pieces[place] = piece
+    return pieces
+
+
+def _with_text(runs: Sequence[Run], alone: Sequence[str]) -> tuple[list[int], list[Run], list[str]]:
+    """The runs that have text, and their places; what is only space is fixed."""
+    places: list[int] = []
+    found: list[Run] = []
+    others: list[str] = []
+    for place, (run, other) in enumerate(zip(runs, alone, strict=True)):
+        if not run.text:
+            continue
+        places.append(place)
+        found.append(run._replace(fixed=run.fixed or run.text.isspace()))
+        others.append(other)
+    return places, found, others
+
+
+def _distribute(translation: str, runs: Sequence[Run], alone: Sequence[str]) -> list[str]:
+    tokens = _TOKENS.findall(translation)
+    words = [_words(run.text) | _words(other) for run, other in zip(runs, alone, strict=True)]
+    expected = [0.0 if run.fixed else float(len(run.text)) for run in runs]
+    scale = len(tokens) / (sum(expected) or 1.0)
+    expected = [length * scale for length in expected]
+    if len(tokens) ** 2 * len(runs) > _MOST_STEPS:
+        ranges = _by_length(expected, len(tokens))
+    else:
+        ranges = _by_words(tokens, runs, words, expected)
+    pieces = [
+        run.text if run.fixed else "".join(tokens[begin:end])
+        for run, (begin, end) in zip(runs, ranges, strict=True)
+    ]
+    return _with_spaces(pieces, runs)
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(token.casefold() for token in _TOKENS.findall(text) if not token.isspace())
+
+
+def _by_length(expected: Sequence[float], count: int) -> Ranges:
+    ends = [min(count, round(end)) for end in accumulate(expected)]
+    ends[-1] = count
+    return list(zip([0, *ends[:-1]], ends, strict=True))
+
+
+def _by_words(
+    tokens: Sequence[str], runs: Sequence[Run], words: Sequence[frozenset[str]], expected: Sequence[float]
+) -> Ranges:
+    """The best cut: `best[end]` is the score of the runs so far if they take the tokens before `end`."""
+    owners = Counter(word for own in words for word in own)
+    folded = [token.casefold() for token in tokens]
+    count = len(tokens)
+    best = [0.0] + [float("-inf")] * count
+    begins: list[list[int]] = []
+    for run, own, length in zip(runs, words, expected, strict=True):
+        weight = 1 + _SHORT_RUN / max(1, len(own))
+        hits = [weight / owners[word] if word in own else 0.0 for word in folded]
+        total = [0.0, *accumulate(hits)]
+        after = [float("-inf")] * (count + 1)
+        back = [0] * (count + 1)
+        for begin in range(count + 1):
+            if best[begin] == float("-inf"):
+                continue
+            for end in range(begin, count + 1):
+                if run.fixed:
+                    if end > begin and not (hits[end - 1] or tokens[end - 1].isspace()):
+                        break
+                    score = best[begin] + 2 * (total[end] - total[begin])
+                else:
+                    score = best[begin] + total[end] - total[begin]
+                    score -= _LENGTH_WEIGHT * abs(end - begin - length)
+                    score -= _EMPTY_COST if end == begin and run.text.strip() else 0.0
+                if score > after[end]:
+                    after[end], back[end] = score, begin
+        best = after
+        begins.append(back)
+    ranges: Ranges = []
+    end = count
+    if best[count] == float("-inf"):  # fixed runs alone, and a translation that has other words
+        return [(0, 0)] * len(runs)
+    for back in reversed(begins):
+        ranges.append((back[end], end))
+        end = back[end]
+    return ranges[::-1]
+
+
+def _with_spaces(pieces: list[str], runs: Sequence[Run]) -> list[str]:
+    """Spaces where two runs meet, on the side on which the sentence has them."""
+    for place, (left, right) in enumerate(pairwise(runs)):
+        spaced_left, spaced_right = left.text[-1:].isspace(), right.text[:1].isspace()
+        if not (spaced_left or spaced_right) or (left.fixed and right.fixed):
+            continue
+        before, after = pieces[place], pieces[place + 1]
+        before = before if left.fixed else before.rstrip()
+        after = after if right.fixed else after.lstrip()
+        if left.text.isspace() or right.text.isspace():
+            pass  # the space is there
+        elif right.fixed or (spaced_left and not left.fixed):
+            before += " " if before else ""
+        else:
+            wanted = bool(after) and after[0] not in _NO_SPACE_BEFORE
+            said = "".join([*pieces[:place], before])
+            after = " " + after if wanted and not said[-1:].isspace() else after
+        pieces[place : place + 2] = before, after
+    return pieces

@@ -1,0 +1,232 @@
+"""A model as three functions of tensors alone, for formats that hold graphs: encoder, start and step.
+
+    encoder: source ids -> what the encoder gives
+    start:   what the encoder gives -> memory and the first state of the decoder
+    step:    last tokens, position, memory and state -> log-probabilities and the next state
+
+The state of a decoder is a value, so all of it goes in and comes out. Hypotheses have an axis of their own:
+tokens are `[N, W]` and every tensor of the state is `[N, W, ...]`, W hypotheses of N sentences; the memory is
+`[N, ...]` and serves all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from deepwire.model.cross_attention import Memory
+from deepwire.model.decoder_state import DecoderState
+from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.growing_cache import GrowingCacheIndex
+from deepwire.model.kv_cache import KeyValueCache
+from deepwire.model.mixers.mixer import State
+
+Tensors = tuple[Tensor, ...]
+
+SENTENCES, SOURCE, HYPOTHESES, POSITIONS = "sentences", "source", "hypotheses", "positions"
+"""The sizes that may change from call to call: N, S, W, and the target positions read so far."""
+_TUPLES = frozenset({"encoded", "memory", "states"})
+# All above one, which an exporter would take for a constant, and no two alike.
+_SMALL = {SENTENCES: 2, SOURCE: 5, HYPOTHESES: 3, POSITIONS: 4}
+_LARGE = {SENTENCES: 7, SOURCE: 11, HYPOTHESES: 9, POSITIONS: 8}
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A tensor that goes into a graph or comes out of it.
+
+    Attributes:
+        name: In the graph and in the manifest.
+        shape: Numbers, and the names of sizes that may change.
+        dtype: `int64` or `float32`.
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Graph:
+    """One function of tensors.
+
+    Attributes:
+        name: encoder, start or step.
+        module: What computes it, called with `arguments`.
+        arguments: An example of each argument, single tensors or tuples of them.
+        inputs: The tensors of all arguments, in order; `outputs` those of the result.
+    """
+
+    name: str
+    module: nn.Module
+    arguments: tuple[Tensor | Tensors | None, ...]
+    inputs: tuple[Leaf, ...]
+    outputs: tuple[Leaf, ...]
+
+
+class _Encoder(nn.Module):
+    def __init__(self, model: TranslationModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, source: Tensor, languages: Tensor | None) -> Tensors:
+        """Of `[N, S]`: results, padding bias and what the companion carried."""
+        embedding = self.model.source_embedding
+        vectors = embedding.vectors_at(torch.arange(source.size(1)))
+        embedded = embedding.placed(source, vectors, languages)
+        results, bias, carried = self.model.encode_embedded(embedded, source, languages)
+        self.counts = len(results), len(carried)
+        return _distinct(*results, bias, *carried)
+
+
+class _Start(nn.Module):
+    def __init__(self, model: TranslationModel, results: int) -> None:
+        super().__init__()
+        self.model, self.results = model, results
+
+    def forward(self, encoded: Tensors, languages: Tensor | None) -> Tensors:
+        """Of what the encoder gave: the memory, and a state of one hypothesis a sentence."""
+        _are_sizes(encoded, encoded[0].size(0))
+        results, bias, carried = encoded[: self.results], encoded[self.results], encoded[self.results + 1 :]
+        self.example = state = self.model.start_from(results, bias, carried, languages)
+        return _distinct(*_joined(state.memory), *(leaf.unsqueeze(1) for leaf in _joined(state.states)))
+
+
+class _Step(nn.Module):
+    """One step, for memory and states of the kinds and sizes of `example`."""
+
+    def __init__(self, model: TranslationModel, example: DecoderState) -> None:
+        super().__init__()
+        self.model = model
+        self.layout = [(isinstance(state, KeyValueCache), len(state)) for state in example.states]
+
+    def forward(
+        self, tokens: Tensor, position: Tensor, memory: Tensors, states: Tensors, languages: Tensor | None
+    ) -> Tensors:
+        """Log-probabilities `[N, W, V]` of what follows the tokens `[N, W]`, and the next state."""
+        sentences, width = tokens.shape
+        _are_sizes(memory, sentences)
+        _are_sizes(states, sentences, width)
+        rest = iter(leaf.flatten(0, 1) for leaf in states)
+        old: list[State] = []
+        for cached, count in self.layout:
+            leaves = tuple(next(rest) for _ in range(count))
+            old.append(KeyValueCache(*leaves) if cached else leaves)
+        used = next((state[0].size(2) for state in old if isinstance(state, KeyValueCache)), 0)
+        state = DecoderState(
+            tuple(Memory(*memory[first : first + 3]) for first in range(0, len(memory), 3)),
+            tuple(old),
+            GrowingCacheIndex(sentences * width, used=used, number=position),
+            sentences,
+            None if languages is None else languages.unsqueeze(1).expand(-1, width).flatten(),
+        )
+        vectors = self.model.target_embedding.vectors_at(position.unsqueeze(0))
+        log_probs, following = self.model.step_at(vectors, tokens.flatten(), state)
+        flat = (log_probs, *_joined(following.states))
+        return _distinct(*(leaf.reshape(*tokens.shape, *leaf.shape[1:]) for leaf in flat))
+
+
+def _are_sizes(tensors: Tensors, *sizes: int) -> None:
+    """Tell who traces that these are the first sizes of all; else each is a number of its own to it."""
+    for tensor in tensors:
+        for axis, size in enumerate(sizes):
+            torch._check(tensor.size(axis) == size)  # type: ignore[no-untyped-call]
+
+
+def _distinct(*tensors: Tensor) -> Tensors:
+    """The tensors, with copies of those that come again: a result of a graph has one name."""
+    seen: set[int] = set()
+    results = []
+    for tensor in tensors:
+        results.append(tensor.clone() if id(tensor) in seen else tensor)
+        seen.add(id(tensor))
+    return tuple(results)
+
+
+def _joined(parts: Iterable[Sequence[Tensor]]) -> Tensors:
+    return tuple(tensor for part in parts for tensor in part)
+
+
+def decoding_graphs(model: TranslationModel) -> tuple[Graph, Graph, Graph]:
+    """Encoder, start and step of a model on the CPU, in float32 and evaluation mode.
+
+    Which axes may change is seen by running a short translation in two sizes.
+    """
+    small, large = _Translation(model, _SMALL), _Translation(model, _LARGE)
+
+    def leaves(tensors: str) -> tuple[Leaf, ...]:
+        one, other = getattr(small, tensors), getattr(large, tensors)
+        return tuple(
+            Leaf(name, _shape(tensor, other[name]), str(tensor.dtype).removeprefix("torch."))
+            for name, tensor in one.items()
+        )
+
+    def graph(name: str, inputs: Sequence[str], outputs: str) -> Graph:
+        arguments: list[Tensor | Tensors | None] = []
+        for each in inputs:
+            tensors = tuple(getattr(small, each).values())
+            arguments += [tensors] if each in _TUPLES else tensors
+        if not model.languages:
+            arguments.append(None)
+        module = small.modules[name]
+        named = tuple(leaf for each in inputs for leaf in leaves(each))
+        return Graph(name, module, tuple(arguments), named, leaves(outputs))
+
+    return (
+        graph("encoder", ("source", "languages"), "encoded"),
+        graph("start", ("encoded", "languages"), "started"),
+        graph("step", ("tokens", "memory", "states", "languages"), "following"),
+    )
+
+
+class _Translation:
+    """A translation of sentences that mean nothing, in some sizes: the tensors of all graphs by name."""
+
+    def __init__(self, model: TranslationModel, sizes: Mapping[str, int]) -> None:
+        sentences, width = sizes[SENTENCES], sizes[HYPOTHESES]
+        word = model.pad_id + 1
+        self.source = {"source": torch.full((sentences, sizes[SOURCE]), word)}
+        languages = torch.zeros(sentences, dtype=torch.int64) if model.languages else None
+        self.languages = {} if languages is None else {"languages": languages}
+        with torch.no_grad():
+            encoder = _Encoder(model)
+            encoded = encoder(self.source["source"], languages)
+            results, carried = encoder.counts
+            start = _Start(model, results)
+            started = start(encoded, languages)
+            state = start.example
+            step = _Step(model, state)
+            memory, states = started[: 3 * len(state.memory)], started[3 * len(state.memory) :]
+            states = tuple(leaf.expand(-1, width, *leaf.shape[2:]) for leaf in states)
+            tokens = torch.full((sentences, width), word)
+            for position in range(sizes[POSITIONS] + 1):
+                before, number = states, torch.tensor(position)
+                log_probs, *following = step(tokens, number, memory, before, languages)
+                states = tuple(following)
+        self.modules: dict[str, nn.Module] = {"encoder": encoder, "start": start, "step": step}
+        of_memory = _names("memory", [("key", "value", "bias")] * len(state.memory))
+        of_states = _names("state", [range(len(each)) for each in state.states])
+        of_encoder = [*(f"encoded_{number}" for number in range(results)), "padding"]
+        of_encoder += [f"carried_{number}" for number in range(carried)]
+        self.encoded = dict(zip(of_encoder, encoded, strict=True))
+        self.started = dict(zip([*of_memory, *of_states], started, strict=True))
+        self.tokens = {"tokens": tokens, "position": number}
+        self.memory = dict(zip(of_memory, memory, strict=True))
+        self.states = dict(zip(of_states, before, strict=True))
+        new = dict(zip((f"next_{name}" for name in of_states), states, strict=True))
+        self.following = {"log_probs": log_probs, **new}
+
+
+def _names(kind: str, parts: Sequence[Iterable[object]]) -> list[str]:
+    return [f"{kind}_{number}_{part}" for number, each in enumerate(parts) for part in each]
+
+
+def _shape(small: Tensor, large: Tensor) -> tuple[int | str, ...]:
+    """The sizes of a tensor: a number where both translations have the same, else the name of what it is."""
+    names = {(_SMALL[name], _LARGE[name]): name for name in _SMALL}
+    names[_SMALL[POSITIONS] + 1, _LARGE[POSITIONS] + 1] = f"{POSITIONS} + 1"
+    pairs = zip(small.shape, large.shape, strict=True)
+    return tuple(one if one == other else names[one, other] for one, other in pairs)

@@ -1,0 +1,155 @@
+"""What connections with several residual lanes have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Literal, NamedTuple, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from deepwire.model.connections.connection import ConnectionSection, DepthState, Droppable
+from deepwire.model.connections.residual import PreNorm, PreNormConfig
+from deepwire.model.context import StackContext
+from deepwire.model.introspection import DepthWeights
+from deepwire.ops.weighted_sum import weighted_sum
+
+
+class LanesSection(ConnectionSection):
+    """Settings of every connection with several lanes."""
+
+    # CompleteP has no rates for vectors that meet the text by a product, as those of its weights do.
+    scales_branches: ClassVar[bool] = False
+
+    lane: Literal["sub_layer", "layer"] = Field(
+        "sub_layer",
+        description="which lane a sub-layer begins with: its number modulo the lanes, or that of its layer",
+    )
+
+    def first_lane(self, context: StackContext, lanes: int) -> list[int]:
+        """The lane that each call begins with."""
+        calls = self.calls(context)
+        numbers = (call.layer if self.lane == "layer" else index for index, call in enumerate(calls))
+        return [number % lanes for number in numbers]
+
+    def droppable(self, context: StackContext) -> Droppable:
+        """Every sub-layer adds to the lanes."""
+        return "sublayers"
+
+
+class StaticWeights(NamedTuple):
+    """The weights of a sub-layer that do not depend on the text, or that hold where the text says nothing.
+
+    Attributes:
+        read: `[n]`; mix `[n, n]`, of which entry (i, j) says what of lane i goes to lane j; write `[n]`.
+    """
+
+    read: Tensor
+    mix: Tensor
+    write: Tensor
+
+
+class LaneWeights(nn.Module, ABC):
+    """How one sub-layer reads, mixes and writes n lanes, each `[B, T, d]`.
+
+    Weights of the text are `[B, T]`, others have no axes.
+    """
+
+    @abstractmethod
+    def reading(self, lanes: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The weight of each lane in what the sub-layer reads."""
+
+    @abstractmethod
+    def writing(self, lanes: Sequence[Tensor]) -> tuple[Sequence[Sequence[Tensor]], Sequence[Tensor]]:
+        """By new lane, the weights of all old ones; and that of the sub-layer's output."""
+
+    @abstractmethod
+    def static(self) -> StaticWeights:
+        """Without the text, for analyses."""
+
+
+class Lanes(PreNorm):
+    """u = sum_i a_i H_i, then H_j <- sum_i C_ij H_i + b_j drop(F(LN(u))) for every lane j.
+
+    All lanes begin with the embedding; their sum leaves the stack, and a final norm follows. The state are
+    the lanes. To an aggregation their mean is the stream, and what it adds to it is added to every lane: so
+    lanes that are all alike are one stream, with any aggregation.
+    """
+
+    def __init__(self, config: LanesSection, context: StackContext, lanes: int) -> None:
+        super().__init__(PreNormConfig(), context)
+        self.lanes = lanes
+        self.weights = nn.ModuleList(
+            self.weights_of(config, context, lane) for lane in config.first_lane(context, lanes)
+        )
+
+    @abstractmethod
+    def weights_of(self, config: LanesSection, context: StackContext, lane: int) -> LaneWeights:
+        """The weights of a sub-layer that begins with this lane."""
+
+    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+        """Every lane is the embedding."""
+        return (x,) * self.lanes
+
+    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+        """The weighted sum of the lanes, normalised."""
+        mixed = weighted_sum(self._of(index).reading(state), state)
+        read: Tensor = self.norms[index](mixed, languages)
+        return read
+
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
+        """Every lane becomes a mix of all, and takes its part of the output."""
+        mix, write = self._of(index).writing(state)
+        parts = (*state, self.dropout(output))
+        return tuple(weighted_sum((*old, new), parts) for old, new in zip(mix, write, strict=True))
+
+    def stream(self, state: DepthState) -> Tensor:
+        """The mean of the lanes."""
+        return sum(state[1:], state[0]) / len(state)
+
+    def with_stream(self, state: DepthState, x: Tensor) -> DepthState:
+        """Every lane takes what the mean has gained."""
+        gained = x - self.stream(state)
+        return tuple(lane + gained for lane in state)
+
+    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
+        """The sum of the lanes."""
+        return sum(state[1:], state[0])
+
+    @torch.no_grad()
+    def depth_weights(self) -> tuple[DepthWeights, ...]:
+        """What reaches a sub-layer of those below through all lanes: exact where weights are static."""
+        count, lanes = len(self.calls), self.lanes
+        like = next(self.parameters())
+        carried = like.new_zeros(lanes, count + 1)  # what each lane has of the embedding and of every output
+        carried[:, 0] = 1
+        rows = like.new_full((count + 1, count + 1), float("nan"))
+        for index in range(count):
+            static = self._of(index).static()
+            rows[index, : index + 1] = (static.read @ carried)[: index + 1]
+            carried = static.mix.T @ carried
+            carried[:, index + 1] = static.write
+        rows[count] = self.static_end() @ carried
+        names = tuple(str(number) for number in range(1, count + 1))
+        return (
+            DepthWeights(
+                key="lanes",
+                title="Outputs of sub-layers in what each sub-layer reads, through all lanes",
+                values=rows,
+                rows=(*names, "result"),
+                columns=("0", *names),
+                row_axis="input of sub-layer",
+                column_axis="output of sub-layer; 0: embedding",
+            ),
+        )
+
+    def _of(self, index: int) -> LaneWeights:
+        return cast("LaneWeights", self.weights[index])  # a ModuleList forgets the type
+
+    def static_end(self) -> Tensor:
+        """The weights `[n]` of the lanes in the result, where the text says nothing."""
+        return next(self.parameters()).new_ones(self.lanes)

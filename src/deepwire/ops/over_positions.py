@@ -1,0 +1,44 @@
+"""A loop over positions that a graph of any length can hold.
+
+Otherwise Python runs the loop, and a graph would hold every step of the lengths that it was made with. What
+is exported has one `scan` in its place, which runs for as many positions as there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Carried = tuple[Tensor, ...]
+
+
+def over_positions(step: Callable[[Carried, Carried], Carried], first: Carried, inputs: Carried) -> Tensor:
+    """The first tensor of every state s_t = step(s_{t-1}, inputs at t), `[rows, T, ...]`.
+
+    Args:
+        step: A function of a state and of one position of the inputs, without side effects.
+        first: The state before the first position, `[rows, ...]` each.
+        inputs: `[T, rows, ...]` each, T at least 1.
+    """
+    if torch.compiler.is_exporting():
+        return _scan(step, first, inputs)
+    state, outputs = first, []
+    for now in zip(*(each.unbind() for each in inputs), strict=True):
+        state = step(state, now)
+        outputs.append(state[0])
+    return torch.stack(outputs, 1)
+
+
+def _scan(step: Callable[[Carried, Carried], Carried], first: Carried, inputs: Carried) -> Tensor:
+    from torch._higher_order_ops.scan import scan
+
+    def body(state: Carried, now: Carried) -> tuple[Carried, Tensor]:
+        following = step(state, now)
+        # No output may be another one, or an input.
+        return tuple(each.clone() for each in following), following[0].clone()
+
+    outputs: Tensor
+    _, outputs = scan(body, tuple(each.contiguous().clone() for each in first), inputs)
+    return outputs.transpose(0, 1)

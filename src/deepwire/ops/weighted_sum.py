@@ -1,0 +1,27 @@
+"""Sums of a few tensors with weights of their own: mixes of lanes, and of what stands at different depths."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+
+def weighted_sum(weights: Sequence[Tensor], tensors: Sequence[Tensor]) -> Tensor:
+    """sum_i w_i v_i, of the widest type of the tensors; nothing is stacked, so no tensor is copied.
+
+    Args:
+        weights: One for each tensor: a number `[]`, or one of each position, `[B, T]`.
+        tensors: Each `[B, T, d]`; at least one.
+    """
+    # Under autocast a sub-layer gives a narrower type than the lanes have.
+    wide = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
+    first, *others = (
+        (weight.unsqueeze(-1).to(wide), tensor) for weight, tensor in zip(weights, tensors, strict=True)
+    )
+    total = first[0] * first[1]
+    for weight, tensor in others:
+        total = torch.addcmul(total, weight, tensor)
+    return total

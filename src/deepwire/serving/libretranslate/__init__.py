@@ -1,0 +1,1 @@
+"""The HTTP interface of LibreTranslate, so that its clients work unchanged."""

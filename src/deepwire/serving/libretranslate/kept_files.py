@@ -1,0 +1,73 @@
+"""Translated documents that wait to be fetched."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path, PurePath
+from typing import NamedTuple
+
+_PLAIN = re.compile(r"[^A-Za-z0-9._-]+")
+_LONGEST = 80
+
+
+class KeptFile(NamedTuple):
+    """A document on disk.
+
+    Attributes:
+        path: Where it is.
+        name: What it is called when it is fetched.
+        until: When it goes, in seconds of the clock.
+    """
+
+    path: Path
+    name: str
+    until: float
+
+
+class KeptFiles:
+    """Documents in a folder of their own, which goes with the server.
+
+    Args:
+        seconds: How long each is kept.
+        most: How many at a time; the oldest makes room.
+        now: The clock.
+    """
+
+    def __init__(self, seconds: float, most: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._seconds, self._most, self._now = seconds, most, now
+        self._files: dict[str, KeptFile] = {}
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def keep(self, name: str, content: bytes) -> str:
+        """Keep a document; what it can be fetched by, which nobody guesses.
+
+        Args:
+            name: That of the document.
+            content: All of it.
+        """
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="deepwire-")
+        self._drop()
+        plain = PurePath(_PLAIN.sub("_", name)[-_LONGEST:]).name.lstrip(".") or "file"
+        key = f"{secrets.token_hex(16)}.{plain}"
+        path = Path(self._folder.name) / key
+        path.write_bytes(content)
+        self._files[key] = KeptFile(path, plain, self._now() + self._seconds)
+        return key
+
+    def find(self, key: str) -> KeptFile | None:
+        """The document of a key; None where there is none, or no more."""
+        self._drop(room=0)
+        return self._files.get(key)
+
+    def _drop(self, room: int = 1) -> None:
+        """Those whose time is over, and the oldest where there are too many."""
+        now = self._now()
+        for number, (key, kept) in enumerate(list(self._files.items())):
+            if kept.until <= now or (len(self._files) + room > self._most and number == 0):
+                kept.path.unlink(missing_ok=True)
+                del self._files[key]

@@ -1,0 +1,230 @@
+"""Texts and documents, translated as clients of LibreTranslate expect it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import PurePath
+from typing import TypeVar
+
+from deepwire.data.languages import Direction
+from deepwire.decoding.translation_io import Translation
+from deepwire.documents.document import Document, Options, Run, Unit
+from deepwire.documents.formats.hypertext import HtmlDocument
+from deepwire.documents.registry import read_document, require_reader
+from deepwire.documents.translation_plan import TranslationPlan
+from deepwire.errors import DeepwireError, UsageError
+from deepwire.serving.libretranslate.cosmetics import corrected
+from deepwire.serving.libretranslate.fields import (
+    AUTO,
+    AskedTranslation,
+    RefusedError,
+    Upload,
+    known_language,
+)
+from deepwire.serving.libretranslate.language_codes import LanguageCodes, language_name, written_code
+from deepwire.serving.libretranslate.language_detection import Detection, LanguageDetector
+from deepwire.serving.model_pool import Route
+from deepwire.serving.service import Gone, Service
+
+_NOTHING = Detection("en", 0.0)
+_Result = TypeVar("_Result")
+
+
+class LibreTranslator:
+    """Translates for the interface of LibreTranslate.
+
+    Args:
+        service: Translates sentences.
+        cosmetics: Whether texts are corrected afterwards.
+
+    Raises:
+        UsageError: It is not known which languages the models translate.
+    """
+
+    def __init__(self, service: Service, *, cosmetics: bool) -> None:
+        self._service, self._cosmetics = service, cosmetics
+        self._routes = service.models.routes
+        if not self._routes:
+            raise UsageError(
+                f"{service.models.name}: it is not known which languages it translates",
+                "name the direction: de-en=MODEL",
+            )
+        labels = list(dict.fromkeys(label for way in self._routes for label in way))
+        self.codes = LanguageCodes(labels)
+        self._labels = sorted({self.codes.label(label) or label for label in labels}, key=language_name)
+        self._detector = LanguageDetector(self._labels)
+        # Reading a large document must not keep the texts of others from being split.
+        self._reading = ThreadPoolExecutor(1, "reading")
+
+    @property
+    def first_target(self) -> str:
+        """The language that a page may propose to translate into."""
+        return next(iter(self._routes)).target
+
+    def languages(self) -> list[dict[str, object]]:
+        """The answer to GET /languages; a language is among its own targets."""
+        return [
+            {
+                "code": written_code(label),
+                "name": language_name(label),
+                "targets": sorted(
+                    {written_code(other) for other in self._labels if self._is_known(label, other)}
+                ),
+            }
+            for label in self._labels
+        ]
+
+    def _is_known(self, source: str, target: str) -> bool:
+        return source == target or Direction(source, target) in self._routes
+
+    async def detect(self, text: str) -> list[dict[str, object]]:
+        """The answer to POST /detect."""
+        found = await self._service.aside(partial(self._detector.detect, text))
+        return [_detected(one) for one in found or [_NOTHING]]
+
+    async def translate(self, asked: AskedTranslation, client: str, gone: Gone) -> dict[str, object]:
+        """The answer to POST /translate.
+
+        Raises:
+            RefusedError: There is no such direction.
+            RequestError, GoneError, TextFailedError: As `Service.translate_sentences`.
+        """
+        detected: Detection | None = None
+        source = asked.source
+        if source == AUTO:
+            found = await self._service.aside(partial(self._detector.detect, " ".join(asked.texts)))
+            detected = found[0] if found else _NOTHING
+            source = found[0].language if found else asked.target
+        route = self._route(source, asked.target)
+        plan, translations = None, list[Translation]()
+        documents = [HtmlDocument(text) for text in asked.texts] if asked.is_html else None
+        if route is not None:
+            units = [unit for document in documents for unit in document.units] if documents else None
+            units = [[Run(text)] for text in asked.texts] if documents is None else units
+            plan = await self._plan(units or [], route, asked.target)
+            n_best = 1 + (0 if asked.is_html else asked.alternatives)
+            translations = await self._service.translate_sentences(plan.texts, route, n_best, client, gone)
+        if plan is None:
+            best = list(asked.texts)
+        elif documents is not None:
+            best = _pages(documents, plan.finished([one.text for one in translations]))
+        else:
+            best = self._texts(asked, plan, translations, 0)
+        others = (
+            []
+            if plan is None or documents is not None
+            else [self._texts(asked, plan, translations, rank) for rank in range(1, asked.alternatives + 1)]
+        )
+        return _answer(asked, best, others, detected, plan)
+
+    def _texts(
+        self, asked: AskedTranslation, plan: TranslationPlan, translations: Sequence[Translation], rank: int
+    ) -> list[str]:
+        """The translation of each text; of every sentence the candidate with this rank, if it has so many."""
+        chosen = [one.candidates[rank if rank < len(one.candidates) else 0].text for one in translations]
+        texts = ["".join(runs) for runs in plan.finished(chosen)]
+        if not self._cosmetics:
+            return texts
+        return [corrected(source, text) for source, text in zip(asked.texts, texts, strict=True)]
+
+    async def translate_file(
+        self, file: Upload, source_code: str, target_code: str, client: str, gone: Gone
+    ) -> Upload:
+        """A translated document.
+
+        Raises:
+            RefusedError: It cannot be read, or there is no such direction.
+            RequestError, GoneError, TextFailedError: As `Service.translate_sentences`.
+        """
+        try:
+            require_reader(file.name)
+        except UsageError as error:
+            raise RefusedError(f"Invalid request: file format not supported ({error.message})") from None
+        auto = source_code.lower() == AUTO
+        source = "" if auto else known_language(source_code, self.codes)
+        target = known_language(target_code, self.codes)
+        document = await self._read(file, Options(source, target))
+        if auto:
+            sample = " ".join(run.text for unit in document.units[:500] for run in unit)
+            found = await self._service.aside(partial(self._detector.detect, sample))
+            source = found[0].language if found else target
+        stem, ending = PurePath(file.name).stem, PurePath(file.name).suffix
+        name = f"{stem}_{written_code(target)}{ending}"
+        route = self._route(source, target)
+        if route is None:
+            return Upload(name, file.content)
+        splitter = self._service.splitter(route)
+        plan = await self._beside(partial(TranslationPlan, document.units, splitter, target))
+        translations = await self._service.translate_sentences(plan.texts, route, 1, client, gone)
+        return Upload(name, await self._written(document, plan, [one.text for one in translations]))
+
+    async def _read(self, file: Upload, options: Options) -> Document:
+        try:
+            return await self._beside(partial(read_document, file.name, file.content, options))
+        except DeepwireError as error:
+            raise RefusedError(f"Invalid request: {error.message}") from None
+
+    async def _written(self, document: Document, plan: TranslationPlan, translations: Sequence[str]) -> bytes:
+        return await self._beside(lambda: document.written(plan.finished(translations)))
+
+    async def _plan(self, units: Sequence[Unit], route: Route, target: str) -> TranslationPlan:
+        return await self._service.aside(
+            partial(TranslationPlan, units, self._service.splitter(route), target)
+        )
+
+    async def _beside(self, work: Callable[[], _Result]) -> _Result:
+        return await asyncio.get_running_loop().run_in_executor(self._reading, work)
+
+    def _route(self, source: str, target: str) -> Route | None:
+        """How to translate; None from a language into itself.
+
+        Raises:
+            RefusedError: There is no way.
+        """
+        if source == target:
+            return None
+        route = self._routes.get(Direction(source, target))
+        if route is None:
+            to, from_ = (f"{language_name(one)} ({written_code(one)})" for one in (target, source))
+            raise RefusedError(f"{to} is not available as a target language from {from_}")
+        return route
+
+
+def _detected(found: Detection) -> dict[str, object]:
+    return {"confidence": found.confidence, "language": written_code(found.language)}
+
+
+def _pages(documents: Sequence[HtmlDocument], runs: Sequence[Sequence[str]]) -> list[str]:
+    """The translated pages; `runs` are those of all their units."""
+    pages = []
+    for document in documents:
+        count = len(document.units)
+        pages.append(document.text_with(runs[:count]))
+        runs = runs[count:]
+    return pages
+
+
+def _answer(
+    asked: AskedTranslation,
+    best: Sequence[str],
+    others: Sequence[Sequence[str]],
+    detected: Detection | None,
+    plan: TranslationPlan | None,
+) -> dict[str, object]:
+    """Lists where a list was sent; further fields only where they were asked for."""
+    answer: dict[str, object] = {"translatedText": list(best) if asked.is_list else best[0]}
+    if detected is not None:
+        record = _detected(detected)
+        answer["detectedLanguage"] = [record] * len(best) if asked.is_list else record
+    if asked.alternatives:
+        by_text = [
+            [text for text in dict.fromkeys(one[place] for one in others) if text.strip() and text != first]
+            for place, first in enumerate(best)
+        ]
+        answer["alternatives"] = by_text if asked.is_list else by_text[0]
+    if plan is not None and plan.untranslated:
+        answer["untranslated"] = plan.untranslated
+    return answer

@@ -1,0 +1,287 @@
+"""``deepwire export --format onnx``: a model that no other program computes, run by onnxruntime."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import deepwire
+from deepwire.checkpoint.store import LoadedModel, load_model, save_model
+from deepwire.cli.main import main
+from deepwire.data.text.pairs import Pair
+from deepwire.data.vocabulary import BOS, PAD, Vocabularies
+from deepwire.data.vocabulary_config import BpeConfig
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.generate import generate
+from deepwire.export import onnx as onnx_format
+from deepwire.export import parity as parity_module
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+
+pytest.importorskip("onnxscript")
+onnxruntime = pytest.importorskip("onnxruntime")
+
+LINES = 9
+Text = Mapping[str, Sequence[str]]
+SETTINGS = {
+    "d_model": 16,
+    "heads": 2,
+    "feed_forward": 32,
+    "encoder": {"layers": 2, "aggregation": "dlcl"},
+    "decoder": {"layers": 1, "mixer": {"type": "self_attention", "relative": 4}},
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, multi30k: Text) -> Path:
+    """A model whose settings CTranslate2 refuses, text, and what was exported of it."""
+    folder = tmp_path_factory.mktemp("export")
+    pairs = [Pair(n, *both, 0) for n, both in enumerate(zip(multi30k["de"], multi30k["en"], strict=True), 1)]
+    vocabularies = Vocabularies.learn(BpeConfig(size=400), pairs[:300])
+    torch.manual_seed(3)
+    model = build_model(ModelConfig.model_validate(SETTINGS), 400, 400)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.15 * torch.randn_like(parameter))
+        assert model.head.bias is not None
+        model.head.bias[[PAD, BOS]] = -30  # as training leaves them
+    metadata = {"source_bos": True, "decoding": {"length_penalty": 1.2, "max_length_extra": 12}}
+    save_model(folder / "model", model, vocabularies, metadata)
+    for language in ("de", "en"):
+        (folder / f"text.{language}").write_text("\n".join(["", *multi30k[language][: LINES - 1], ""]))
+    text = ["--text", str(folder / "text.de"), "--reference", str(folder / "text.en")]
+    assert main(["export", str(folder / "model"), "-o", str(folder / "onnx"), "--format", "onnx", *text]) == 0
+    return folder
+
+
+@pytest.fixture
+def without_tracing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs as they were exported already: tracing takes most of the time."""
+
+    def copy(graph: onnx_format.Graph, path: Path) -> None:
+        path.write_bytes((folder / "onnx" / f"{graph.name}.onnx").read_bytes())
+
+    monkeypatch.setattr(onnx_format, "write_graph", copy)
+
+
+Export = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def export(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Export:
+    """Exit code and errors of ``deepwire export MODEL -o out --format onnx ...``."""
+
+    def run(*options: str) -> tuple[int, str]:
+        code = main(
+            ["export", str(folder / "model"), "-o", str(tmp_path / "out"), "--format", "onnx", *options]
+        )
+        return code, capsys.readouterr().err
+
+    return run
+
+
+def test_it_translates_the_same_there(folder: Path) -> None:
+    found = json.loads((folder / "onnx" / "parity.json").read_text())["compared"]
+    assert found["lines"] == LINES - 1
+    assert found["largest_difference"] < 1e-4
+    assert (found["equal"], found["beam_equal"]) == (1, 1)
+    assert found["bleu"][0] == found["bleu"][1]
+    assert len({path.name for path in (folder / "onnx").iterdir()}) == 7
+
+
+def test_the_manifest_says_all_that_another_host_needs(folder: Path) -> None:
+    manifest = json.loads((folder / "onnx" / "manifest.json").read_text())
+    assert manifest["decoding"]["length_penalty"] == 1.2
+    assert manifest["symbols"] == {"pad": 0, "bos": 1, "eos": 2, "unk": 3}
+    assert manifest["vocabulary"]["source"] == ["vocabulary/joint.model"]
+    for graph in manifest["graphs"].values():
+        session = onnxruntime.InferenceSession(folder / "onnx" / graph["file"])
+        for side, known in (("inputs", session.get_inputs()), ("outputs", session.get_outputs())):
+            assert [leaf["name"] for leaf in graph[side]] == [each.name for each in known]
+
+
+def host(folder: Path) -> type:
+    """The host as someone else imports it."""
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("translate", folder / "onnx" / "translate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["translate"] = module
+    spec.loader.exec_module(module)
+    return module.Translator
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"beam": 1},
+        {"beam": 4, "n_best": 3},
+        {"beam": 3, "n_best": 2, "stop": "optimal", "length_penalty_form": "average", "length_penalty": 1.0},
+        {"beam": 5, "length_penalty": -0.5, "stop": "optimal", "max_length_ratio": 0, "max_length_extra": 4},
+        {"beam": 2, "no_repeat_ngram": 2, "min_length": 5, "unknown_penalty": 0.5, "batch_tokens": 30},
+        {"beam": 220, "n_best": 9, "max_length_extra": 1, "max_length_ratio": 0},
+    ],
+    ids=str,
+)
+def test_the_host_searches_as_we_do(folder: Path, settings: dict[str, object]) -> None:
+    """The same hypotheses with the same scores, in the same order."""
+    config = DecodingConfig.model_validate({"max_length_extra": 12, **settings})
+    loaded = load_model(folder / "model")
+    generator = torch.Generator().manual_seed(5)
+    sources = [torch.randint(4, 400, (length,), generator=generator).tolist() for length in (3, 1, 7, 5)]
+    given = {name: value for name, value in config.model_dump().items() if name in onnx_format._SETTINGS}
+    theirs = host(folder)(folder / "onnx", given).translate_ids(sources)
+    for source, found in zip(sources, theirs, strict=True):
+        read = torch.tensor([[BOS, *source, 2]])
+        (ours,) = generate(loaded.model, read, [config.output_limit(len(source) + 1)], config, [1])
+        assert [tuple(one.ids) for one in found] == [one.ids for one in ours]
+        np.testing.assert_allclose([one.score for one in found], [one.score for one in ours], atol=1e-5)
+        np.testing.assert_allclose(
+            [one.log_probability for one in found], [one.log_probability for one in ours], atol=1e-4
+        )
+
+
+def test_the_host_needs_no_deepwire_and_no_torch(folder: Path) -> None:
+    """As a program: text in, text out, and numbers too; what it prints is what deepwire prints."""
+    lines = (folder / "text.de").read_text().split("\n")[:4]
+    forbidding = (
+        "import sys, runpy; sys.modules.update(deepwire=None, torch=None); "
+        "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+
+    def run(*options: str, text: str) -> list[str]:
+        command = [sys.executable, "-c", forbidding, str(folder / "onnx" / "translate.py"), *options]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, check=True)
+        return done.stdout.split("\n")[:-1]
+
+    translator = deepwire.load(str(folder / "model"), precision="fp32", device="cpu")
+    ours = [translation.text for translation in translator.translations(lines)]
+    assert any(ours)
+    assert run(text="\n".join(lines) + "\n") == ours
+    ids = translator.vocabularies.source.encode(lines[1])
+    (numbers,) = run("--ids", "--beam", "1", text=" ".join(map(str, ids)) + "\n")
+    (greedy,) = deepwire.load(str(folder / "model"), settings={"beam": 1}).translations([lines[1]])
+    pieces = translator.vocabularies.target.pieces(map(int, numbers.split()))
+    assert tuple(pieces) == greedy.candidates[0].tokens
+
+
+@pytest.mark.usefixtures("without_tracing")
+def test_eight_bits(export: Export, folder: Path, tmp_path: Path) -> None:
+    code, errors = export("--int8", "--text", str(folder / "text.de"), "--most-different", "5")
+    assert code == 0, errors
+    record = json.loads((tmp_path / "out" / "parity.json").read_text())
+    assert record["quantization"] == "int8"
+    assert record["compared"]["mean_difference"] > 1e-4
+    sizes = [(place / "step.onnx").read_bytes() for place in (folder / "onnx", tmp_path / "out")]
+    assert b"MatMulInteger" in sizes[1]
+    assert b"MatMulInteger" not in sizes[0]
+    assert not list((tmp_path / "out").glob("*float32*"))
+
+
+@pytest.mark.usefixtures("without_tracing")
+def test_other_numbers_are_rejected(
+    export: Export, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model whose graphs are of another one: each of the proofs fails, and the report says so."""
+    load = onnx_format.stored_config
+
+    def changed(model: LoadedModel) -> DecodingConfig:
+        with torch.no_grad():
+            model.model.head.table.weight.add_(torch.randn_like(model.model.head.table.weight))
+        return load(model)
+
+    monkeypatch.setattr(onnx_format, "stored_config", changed)
+    code, errors = export("--text", str(folder / "text.de"))
+    assert code == 1
+    assert "out.rejected: onnx computes something else" in errors
+    assert "allowed is 0.0001 at most" in errors
+    assert "translated otherwise greedily, first line 2" in errors
+    assert "translated otherwise with a beam of 4" in errors
+    assert not (tmp_path / "out").exists()
+    report = json.loads((tmp_path / "out.rejected" / "parity.json").read_text())["compared"]
+    assert report["unequal"][0]["ours"] != report["unequal"][0]["theirs"]
+
+
+def test_ties_are_no_fault() -> None:
+    limits = parity_module.Limits(0.001, same=True)
+    tie = parity_module.Unequal(1, "a", "b", -3.0, -3.00005)
+
+    def faults(**changes: object) -> list[str]:
+        whole = {
+            "lines": 2,
+            "equal": 0.5,
+            "beam_equal": 1.0,
+            "mean_difference": 1e-6,
+            "largest_difference": 1e-5,
+            "bleu": (20.0, 20.05),
+            "unequal": (tie,),
+            "beam_unequal": (),
+        }
+        return parity_module.Parity(**(whole | changes)).faults(limits)  # type: ignore[arg-type]
+
+    assert faults() == []
+    worse = parity_module.Unequal(2, "a", "b", -3.0, -3.5)
+    assert "1 lines" in faults(beam_unequal=(tie, worse))[0]
+    assert "BLEU" in faults(bleu=(20.0, 20.2))[0]
+    assert "0.0001 at most" in faults(largest_difference=2e-4)[0]
+    assert "on average" in faults(mean_difference=float("nan"))[0]
+
+
+def test_a_missing_library_is_named(export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find = onnx_format.find_spec
+    monkeypatch.setattr(onnx_format, "find_spec", lambda name: None if name == "onnxscript" else find(name))
+    code, errors = export("--unchecked")
+    assert code == 2
+    assert "--format onnx needs onnxscript, which is not installed" in errors
+    assert "deepwire[onnx]" in errors
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_full_disk_leaves_nothing(folder: Path, tmp_path: Path) -> None:
+    """In a process of its own, whose files may not become larger than the graphs are."""
+    script = (
+        "import sys, resource; from pathlib import Path; from deepwire.export import onnx; "
+        "given = Path(sys.argv[1]); "
+        "onnx.write_graph = lambda graph, path: path.write_bytes((given / path.name).read_bytes()); "
+        "from deepwire.cli.main import main; sys.exit(main(sys.argv[2:]))"
+    )
+    out = tmp_path / "out"
+    command = ["export", str(folder / "model"), "-o", str(out), "--format", "onnx", "--unchecked"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(folder / "onnx"), *command],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
+        check=False,
+    )
+    assert done.returncode == 6, done.stderr
+    assert done.stderr.startswith("error: ")
+    assert "cannot write: File too large" in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--unchecked", "--quantization", "int16"), "onnx has no such weights"),
+        (("--unchecked", "--int8", "--quantization", "float32"), "contradict"),
+        (("--text", "TEXT", "--into", "de"), "has one direction only"),
+    ],
+)
+def test_a_wrong_command_says_what_to_do(
+    export: Export, folder: Path, tmp_path: Path, options: tuple[str, ...], said: str
+) -> None:
+    code, errors = export(*(option.replace("TEXT", str(folder / "text.de")) for option in options))
+    assert code == 2
+    assert said in errors
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import pytest
+
+import deepwire
+from deepwire.cli.main import main
+
+QUIET = ("--device", "cpu", "--precision", "fp32", "--quiet")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    import sys
+    from pathlib import Path
+
+    sys.path.insert(0, str(Path(__file__).parents[1] / "serving"))
+    from conftest import save
+
+    return save(tmp_path_factory.mktemp("models") / "de-en")
+
+
+def test_a_document_stands_beside_the_other(model, tmp_path):
+    document = tmp_path / "a.txt"
+    document.write_text("ein hund\n\nzwei. Drei\n")
+    assert main(["translate-file", str(model), "--input", str(document), *QUIET]) == 0
+    one, two, three = deepwire.load(model, "cpu", "fp32").translate(["ein hund", "zwei.", "Drei"])
+    assert (tmp_path / "a.en.txt").read_text() == f"{one}\n\n{two} {three}\n"
+
+
+def test_paths_into_json(model, tmp_path):
+    document = tmp_path / "a.json"
+    document.write_text('{"a": "ein hund", "b": "zwei"}')
+    output = tmp_path / "b.json"
+    command = [
+        "translate-file",
+        str(model),
+        "-i",
+        str(document),
+        "-o",
+        str(output),
+        "--json-path",
+        "a",
+        *QUIET,
+    ]
+    assert main(command) == 0
+    assert output.read_text().endswith('"b": "zwei"}')
+    assert "ein hund" not in output.read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "options", "code", "expected"),
+    [
+        ("a.pdf", "", [], 2, "files ending in .pdf cannot be translated"),
+        ("a.docx", "broken", [], 3, "a.docx: a damaged file"),
+        ("a.txt", None, [], 2, "a.txt: No such file"),
+        ("a.txt", "ein", ["--json-path", "a"], 2, "--json-path has an effect only on .json files"),
+        ("a.txt", "ein", ["--output", "a.txt"], 2, "is a text that is read"),
+        ("a.txt", "ein", ["--to", "fr"], 2, "fr"),
+    ],
+)
+def test_mistakes_are_one_clear_line(
+    model, tmp_path, monkeypatch, capsys, name, content, options, code, expected
+):
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    assert main(["translate-file", str(model), "--input", name, *options, *QUIET]) == code
+    error = capsys.readouterr().err
+    assert expected in error
+    assert "Traceback" not in error
+    assert sorted(path.name for path in tmp_path.iterdir()) == ([] if content is None else [name])

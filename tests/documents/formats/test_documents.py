@@ -1,0 +1,291 @@
+"""A document of each kind there and back: all that is no text stays, and wrong files are refused."""
+
+# ruff: noqa: E501 - documents stand here as they are
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+
+import pytest
+
+from deepwire.data.text.sentences import SentenceSplitter
+from deepwire.documents.document import Options
+from deepwire.documents.registry import ENDINGS, read_document
+from deepwire.documents.translation_plan import TranslationPlan
+from deepwire.errors import DataError, DeepwireError, UsageError
+
+WORD = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+ODF = (
+    'xmlns:office="urn:oasis:names:tc:opendocument:xmlns:office:1.0" '
+    'xmlns:text="urn:oasis:names:tc:opendocument:xmlns:text:1.0"'
+)
+
+
+def translated(name, content, change=str.upper, *, target="en", paths=()):
+    """The file with `change` in place of a model."""
+    options = Options("de", target, paths)
+    document = read_document(name, content.encode() if isinstance(content, str) else content, options)
+    plan = TranslationPlan(document.units, SentenceSplitter("de"), target)
+    return document.written(plan.finished([change(text) for text in plan.texts]))
+
+
+def text_of(name, content, **options):
+    return translated(name, content, **options).decode()
+
+
+def package(files, kind=zipfile.ZIP_DEFLATED):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", kind) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return packed.getvalue()
+
+
+def docx(body, **others):
+    document = f'<?xml version="1.0" encoding="UTF-8" standalone="yes"?><w:document {WORD}><w:body>{body}</w:body></w:document>'
+    return package({"[Content_Types].xml": "<Types/>", "word/document.xml": document, **others})
+
+
+def odt(body):
+    return package(
+        {
+            "mimetype": "application/vnd.oasis.opendocument.text",
+            "content.xml": f"<office:document-content {ODF}><office:body>{body}</office:body></office:document-content>",
+        }
+    )
+
+
+def part(content, name):
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        assert archive.testzip() is None
+        return archive.read(name).decode()
+
+
+def test_plain_text():
+    text = "\ufeffHallo Welt. Noch ein Satz.\r\n\r\n  Ende\n"
+    assert text_of("a.txt", text) == "\ufeffHALLO WELT. NOCH EIN SATZ.\r\n\r\n  ENDE\n"
+    assert text_of("a.TXT", "") == ""
+    assert text_of("a.txt", "Hallo".encode("utf-16")) == "HALLO"
+
+
+def test_markdown():
+    page = (
+        "---\ntitle: nicht\n---\n# Eine *große* Zahl\n\nEin Wort mit `code` und [einem Link](http://x.de/a_b) auf\n"
+        "zwei Zeilen.  \nHart.\n\n> Zitat\n> weiter\n\n- [ ] eins\n- <b>zwei</b> ![Bild](a.png)\n\n"
+        "| Kopf | Zahl |\n|---|:-:|\n| eins | http://a.de |\n\n```\nkein_text()\n```\n\n[r]: http://r.de\n<div>\nroh\n</div>\n"
+    )
+    assert text_of("a.md", page) == (
+        "---\ntitle: nicht\n---\n# EINE *GROSSE* ZAHL\n\nEIN WORT MIT `code` UND [EINEM LINK](http://x.de/a_b) AUF "
+        "ZWEI ZEILEN.  \nHART.\n\n> ZITAT WEITER\n\n- [ ] EINS\n- <b>ZWEI</b> ![BILD](a.png)\n\n"
+        "| KOPF | ZAHL |\n|---|:-:|\n| EINS | http://a.de |\n\n```\nkein_text()\n```\n\n[r]: http://r.de\n<div>\nroh\n</div>\n"
+    )
+
+
+def test_html():
+    page = (
+        "<!DOCTYPE html>\n<html><head><title>Titel</title><style>p {}</style></head><body CLASS=x>\n"
+        "<p>Ein <b>roter</b> Hund &amp; eine\n  Katze.<br/>Ruf <code>foo()</code> auf.</p>\n"
+        '<!-- nein --><script>if (a<b) c("d")</script><ul><li>eins<li>zwei</ul>'
+        '<p translate="no">nein</p><span class="notranslate">nein</span> 3 < 4</body></html>'
+    )
+    found = text_of("a.html", page)
+    tags = re.compile("<[^<>]*>")
+    assert tags.findall(found) == tags.findall(page)
+    assert "<p>EIN <b>ROTER</b> HUND &amp; EINE KATZE.<br/>RUF <code>foo()</code> AUF.</p>" in found
+    assert '<p translate="no">nein</p><span class="notranslate">nein</span>' in found
+    assert "<title>TITEL</title><style>p {}</style>" in found
+
+
+def test_subtitles():
+    srt = "1\r\n00:00:01,000 --> 00:00:03,000\r\nEin <i>Hund</i> läuft\r\nauf der Wiese.\r\n\r\n2\r\n00:00:04,000 --> 00:00:05,000\r\n- Ja!\r\n"
+    assert text_of("a.srt", srt) == srt.replace("Ein", "EIN").replace("Hund", "HUND").replace(
+        "läuft\r\nauf der Wiese", "LÄUFT AUF\r\nDER WIESE"
+    ).replace("Ja", "JA")
+    vtt = "WEBVTT\n\nNOTE nein\n\nSTYLE\n::cue {}\n\nmarke\n00:01.000 --> 00:02.000 align:start\n<v Anna>Guten Tag.\n"
+    assert text_of("a.vtt", vtt) == vtt.replace("Guten Tag", "GUTEN TAG")
+
+
+def test_json():
+    source = '{"a": "Ein Hund",\n "b": [1.50, {"t": "Hallo {name}, %s"}, "x\\u00e4 \\n y", "\\/"], "c": null, "d": {}}'
+    found = text_of("a.json", source)
+    assert found == source.replace("Ein Hund", "EIN HUND").replace("Hallo", "HALLO").replace(
+        "x\\u00e4 \\n y", "X\\u00c4 \\n Y"
+    )
+    chosen = '{"i": [{"t": "eins", "u": "zwei"}, {"t": "drei"}], "t": "vier"}'
+    for path, expected in {
+        "i[*].t": ["EINS", "zwei", "DREI", "vier"],
+        "i[0].t": ["EINS", "zwei", "drei", "vier"],
+        "$.t": ["eins", "zwei", "drei", "VIER"],
+        "**.t": ["EINS", "zwei", "DREI", "VIER"],
+        "i[*].*": ["EINS", "ZWEI", "DREI", "vier"],
+    }.items():
+        record = json.loads(text_of("a.json", chosen, paths=(path,)))
+        assert [record["i"][0]["t"], record["i"][0]["u"], record["i"][1]["t"], record["t"]] == expected, path
+
+
+def test_gettext():
+    import polib
+
+    source = (
+        '# Kopf\nmsgid ""\nmsgstr ""\n"Content-Type: text/plain; charset=UTF-8\\n"\n\n#: a.c:3\n#, c-format\n'
+        'msgid "Hallo %s, ein Hund.\\n"\nmsgstr ""\n\nmsgid "fertig"\nmsgstr "done"\n\n'
+        'msgctxt "m"\nmsgid "ein Hund"\nmsgid_plural "%d Hunde"\nmsgstr[0] ""\nmsgstr[1] ""\n\n#~ msgid "alt"\n#~ msgstr ""\n'
+    )
+    entries = polib.pofile(text_of("a.po", source))
+    assert [(one.msgid, one.msgstr) for one in entries[:2]] == [
+        ("Hallo %s, ein Hund.\n", "HALLO %s, EIN HUND.\n"),
+        ("fertig", "done"),
+    ]
+    assert entries[0].flags == ["c-format", "fuzzy"]
+    assert entries[0].occurrences == [("a.c", "3")]
+    assert entries[1].flags == []
+    assert entries[2].msgstr_plural == {0: "EIN HUND", 1: "%d HUNDE"}
+    assert entries[3].obsolete
+    assert entries.header.strip() == "Kopf"
+
+
+def test_a_catalogue_is_never_taken_for_the_name_of_a_file():
+    with pytest.raises(DataError, match="not a catalogue"):
+        read_document("a.po", b"/etc/passwd", Options())
+
+
+def test_xliff_1():
+    source = (
+        '<?xml version="1.0" encoding="UTF-8"?>\n<xliff version="1.2" xmlns="urn:oasis:names:tc:xliff:document:1.2"><!-- k -->'
+        '<file original="a" source-language="de" datatype="plaintext"><body>'
+        '<trans-unit id="1"><source>Ein <g id="1">roter</g> Hund<x id="2"/>.</source><note>nein</note></trans-unit>'
+        '<trans-unit id="2"><source>Alt</source><target>old</target></trans-unit>'
+        '<trans-unit id="3" translate="no"><source>Nein</source></trans-unit>'
+        '<trans-unit id="4"><source>Neu</source><target/></trans-unit></body></file></xliff>'
+    )
+    found = text_of("a.xlf", source)
+    state = 'state="needs-review-translation" state-qualifier="mt-suggestion"'
+    assert f'<target {state}>EIN <g id="1">ROTER</g> HUND<x id="2"/>.</target><note>nein' in found
+    assert "<source>Alt</source><target>old</target>" in found
+    assert "<source>Nein</source></trans-unit>" in found
+    assert found.count("<target") == 3
+    assert 'target-language="en"' in found
+    with pytest.raises(DataError, match="target language is en, not fr"):
+        read_document("a.xlf", found.encode(), Options("de", "fr"))
+
+
+def test_xliff_2():
+    source = (
+        '<xliff version="2.1" xmlns="urn:oasis:names:tc:xliff:document:2.0" srcLang="de"><file id="f"><unit id="u">'
+        '<originalData><data id="d">nein</data></originalData>'
+        '<segment><source xml:space="preserve">Ein <pc id="1">Hund</pc> mit <ph id="2" dataRef="d"/>.</source></segment></unit></file></xliff>'
+    )
+    found = text_of("a.xliff", source)
+    assert (
+        '<target xml:space="preserve">EIN <pc id="1">HUND</pc> MIT <ph id="2" dataRef="d"/>.</target>'
+        in found
+    )
+    assert 'trgLang="en"' in found
+    assert '<segment state="translated">' in found
+    assert ">nein</data>" in found
+
+
+def test_docx():
+    bold = "<w:rPr><w:b/></w:rPr>"
+    body = (
+        f"<w:p><w:pPr><w:jc/></w:pPr><w:r><w:t>Ein </w:t></w:r><w:r>{bold}<w:t>ro</w:t></w:r><w:r>{bold}<w:t>ter</w:t></w:r>"
+        "<w:r><w:t> Hund.</w:t><w:br/><w:t>Zeile zwei.</w:t></w:r><w:r><w:instrText>PAGE</w:instrText></w:r></w:p>"
+        "<w:tbl><w:tr><w:tc><w:p><w:r><w:t>Zelle</w:t></w:r></w:p></w:tc></w:tr></w:tbl>"
+        "<w:p><w:del><w:r><w:delText>weg</w:delText></w:r></w:del></w:p>"
+    )
+    header = f"<w:hdr {WORD}><w:p><w:r><w:t>Kopf</w:t></w:r></w:p></w:hdr>"
+    source = docx(body, **{"word/header1.xml": header, "word/media/a.png": b"\x89PNG"})
+    found = translated("a.docx", source)
+    document = part(found, "word/document.xml")
+    texts = re.findall(r"<w:t [^>]*>([^<]*)|<w:t/>|<w:t [^>]*/>", document)
+    assert [text for text in texts if text] == ["EIN ", "ROTER", " HUND.", "ZEILE ZWEI.", "ZELLE"]
+    assert "<w:instrText>PAGE</w:instrText>" in document
+    assert "<w:delText>weg</w:delText>" in document
+    assert document.count("<w:r>") == body.count("<w:r>")
+    assert ">KOPF<" in part(found, "word/header1.xml")
+    with zipfile.ZipFile(io.BytesIO(found)) as after, zipfile.ZipFile(io.BytesIO(source)) as before:
+        assert after.namelist() == before.namelist()
+        assert after.read("word/media/a.png") == b"\x89PNG"
+
+
+def test_odt():
+    body = (
+        '<text:h>Titel</text:h><text:p>Ein <text:span text:style-name="B">roter</text:span> Hund.<text:note><text:note-citation>1</text:note-citation>'
+        "<text:note-body><text:p>Eine Note.</text:p></text:note-body></text:note> Noch<text:s/>ein<text:line-break/>Satz.</text:p>"
+    )
+    found = translated("a.odt", odt(body))
+    content = part(found, "content.xml")
+    assert "<text:h>TITEL</text:h>" in content
+    assert 'EIN <text:span text:style-name="B">ROTER</text:span> HUND.<text:note>' in content
+    assert "<text:note-citation>1</text:note-citation><text:note-body><text:p>EINE NOTE.</text:p>" in content
+    assert "<text:line-break/>SATZ.</text:p>" in content
+    with zipfile.ZipFile(io.BytesIO(found)) as archive:
+        assert archive.namelist()[0] == "mimetype"
+
+
+DEEP = "<w:p>" * 5000
+BOMB = package({"word/document.xml": b"0" * (201 << 20)})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.docx", b"no zip", "a damaged file"),
+        ("a.docx", docx("<w:p/>")[:200], "a damaged file"),
+        ("a.docx", package({"a": "b"}), "there is no word/document.xml"),
+        ("a.docx", package({"word/document.xml": "<a"}), "word/document.xml: line 1: not XML"),
+        ("a.docx", docx(DEEP), "not XML: Excessive depth"),
+        ("a.docx", BOMB, "too large"),
+        ("a.odt", docx("<w:p/>"), "there is no content.xml"),
+        ("a.odt", package({"content.xml": '<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>'}), "entities of its own"),
+        ("a.xlf", b"<xliff>", "line 1: not XML"),
+        ("a.xlf", b"<html/>", "not XLIFF: the file begins with <html>"),
+        ("a.xlf", b"<xliff>" + b"<g>" * 5000, "not XML"),
+        ("a.json", b"{", "line 1: not JSON"),
+        ("a.json", b"[" * 100_000, "nested too deeply"),
+        ("a.json", b"[" * 300 + b"]" * 300, "nested more than 200 levels"),
+        ("a.po", b"Hallo\n", "not a catalogue"),
+        ("a.srt", b"Hallo\n", "no subtitles"),
+        ("a.txt", b"gut\nsch\xf6n", r"line 2: not UTF-8 \(byte 7\)"),
+    ],
+)  # fmt: skip
+def test_wrong_files_are_refused_with_a_reason(name, content, said):
+    with pytest.raises(DataError, match=said):
+        read_document(name, content, Options("de", "en"))
+
+
+def test_an_encrypted_package_is_named():
+    content = bytearray(docx("<w:p/>"))
+    for match in re.finditer(b"PK\x01\x02", bytes(content)):
+        content[match.start() + 8] |= 1
+    with pytest.raises(DataError, match="it is encrypted"):
+        read_document("a.docx", bytes(content), Options())
+
+
+@pytest.mark.parametrize("name", ["a.pdf", "a", "a.doc", ".docx"])
+def test_other_endings_are_refused_with_those_that_are_known(name):
+    with pytest.raises(UsageError) as caught:
+        read_document(name, b"", Options())
+    assert ".docx" in caught.value.hint
+
+
+def test_paths_that_cannot_be_understood_or_lead_nowhere():
+    with pytest.raises(UsageError, match="is no path into JSON"):
+        read_document("a.json", b"{}", Options(paths=("a[",)))
+    with pytest.raises(DataError, match=r"no string is under a\.b"):
+        read_document("a.json", b"{}", Options(paths=("a.b",)))
+
+
+@pytest.mark.parametrize("ending", [one for one in ENDINGS if one not in (".docx", ".odt")])
+@pytest.mark.parametrize("seed", [b"", b"\x00", b"<a>" * 100_000, b"a" * 1_000_000, b"<!--" * 50_000, b"`" * 50_000, b"*a " * 30_000,
+                                  b"> " * 3000, b"- " * 3000, b"1\n00:00:01,000 --> 00:00:02,000\n" * 5000])  # fmt: skip
+def test_odd_files_are_read_or_refused_and_never_hang(ending, seed):
+    try:
+        found = read_document(f"a{ending}", seed, Options("de", "en"))
+    except DeepwireError:
+        return
+    texts = [[run.text for run in unit] for unit in found.units]
+    found.written(texts)

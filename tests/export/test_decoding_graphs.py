@@ -1,0 +1,73 @@
+"""Models as functions of tensors: what they compute, and that ONNX computes it too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from onnx_check import Eager, drawn, drawn_model, in_onnx, largest_difference
+
+from deepwire.export.decoding_graphs import decoding_graphs
+from deepwire.testing import TOLERANCE, small_model
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_three_functions_make_any_model(seed: int) -> None:
+    """Caches that grow, and hypotheses that are reordered by the host, change nothing."""
+    model = drawn_model(seed)
+    difference = largest_difference(model, Eager(decoding_graphs(model)))
+    assert difference < TOLERANCE, drawn(seed)
+
+
+def test_which_sizes_may_change() -> None:
+    """Those of the batch, and of a cache alone where there is one."""
+    model = small_model({"decoder": {"layers": 1}, "encoder": {"layers": 1}})
+    _, start, step = decoding_graphs(model)
+    shapes = {leaf.name: leaf.shape for leaf in (*start.outputs, *step.inputs, *step.outputs)}
+    assert shapes["memory_0_key"] == ("sentences", 4, "source", 4)
+    assert shapes["state_0_0"] == ("sentences", "hypotheses", 4, "positions", 4)
+    assert shapes["next_state_0_0"] == ("sentences", "hypotheses", 4, "positions + 1", 4)
+    assert [leaf.shape for leaf in start.outputs][-1] == ("sentences", 1, 4, 0, 4)
+    recurrent = small_model({"decoder": {"layers": 1, "mixer": "gru"}, "encoder": {"layers": 1}})
+    state = {leaf.name: leaf.shape for leaf in decoding_graphs(recurrent)[2].inputs}["state_0_0"]
+    assert state == ("sentences", "hypotheses", 16)
+
+
+RECURRENT = {
+    "encoder": {"layers": 1, "mixer": "gru", "connection": "depth_lstm"},
+    "decoder": {"layers": 1, "mixer": {"type": "self_attention", "relative": 2, "relative_values": True}},
+    "positions": "learned",
+}
+
+
+# With layers at one place, its variances are not much more than the 1e-8 that is added to them.
+TINY_NUMBERS = {
+    "encoder": {"layers": 2, "fusion": {"type": "em_routing", "capsules": 4, "norm": False}},
+    "decoder": {"layers": 1, "mixer": {"type": "luna", "length": 2}},
+}
+
+
+@pytest.mark.parametrize(
+    "settings", [RECURRENT, TINY_NUMBERS, drawn(1, 1)], ids=["loops", "tiny-numbers", "drawn"]
+)
+def test_onnx_computes_any_model(settings: dict[str, object], tmp_path: Path) -> None:
+    """`many_exports.py` does the same for as many as a night allows."""
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnxscript")
+    model = small_model(settings)
+    assert largest_difference(model, in_onnx(model, tmp_path)) < 1e-4
+
+
+def test_tracing_leaves_the_model_and_the_process_as_they_were(tmp_path: Path) -> None:
+    pytest.importorskip("onnxscript")
+    from deepwire.export.onnx_graphs import write_graph
+
+    torch.set_float32_matmul_precision("high")
+    try:
+        model = small_model({"encoder": {"layers": 1}, "decoder": {"layers": 1}})
+        write_graph(decoding_graphs(model)[1], tmp_path / "start.onnx")
+        assert torch.get_float32_matmul_precision() == "high"
+        assert all(parameter.requires_grad for parameter in model.parameters())
+    finally:
+        torch.set_float32_matmul_precision("highest")

@@ -1,0 +1,147 @@
+"""Attention residuals: what they begin as, blocks, biases, aggregations beside them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.connections.attn_res import AttnRes
+from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.testing import check_connection
+
+SHAPE = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
+SOURCE, TARGET = torch.tensor([[4, 9, 5, 2]]), torch.tensor([[1, 5, 9, 12]])
+
+
+def config_of(connection: object, **stack: object) -> ModelConfig:
+    stacks = {side: {"layers": 4, "connection": connection} | stack for side in ("encoder", "decoder")}
+    return ModelConfig.model_validate({**SHAPE, **stacks})
+
+
+def stirred(connection: object, **stack: object) -> TranslationModel:
+    """A model far from where it begins."""
+    torch.manual_seed(0)
+    model = build_model(config_of(connection, **stack), 23, 23)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model.eval()
+
+
+def with_parameters_of(old: TranslationModel, connection: object, **stack: object) -> TranslationModel:
+    """A model that begins with the parameters of another one; those that it lacks begin as they do."""
+    model = build_model(config_of(connection, **stack), 23, 23)
+    found = model.load_state_dict(old.state_dict(), strict=False)
+    assert not found.unexpected_keys
+    assert all(".queries." in name for name in found.missing_keys)
+    return model.eval()
+
+
+def results(model: TranslationModel) -> Tensor:
+    return model.decode(SOURCE, TARGET)[0]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("block", ["full", "auto", 1, 3, 100])
+@pytest.mark.parametrize("aggregation", ["last", "dlcl"])
+def test_begins_as_the_pre_norm_model_whose_parameters_it_takes(block: object, aggregation: str) -> None:
+    """Zero queries give the mean of the sources, which the norms cannot tell from their sum."""
+    old = stirred("pre_norm", aggregation=aggregation)
+    new = with_parameters_of(old, {"type": "attn_res", "block": block}, aggregation=aggregation)
+    # Norms see the mean but for their epsilon.
+    torch.testing.assert_close(results(new), results(old), atol=2e-3, rtol=0)
+
+
+@torch.no_grad()
+def test_a_large_bias_makes_streams_the_residual_model() -> None:
+    """The newest of the streams is that of the plain model; a bias of 3 is near it, a large one the same."""
+    old = stirred("pre_norm")
+    differences = []
+    for bias in (0.0, 3.0, 30.0):
+        settings = {"type": "attn_res", "block": 2, "sources": "streams", "bias": bias}
+        differences.append(float((results(with_parameters_of(old, settings)) - results(old)).abs().max()))
+    assert differences[0] > 2 * differences[1] > 0
+    assert differences[2] < 1e-5
+
+
+@pytest.mark.parametrize("settings", [{}, {"sources": "streams", "bias": 3.0}])
+def test_everything_learns_from_the_first_update(settings: dict[str, object]) -> None:
+    """Queries have gradients where they begin, and so has the bias."""
+    torch.manual_seed(0)
+    model = build_model(config_of({"type": "attn_res", "block": 2, **settings}), 23, 23)
+    model.loss(SOURCE, TARGET, torch.tensor([[5, 9, 12, 2]])).smoothed.backward()
+    for name, parameter in model.named_parameters():
+        if name.endswith((".query", ".bias")) and ".queries." in name:
+            assert parameter.grad is not None
+            assert parameter.grad.abs().max() > 0, name
+
+
+@pytest.mark.parametrize(
+    ("block", "layers", "sources"), [("full", 2, 5), (2, 3, 4), (3, 3, 3), (100, 2, 2), ("auto", 6, 7)]
+)
+def test_number_of_sources(block: object, layers: int, sources: int) -> None:
+    """The embedding, the complete blocks and the current one; auto makes at most eight blocks."""
+    config = config_of({"type": "attn_res", "block": block}, layers=layers)
+    connection = config.encoder.connection.build(config.contexts()["encoder"])
+    x = torch.randn(2, 3, 16)
+    state = connection.start(x)
+    total = x
+    for index in range(len(connection.calls)):
+        output = torch.randn(2, 3, 16)
+        state = connection.write(state, index, connection.read(state, index), output)
+        total = total + output
+    assert len(state) == 2 * sources
+    torch.testing.assert_close(connection.stream(state), total)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("sources", ["outputs", "streams"])
+def test_an_aggregation_changes_the_stream(sources: str) -> None:
+    """What an aggregation makes of the stream is the stream afterwards."""
+    config = config_of({"type": "attn_res", "block": 2, "sources": sources})
+    connection = config.encoder.connection.build(config.contexts()["encoder"])
+    state = connection.start(torch.randn(2, 3, 16))
+    for index in range(3):
+        state = connection.write(state, index, connection.read(state, index), torch.randn(2, 3, 16))
+    other = torch.randn(2, 3, 16)
+    changed = connection.with_stream(state, other)
+    torch.testing.assert_close(connection.stream(changed), other)
+    assert changed[0] is state[0]
+
+
+@torch.no_grad()
+def test_the_history_is_not_copied() -> None:
+    """Sources pass from sub-layer to sub-layer as they are: only what a call gives is new."""
+    config = config_of({"type": "attn_res", "block": "full"})
+    connection = config.encoder.connection.build(config.contexts()["encoder"])
+    assert isinstance(connection, AttnRes)
+    state = connection.start(torch.randn(2, 3, 16))
+    for index in range(4):
+        following = connection.write(state, index, connection.read(state, index), torch.randn(2, 3, 16))
+        middle = len(state) // 2
+        assert all(new is old for new, old in zip(following[:middle], state[:middle], strict=True))
+        state = following
+
+
+def test_model_properties() -> None:
+    """Gradients, padding, causality, steps, languages, recomputation and records."""
+    check_connection({"type": "attn_res", "block": 2, "bias": 1.0}, {"encoder": {"aggregation": "dlcl"}})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"block": 0}, "block must be auto, full or a number of at least 1, not 0"),
+        ({"block": "half"}, "block"),
+        ({"sources": "layers"}, "sources"),
+        ({"bias": 1000.0}, "bias"),
+    ],
+)
+def test_wrong_settings(settings: dict[str, object], message: str) -> None:
+    """Refused in one line."""
+    with pytest.raises(ValidationError, match=message):
+        config_of({"type": "attn_res", **settings})

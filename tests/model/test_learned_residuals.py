@@ -1,0 +1,124 @@
+"""LAuReL and deep delta learning."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from pydantic import ValidationError
+from torch import Tensor
+
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.connections.connection import Connection
+from deepwire.testing import check_connection
+
+SMALL: dict[str, object] = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}
+CHOICES: list[object] = [
+    "laurel",
+    {"type": "laurel", "weights": "sigmoid", "rank": 4},
+    {"type": "laurel", "weights": "none", "rank": 3, "final_norm": False},
+    "delta",
+    {"type": "delta", "final_norm": False},
+]
+
+
+def config_of(connection: object) -> ModelConfig:
+    stack = {"layers": 2, "connection": connection}
+    return ModelConfig.model_validate({**SMALL, "encoder": stack, "decoder": stack})
+
+
+def connection_of(connection: object) -> Connection:
+    """That of an encoder, all its numbers drawn."""
+    config = config_of(connection)
+    module = config.encoder.connection.build(config.contexts()["encoder"])
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+    return module
+
+
+def written(module: Connection, x: Tensor, output: Tensor) -> Tensor:
+    """The stream after the second sub-layer gave `output`."""
+    state = module.start(x)
+    return module.write(state, 1, module.read(state, 1), output)[0]
+
+
+@pytest.mark.parametrize("connection", CHOICES)
+def test_properties(connection: object) -> None:
+    """Gradients, padding, causality, steps and state selection."""
+    check_connection(connection)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["softmax", "sigmoid", "none"])
+def test_laurel_written_out(kind: str) -> None:
+    """x <- a F(x) + c x + B A x; the map of low rank is not multiplied by c."""
+    module = connection_of({"type": "laurel", "weights": kind, "rank": 3})
+    values = dict(module.named_parameters())
+    a = c = torch.tensor(1.0)
+    if kind != "none":
+        numbers = values["weights"][1]
+        a, c = numbers.softmax(0) if kind == "softmax" else numbers.sigmoid()
+    x, output = torch.randn(2, 3, 16), torch.randn(2, 3, 16)
+    expected = a * output + c * x + x @ values["down.1"].T @ values["up.1"].T
+    assert torch.allclose(written(module, x, output), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("strength", "kept"), [(-50.0, 1.0), (0.0, 0.0), (50.0, -1.0)])
+def test_delta_keeps_projects_or_reflects(strength: float, kept: float) -> None:
+    """b = 0 is the identity, b = 1 writes v along k, b = 2 reflects along k and adds 2 v."""
+    module = connection_of("delta")
+    with torch.no_grad():
+        module.get_parameter("weights.1").zero_()
+        module.get_parameter("biases.1").copy_(torch.tensor([strength, 0.0]))
+    x, output = torch.randn(2, 3, 16), torch.randn(2, 3, 16)
+    k = output / output.norm(dim=-1, keepdim=True)
+    along = (k * x).sum(-1, keepdim=True)
+    expected = x + ((kept - 1) * along + (1 - kept) * 2) * k  # v = 4 s(0) = 2
+    assert torch.allclose(written(module, x, output), expected, atol=1e-5)
+
+
+def test_they_begin_as_the_papers_say() -> None:
+    """LAuReL with equal weights and without its map, delta with b = 1."""
+    config = config_of({"type": "laurel", "rank": 3})
+    module = config.encoder.connection.build(config.contexts()["encoder"])
+    x, output = torch.randn(1, 2, 16), torch.randn(1, 2, 16)
+    assert torch.allclose(written(module, x, output), (x + output) / 2, atol=1e-6)
+    config = config_of("delta")
+    module = config.encoder.connection.build(config.contexts()["encoder"])
+    after = written(module, x, output)
+    assert torch.allclose((after * output).sum(-1) / output.norm(dim=-1), torch.tensor(2.0), atol=1e-4)
+
+
+@pytest.mark.parametrize("connection", CHOICES)
+def test_the_stream_keeps_its_number_format(connection: object) -> None:
+    """Numbers in float32 do not widen vectors of 16 bits."""
+    x = torch.randn(1, 2, 16, dtype=torch.bfloat16)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert written(connection_of(connection), x, x).dtype == torch.bfloat16
+
+
+def test_weights_for_analyses() -> None:
+    """The two weights of each sub-layer; none where there are none."""
+    model = build_model(config_of({"type": "laurel", "weights": "sigmoid"}), 23, 23)
+    (weights,) = model.decoder.depth_weights()
+    assert torch.equal(weights.values, torch.full((2, 6), 0.5))
+    assert weights.columns[:3] == ("1 mixer", "1 cross", "1 feed_forward")
+    assert not build_model(config_of(CHOICES[2]), 23, 23).decoder.depth_weights()
+
+
+@pytest.mark.parametrize(
+    ("connection", "message"),
+    [
+        ({"type": "laurel", "weights": "none"}, "weights: none without a rank is pre_norm"),
+        ({"type": "laurel", "rank": 16}, "laurel's rank of 16 is not low in a stream of width 16"),
+        ({"type": "laurel", "rank": 0}, "greater than or equal to 1"),
+        ({"type": "delta", "norm": "layer"}, "norm"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(connection: object, message: str) -> None:
+    """In one line, when the settings are read."""
+    with pytest.raises(ValidationError) as caught:
+        config_of(connection)
+    error = caught.value.errors()[0]
+    assert message in str(error)
+    assert "\n" not in error["msg"]

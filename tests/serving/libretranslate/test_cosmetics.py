@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+
+from deepwire.serving.libretranslate.cosmetics import corrected
+from deepwire.serving.libretranslate.language_codes import LanguageCodes, language_name, written_code
+
+
+@pytest.mark.parametrize(
+    ("source", "translation", "expected"),
+    [
+        ("Ein Hund", "A dog.", "A dog"),
+        ("Ein Hund!", "A dog.", "A dog!"),
+        ("Ein Hund.", "A dog", "A dog."),
+        ("你好。", "Hello.", "Hello."),
+        ("Ein Hund...", "A dog...", "A dog..."),
+        ("ein hund", "A Dog", "a dog"),
+        ("EIN HUND", "A dog", "A DOG"),
+        ("Ein Hund", "a dog", "A dog"),
+        ("ein Hund", "A dog", "a dog"),
+        ("Hallo", "Hello hello Hello", "Hello"),
+        ("Hallo", "Hello there", "Hello there"),
+        ("a & b Hund", "A &amp; b", "a & b"),
+        ("&amp; Hund", "&amp; Dog", "&amp; Dog"),
+        ("", "", ""),
+        ("5", ".", "."),
+    ],
+)
+def test_what_the_source_suggests(source, translation, expected):
+    assert corrected(source, translation) == expected
+
+
+def test_codes_are_written_as_clients_know_them():
+    codes = LanguageCodes(["de", "zh_CN", "zh_TW", "pt_BR", "pt"])
+    for code, label in {"DE": "de", "zh": "zh_CN", "zh-Hans": "zh_CN", "zt": "zh_TW", "zh-hant": "zh_TW",
+                        "pb": "pt_BR", "pt-br": "pt_BR", "pt": "pt", "fr": None}.items():  # fmt: skip
+        assert codes.label(code) == label
+    assert [written_code(label) for label in ("zh_CN", "zh_TW", "pt_BR", "deu")] == [
+        "zh-Hans",
+        "zh-Hant",
+        "pt-BR",
+        "de",
+    ]
+    assert language_name("pt_BR") == "Portuguese (Brazil)"
+    assert language_name("qqq") == "qqq"

@@ -1,0 +1,122 @@
+"""Documents that are sent to the server, and fetched from it."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from urllib.parse import urlsplit
+
+import pytest
+
+from deepwire.serving.libretranslate.interface import Choices, libretranslate_site
+from deepwire.serving.libretranslate.kept_files import KeptFiles
+
+
+def site(service):
+    return libretranslate_site(service, Choices())
+
+
+@pytest.fixture(scope="module")
+def server(polyglot, serving):
+    with serving.running(polyglot, site=site, file_bytes=300_000) as found:
+        yield found
+
+
+def send(server, name, content, **fields):
+    parts = [
+        f'--x\r\nContent-Disposition: form-data; name="{key}"\r\n\r\n{value}\r\n'.encode()
+        for key, value in {"source": "de", "target": "en", **fields}.items()
+        if value is not None
+    ]
+    if name is not None:
+        head = f'--x\r\nContent-Disposition: form-data; name="file"; filename="{name}"\r\n\r\n'
+        parts.append(head.encode() + content + b"\r\n")
+    body = b"".join([*parts, b"--x--\r\n"])
+    return server.request(
+        "POST", "/translate_file", body, {"Content-Type": "multipart/form-data; boundary=x"}
+    )
+
+
+def fetched(server, answer):
+    assert answer.status == 200, answer.body
+    parts = urlsplit(answer.json["translatedFileUrl"])
+    assert (parts.scheme, parts.port) == ("http", server.port)
+    return server.get(parts.path)
+
+
+def test_a_document_is_translated_and_can_be_fetched(server, polyglot):
+    answer = fetched(server, send(server, "Mein Text.txt", b"ein hund\n\nzwei\n"))
+    expected = polyglot._translator.translate(["ein hund", "zwei"], to="en")
+    assert answer.body.decode() == f"{expected[0]}\n\n{expected[1]}\n"
+    assert answer.headers["content-disposition"] == 'attachment; filename="Mein_Text_en.txt"'
+    assert answer.headers["content-type"] == "application/octet-stream"
+
+
+def test_the_language_of_a_document_is_detected(server, polyglot):
+    page = b"<p>Der Hund sitzt auf der Wiese</p>"
+    answer = fetched(server, send(server, "a.html", page, source="auto", target="fr"))
+    between = polyglot._translator.translate(["Der Hund sitzt auf der Wiese"], to="en")
+    assert answer.body.decode() == f"<p>{polyglot._translator.translate(between, to='fr')[0]}</p>"
+
+
+BOMB = io.BytesIO()
+with zipfile.ZipFile(BOMB, "w", zipfile.ZIP_DEFLATED) as archive:
+    archive.writestr("word/document.xml", bytes(201 << 20))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fields", "status", "said"),
+    [
+        (None, b"", {}, 400, "Invalid request: missing file parameter"),
+        ("", b"a", {}, 400, "Invalid request: empty file"),
+        ("a.exe", b"a", {}, 400, "Invalid request: file format not supported"),
+        ("a.txt", b"a", {"source": None}, 400, "Invalid request: missing source parameter"),
+        ("a.txt", b"a", {"target": None}, 400, "Invalid request: missing target parameter"),
+        ("a.txt", b"a", {"target": "zz"}, 400, "zz is not supported"),
+        ("a.txt", b"\xff", {}, 400, "Invalid request: line 1: not UTF-8"),
+        ("a.docx", b"PK broken", {}, 400, "Invalid request: a damaged file"),
+        ("a.docx", BOMB.getvalue(), {}, 400, "too large"),
+        ("a.xlf", b"<a>" * 9999, {}, 400, "not XML"),
+        ("a.json", b"[" * 99999, {}, 400, "nested too deeply"),
+        ("a.html", b"<p>" * 200_000, {}, 413, "the file has more than 300000 bytes"),
+    ],
+)  # fmt: skip
+def test_a_wrong_file_gets_one_clear_answer(server, name, content, fields, status, said):
+    answer = send(server, name, content, **fields)
+    assert answer.status == status
+    assert set(answer.json) == {"error"}
+    assert said in answer.json["error"]
+    assert server.get("/health").status == 200
+
+
+def test_names_lead_nowhere_else(server):
+    for name in ("/download_file/nothing.txt", "/download_file/..%2f..%2fetc%2fpasswd", "/download_file/"):
+        assert server.get(name).status == 404
+    answer = fetched(server, send(server, "../../etc/x.txt", b"ein"))
+    assert answer.headers["content-disposition"] == 'attachment; filename="x_en.txt"'
+
+
+def test_documents_can_be_switched_off(polyglot, serving):
+    off = Choices(files=False)
+    with serving.running(polyglot, site=lambda service: libretranslate_site(service, off)) as server:
+        answer = send(server, "a.txt", b"a")
+        assert (answer.status, answer.json["error"]) == (
+            403,
+            "Files translation are disabled on this server.",
+        )
+        settings = json.loads(server.get("/frontend/settings").body)
+        assert (settings["filesTranslation"], settings["supportedFilesFormat"]) == (False, [])
+
+
+def test_documents_are_kept_for_a_while_and_not_too_many():
+    clock = [0.0]
+    kept = KeptFiles(10, 2, lambda: clock[0])
+    first, second = kept.keep("a.txt", b"1"), kept.keep("a.txt", b"2")
+    assert kept.find(first).path.read_bytes() == b"1"
+    third = kept.keep("a.txt", b"3")
+    assert kept.find(first) is None
+    path = kept.find(second).path
+    clock[0] = 11
+    assert kept.find(third) is None
+    assert not path.exists()
