@@ -26,6 +26,7 @@ from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.metric_choice import MetricOptions, corpus_score
 from deepwire.evaluation.standard_metrics import ChrfMetric
 from deepwire.model.config import ModelConfig
+from deepwire.model.connections import CONNECTIONS
 from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.connections.residual import PreNormConfig
 from deepwire.runfile import LoadedRunFile, load_run_file
@@ -162,7 +163,8 @@ def test_an_installed_choice_is_checked_as_ours_are(tmp_path: Path) -> None:
 def test_a_choice_that_is_not_there_is_refused_as_any_other(tmp_path: Path) -> None:
     text = refusal(run_file(tmp_path, "highway"))
     assert text.startswith(f"{tmp_path}/run.yaml:8: model.encoder.connection: must be pre_norm, post_norm, ")
-    assert text.endswith("layer_scale or layer_norm_scaling, not 'highway'")
+    *_, next_to_last, last = CONNECTIONS.own
+    assert text.endswith(f", {next_to_last} or {last}, not 'highway'")
 
 
 def test_who_names_an_unknown_choice_hears_how_another_package_makes_one_known(tmp_path: Path) -> None:

@@ -267,6 +267,7 @@ def test_what_makes_no_sense_is_refused(model: dict[str, object], message: str) 
     """In one line, when the settings are read."""
     with pytest.raises(ValidationError) as caught:
         ModelConfig.model_validate({**SMALL, **model})
-    (error,) = caught.value.errors()
+    # A default that depends on wrong settings is no mistake of its own.
+    (error,) = [one for one in caught.value.errors() if one["type"] != "default_factory_not_called"]
     assert message in error["msg"]
     assert "\n" not in error["msg"]
