@@ -26,7 +26,6 @@ model:
   d_model: 16
   heads: 2
   feed_forward: 32
-  initialization: lipschitz
   encoder: {layers: 1, connection: depth_lstm}
   decoder: {layers: 1, connection: depth_lstm}
   languages: {norm: true, transform: identity, embedding: both, output_bias: true}
@@ -83,7 +82,7 @@ def test_train_inspect_average_translate(
     def translate(*options: str, lines: list[str]) -> list[str]:
         text = io.TextIOWrapper(io.BytesIO("".join(f"{line}\n" for line in lines).encode()))
         monkeypatch.setattr(sys, "stdin", text)
-        assert main(["translate", "mean", *options]) == 0
+        assert main(["translate", "mean", "--precision", "fp32", *options]) == 0
         return capsys.readouterr().out.splitlines()
 
     sources = ["a b c", "f a", "b d e e", "c"]
