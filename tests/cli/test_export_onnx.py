@@ -118,7 +118,7 @@ def host(folder: Path) -> type:
     module = importlib.util.module_from_spec(spec)
     sys.modules["translate"] = module
     spec.loader.exec_module(module)
-    return module.Translator  # type: ignore[no-any-return]
+    return module.Translator
 
 
 @pytest.mark.parametrize(
