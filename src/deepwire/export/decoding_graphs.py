@@ -29,9 +29,9 @@ Tensors = tuple[Tensor, ...]
 SENTENCES, SOURCE, HYPOTHESES, POSITIONS = "sentences", "source", "hypotheses", "positions"
 """The sizes that may change from call to call: N, S, W, and the target positions read so far."""
 _TUPLES = frozenset({"encoded", "memory", "states"})
-# All above one, which an exporter would take for a constant, and no two alike.
-_SMALL = {SENTENCES: 2, SOURCE: 5, HYPOTHESES: 3, POSITIONS: 4}
-_LARGE = {SENTENCES: 7, SOURCE: 11, HYPOTHESES: 9, POSITIONS: 8}
+# Primes, no two alike: a tracer that meets a width or a stride of the same size takes the two for one.
+_SMALL = {SENTENCES: 13, SOURCE: 17, HYPOTHESES: 11, POSITIONS: 3}
+_LARGE = {SENTENCES: 19, SOURCE: 23, HYPOTHESES: 29, POSITIONS: 5}
 
 
 @dataclass(frozen=True)

@@ -166,8 +166,8 @@ class RecurrentMixer(TokenMixer):
 
     def _run(self, x: Tensor, languages: Tensor | None) -> Tensor:
         input_map, recurrent = self.cell.linear_maps()
-        # Time first, so that each step reads a contiguous block.
-        projected = input_map.apply(x.transpose(0, 1))
+        # Time first, so that each step reads a contiguous block; the product would copy it otherwise.
+        projected = input_map.apply(x.transpose(0, 1).contiguous())
         # Where products have a narrower type (autocast), the weight is converted once, not in every step.
         recurrent = LinearMap(recurrent.weight.to(projected.dtype), recurrent.bias)
         length, rows = projected.shape[:2]
