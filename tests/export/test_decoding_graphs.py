@@ -9,15 +9,22 @@ import torch
 from onnx_check import Eager, drawn, drawn_model, in_onnx, largest_difference
 
 from deepwire.export.decoding_graphs import decoding_graphs
-from deepwire.testing import TOLERANCE, small_model
+from deepwire.testing import small_model
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_three_functions_make_any_model(seed: int) -> None:
-    """Caches that grow, and hypotheses that are reordered by the host, change nothing."""
-    model = drawn_model(seed)
-    difference = largest_difference(model, Eager(decoding_graphs(model)))
-    assert difference < TOLERANCE, drawn(seed)
+    """Caches that grow, and hypotheses that are reordered by the host, change nothing.
+
+    In float64, because some choices (EM routing) make much of the rounding of float32.
+    """
+    torch.set_default_dtype(torch.float64)
+    try:
+        model = drawn_model(seed).double()
+        difference = largest_difference(model, Eager(decoding_graphs(model)))
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert difference < 1e-9, drawn(seed)
 
 
 def test_which_sizes_may_change() -> None:

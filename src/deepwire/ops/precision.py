@@ -45,7 +45,7 @@ def autocast_dtype(device: torch.device, wanted: Precision) -> torch.dtype:
 
 
 def full_precision(device_type: str) -> AbstractContextManager[object]:
-    """Computes in the number formats that tensors have, also where autocast is on; on the meta device as well."""
+    """Compute in the number formats that tensors have, also where autocast is on or unknown (meta)."""
     if device_type == "meta":  # has no autocast
         return nullcontext()
     return torch.autocast(device_type, enabled=False)
