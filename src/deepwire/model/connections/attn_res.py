@@ -169,7 +169,9 @@ class AttnRes(PreNorm):
 
     def _scale(self, source: Tensor) -> Tensor:
         """1 / RMS of every position, `[B, T]`, in float32."""
-        norm = torch.linalg.vector_norm(source, dim=-1, dtype=torch.float32)
+        norm = torch.linalg.vector_norm(
+            source, dim=-1, dtype=torch.promote_types(source.dtype, torch.float32)
+        )
         return torch.rsqrt(norm.square() / source.size(-1) + self.eps)
 
 

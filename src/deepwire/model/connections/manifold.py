@@ -116,7 +116,12 @@ def project_lanes(lanes: Sequence[Tensor], maps: Tensor, gain: Tensor | None, ep
     maps = maps.float() if gain is None else maps.float() * gain.float()
     width = lanes[0].size(-1)
     squares = torch.stack(
-        [torch.linalg.vector_norm(lane, dim=-1, dtype=torch.float32).square() for lane in lanes]
+        [
+            torch.linalg.vector_norm(
+                lane, dim=-1, dtype=torch.promote_types(lane.dtype, torch.float32)
+            ).square()
+            for lane in lanes
+        ]
     )
     scale = torch.rsqrt(squares.sum(0) / (len(lanes) * width) + eps)
     parts = [
