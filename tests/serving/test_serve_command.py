@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -154,6 +155,13 @@ def test_another_name_is_answered_only_where_it_is_given(one_direction: Path) ->
     os.kill(command._child, signal.SIGTERM)
     assert command.wait(60) == 0
     assert seen == {"mt.example.org": 200, "localhost": 200, "evil.example.org": 421}
+
+
+def test_a_command_that_has_ended_leaves_no_log_behind() -> None:
+    loggers = [logging.getLogger(name) for name in ("deepwire", "uvicorn", "asyncio")]
+    before = [(logger.level, list(logger.handlers)) for logger in loggers]
+    assert main(["serve", "no-model", "--port", "0"]) == 4
+    assert [(logger.level, logger.handlers) for logger in loggers] == before
 
 
 def test_a_port_in_use_is_said_before_the_model_is_loaded(server, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
@@ -24,7 +25,7 @@ from deepwire.cli.decoding_options import (
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from deepwire.serving.access import Hosts, Token
     from deepwire.serving.model_pool import ModelPool
@@ -155,21 +156,20 @@ def serve(
     token = None if token_file is None else read_token(token_file, warn)
     keys = libretranslate.keys()
     doors = _Doors(token, keys, read_hosts(host_name or [], host), bool(host_name), cors or [], prefix)
-    with bind(host, port) as bound:
+    with bind(host, port) as bound, _log_to_stderr(quiet):
         require_safe(bound, token=token is not None or bool(keys), insecure=insecure)
-        _prepare_process(threads, quiet)
+        _prepare_process(threads)
         pool = load_pool(models, device, precision, settings=settings, warn=warn, memory=room, pivot=pivot)
         _serve(pool, limits, libretranslate if api == "libretranslate" else None, doors, bound)
 
 
-def _prepare_process(threads: int | None, quiet: bool) -> None:
-    """What a server wants of its process: memory given back, threads, a log."""
+def _prepare_process(threads: int | None) -> None:
+    """What a server wants of its process: memory given back, and threads."""
     from deepwire.ops.allocator import share_memory
     from deepwire.ops.process import configure_process
 
     share_memory()
     configure_process(threads=threads, flush_denormals=False)
-    _log_to_stderr(quiet)
 
 
 def _serve(
@@ -345,16 +345,26 @@ def _limits(changes: Sequence[str]) -> Limits:
     return from_mapping(Limits, values, "--limit")
 
 
-def _log_to_stderr(quiet: bool) -> None:
+@contextmanager
+def _log_to_stderr(quiet: bool) -> Iterator[None]:
+    """A log for as long as it serves; afterwards standard error may be another file, or closed."""
     import logging
 
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    for name, level in (
-        ("deepwire", logging.WARNING if quiet else logging.INFO),
-        ("uvicorn", logging.ERROR),
-        ("asyncio", logging.ERROR),
-    ):
-        logger = logging.getLogger(name)
+    levels = {
+        "deepwire": logging.WARNING if quiet else logging.INFO,
+        "uvicorn": logging.ERROR,
+        "asyncio": logging.ERROR,
+    }
+    loggers = {logging.getLogger(name): level for name, level in levels.items()}
+    before = {logger: logger.level for logger in loggers}
+    for logger, level in loggers.items():
         logger.addHandler(handler)
         logger.setLevel(level)
+    try:
+        yield
+    finally:
+        for logger, level in before.items():
+            logger.removeHandler(handler)
+            logger.setLevel(level)
