@@ -220,8 +220,10 @@ class Stack(nn.Module):
             if index in dropped:
                 continue
             call = self.calls[index]
-            stream = depth[0] if ways is None or call.kind != "mixer" else ways.query
-            read = self.connection.read((stream, *depth[1:]), index, languages)
+            seen = depth
+            if ways is not None and call.kind == "mixer":
+                seen = self.connection.with_stream(depth, ways.query)
+            read = self.connection.read(seen, index, languages)
             if call.kind == "cross":
                 output = self.crosses[call.layer](read, memory[call.layer])
             elif call.kind == "feed_forward":

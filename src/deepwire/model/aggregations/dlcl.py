@@ -12,11 +12,12 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from deepwire.config.section import UnusedSettings
-from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History, weighted_sum
+from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
 from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights
 from deepwire.model.layers import NoNorm
 from deepwire.ops.dropout import Dropout
+from deepwire.ops.weighted_sum import weighted_sum
 
 HistoryNorm = Literal["auto", "before", "after", "none"]
 EmbeddingNorm = Literal["none", "once", "twice"]

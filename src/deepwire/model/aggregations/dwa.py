@@ -12,9 +12,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History, weighted_sum
+from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
 from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights
+from deepwire.ops.weighted_sum import weighted_sum
 
 
 class DWAConfig(AggregationSection):

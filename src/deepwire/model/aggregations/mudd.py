@@ -18,11 +18,11 @@ from deepwire.model.aggregations.aggregation import (
     AggregationSection,
     History,
     Ways,
-    weighted_sum,
 )
 from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights
 from deepwire.model.layers import NoNorm
+from deepwire.ops.weighted_sum import weighted_sum
 
 
 class MUDDConfig(AggregationSection):
