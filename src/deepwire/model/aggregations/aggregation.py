@@ -33,7 +33,7 @@ class Aggregation(nn.Module, ABC):
     Both methods get the target languages of the rows, `[B]` or `[1]`, to hand on to norms (`context.norm`).
 
     Attributes:
-        acts: Whether `close` gives anything but what it gets; otherwise it is not called.
+        acts: Whether `close` gives anything but what it gets; otherwise neither it nor `ways` is called.
     """
 
     acts: bool = True
