@@ -32,7 +32,7 @@ Retry = Annotated[bool, typer.Option("--retry", help="Try runs that failed befor
 ReportOnly = Annotated[bool, typer.Option("--report-only", help="Train nothing; write the pages anew.")]
 Markdown = Annotated[
     Path | None,
-    typer.Option(help="Also write the Markdown there (docs/results.md), where runs were measured."),
+    typer.Option(help="Also write the Markdown there (docs/reports/results.md), where runs were measured."),
 ]
 Jobs = Annotated[
     int,
