@@ -50,7 +50,7 @@ format: $(READY) ## rewrite the code in the one style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## speed against every toolkit set up under PEERS, into docs/benchmarks.md
+bench: $(READY) ## speed against every toolkit set up under PEERS, into docs/reports/benchmarks.md
 	$(BIN)/python benchmarks/training_speed.py --peers "$(PEERS)" --task small --rounds $(ROUNDS)
 	$(BIN)/python benchmarks/training_speed.py --peers "$(PEERS)" --task base --rounds $(ROUNDS)
 	$(BIN)/python benchmarks/training_speed.py --peers "$(PEERS)" --task base-32k --rounds $(ROUNDS)

@@ -1,7 +1,7 @@
 """deepwire: train, study and serve deep Transformer translation models.
 
 From Python: ``deepwire.train("run.yaml")`` trains, ``deepwire.load("runs/run").translate(["..."])``
-translates; docs/python.md shows the rest. Importing this package imports no torch; using its functions does.
+translates; docs/howto/python.md shows the rest. Importing this package imports no torch; using it does.
 
 The functions ``register_...`` make choices of other packages known, see `deepwire.plugins`.
 """

@@ -41,7 +41,7 @@ class Model(Translator[DecoderState]):
         return f"Model({', '.join(map(repr, self.names))}, device={str(self.device)!r})"
 
     def analyze(self, analysis: str, **options: object) -> Finding:
-        """What the model does inside; see docs/analyses.md. The model is read anew, in float32.
+        """What the model does inside; see docs/howto/analyses.md. The model is read anew, in float32.
 
         Args:
             analysis: ``weights``, ``gates``, or of a run directory ``gradients`` or ``signal``.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Literal, Union, get_args, get_origin
+from typing import Annotated, ClassVar, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
@@ -21,6 +21,9 @@ watched and kept, and where it computes. Paths of text may change because the te
 
 class Section(BaseModel):
     """A part of a run file: unknown keys are errors, values are checked, instances do not change."""
+
+    written_as: ClassVar[tuple[object, ...]] = ()
+    """Types of plain values that may stand for the mapping in a run file, for its JSON Schema."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 

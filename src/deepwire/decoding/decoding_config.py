@@ -30,7 +30,7 @@ def _as_group_range(value: object) -> str:
     return text
 
 
-GroupRange = Annotated[str, BeforeValidator(_as_group_range)]
+GroupRange = Annotated[str, BeforeValidator(_as_group_range, json_schema_input_type=int)]
 """Groups of decoder layers, counted from 1: `4`, or `3:6` with both ends."""
 
 

@@ -32,7 +32,7 @@ _SIDES: tuple[Side, Side] = ("encoder", "decoder")
 
 
 def _initialization_that_learns_best(given: Mapping[str, object]) -> Initialization:
-    """What a model begins with whose settings do not say it; docs/papers.md has the measurements.
+    """What a model begins with whose settings do not say it; docs/understand/papers.md has the measurements.
 
     Norms after the sum bring small embeddings to size at once, and small ones learn faster. Where the
     embedding goes up the stack as it is, the words would be a whisper beside the positions.
@@ -73,10 +73,12 @@ class StackConfig(Section):
     scale_embedding: bool | None = Field(
         None, description="of this side: multiply by the square root of d_model; embeddings.scale without it"
     )
-    mixer: MixerSection = SelfAttentionConfig()
-    connection: ConnectionSection = PreNormConfig()
-    aggregation: AggregationSection = LastConfig()
-    fusion: FusionSection = TopConfig()
+    mixer: MixerSection = Field(SelfAttentionConfig(), description="how positions read each other")
+    connection: ConnectionSection = Field(PreNormConfig(), description="how sub-layers join the stream")
+    aggregation: AggregationSection = Field(
+        LastConfig(), description="how outputs of lower layers become the input of a layer"
+    )
+    fusion: FusionSection = Field(TopConfig(), description="which layer outputs leave the stack")
     feed_forward: bool = Field(
         True, description="whether layers have feed-forward sub-layers; some connections never have any"
     )
@@ -173,7 +175,7 @@ class ModelConfig(Section):
     )
     activation: ActivationName = Field("relu", description="in feed-forward sub-layers")
     dropout: DropoutConfig = Field(DropoutConfig(), description="one number, or one for each place")
-    bias: BiasConfig = BiasConfig()
+    bias: BiasConfig = Field(BiasConfig(), description="which linear maps have a bias")
     norm_eps: float = Field(
         1e-6, gt=0, le=0.1, description="epsilon of layer norms (Neutron 1e-6, fairseq 1e-5)"
     )
@@ -182,13 +184,13 @@ class ModelConfig(Section):
         description="one more norm inside each self-attention and feed-forward sub-layer, in front of its "
         "last matrix (Sub-LN, with connection pre_norm)",
     )
-    positions: PositionsConfig = SinusoidalConfig()
+    positions: PositionsConfig = Field(SinusoidalConfig(), description="how positions are marked")
     max_length: Count = Field(
         1024, ge=1, le=MAX_SIZE, description="rows of learned position tables; others know no limit"
     )
-    embeddings: EmbeddingConfig = EmbeddingConfig()
-    encoder: StackConfig = StackConfig()
-    decoder: StackConfig = StackConfig()
+    embeddings: EmbeddingConfig = Field(EmbeddingConfig(), description="embedding and output matrices")
+    encoder: StackConfig = Field(StackConfig(), description="layers and sockets of the encoder")
+    decoder: StackConfig = Field(StackConfig(), description="layers and sockets of the decoder")
     share_layers: bool = Field(
         False,
         description="layer i of the decoder has the parameters of layer i of the encoder (He et al. 2018); "
@@ -202,7 +204,9 @@ class ModelConfig(Section):
     parametrization: Annotated[CompletePConfig, by_name] | None = Field(
         None, description="how multipliers and learning rates follow width and depth: complete_p"
     )
-    languages: LanguagesConfig = LanguagesConfig()
+    languages: LanguagesConfig = Field(
+        LanguagesConfig(), description="parameters of each target language; with data.directions"
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> ModelConfig:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
+from deepwire.config.counts import Probability
 from deepwire.config.section import Section
 
 if TYPE_CHECKING:  # a run file is read without them, and sooner
@@ -24,6 +25,8 @@ class LayerDropConfig(Section):
     With `depth: linear` and `rescale`, stochastic depth (Huang et al. 2016, Deep Networks with Stochastic
     Depth), which Pham et al. 2019 (Very Deep Self-Attention Networks) use with `unit: sublayer`.
     """
+
+    written_as = (Probability,)
 
     encoder: float = Field(0.0, ge=0, lt=1, description="probability that an encoder layer is left out")
     decoder: float = Field(0.0, ge=0, lt=1, description="probability that a decoder layer is left out")

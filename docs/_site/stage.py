@@ -1,0 +1,70 @@
+"""Put everything that the site is made of into one folder: the pages, the generated reference, and links mended.
+
+    python docs/_site/stage.py [build/docs]
+
+A link to a file outside of `docs` leads to the repository where its address is known (`DEEPWIRE_REPOSITORY`), and
+becomes a plain name otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import command_reference
+import run_file_reference
+
+DOCS = Path(__file__).resolve().parents[1]
+ROOT = DOCS.parent
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(#[^)]*)?\)")
+# Pages beside `docs` that belong to the site too.
+BESIDE = {"CHANGELOG.md": "reports/changelog.md", "CONTRIBUTING.md": "understand/contributing.md"}
+
+
+def generated() -> dict[str, str]:
+    """Pages that are not in `docs`, by address."""
+    made = command_reference.pages() | run_file_reference.pages()
+    for beside, address in BESIDE.items():
+        made[address] = re.sub(r"\]\(docs/", "](../", (ROOT / beside).read_text(encoding="utf-8"))
+    return made
+
+
+def without_outer_links(text: str, address: str, repository: str = "") -> str:
+    """The page with links that stay within the site."""
+    folder = posixpath.dirname(address)
+
+    def mended(link: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join("docs", folder, link[2]))
+        if target.startswith("docs/"):
+            return link[0]
+        if target in BESIDE:
+            return f"[{link[1]}]({posixpath.relpath(BESIDE[target], folder)}{link[3] or ''})"
+        if repository:
+            return f"[{link[1]}]({repository.rstrip('/')}/blob/main/{target}{link[3] or ''})"
+        return link[1] if f"`{posixpath.basename(target)}" in link[1] else f"{link[1]} (`{target}`)"
+
+    return _LINK.sub(mended, text)
+
+
+def stage(target: Path) -> None:
+    """Write the folder anew."""
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(DOCS, target, ignore=shutil.ignore_patterns("_site"))
+    for address, text in generated().items():
+        page = target / address
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(text, encoding="utf-8")
+    for page in target.rglob("*.md"):
+        address = page.relative_to(target).as_posix()
+        text = page.read_text(encoding="utf-8")
+        page.write_text(
+            without_outer_links(text, address, os.environ.get("DEEPWIRE_REPOSITORY", "")), encoding="utf-8"
+        )
+
+
+if __name__ == "__main__":
+    stage(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build" / "docs")
