@@ -1,4 +1,4 @@
-"""Mixers that read in one direction, and pairs of them that read the sentences of an encoder from both ends."""
+"""Mixers that read in one direction, and pairs of them that read an encoder's sentences from both ends."""
 
 from __future__ import annotations
 
