@@ -4,6 +4,7 @@ from deepwire.config.choice import Table
 from deepwire.model.mixers.atr import ATRConfig
 from deepwire.model.mixers.average_attention import AverageAttentionConfig
 from deepwire.model.mixers.gru import GRUConfig
+from deepwire.model.mixers.linear_rnn import MinGRUConfig, MinLSTMConfig, SSRUConfig
 from deepwire.model.mixers.ln_lstm import LNLSTMConfig
 from deepwire.model.mixers.luna import LunaConfig
 from deepwire.model.mixers.merged_attention import MergedAttentionConfig
@@ -27,5 +28,8 @@ MIXERS = Table(
         MHPLSTMConfig,
         ValueResidualConfig,
         LIMeConfig,
+        SSRUConfig,
+        MinGRUConfig,
+        MinLSTMConfig,
     ],
 )
