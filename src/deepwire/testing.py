@@ -30,7 +30,7 @@ from deepwire.model.fusions.fusion import FusionSection
 from deepwire.model.initial_values import initialize
 from deepwire.model.initialization import Initialization
 from deepwire.model.languages import LanguageEmbedding, LanguageTransform
-from deepwire.model.layers import GroupedLayerNorm, LanguageNorm
+from deepwire.model.layers import GroupedLayerNorm, LanguageNorm, LanguageRMSNorm
 from deepwire.model.mixers.head_linear import HeadNorm
 from deepwire.model.mixers.mixer import MixerSection
 from deepwire.model.mixers.self_attention import RelativePositions
@@ -246,7 +246,7 @@ def check_gradients(model: TranslationModel) -> None:
 
 def language_tables(model: TranslationModel) -> dict[str, nn.Parameter]:
     """Parameters of which each language has its own, `[L, ...]`."""
-    kinds = (LanguageEmbedding, LanguageTransform, LanguageNorm)
+    kinds = (LanguageEmbedding, LanguageTransform, LanguageNorm, LanguageRMSNorm)
     tables = {
         f"{name}.{own}": parameter
         for name, module in model.named_modules()

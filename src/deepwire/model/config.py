@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field, model_validator
 
@@ -16,17 +16,17 @@ from deepwire.model.aggregations.last import LastConfig
 from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.connections.residual import PreNormConfig
 from deepwire.model.context import DropoutConfig, SharedModules, Side, SocketSection, StackContext, Sublayer
-from deepwire.model.embedding import EmbeddingConfig, PositionsConfig, SinusoidalConfig
+from deepwire.model.embedding import EmbeddingConfig, PositionsConfig, RotaryConfig, SinusoidalConfig
 from deepwire.model.fusions.fusion import FusionSection
 from deepwire.model.fusions.groups import GroupsConfig
 from deepwire.model.fusions.top import TopConfig
 from deepwire.model.initialization import Initialization, LipschitzConfig, XavierConfig
 from deepwire.model.languages import LanguagesConfig
-from deepwire.model.layers import ActivationName
 from deepwire.model.mixers.mixed_attention import MixedAttentionConfig
 from deepwire.model.mixers.mixer import MixerSection
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.parametrization import UNSCALED, CompletePConfig, Scaling
+from deepwire.model.sublayer_config import SizeConfig, SublayerConfig
 
 _SIDES: tuple[Side, Side] = ("encoder", "decoder")
 
@@ -40,28 +40,6 @@ def _initialization_that_learns_best(given: Mapping[str, object]) -> Initializat
     stacks = given.get("encoder"), given.get("decoder")
     styles = {stack.connection.norm_style for stack in stacks if isinstance(stack, StackConfig)}
     return LipschitzConfig() if styles == {"output"} else XavierConfig()
-
-
-class BiasConfig(Section):
-    """Which linear maps have a bias."""
-
-    attention: bool = Field(False, description="projections of attention (fairseq: true, Neutron: false)")
-    feed_forward: Literal["both", "first", "none"] = Field(
-        "first", description="layers of feed-forward sub-layers"
-    )
-    output: bool = Field(True, description="output projection (Neutron: true, fairseq: false)")
-
-
-class SizeConfig(Section):
-    """Measures of one side where they are not those of the model; what is not given is as in the model."""
-
-    d_model: Count | None = Field(
-        None, ge=1, le=MAX_SIZE, description="width of the stream and of the embedding"
-    )
-    heads: int | None = Field(None, ge=1, le=MAX_SIZE, description="attention heads; they divide d_model")
-    feed_forward: Count | None = Field(
-        None, ge=1, le=MAX_SIZE, description="inner width of feed-forward and hidden parts"
-    )
 
 
 class StackConfig(Section):
@@ -139,11 +117,6 @@ class StackConfig(Section):
         self.aggregation.check(context)
         self.aggregation.check_ways(side, mixer=self.mixer.takes_ways, connection=self.connection.takes_ways)
         self.fusion.check(self.fusion_context(context))
-        if context.inner_norm and not self.mixer.has_inner_norm:
-            raise ValueError(
-                f"inner_norm: true needs mixers with a place for it, but {side}.mixer is {self.mixer.type}; "
-                "self_attention has one"
-            )
         widths = dict.fromkeys((call.width, call.gives) for call in calls if call.kind == "mixer")
         for told in (context.of_mixer(*pair) for pair in widths):
             if told.mixer_width != told.dim and not self.mixer.reads_any_width:
@@ -156,6 +129,7 @@ class StackConfig(Section):
                     f"{side}.aggregation: {self.aggregation.type} combines vectors of width {context.dim}, "
                     f"but with connection {self.connection.type} layers have {told.dim}; only last fits"
                 )
+            self.mixer.check_sublayer(told)
             self.mixer.check(told)
 
     def unused_settings_in(self, context: StackContext) -> UnusedSettings:
@@ -165,7 +139,7 @@ class StackConfig(Section):
                 yield f"{name}.{key}", reason
 
 
-class ModelConfig(Section):
+class ModelConfig(SublayerConfig):
     """An encoder-decoder model."""
 
     d_model: Count = Field(512, ge=1, le=MAX_SIZE, description="width of the stream")
@@ -173,17 +147,7 @@ class ModelConfig(Section):
     feed_forward: Count = Field(
         2048, ge=1, le=MAX_SIZE, description="inner width of feed-forward and two-layer hidden parts"
     )
-    activation: ActivationName = Field("relu", description="in feed-forward sub-layers")
     dropout: DropoutConfig = Field(DropoutConfig(), description="one number, or one for each place")
-    bias: BiasConfig = Field(BiasConfig(), description="which linear maps have a bias")
-    norm_eps: float = Field(
-        1e-6, gt=0, le=0.1, description="epsilon of layer norms (Neutron 1e-6, fairseq 1e-5)"
-    )
-    inner_norm: bool = Field(
-        False,
-        description="one more norm inside each self-attention and feed-forward sub-layer, in front of its "
-        "last matrix (Sub-LN, with connection pre_norm)",
-    )
     positions: PositionsConfig = Field(SinusoidalConfig(), description="how positions are marked")
     max_length: Count = Field(
         1024, ge=1, le=MAX_SIZE, description="rows of learned position tables; others know no limit"
@@ -219,6 +183,7 @@ class ModelConfig(Section):
                 raise ValueError(f"{where}d_model must be even, not {d_model}")
             if self.activation == "glu" and feed_forward % 2:
                 raise ValueError(f"{where}feed_forward must be even with GLU, not {feed_forward}")
+            self.check_heads(self.stack(side).size, heads, where)
         if self.size("encoder")[0] != self.size("decoder")[0] and self.embeddings.tie in ("all", "inputs"):
             raise ValueError(
                 f"embeddings.tie: {self.embeddings.tie} needs one width, but encoder and decoder have "
@@ -361,6 +326,10 @@ class ModelConfig(Section):
         own = self.stack(side).size
         return own.d_model or self.d_model, own.heads or self.heads, own.feed_forward or self.feed_forward
 
+    def _rotary(self, side: Side) -> RotaryConfig | None:
+        positions = self.stack(side).positions or self.positions
+        return positions if isinstance(positions, RotaryConfig) else None
+
     def contexts(self, languages: int = 0) -> dict[Side, StackContext]:
         """What the sockets of both stacks are told; the two share one pool of shared modules.
 
@@ -400,4 +369,8 @@ class ModelConfig(Section):
             fusion_languages=languages if self.languages.fusion in (side, "both") else 0,
             scaling=self.scaling(side),
             inner_norm=self.inner_norm,
+            norm_kind=self.norm,
+            key_value_heads=self.key_value_heads_of(stack.size),
+            qk_norm=self.qk_norm,
+            rotary=self._rotary(side),
         )

@@ -38,8 +38,8 @@ def not_plain(config: ModelConfig, *, several: bool) -> str | None:
                 return f"{name}.{socket}={kind}"
         if getattr(stack.mixer, "relative", None) is not None:
             return f"{name}.mixer.relative"
-        if (stack.positions or config.positions).type == "none":
-            return f"{name}.positions=none"
+        if (positions := (stack.positions or config.positions).type) in ("none", "rotary"):
+            return f"{name}.positions={positions}"
         connection = stack.connection
         if not isinstance(connection, PreNormConfig | PostNormConfig):
             return f"{name}.connection={connection.type}"
@@ -62,6 +62,9 @@ def not_plain(config: ModelConfig, *, several: bool) -> str | None:
         "embeddings.norm=true": embeddings.norm,
         "embeddings.side=true": embeddings.side,
         "inner_norm=true": config.inner_norm,
+        f"norm={config.norm}": config.norm != "layer",
+        "qk_norm=true": config.qk_norm,
+        "key_value_heads": any(context.key_heads < context.heads for context in config.contexts().values()),
         f"embeddings.start={embeddings.start}": embeddings.start != "bos",
         "languages, parameters of each language": several,
     }

@@ -21,6 +21,7 @@ class MergedAttentionConfig(MixerSection):
     type: Literal["merged_attention"] = "merged_attention"
     sides: ClassVar[frozenset[Side]] = frozenset({"decoder"})
     replaces: ClassVar[frozenset[Sublayer]] = frozenset({"cross"})
+    has_other_keys: ClassVar[bool] = True
     average_value: Literal["shared", "own"] = Field(
         "shared",
         description="value projection of the average: shared with the attention (the released code), or its "
