@@ -27,6 +27,7 @@ from deepwire.recipes.parameters import expanded, name_suffix
 from deepwire.training.config import TrainingConfig
 
 if TYPE_CHECKING:
+    from deepwire.model.context import Side
     from deepwire.model.stack import Stack
 
 Value = TypeVar("Value")
@@ -60,7 +61,9 @@ class RunFile(Section):
             yield "training.checkpoint.keep_best", "no checkpoint is the best without data.valid"
         if not self.model.has_dropout():
             yield "training.r_drop", "two passes without any dropout are the same"
-        if self.training.record.depth_weights and not any(stack.depth_weights() for stack in self._stacks()):
+        if self.training.record.depth_weights and not any(
+            stack.depth_weights() for stack in self._stacks().values()
+        ):
             yield "training.record.depth_weights", "this model learns no weights of layers"
 
     @model_validator(mode="after")
@@ -84,7 +87,11 @@ class RunFile(Section):
 
     @model_validator(mode="after")
     def _can_be_exported(self) -> RunFile:
-        """ONNX has every model, so that only CTranslate2 refuses any."""
+        """Both formats want an encoder; ONNX has every model with one."""
+        if self.export.must_be and self.model.alone:
+            raise ValueError(
+                f"export.must_be: {self.export.must_be[0]} does not compute model.architecture=decoder_only"
+            )
         if "ctranslate2" in self.export.must_be:
             several = self.data.languages is not None
             setting = not_plain(self.model, several=self.model.languages.used)
@@ -93,6 +100,19 @@ class RunFile(Section):
                 raise ValueError(
                     f"export.must_be: ctranslate2 does not compute {refused}; onnx computes every model"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _begins_with_a_model_that_fits(self) -> RunFile:
+        if self.training.pretrained is not None and self.model.alone:
+            raise ValueError(
+                "training.pretrained fills an encoder, and model.architecture: decoder_only has none"
+            )
+        if self.model.source_loss and not self.data.vocabulary.joint:
+            raise ValueError(
+                "model.source_loss: words of the source are predicted too, so both sides need one "
+                "vocabulary; set data.vocabulary.joint=true"
+            )
         return self
 
     @model_validator(mode="after")
@@ -124,9 +144,8 @@ class RunFile(Section):
     @model_validator(mode="after")
     def _has_the_groups_to_decode_with(self) -> RunFile:
         if self.decoding.group_range is not None:
-            _, decoder = self._stacks()
             try:
-                decoder.restrict(*self.decoding.group_range)
+                self._stacks()["decoder"].restrict(*self.decoding.group_range)
             except ValueError as error:
                 raise ValueError(f"decoding.groups {self.decoding.groups}: {error}") from None
         return self
@@ -144,8 +163,8 @@ class RunFile(Section):
                 raise ValueError(f"model.{error}") from None
         return self
 
-    def _stacks(self) -> tuple[Stack, Stack]:
-        """Encoder and decoder without values, for what only they know about themselves."""
+    def _stacks(self) -> dict[Side, Stack]:
+        """The stacks without values, for what only they know about themselves."""
         from deepwire.model.build import build_stacks
         from deepwire.model.meta_init import meta_init
 

@@ -14,7 +14,7 @@ from choices import LANGUAGES, combinations, model_settings
 from test_product import refused
 
 from deepwire.export.decoding_graphs import Graph, decoding_graphs
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import LANGUAGES as COUNT
 from deepwire.testing import SIZE, small_model
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 8, "dropout": 0, "embeddings": {"tie": "none"}}
 DROPPING: list[object] = [

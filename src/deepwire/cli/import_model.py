@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from deepwire.checkpoint.importers import Architecture, ForeignCheckpoint, Importer, VocabularyFiles
     from deepwire.config.yaml_tree import PlainValue
     from deepwire.data.languages import Languages
-    from deepwire.model.encoder_decoder import TranslationModel
+    from deepwire.model.translation_model import TranslationModel
     from deepwire.runfile import RunFile
 
 FamilyName = Annotated[str, typer.Argument(metavar="FAMILY", help="fairseq or neutron.")]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from deepwire.config.yaml_tree import PlainValue
     from deepwire.data.languages import Languages
     from deepwire.model.config import ModelConfig
-    from deepwire.model.encoder_decoder import TranslationModel
+    from deepwire.model.translation_model import TranslationModel
     from deepwire.plugins import Plugin
 
 # What costs are counted for: tokens of a sentence on either side, and target tokens of an update.

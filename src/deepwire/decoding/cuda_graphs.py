@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from deepwire.model.decoder_state import DecoderState
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.kv_cache import GraphStep
+from deepwire.model.translation_model import TranslationModel
 
 Result = TypeVar("Result")
 

@@ -21,7 +21,7 @@ from deepwire.decoding.step_models import EnsembleMember
 from deepwire.decoding.translator import Translator
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.decoder_state import DecoderState
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.packed_linear import Packing, has_kernels, pack_linears
 from deepwire.ops.precision import autocast_dtype
 from deepwire.ops.process import choose_float32_products

@@ -18,11 +18,11 @@ from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.connections.residual import PostNorm, PostNormConfig, PreNorm, PreNormConfig
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.embedding import Embedding
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.layers import FeedForward
 from deepwire.model.mixers.self_attention import SelfAttention
 from deepwire.model.portability import PLAIN_ACTIVATIONS, not_plain
 from deepwire.model.stack import Stack
+from deepwire.model.translation_model import TranslationModel
 
 Kind = TypeVar("Kind", bound=nn.Module)
 
@@ -54,7 +54,7 @@ def arrays_of(model: TranslationModel) -> dict[str, Tensor]:
     """
     require_plain(model)
     arrays = {
-        **_side("encoder", model.encoder, model.source_embedding),
+        **_side("encoder", model.stack("encoder"), model.source_embedding),
         **_side("decoder", model.decoder, model.target_embedding),
     }
     arrays["decoder/projection/weight"] = model.head.table.weight

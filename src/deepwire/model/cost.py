@@ -21,8 +21,8 @@ from torch.utils.flop_counter import flop_registry
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.meta_init import meta_init
+from deepwire.model.translation_model import TranslationModel
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload, OpOverloadPacket

@@ -50,7 +50,9 @@ class DecoderState:
         languages = _change_languages(self.languages, repeat)
         if self.cache_index.ancestry is None:
             # Rows that have nothing in common yet are groups of their own: they may never share anything.
-            index, of_groups = replace(self.cache_index, groups=self.cache_index.groups * width), repeat
+            index, of_groups = self.cache_index, repeat
+            skipped = None if index.skipped is None else repeat(index.skipped)
+            index = replace(index, groups=index.groups * width, skipped=skipped)
         else:
             index, of_groups = self.cache_index.expand(width), None
         states = _change_states(self.states, repeat, of_groups)
@@ -114,6 +116,8 @@ class DecoderState:
         index, languages = self.cache_index, self.languages
         if index.ancestry is not None:
             index = replace(index, ancestry=BeamAncestry(*map(change, index.ancestry)))
+        if index.skipped is not None:
+            index = replace(index, skipped=change(index.skipped))
         return replace(
             self,
             memory=tuple(Memory(*map(change, each)) for each in self.memory),

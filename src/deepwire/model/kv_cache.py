@@ -89,6 +89,8 @@ class CacheIndex:
         used: Slots in use, including those of this position once it has been `begun`.
         capacity: Slots that there is room for.
         ancestry: None before the first position, and in decoders without a key/value cache.
+        skipped: `[groups]` int64, positions from the first on that the rows of a group passed by without
+            reading, so that sources of different lengths end together; None: they read all.
         graph_step: In a step that is captured as a CUDA graph, its position and slots at each replay.
     """
 
@@ -98,6 +100,7 @@ class CacheIndex:
     used: int = 0
     capacity: int = 0
     ancestry: BeamAncestry | None = None
+    skipped: Tensor | None = None
     graph_step: GraphStep | None = None
 
     @property
@@ -109,6 +112,14 @@ class CacheIndex:
     def current_position(self) -> int | Tensor:
         """The position, to calculate with."""
         return self.position if self.graph_step is None else self.graph_step.position
+
+    @property
+    def count(self) -> int | Tensor:
+        """How many positions the rows have read with this one; a number, `[]`, or `[rows, 1, 1]`."""
+        count = self.current_position + 1
+        if self.skipped is None:
+            return count
+        return (count - self.skipped).clamp(min=1).repeat_interleave(self.width)[:, None, None]
 
     @property
     def own_slots(self) -> slice | Tensor:
@@ -154,6 +165,13 @@ class CacheIndex:
             positions[:, begun.own_slots] = begun.current_position
         return begun
 
+    def hidden(self, groups: Tensor) -> CacheIndex:
+        """With the last slot of these groups, `[groups]` bool of one row each, never to be seen again."""
+        if self.ancestry is not None:
+            mask = self.ancestry.mask
+            mask[..., self.used - 1].masked_fill_(groups[:, None, None], lowest(mask.dtype))
+        return self
+
     def advanced(self) -> CacheIndex:
         """Before the next position."""
         return replace(self, position=self.position + 1)
@@ -182,7 +200,8 @@ class CacheIndex:
                 tensor.index_select(0, groups) for tensor in (ancestry.mask, ancestry.positions)
             )
             ancestry = ancestry._replace(mask=mask, positions=positions)
-        return replace(self, groups=groups.size(0), ancestry=ancestry)
+        skipped = None if self.skipped is None else self.skipped.index_select(0, groups)
+        return replace(self, groups=groups.size(0), ancestry=ancestry, skipped=skipped)
 
     def with_room(
         self, cache: KeyValueCache | None

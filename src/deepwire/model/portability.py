@@ -31,6 +31,8 @@ def not_plain(config: ModelConfig, *, several: bool) -> str | None:
         config: Of the model.
         several: Whether it has parameters of each of several target languages.
     """
+    if config.alone:
+        return f"architecture={config.architecture}"
     for name, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
         sockets = {"mixer": "self_attention", "aggregation": "last", "fusion": "top"}
         for socket, plain in sockets.items():

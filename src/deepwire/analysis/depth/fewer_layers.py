@@ -25,7 +25,7 @@ from deepwire.analysis.subject.model_and_text import check_layer, part, with_sta
 from deepwire.analysis.subject.scorer import Scorer
 from deepwire.errors import UsageError
 from deepwire.model.context import Side
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 
 @dataclass(frozen=True)

@@ -21,15 +21,15 @@ from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.multilingual.directed_texts import texts_of_run
 from deepwire.evaluation.texts import Text, read_text, test_set
 from deepwire.model.context import Side
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.stack import Stack
+from deepwire.model.translation_model import TranslationModel
 
 SIDES: tuple[Side, Side] = ("encoder", "decoder")
 
 
 def part(model: TranslationModel, side: Side) -> Stack:
-    """Encoder or decoder."""
-    return model.encoder if side == "encoder" else model.decoder
+    """Encoder or decoder; a `ModelError` says that there is none."""
+    return model.stack(side)
 
 
 def with_stack(model: TranslationModel, side: Side, stack: Stack) -> TranslationModel:

@@ -17,7 +17,7 @@ from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK
 from deepwire.errors import ModelError
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 SOURCE, TARGET, HEAD = (
     "source_embedding.table.weight",
