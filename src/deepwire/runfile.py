@@ -14,7 +14,7 @@ from deepwire import recipes
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.config.choice import TRUSTED
 from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings, changeable_keys
-from deepwire.config.settings_reader import Document, Settings, absolute, read_settings
+from deepwire.config.settings_reader import Settings, SettingsDocument, absolute, read_settings
 from deepwire.config.unused_settings import canonical_settings
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.data_config import DataConfig
@@ -279,7 +279,7 @@ def completed(record: Mapping[str, object]) -> Mapping[str, object]:
         return record
 
 
-def locate(name: str, parent: Document | None) -> Document:
+def locate(name: str, parent: SettingsDocument | None) -> SettingsDocument:
     """The file behind a name: a path if it ends in .yaml or .yml, else a recipe, else any file that exists.
 
     Raises:
@@ -291,7 +291,7 @@ def locate(name: str, parent: Document | None) -> Document:
     recipe = recipes.find(name)
     if recipe is not None:
         # A recipe lies inside the package; paths in it mean the user's working directory.
-        return Document(recipe, f"recipe {name}", Path.cwd())
+        return SettingsDocument(recipe, f"recipe {name}", Path.cwd())
     if parent is None and RunDirectory(written).user_config.exists():
         raise UsageError(
             f"{name}: is a run directory, not a run file", "give the run file that it began with"
@@ -304,10 +304,10 @@ def locate(name: str, parent: Document | None) -> Document:
     raise error
 
 
-def _document(path: Path, folder: Path) -> Document:
+def _document(path: Path, folder: Path) -> SettingsDocument:
     full = absolute(path, folder)
     label = str(full.relative_to(Path.cwd())) if full.is_relative_to(Path.cwd()) else str(full)
-    return Document(full, label, full.parent)
+    return SettingsDocument(full, label, full.parent)
 
 
 def _with_absolute_paths(settings: Settings[RunFile]) -> RunFile:

@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping
 
-from deepwire.config.choice import Table
+from deepwire.config.choice import ChoiceTable
 from deepwire.model.aggregations import AGGREGATIONS
 from deepwire.model.connections import CONNECTIONS
 from deepwire.model.context import Side
@@ -15,7 +15,7 @@ from deepwire.model.mixers import MIXERS
 
 Options = Mapping[str, object]
 SOCKETS = ("mixer", "connection", "aggregation", "fusion")
-TABLES: Mapping[str, Table] = {
+TABLES: Mapping[str, ChoiceTable] = {
     "mixer": MIXERS,
     "connection": CONNECTIONS,
     "aggregation": AGGREGATIONS,

@@ -164,7 +164,7 @@ def _from_checkpoint(
     """The run file that the checkpoint amounts to, with overrides; and the assumptions in it."""
     import tempfile
 
-    from deepwire.config.settings_reader import Document, read_settings
+    from deepwire.config.settings_reader import SettingsDocument, read_settings
     from deepwire.runfile import RunFile
 
     told = importer.architecture(foreign)
@@ -183,7 +183,7 @@ def _from_checkpoint(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "checkpoint.yaml"
         path.write_text(json.dumps(tree), encoding="utf-8")  # JSON is YAML
-        document = Document(path, f"settings of {foreign.path}", Path.cwd())
+        document = SettingsDocument(path, f"settings of {foreign.path}", Path.cwd())
         config = read_settings(RunFile, path.name, overrides, locate=lambda *_: document).section
     notes = [
         f"{key}={json.dumps(value).replace(chr(34), '')}"

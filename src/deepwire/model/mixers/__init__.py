@@ -1,6 +1,6 @@
 """Token mixers: how a position sees the others. One file each; this is their table."""
 
-from deepwire.config.choice import Table
+from deepwire.config.choice import ChoiceTable
 from deepwire.model.mixers.atr import ATRConfig
 from deepwire.model.mixers.average_attention import AverageAttentionConfig
 from deepwire.model.mixers.gru import GRUConfig
@@ -14,7 +14,7 @@ from deepwire.model.mixers.mixer import MixerSection
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.mixers.shared_values import LIMeConfig, ValueResidualConfig
 
-MIXERS = Table(
+MIXERS = ChoiceTable(
     MixerSection,
     [
         SelfAttentionConfig,
