@@ -81,7 +81,9 @@ def _options(command: Any) -> Iterator[str]:
     options = [parameter for parameter in command.params if not _is_argument(parameter)]
     if arguments:
         yield from ("| argument | meaning |", "|---|---|")
-        yield from (f"| `{_argument(each).replace('|', chr(92) + '|')}` | {_cell(each.help)} |" for each in arguments)
+        yield from (
+            f"| `{_argument(each).replace('|', chr(92) + '|')}` | {_cell(each.help)} |" for each in arguments
+        )
         yield ""
     if options:
         yield from ("| option | value | default | meaning |", "|---|---|---|---|")

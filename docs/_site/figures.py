@@ -54,7 +54,9 @@ class Drawing:
             f"<polyline points='{way}' fill='none' stroke='{INK}' stroke-width='1.5' marker-end='url(#tip)'{dashed}/>"
         )
 
-    def line(self, points: Sequence[tuple[float, float]], *, ink: str = INK, dashes: str = "", wide: float = 1) -> None:
+    def line(
+        self, points: Sequence[tuple[float, float]], *, ink: str = INK, dashes: str = "", wide: float = 1
+    ) -> None:
         way = " ".join(f"{x:g},{y:g}" for x, y in points)
         dashed = f" stroke-dasharray='{dashes}'" if dashes else ""
         self._shapes.append(
@@ -133,7 +135,9 @@ def data_way() -> str:
     for number, (text, fill) in enumerate(steps):
         drawing.box(14 + number * 148, 50, 132, 76, "", fill=fill)
         for row, line in enumerate(text.split("\n")):
-            drawing.text(80 + number * 148, 73 + row * 18, line, anchor="middle", bold=row == 0, ink=_ink(fill))
+            drawing.text(
+                80 + number * 148, 73 + row * 18, line, anchor="middle", bold=row == 0, ink=_ink(fill)
+            )
         if number:
             drawing.arrow((number * 148 - 2, 88), (13 + number * 148, 88))
     drawing.text(14, 30, "run.yaml says all of it; every step continues where it was stopped", ink=GREY)
@@ -200,14 +204,23 @@ def speed() -> str:
             drawing.bar(170, y - 10, rate / top * 420, 17, own=name.startswith("deepwire"))
             drawing.text(178 + rate / top * 420, y + 4, f"{rate:,.0f}")
         y += 44
-    drawing.text(14, y - 6, "Two cores of an AMD EPYC with bfloat16 units, November 2026; medians of three rounds.", ink=GREY)
+    drawing.text(
+        14,
+        y - 6,
+        "Two cores of an AMD EPYC with bfloat16 units, November 2026; medians of three rounds.",
+        ink=GREY,
+    )
     return drawing.svg()
 
 
 def _rates(name: str, column: str) -> dict[str, float]:
     """Speed by toolkit of the newest result."""
     text = sorted(RESULTS.glob(f"{name}_20*.md"))[-1].read_text(encoding="utf-8")
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
     place = rows[0].index(column)
     return {row[0]: float(row[place]) for row in rows[2:] if re.fullmatch(r"[\d.]+", row[place])}
 

@@ -102,7 +102,9 @@ def _table(section: type[Section], schema: dict[str, Any], path: str, *, link: b
     rows = ["| key | value | default | meaning |", "|---|---|---|---|"]
     for name, node in properties.items():
         shown = f"[`{name}`]({name}.md)" if link and name in TOP else f"`{name}`"
-        rows.append(f"| {shown} | {_type(node, schema)} | {_default(node)} | {_cell(node.get('description', ''))} |")
+        rows.append(
+            f"| {shown} | {_type(node, schema)} | {_default(node)} | {_cell(node.get('description', ''))} |"
+        )
     return rows
 
 
@@ -129,7 +131,7 @@ def _forms(node: dict[str, Any]) -> list[dict[str, Any]]:
     return kept or forms
 
 
-def _form(form: dict[str, Any], schema: dict[str, Any]) -> str:  # noqa: PLR0911 - one line for each kind
+def _form(form: dict[str, Any], schema: dict[str, Any]) -> str:
     if "$ref" in form:
         name = form["$ref"].rpartition("/")[2]
         if name == ENVIRONMENT:
@@ -137,7 +139,9 @@ def _form(form: dict[str, Any], schema: dict[str, Any]) -> str:  # noqa: PLR0911
         kind = next((page for kind, (page, _) in KINDS.items() if name == f"{kind.title()}Section"), None)
         return f"[one of these]({kind}.md)" if kind else "section"
     if "enum" in form or "const" in form:
-        return ", ".join(f"`{json.dumps(value).strip(chr(34))}`" for value in form.get("enum", [form.get("const")]))
+        return ", ".join(
+            f"`{json.dumps(value).strip(chr(34))}`" for value in form.get("enum", [form.get("const")])
+        )
     match form.get("type"):
         case "integer":
             return f"whole number{_limits(form)}"
@@ -169,7 +173,9 @@ def _default(node: dict[str, Any]) -> str:
     if "default" not in node:
         return ""
     value = node["default"]
-    return "none" if value is None else f"`{json.dumps(value, ensure_ascii=False).strip(chr(34)) or '(empty)'}`"
+    return (
+        "none" if value is None else f"`{json.dumps(value, ensure_ascii=False).strip(chr(34)) or '(empty)'}`"
+    )
 
 
 def _text(section: type[Section]) -> str:

@@ -31,7 +31,11 @@ def manual_pages() -> list[Path]:
 
 def all_pages() -> list[Path]:
     """Every Markdown page of the repository that readers see."""
-    return [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
+    return [
+        *sorted(ROOT.glob("*.md")),
+        *sorted(DOCS.rglob("*.md")),
+        *sorted((ROOT / "examples").rglob("*.md")),
+    ]
 
 
 def blocks(page: Path) -> list[Block]:

@@ -7,16 +7,17 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "docs" / "_site"))
+from deepwire.cli.main import COMMANDS
+from deepwire.config.section import described_keys
+from deepwire.runfile import RunFile
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "_site"))
 import command_reference
 import figures
 import run_file_reference
 import stage
 
-from deepwire.cli.main import COMMANDS
-from deepwire.config.section import described_keys
-from deepwire.runfile import RunFile
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", figures.FIGURES)

@@ -12,7 +12,12 @@ from markdown_pages import DOCS, ROOT, all_pages, anchors, links, manual_pages, 
 
 MOST_WORDS, MOST_WORDS_OF_A_SENTENCE, MOST_LINES_OF_README = 35_000, 30, 120
 # Pages that are made when the site is built.
-GENERATED = ("reference/commands/", "reference/run-file/", "reports/changelog.md", "understand/contributing.md")
+GENERATED = (
+    "reference/commands/",
+    "reference/run-file/",
+    "reports/changelog.md",
+    "understand/contributing.md",
+)
 # Pages whose sentences are those of others.
 LONG_SENTENCES: set[str] = set()
 

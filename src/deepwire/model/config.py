@@ -75,9 +75,7 @@ class StackConfig(Section):
     )
     mixer: MixerSection = Field(SelfAttentionConfig(), description="how positions read each other")
     connection: ConnectionSection = Field(PreNormConfig(), description="how sub-layers join the stream")
-    aggregation: AggregationSection = Field(
-        LastConfig(), description="how outputs of lower layers become the input of a layer"
-    )
+    aggregation: AggregationSection = Field(LastConfig(), description="what a layer reads of those below")
     fusion: FusionSection = Field(TopConfig(), description="which layer outputs leave the stack")
     feed_forward: bool = Field(
         True, description="whether layers have feed-forward sub-layers; some connections never have any"
@@ -204,9 +202,7 @@ class ModelConfig(Section):
     parametrization: Annotated[CompletePConfig, by_name] | None = Field(
         None, description="how multipliers and learning rates follow width and depth: complete_p"
     )
-    languages: LanguagesConfig = Field(
-        LanguagesConfig(), description="parameters of each target language; with data.directions"
-    )
+    languages: LanguagesConfig = Field(LanguagesConfig(), description="parameters of each target language")
 
     @model_validator(mode="after")
     def _fits(self) -> ModelConfig:
