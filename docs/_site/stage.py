@@ -29,7 +29,8 @@ def generated() -> dict[str, str]:
     """Pages that are not in `docs`, by address."""
     made = command_reference.pages() | run_file_reference.pages()
     for beside, address in BESIDE.items():
-        made[address] = re.sub(r"\]\(docs/", "](../", (ROOT / beside).read_text(encoding="utf-8"))
+        # They are two folders deeper here.
+        made[address] = re.sub(r"\]\((?!#|\w+:)", "](../../", (ROOT / beside).read_text(encoding="utf-8"))
     return made
 
 
@@ -40,7 +41,7 @@ def without_outer_links(text: str, address: str, repository: str = "") -> str:
     def mended(link: re.Match[str]) -> str:
         target = posixpath.normpath(posixpath.join("docs", folder, link[2]))
         if target.startswith("docs/"):
-            return link[0]
+            return f"[{link[1]}]({posixpath.relpath(target, posixpath.join('docs', folder))}{link[3] or ''})"
         if target in BESIDE:
             return f"[{link[1]}]({posixpath.relpath(BESIDE[target], folder)}{link[3] or ''})"
         if repository:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from deepwire.training.session import TrainingSession as TrainingSession
     from deepwire.training.validation import Validation as Validation
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Name to the module that defines it; imported when the name is first asked for.
 _PLACES = {

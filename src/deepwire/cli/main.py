@@ -95,6 +95,7 @@ COMMANDS = {
     "inspect": Command(
         "deepwire.cli.inspect:inspect", "Parameters and settings of a run file, recipe or model."
     ),
+    "models": Command("deepwire.cli.models:app", "List, get and offer trained models."),
     "schema": Command(
         "deepwire.cli.schema:schema", "JSON Schema of the run file, for editors and other programs."
     ),

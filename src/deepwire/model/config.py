@@ -74,9 +74,7 @@ class ModelConfig(SublayerConfig):
     parametrization: Annotated[CompletePConfig, by_name] | None = Field(
         None, description="how multipliers and learning rates follow width and depth: complete_p"
     )
-    languages: LanguagesConfig = Field(
-        LanguagesConfig(), description="parameters of each target language; with data.directions"
-    )
+    languages: LanguagesConfig = Field(LanguagesConfig(), description="parameters of each target language")
 
     @model_validator(mode="after")
     def _fits(self) -> ModelConfig:

@@ -32,9 +32,7 @@ class StackConfig(Section):
     )
     mixer: MixerSection = Field(SelfAttentionConfig(), description="how positions read each other")
     connection: ConnectionSection = Field(PreNormConfig(), description="how sub-layers join the stream")
-    aggregation: AggregationSection = Field(
-        LastConfig(), description="how outputs of lower layers become the input of a layer"
-    )
+    aggregation: AggregationSection = Field(LastConfig(), description="what a layer reads of those below")
     fusion: FusionSection = Field(TopConfig(), description="which layer outputs leave the stack")
     feed_forward: bool = Field(
         True, description="whether layers have feed-forward sub-layers; some connections never have any"
