@@ -46,7 +46,7 @@ class ModelConfig(SublayerConfig):
         description="encoder_decoder, or decoder_only: one stack reads the source and then the target",
     )
     source_loss: bool = Field(
-        False, description="decoder_only: training also predicts each word of the source but the first"
+        False, description="decoder_only: training adds the loss of each word of the source but the first"
     )
     d_model: Count = Field(512, ge=1, le=MAX_SIZE, description="width of the stream")
     heads: int = Field(8, ge=1, le=MAX_SIZE, description="attention heads; they divide d_model")

@@ -63,15 +63,17 @@ class DecoderOnly(TranslationModel):
 
     def _predict(
         self, source: Tensor, languages: Tensor | None, read: Input, target: Input, output: Tensor
-    ) -> tuple[tuple[Tensor, ...], Tensor]:
-        """See the base class; in training with `source_loss` also what predicts words of the source."""
-        if not (self.training and self.config.source_loss):
-            return super()._predict(source, languages, read, target, output)
-        results, _ = self._whole(source, languages, read, target)
-        source = source[: output.size(0)]  # a second pass predicts the same
-        # The end of the source stands before the begin symbol, which is not to be predicted.
-        following = torch.nn.functional.pad(source[:, 1:], (0, 1), value=self.pad_id)
-        return results, self._joined(source, following, output)
+    ) -> list[tuple[tuple[Tensor, ...], Tensor]]:
+        """See the base class; in training with `source_loss` also the words of the source but the first."""
+        whole, targets = self._whole(source, languages, read, target)
+        predicted = [(tuple(_gathered(result, targets) for result in whole), output)]
+        if self.training and self.config.source_loss:
+            source = source[: output.size(0)]  # a second pass predicts the same
+            # Behind the end of the source stands the begin symbol, which is given.
+            following = torch.nn.functional.pad(source[:, 1:], (0, 1), value=self.pad_id)
+            nothing = torch.full_like(output, self.pad_id)
+            predicted.append((whole, self._joined(source, following, nothing)))
+        return predicted
 
     def _joined(self, source: Tensor, first: Tensor, second: Tensor) -> Tensor:
         """Tokens `[B, S]` at the places of the source and `[B, T]` at those of the target, `[B, S + T]`."""
@@ -114,18 +116,19 @@ class DecoderOnly(TranslationModel):
         if languages is not None:
             languages = one_if_equal(languages)
         sentences, lengths = source.size(0), self._lengths(source)
-        longest = max(lengths.tolist(), default=0)
+        # Where there are no values (`deepwire.model.cost`) all sources are equally long.
+        each = [source.size(1)] * sentences if source.is_meta else lengths.tolist()
+        longest, passing = max(each, default=0), max(each, default=0) - min(each, default=0)
         skipped = longest - lengths
         positions = torch.arange(longest, device=source.device) - skipped.unsqueeze(1)
         # A position before the first one takes a token from the end of the row, where the padding is.
         aligned = source.gather(1, positions % max(source.size(1), 1))
         like = self.target_embedding.table.weight.new_empty(sentences, 1, self.config.size("decoder")[0])
         begin = self.decoder.init_states(sentences, like)
-        index = CacheIndex(sentences, skipped=skipped)
+        index = CacheIndex(sentences, skipped=skipped if passing else None)
         state = DecoderState((), self.decoder.init_states(sentences, like), index, sentences, languages)
-        passing = max(skipped.tolist(), default=0)
+        state = state.with_room(longest + 1)
         for position in range(longest):
-            state = state.with_room()
             vectors = self.vectors_of(state)
             _, state = self._advance(self.source_embedding, vectors, aligned[:, position], state)
             if position < passing:

@@ -93,13 +93,13 @@ class DecoderState:
             languages=_change_languages(self.languages, lambda tensor: tensor.index_select(0, rows)),
         )
 
-    def with_room(self) -> Self:
-        """With room for another step in all key/value caches."""
+    def with_room(self, steps: int = 1) -> Self:
+        """With room for so many steps in all key/value caches."""
         index = self.cache_index
-        if index.used + index.width <= index.capacity:
+        if index.used + steps * index.width <= index.capacity:
             return self
         cache = next((state for state in self.states if isinstance(state, KeyValueCache)), None)
-        index, change = index.with_room(cache)
+        index, change = index.with_room(cache, steps)
         states = tuple(change(state) if isinstance(state, KeyValueCache) else state for state in self.states)
         return replace(self, states=states, cache_index=index)
 

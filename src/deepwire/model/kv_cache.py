@@ -204,24 +204,25 @@ class CacheIndex:
         return replace(self, groups=groups.size(0), ancestry=ancestry, skipped=skipped)
 
     def with_room(
-        self, cache: KeyValueCache | None
+        self, cache: KeyValueCache | None, steps: int = 1
     ) -> tuple[CacheIndex, Callable[[KeyValueCache], KeyValueCache]]:
-        """The index with room for another step, and the function that changes the cache of each mixer alike.
+        """The index with room for so many steps, and the function that changes the cache of each mixer alike.
 
         Slots that no row descends from are dropped if they are at least half of all; otherwise the capacity
         grows by half.
 
         Args:
             cache: That of one mixer, for type and device; None in a decoder without any.
+            steps: Each takes a slot for every row.
         """
         live = self._live_slots()
-        if live is not None and live.size(1) + self.width <= self.capacity:
+        if live is not None and live.size(1) + steps * self.width <= self.capacity:
             return self._gathered(live), partial(KeyValueCache.gathered, slots=live)
-        grown = self._grown(None if cache is None else cache.keys)
+        grown = self._grown(None if cache is None else cache.keys, steps)
         return grown, partial(KeyValueCache.resized, used=self.used, capacity=grown.capacity)
 
-    def _grown(self, like: Tensor | None) -> CacheIndex:
-        needed = max(self.used + self.width, self.capacity * 3 // 2)
+    def _grown(self, like: Tensor | None, steps: int) -> CacheIndex:
+        needed = max(self.used + steps * self.width, self.capacity * 3 // 2)
         capacity = -(-needed // _CAPACITY_STEP) * _CAPACITY_STEP
         ancestry = self.ancestry
         if ancestry is None and like is not None:
@@ -240,7 +241,7 @@ class CacheIndex:
 
         Groups with fewer than n are filled up with slots that no row descends from. None if there are more.
         """
-        if self.ancestry is None:
+        if self.ancestry is None or self.ancestry.mask.is_meta:  # without values nobody can see
             return None
         live = (self.ancestry.mask[:, 0, :, : self.used] == 0).any(1)
         most = int(live.sum(1).max())

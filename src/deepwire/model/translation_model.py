@@ -17,7 +17,7 @@ from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import Embedding
 from deepwire.model.head import LossSums, OutputHead
 from deepwire.model.languages import LanguageTransform
-from deepwire.model.perturbation import Input, Perturbation
+from deepwire.model.perturbation import Input, Perturbation, SimCutConfig
 from deepwire.model.stack import Stack
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.ops.r_drop import linear_r_drop
@@ -131,9 +131,9 @@ class TranslationModel(nn.Module, ABC):
 
     def _predict(
         self, source: Tensor, languages: Tensor | None, read: Input, target: Input, output: Tensor
-    ) -> tuple[tuple[Tensor, ...], Tensor]:
-        """Results of which the loss is taken, and the tokens that each is to predict."""
-        return self._decode(source, languages, read, target), output
+    ) -> list[tuple[tuple[Tensor, ...], Tensor]]:
+        """Results, and the tokens that each is to predict: of the target, then what else is to be learned."""
+        return [(self._decode(source, languages, read, target), output)]
 
     def loss(
         self,
@@ -174,14 +174,32 @@ class TranslationModel(nn.Module, ABC):
         if perturbation is not None:
             read, target = perturbation.draw(source, target_input)
         languages = self._checked(languages, source)
-        results, target_output = self._predict(source, languages, read, target, target_output)
+        loss = partial(self._loss_of, smoothing=label_smoothing, form=form, r_drop=r_drop, sim_cut=sim_cut)
+        first, *others = (
+            loss(results, output, languages=languages)
+            for results, output in self._predict(source, languages, read, target, target_output)
+        )
+        return first._replace(smoothed=sum((other.smoothed for other in others), first.smoothed))
+
+    def _loss_of(
+        self,
+        results: tuple[Tensor, ...],
+        output: Tensor,
+        *,
+        smoothing: float,
+        form: SmoothingForm,
+        r_drop: float,
+        sim_cut: SimCutConfig | None,
+        languages: Tensor | None,
+    ) -> LossSums:
+        """Of results, in two passes with R-Drop or SimCut, that are to predict tokens `[B, T]`."""
         if r_drop:
             pair = partial(linear_r_drop, alpha=r_drop)
-            return self.head.pair_loss(results, target_output, label_smoothing, form, pair, languages)
+            return self.head.pair_loss(results, output, smoothing, form, pair, languages)
         if sim_cut is not None:
             cut = partial(linear_sim_cut, alpha=sim_cut.alpha, stop_gradient=sim_cut.stop_gradient)
-            return self.head.pair_loss(results, target_output, label_smoothing, form, cut, languages)
-        return self.head.loss(results, target_output, label_smoothing, form, languages)
+            return self.head.pair_loss(results, output, smoothing, form, cut, languages)
+        return self.head.loss(results, output, smoothing, form, languages)
 
     # Wrappers that call the model itself, such as those for several processes, reach the loss.
     forward = loss

@@ -21,7 +21,7 @@ from deepwire.analysis.report.tables_and_figures import (
     Series,
     Table,
 )
-from deepwire.analysis.subject.model_and_text import check_layer, part, with_stack
+from deepwire.analysis.subject.model_and_text import check_layer, part, present, with_stack
 from deepwire.analysis.subject.scorer import Scorer
 from deepwire.errors import UsageError
 from deepwire.model.context import Side
@@ -123,6 +123,7 @@ def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: Callable[[
     """
     scores: list[DepthScore] = []
     notes = []
+    sides = present(scorer.model, sides)
     for side in sides:
         try:
             scores += layer_scores(scorer, side, tell)
