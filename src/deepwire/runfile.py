@@ -132,6 +132,15 @@ class RunFile(Section):
         return self
 
     @model_validator(mode="after")
+    def _has_rounds_to_decode_with(self) -> RunFile:
+        if self.decoding.rounds is not None and self.model.encoder.recurrence is None:
+            raise ValueError(
+                f"decoding.rounds {self.decoding.rounds}: the encoder has no rounds "
+                "(model.encoder.recurrence)"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _shares_layers_that_can_be_shared(self) -> RunFile:
         if self.model.share_layers:
             if self.training.sharding != "none":

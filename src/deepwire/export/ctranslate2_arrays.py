@@ -141,7 +141,7 @@ def _layer(stack: Stack, layer: int) -> dict[str, Tensor]:
             "attention/linear_1": [cross.key_value],
             "attention/linear_2": [cross.output],
         }
-    arrays = {}
+    arrays: dict[str, Tensor] = {}
     for place, linears in maps.items():
         arrays |= _maps(place, [_weights(_is(nn.Linear, linear)) for linear in linears])
     return arrays | _inner(feed_forward)

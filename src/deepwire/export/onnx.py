@@ -79,6 +79,8 @@ class ONNX(ExportFormat):
         """See the base class."""
         config = stored_config(model)
         chosen = model.model if config.group_range is None else model.model.restrict(*config.group_range)
+        if config.rounds is not None:
+            chosen = chosen.with_rounds(config.rounds)
         graphs = decoding_graphs(chosen)
         for graph in graphs:
             write_graph(graph, folder / f"{graph.name}.onnx")

@@ -26,6 +26,7 @@ from deepwire.model.mixers.mixed_attention import MixedAttentionConfig
 from deepwire.model.mixers.mixer import MixerSection
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.parametrization import UNSCALED, CompletePConfig, Scaling
+from deepwire.model.recurrent_depth import RecurrenceConfig
 from deepwire.model.sublayer_config import SizeConfig, SublayerConfig
 
 _SIDES: tuple[Side, Side] = ("encoder", "decoder")
@@ -55,6 +56,9 @@ class StackConfig(Section):
     connection: ConnectionSection = PreNormConfig()
     aggregation: AggregationSection = LastConfig()
     fusion: FusionSection = TopConfig()
+    recurrence: RecurrenceConfig | None = Field(
+        None, description="encoder: layers in the middle run several times (recurrent depth)"
+    )
     feed_forward: bool = Field(
         True, description="whether layers have feed-forward sub-layers; some connections never have any"
     )
@@ -115,6 +119,8 @@ class StackConfig(Section):
         self.aggregation.check(context)
         self.aggregation.check_ways(side, mixer=self.mixer.takes_ways, connection=self.connection.takes_ways)
         self.fusion.check(self.fusion_context(context))
+        if self.recurrence is not None:
+            self.recurrence.check(context, self.mixer, self.connection, self.aggregation, self.fusion)
         widths = dict.fromkeys((call.width, call.gives) for call in calls if call.kind == "mixer")
         for told in (context.of_mixer(*pair) for pair in widths):
             if told.mixer_width != told.dim and not self.mixer.reads_any_width:

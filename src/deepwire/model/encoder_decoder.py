@@ -291,6 +291,14 @@ class TranslationModel(nn.Module):
         """
         return self.with_stacks(decoder=self.decoder.restrict(first, last))
 
+    def with_rounds(self, rounds: int) -> TranslationModel:
+        """The model whose encoder runs its middle layers so often; it shares all parameters with this one.
+
+        Raises:
+            ValueError: The encoder has no recurrent depth (`deepwire.model.recurrent_depth`).
+        """
+        return self.with_stacks(encoder=self.encoder.with_rounds(rounds))
+
     def select(self, tokens: Tensor, allowed: Tensor | None = None) -> TranslationModel:
         """The model that steps to `tokens` `[k]` alone; their probabilities `[rows, k]` sum to one.
 

@@ -65,6 +65,8 @@ def not_in_ctranslate2(config: ModelConfig, *, several: bool) -> str | None:
             return f"{name}.connection.final_norm=false"
         if not stack.feed_forward:
             return f"{name}.feed_forward=false"
+        if stack.recurrence is not None:
+            return f"{name}.recurrence"
         if stack.inner_feed_forward:
             return f"{name}.inner_feed_forward=true"
     embeddings = config.embeddings
