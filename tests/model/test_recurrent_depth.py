@@ -14,6 +14,7 @@ from deepwire.testing import batch, check_model, check_recomputation, small_mode
 from deepwire.training.rounds import RoundsDraw
 
 RECURRENCE = {"prelude": 1, "coda": 1, "rounds": 3, "backward": 2}
+SIDES = ("encoder", "decoder")
 ENCODER = {"layers": 4, "recurrence": RECURRENCE}
 
 
@@ -24,7 +25,7 @@ def encoder_of(**settings: object) -> RecurrentStack:
 
 
 @pytest.mark.parametrize(
-    "connection", ["pre_norm", "post_norm", "peri_ln", "hyper", "depth_lstm", "attn_res"]
+    "connection", ["pre_norm", "post_norm", "peri_ln", "hyper", "depth_lstm", "attn_res", "runge_kutta"]
 )
 def test_rounds_do_all_that_must_hold(connection: str) -> None:
     """With connections of one stream, of several, and with memory; also computed once more."""
@@ -124,11 +125,8 @@ def test_more_rounds_are_other_translations_of_the_same_parameters() -> None:
         ({"encoder": {**ENCODER, "fusion": "groups"}}, "as encoder.fusion groups wants"),
         ({"encoder": {**ENCODER, "mixer": "value_residual"}}, "as encoder.mixer value_residual wants"),
         (
-            {
-                "encoder": {**ENCODER, "connection": "collaboration"},
-                "decoder": {"connection": "collaboration"},
-            },
-            "as encoder.connection collaboration wants",
+            {side: {**ENCODER, "connection": "collaboration"} for side in SIDES},
+            "connection collaboration wants",
         ),
     ],
 )

@@ -16,7 +16,8 @@ _DEVIATION = 0.5
 class RoundsDraw:
     """Draws r = Poisson(l) + 1, ln l normal with deviation 1/2 and mean ln(rounds) - 1/8.
 
-    Geiping et al. 2025. The mean of l is that of the settings. All passes and processes of an update have the same r.
+    Geiping et al. 2025. The mean of l is that of the settings. All passes and processes of an update have
+    the same r.
 
     Args:
         stack: That is told.
