@@ -102,9 +102,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--only", nargs="+", choices=[name for name in SYSTEMS if name != BASE])
     parser.add_argument("--rounds", type=int, default=3, help="pairs of updates, and of translations")
-    parser.add_argument(
-        "--rows", type=int, default=16, help="sentences of an update; half as many of a translation"
-    )
+    parser.add_argument("--rows", type=int, default=16, help="sentences of an update; of a translation: half")
     parser.add_argument("--length", type=int, default=32, help="subwords of a sentence")
     parser.add_argument("--steps", type=int, default=12, help="of a translation")
     parser.add_argument("--vocabulary-size", type=int, default=10_000)
@@ -190,7 +188,8 @@ def as_table(
         "",
         f"6+6 layers of d 512, {options.vocabulary_size} words, one thread; training in "
         f"{str(number_format()).removeprefix('torch.')} with {options.rows} sentences of {options.length} "
-        f"subwords, decoding in float32 with {options.rows // 2} sentences, beam {BEAM}, {options.steps} steps. "
+        f"subwords, decoding in float32 with {options.rows // 2} sentences, beam {BEAM}, {options.steps} "
+        "steps. "
         f"Median of {options.rounds} pairs with post-norm (lowest to highest).",
         "",
         "| system | parameters, M | training speed | decoding speed | operations of training | "
