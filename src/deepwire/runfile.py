@@ -21,7 +21,7 @@ from deepwire.data.data_config import DataConfig
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
-from deepwire.model.portability import ExportConfig, not_plain
+from deepwire.model.portability import ExportConfig, not_in_ctranslate2
 from deepwire.recipes.notes import RecipeNote, note_of
 from deepwire.recipes.parameters import expanded, name_suffix
 from deepwire.training.config import TrainingConfig
@@ -94,7 +94,7 @@ class RunFile(Section):
             )
         if "ctranslate2" in self.export.must_be:
             several = self.data.languages is not None
-            setting = not_plain(self.model, several=self.model.languages.used)
+            setting = not_in_ctranslate2(self.model, several=self.model.languages.used)
             if setting is not None or several:
                 refused = "data.directions" if setting is None else f"model.{setting}"
                 raise ValueError(
@@ -148,6 +148,15 @@ class RunFile(Section):
                 self._stacks()["decoder"].restrict(*self.decoding.group_range)
             except ValueError as error:
                 raise ValueError(f"decoding.groups {self.decoding.groups}: {error}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _has_rounds_to_decode_with(self) -> RunFile:
+        if self.decoding.rounds is not None and self.model.encoder.recurrence is None:
+            raise ValueError(
+                f"decoding.rounds {self.decoding.rounds}: the encoder has no rounds "
+                "(model.encoder.recurrence)"
+            )
         return self
 
     @model_validator(mode="after")

@@ -120,6 +120,7 @@ def test_what_is_handed_over_computes_the_same(order: str, bias: bool) -> None:
         ("encoder.mixer.relative", {"encoder": {"mixer": {"type": "self_attention", "relative": 4}}}),
         ("encoder.connection=depth_lstm", {"encoder": {"layers": 2, "connection": "depth_lstm"}}),
         ("encoder.connection=peri_ln", {"encoder": {"layers": 2, "connection": "peri_ln"}}),
+        ("qk_norm=true", {"qk_norm": True}),
         ("inner_norm=true", {"inner_norm": True}),
         ("encoder.aggregation=dlcl", {"encoder": {"layers": 2, "aggregation": "dlcl"}}),
         ("decoder.fusion=groups", {"decoder": {"layers": 2, "fusion": {"type": "groups", "size": 1}}}),

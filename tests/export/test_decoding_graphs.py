@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from choices import PARTS
 from onnx_check import Eager, drawn, drawn_model, in_onnx, largest_difference
 
 from deepwire.export.decoding_graphs import decoding_graphs
@@ -56,7 +57,9 @@ TINY_NUMBERS = {
 
 
 @pytest.mark.parametrize(
-    "settings", [RECURRENT, TINY_NUMBERS, drawn(1, 1)], ids=["loops", "tiny-numbers", "drawn"]
+    "settings",
+    [RECURRENT, TINY_NUMBERS, PARTS[1], drawn(1, 1)],
+    ids=["loops", "tiny-numbers", "modern", "drawn"],
 )
 def test_onnx_computes_any_model(settings: dict[str, object], tmp_path: Path) -> None:
     """`many_exports.py` does the same for as many as a night allows."""

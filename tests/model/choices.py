@@ -90,6 +90,16 @@ LANGUAGES: list[Options | None] = [
 ]
 
 
+# Of what sub-layers are made, beside the defaults.
+PARTS: list[Options] = [
+    {"inner_norm": True},
+    {"norm": "rms", "activation": "swiglu", "positions": "rotary", "key_value_heads": 2, "qk_norm": True},
+    {"positions": {"type": "rotary", "layout": "interleaved"}, "key_value_heads": 1, "inner_norm": True},
+    {"norm": "rms", "activation": "geglu"},
+    {"qk_norm": True, "key_value_heads": 2},
+]
+
+
 def members(socket: str) -> dict[str, type]:
     """The members of a socket's table by the name that a run file uses."""
     return dict(TABLES[socket].own)

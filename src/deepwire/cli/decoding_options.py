@@ -33,6 +33,14 @@ Groups = Annotated[
         help="Predict with one group or some groups of decoder layers alone. Default: the model's own.",
     ),
 ]
+Rounds = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=1000,
+        help="Rounds of an encoder with recurrent depth: more take longer. Default: the model's own.",
+    ),
+]
 BatchTokens = Annotated[
     int | None,
     typer.Option(

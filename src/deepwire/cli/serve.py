@@ -19,6 +19,7 @@ from deepwire.cli.decoding_options import (
     LengthPenalty,
     Models,
     Precision,
+    Rounds,
     Threads,
     specified,
 )
@@ -129,6 +130,7 @@ def serve(
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
     groups: Groups = None,
+    rounds: Rounds = None,
     batch_tokens: BatchTokens = None,
     precision: Precision = "auto",
     device: Device = "auto",
@@ -147,7 +149,9 @@ def serve(
     libretranslate.check(api)
     _require_packages(_NEEDED + (_NEEDED_BY_LIBRETRANSLATE if api == "libretranslate" else ()))
     limits, prefix, room = _limits(limit or []), _prefix(url_prefix), _bytes(memory)
-    settings = specified(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
+    settings = specified(
+        beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds, batch_tokens=batch_tokens
+    )
 
     from deepwire.cli.line_by_line import warn
     from deepwire.serving.access import bind, read_hosts, read_token, require_safe

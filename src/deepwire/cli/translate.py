@@ -24,6 +24,7 @@ from deepwire.cli.decoding_options import (
     Output,
     Precision,
     Quiet,
+    Rounds,
     Seen,
     ShortlistFrom,
     Threads,
@@ -312,6 +313,7 @@ def translate(
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
     groups: Groups = None,
+    rounds: Rounds = None,
     n_best: NBest = None,
     sample: Sample = False,
     top_k: TopK = None,
@@ -348,7 +350,7 @@ def translate(
     torchrun --nproc-per-node 4 -m deepwire translate runs/demo --input big.de --output big.en
     """
 
-    changes = specified(beam=beam, length_penalty=length_penalty, groups=groups, n_best=n_best)
+    changes = specified(beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds, n_best=n_best)
     sampling = sampling_settings(sample, top_k, top_p, temperature, seed, beam)
     job = TranslationJob(
         models=models,

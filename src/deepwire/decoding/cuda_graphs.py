@@ -153,6 +153,10 @@ class CudaGraphModel:
         """The model with groups `first` to `last` of its decoder alone; ValueError where there are none."""
         return self._with_model(self._model.restrict(first, last), self._capture)
 
+    def with_rounds(self, rounds: int) -> Self:
+        """The model whose encoder runs its middle so often; ValueError where it has no recurrent depth."""
+        return self._with_model(self._model.with_rounds(rounds), self._capture)
+
     def select(self, tokens: Tensor, allowed: Tensor | None = None) -> Self:
         """The model that steps to `tokens` `[k]` alone; not captured, as each batch has tokens of its own."""
         return self._with_model(self._model.select(tokens, allowed), None)

@@ -94,6 +94,13 @@ class DecodingConfig(Section):
         description="decoder fusion groups: predict with one group (4) or a range (3:6) alone, their weights "
         "scaled to sum to 1 (GTrans, Table VI); null = with all",
     )
+    rounds: int | None = Field(
+        None,
+        ge=1,
+        le=1000,
+        description="encoder with recurrent depth: how often its middle layers run, which takes time; "
+        "null = as model.encoder.recurrence says",
+    )
     sampling: SamplingConfig | None = Field(None, description="draw at random instead of beam search")
     batch_tokens: Count = Field(
         8192,

@@ -74,7 +74,8 @@ class Translator(Generic[StateT]):
             clearly in another language than the source is warned about.
 
     Raises:
-        UsageError: The weights do not fit the models, or the models do not have the groups to predict with.
+        UsageError: The weights do not fit the models, or the models do not have the groups to predict with,
+                or no recurrent depth.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class Translator(Generic[StateT]):
         shortlist: Shortlist | None = None,
         direction: tuple[str, str] | None = None,
     ) -> None:
-        self.model = Ensemble(_with_groups(models, config), weights)
+        self.model = Ensemble(_as_configured(models, config), weights)
         self.vocabularies, self.config, self._shortlist = vocabularies, config, shortlist
         self.device = torch.device(device)
         self._warn = logging.getLogger("deepwire").warning if warn is None else warn
@@ -350,17 +351,22 @@ class Translator(Generic[StateT]):
         return Candidate(text, tokens, hypothesis.log_probability, hypothesis.score)
 
 
-def _with_groups(
+def _as_configured(
     models: Sequence[EnsembleMember[StateT]], config: DecodingConfig
 ) -> Sequence[EnsembleMember[StateT]]:
-    """The models with the groups that the configuration chooses."""
-    if config.group_range is None:
-        return models
-    restricted = []
-    for number, model in enumerate(models, 1):
+    """The models with the groups and rounds that the configuration chooses."""
+    changed = []
+    for number, member in enumerate(models, 1):
+        which, model = f", model {number}" if len(models) > 1 else "", member
+        setting = ""
         try:
-            restricted.append(model.restrict(*config.group_range))
+            if config.group_range is not None:
+                setting = f"groups {config.groups}"
+                model = model.restrict(*config.group_range)
+            if config.rounds is not None:
+                setting = f"rounds {config.rounds}"
+                model = model.with_rounds(config.rounds)
         except ValueError as error:
-            which = f", model {number}" if len(models) > 1 else ""
-            raise UsageError(f"groups {config.groups}{which}: {error}") from None
-    return restricted
+            raise UsageError(f"{setting}{which}: {error}") from None
+        changed.append(model)
+    return changed

@@ -196,7 +196,7 @@ def _vocabulary_files(vocabularies: Vocabularies) -> dict[str, object]:
 
 
 def _with_encoder(model: LoadedModel) -> EncoderDecoder:
-    """The model with the groups that it is translated with.
+    """The model with the groups and rounds that it is translated with.
 
     Raises:
         ModelError: It has no encoder, so its graphs would have to read the source word by word.
@@ -209,4 +209,4 @@ def _with_encoder(model: LoadedModel) -> EncoderDecoder:
             f"{chosen.config.architecture}",
             "translate with deepwire itself",
         )
-    return chosen
+    return chosen if config.rounds is None else chosen.with_rounds(config.rounds)

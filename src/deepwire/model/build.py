@@ -118,7 +118,7 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
     def layers(kind: Sublayer) -> list[int]:
         return sorted({call.layer for call in connection.calls if call.kind == kind})
 
-    return Stack(
+    stack = Stack(
         context.dim,
         connection,
         config.aggregation.build(context),
@@ -140,6 +140,7 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
         [context.feed_forward_network() for _ in layers("inner_feed_forward")],
         config.mixer.companion(context),
     )
+    return stack if config.recurrence is None else config.recurrence.build(stack, context)
 
 
 def _language_embeddings(config: ModelConfig, languages: int) -> dict[Side, LanguageEmbedding | None]:

@@ -235,14 +235,14 @@ class DepthScaledConfig(Initialization):
 
 
 class XavierNormal(Initialization):
-    """Glorot's normal times a gain, queries, keys and values apart; embeddings normal, biases 0."""
+    """Glorot's normal times a gain, maps that lie side by side apart; embeddings normal, biases 0."""
 
     needs_layers: ClassVar[bool] = False
     has_gains: ClassVar[bool] = True
 
     def linear(self, module: nn.Linear, layer: int) -> None:
         """Normal by inputs and outputs."""
-        outputs = _part_of_attention(module) or module.out_features
+        outputs = _part(module)
         nn.init.normal_(module.weight, std=(2 / (module.in_features + outputs)) ** 0.5)
         _zero_bias(module)
 

@@ -9,6 +9,7 @@ from pydantic import Field
 from deepwire.config.section import Section
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
+from deepwire.model.layers import GATES
 
 FormatName = Literal["onnx", "ctranslate2"]
 PLAIN_ACTIVATIONS = ("relu", "gelu")
@@ -25,11 +26,26 @@ class ExportConfig(Section):
 
 
 def not_plain(config: ModelConfig, *, several: bool) -> str | None:
-    """The setting by which a model is no plain Transformer, as CTranslate2 computes it; None if it is one.
+    """The setting by which a model is no plain Transformer of 2017; None if it is one.
 
     Args:
         config: Of the model.
         several: Whether it has parameters of each of several target languages.
+    """
+    contexts = config.contexts()
+    parts = {f"{side}.positions=rotary": context.rotary is not None for side, context in contexts.items()} | {
+        f"activation={config.activation}": config.activation in GATES,
+        f"norm={config.norm}": config.norm != "layer",
+        "key_value_heads": any(context.key_heads < context.heads for context in contexts.values()),
+    }
+    part = next((setting for setting, refused in parts.items() if refused), None)
+    return part or not_in_ctranslate2(config, several=several)
+
+
+def not_in_ctranslate2(config: ModelConfig, *, several: bool) -> str | None:
+    """The setting that CTranslate2 does not compute; None if it computes such models.
+
+    Those are plain Transformers, also made of the parts of today's. Arguments as in `not_plain`.
     """
     if config.alone:
         return f"architecture={config.architecture}"
@@ -40,8 +56,8 @@ def not_plain(config: ModelConfig, *, several: bool) -> str | None:
                 return f"{name}.{socket}={kind}"
         if getattr(stack.mixer, "relative", None) is not None:
             return f"{name}.mixer.relative"
-        if (positions := (stack.positions or config.positions).type) in ("none", "rotary"):
-            return f"{name}.positions={positions}"
+        if (stack.positions or config.positions).type == "none":
+            return f"{name}.positions=none"
         connection = stack.connection
         if not isinstance(connection, PreNormConfig | PostNormConfig):
             return f"{name}.connection={connection.type}"
@@ -51,6 +67,8 @@ def not_plain(config: ModelConfig, *, several: bool) -> str | None:
             return f"{name}.connection.final_norm=false"
         if not stack.feed_forward:
             return f"{name}.feed_forward=false"
+        if stack.recurrence is not None:
+            return f"{name}.recurrence"
         if stack.inner_feed_forward:
             return f"{name}.inner_feed_forward=true"
     embeddings = config.embeddings
@@ -58,15 +76,14 @@ def not_plain(config: ModelConfig, *, several: bool) -> str | None:
         "different connections of encoder and decoder": config.encoder.connection
         != config.decoder.connection,
         "different sizes of encoder and decoder": config.size("encoder") != config.size("decoder"),
-        f"activation={config.activation}": config.activation not in PLAIN_ACTIVATIONS,
+        f"activation={config.activation}": config.activation not in (*PLAIN_ACTIVATIONS, *GATES),
         f"parametrization={getattr(config.parametrization, 'type', None)}": config.parametrization
         is not None,
         "embeddings.norm=true": embeddings.norm,
         "embeddings.side=true": embeddings.side,
         "inner_norm=true": config.inner_norm,
-        f"norm={config.norm}": config.norm != "layer",
+        # CTranslate2 normalises queries and keys of all heads as one vector.
         "qk_norm=true": config.qk_norm,
-        "key_value_heads": any(context.key_heads < context.heads for context in config.contexts().values()),
         f"embeddings.start={embeddings.start}": embeddings.start != "bos",
         "languages, parameters of each language": several,
     }

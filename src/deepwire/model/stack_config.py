@@ -18,6 +18,7 @@ from deepwire.model.fusions.fusion import FusionSection
 from deepwire.model.fusions.top import TopConfig
 from deepwire.model.mixers.mixer import MixerSection
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
+from deepwire.model.recurrent_depth import RecurrenceConfig
 from deepwire.model.sublayer_config import SizeConfig
 
 
@@ -34,6 +35,9 @@ class StackConfig(Section):
     connection: ConnectionSection = Field(PreNormConfig(), description="how sub-layers join the stream")
     aggregation: AggregationSection = Field(LastConfig(), description="what a layer reads of those below")
     fusion: FusionSection = Field(TopConfig(), description="which layer outputs leave the stack")
+    recurrence: RecurrenceConfig | None = Field(
+        None, description="encoder: layers in the middle run several times (recurrent depth)"
+    )
     feed_forward: bool = Field(
         True, description="whether layers have feed-forward sub-layers; some connections never have any"
     )
@@ -94,6 +98,8 @@ class StackConfig(Section):
         self.aggregation.check(context)
         self.aggregation.check_ways(side, mixer=self.mixer.takes_ways, connection=self.connection.takes_ways)
         self.fusion.check(self.fusion_context(context))
+        if self.recurrence is not None:
+            self.recurrence.check(context, self.mixer, self.connection, self.aggregation, self.fusion)
         widths = dict.fromkeys((call.width, call.gives) for call in calls if call.kind == "mixer")
         for told in (context.of_mixer(*pair) for pair in widths):
             if told.mixer_width != told.dim and not self.mixer.reads_any_width:

@@ -299,6 +299,15 @@ class TranslationModel(nn.Module, ABC):
         """
         return self.with_stacks(decoder=self.decoder.restrict(first, last))
 
+    def with_rounds(self, rounds: int) -> Self:
+        """The model whose encoder runs its middle layers so often; it shares all parameters with this one.
+
+        Raises:
+            ModelError: It has no encoder.
+            ValueError: The encoder has no recurrent depth (`deepwire.model.recurrent_depth`).
+        """
+        return self.with_stacks(encoder=self.stack("encoder").with_rounds(rounds))
+
     def select(self, tokens: Tensor, allowed: Tensor | None = None) -> Self:
         """The model that steps to `tokens` `[k]` alone; their probabilities `[rows, k]` sum to one.
 

@@ -125,8 +125,8 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, d
             q, k, v, dropout_p=dropout, is_causal=True, enable_gqa=grouped
         )
     mask = _merged_bias(bias, causal, q, k)
-    if grouped and (mask is None or mask.size(-2) == 1):
-        # A mask for all queries alike: heads that read the same keys become further queries of one.
+    if grouped and (mask is None or mask.shape[-3:-1] == (1, 1)):
+        # A mask for all heads and queries alike: heads that read the same keys become further queries of one.
         together = q.reshape(q.size(0), k.size(1), -1, q.size(-1))
         seen = functional.scaled_dot_product_attention(together, k, v, attn_mask=mask, dropout_p=dropout)
         return seen.view(*q.shape[:-1], v.size(-1))

@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 from torch.nn import functional
 
+# Tensors without memory stand for those of a CPU where operations are counted.
+_DEVICES = ("cpu", "meta")
 _EXACT = (torch.float32, torch.float64)
 
 
@@ -18,7 +20,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Normalise `[..., d]` and multiply it by the gain `[d]`, in the number format of `x`."""
     weight = weight.to(x.dtype)
     learns = torch.is_grad_enabled() and (x.requires_grad or weight.requires_grad)
-    if learns and x.device.type == "cpu" and x.dtype in _EXACT and not torch.compiler.is_compiling():
+    if learns and x.device.type in _DEVICES and x.dtype in _EXACT and not torch.compiler.is_compiling():
         normal: Tensor = _RMSNorm.apply(x, weight, eps)  # type: ignore[no-untyped-call]
         return normal
     return functional.rms_norm(x, weight.shape, weight, eps)
