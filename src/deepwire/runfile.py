@@ -21,6 +21,7 @@ from deepwire.data.data_config import DataConfig
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
+from deepwire.model.huggingface_class import huggingface_class
 from deepwire.model.portability import ExportConfig, not_plain
 from deepwire.recipes.notes import RecipeNote, note_of
 from deepwire.recipes.parameters import expanded, name_suffix
@@ -84,7 +85,13 @@ class RunFile(Section):
 
     @model_validator(mode="after")
     def _can_be_exported(self) -> RunFile:
-        """ONNX has every model, so that only CTranslate2 refuses any."""
+        """ONNX has every model; others refuse some."""
+        if "huggingface" in self.export.must_be:
+            refused = self._not_in_transformers()
+            if refused is not None:
+                raise ValueError(
+                    f"export.must_be: no class of transformers computes {refused}; onnx computes every model"
+                )
         if "ctranslate2" in self.export.must_be:
             several = self.data.languages is not None
             setting = not_plain(self.model, several=self.model.languages.used)
@@ -94,6 +101,17 @@ class RunFile(Section):
                     f"export.must_be: ctranslate2 does not compute {refused}; onnx computes every model"
                 )
         return self
+
+    def _not_in_transformers(self) -> str | None:
+        """The setting that `deepwire export --format huggingface` would refuse."""
+        try:
+            huggingface_class(self.model, several=self.model.languages.used)
+        except ValueError as setting:
+            return f"model.{setting}"
+        if self.data.source_bos:
+            return "data.source_bos=true"
+        kind = self.data.vocabulary.type
+        return None if kind in ("bpe", "unigram", "existing") else f"data.vocabulary.type={kind}"
 
     @model_validator(mode="after")
     def _has_layers_to_drop(self) -> RunFile:
