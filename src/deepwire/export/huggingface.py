@@ -13,6 +13,7 @@ from pathlib import Path
 from deepwire.checkpoint.model_files import write_tensors
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.data.languages import Languages
+from deepwire.data.subwords.piece_table import PieceTableVocabulary
 from deepwire.data.subwords.sentencepiece import SentencePieceVocabulary
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
@@ -52,7 +53,7 @@ class HuggingFace(ExportFormat):
                 "--format huggingface-code keeps it",
             )
         for side, vocabulary in _sides(model).items():
-            if not isinstance(vocabulary, SentencePieceVocabulary):
+            if not isinstance(vocabulary, SentencePieceVocabulary | PieceTableVocabulary):
                 raise ModelError(
                     f"{model.folder}: a MarianTokenizer segments with SentencePiece, and the {side} "
                     f"vocabulary is of the type {model.vocabularies.type}",
@@ -241,7 +242,7 @@ def _write_tokenizer(
     joint = model.vocabularies.source is model.vocabularies.target
     tagged = () if languages is None or not languages.tags else languages.names
     for side, vocabulary in _sides(model).items():
-        if not isinstance(vocabulary, SentencePieceVocabulary):
+        if not isinstance(vocabulary, SentencePieceVocabulary | PieceTableVocabulary):
             raise TypeError(type(vocabulary).__name__)
         (folder / f"{side}.spm").write_bytes(vocabulary.model)
         pieces = vocabulary.pieces(range(vocabulary.size))

@@ -43,7 +43,8 @@ class ReadModel(ExportedModel):
         self, sources: Sequence[Sequence[str]], longest: int, language: str = ""
     ) -> list[list[str]]:
         """See the base class."""
-        return self._generate(sources, language, lambda _: (longest, {"num_beams": 1}))
+        greedy = {"num_beams": 1, "early_stopping": False, "min_new_tokens": 1, "no_repeat_ngram_size": 0}
+        return self._generate(sources, language, lambda _: (longest, greedy))
 
     def searchable(self, config: DecodingConfig) -> DecodingConfig:
         """Its length penalty has one form."""

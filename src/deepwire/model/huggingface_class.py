@@ -13,7 +13,7 @@ from deepwire.model.embedding import PositionsConfig, SinusoidalConfig
 ModelType = Literal["marian", "pegasus", "bart", "mbart", "m2m_100"]
 NORM_EPS = 1e-5
 """Epsilon of every layer norm of these classes."""
-_ACTIVATIONS = ("relu", "gelu")
+_ACTIVATIONS = ("relu", "gelu", "silu")
 
 
 @dataclass(frozen=True)
