@@ -21,6 +21,7 @@ from deepwire.data.data_config import DataConfig
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
+from deepwire.model.huggingface_class import huggingface_class
 from deepwire.model.portability import ExportConfig, not_in_ctranslate2
 from deepwire.recipes.notes import RecipeNote, note_of
 from deepwire.recipes.parameters import expanded, name_suffix
@@ -87,11 +88,17 @@ class RunFile(Section):
 
     @model_validator(mode="after")
     def _can_be_exported(self) -> RunFile:
-        """Both formats want an encoder; ONNX has every model with one."""
+        """All formats want an encoder; ONNX has every model with one, and others refuse some."""
         if self.export.must_be and self.model.alone:
             raise ValueError(
                 f"export.must_be: {self.export.must_be[0]} does not compute model.architecture=decoder_only"
             )
+        if "huggingface" in self.export.must_be:
+            refused = self._not_in_transformers()
+            if refused is not None:
+                raise ValueError(
+                    f"export.must_be: no class of transformers computes {refused}; onnx computes every model"
+                )
         if "ctranslate2" in self.export.must_be:
             several = self.data.languages is not None
             setting = not_in_ctranslate2(self.model, several=self.model.languages.used)
@@ -101,6 +108,17 @@ class RunFile(Section):
                     f"export.must_be: ctranslate2 does not compute {refused}; onnx computes every model"
                 )
         return self
+
+    def _not_in_transformers(self) -> str | None:
+        """The setting that `deepwire export --format huggingface` would refuse."""
+        try:
+            huggingface_class(self.model, several=self.model.languages.used)
+        except ValueError as setting:
+            return f"model.{setting}"
+        if self.data.source_bos:
+            return "data.source_bos=true"
+        kind = self.data.vocabulary.type
+        return None if kind in ("bpe", "unigram", "existing") else f"data.vocabulary.type={kind}"
 
     @model_validator(mode="after")
     def _begins_with_a_model_that_fits(self) -> RunFile:

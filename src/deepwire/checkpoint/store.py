@@ -52,7 +52,7 @@ _SLACK = 1_000_000
 _SHOWN = 5
 _PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
 _FORMS = "give a run directory, RUN@last, RUN@avg5 or a model directory"
-_IMPORT = "'deepwire import' makes models of checkpoints of fairseq and Neutron, with a restricted reader"
+_IMPORT = "'deepwire import' reads checkpoints of fairseq, Neutron and transformers, with a restricted reader"
 
 
 @dataclass(frozen=True)

@@ -55,8 +55,11 @@ def existing(config: ExistingConfig) -> Existing:
             f"{folder}: the vocabulary is {'joint' if joint else 'one for each side'}",
             f"set data.vocabulary.joint to {str(joint).lower()}",
         )
-    if kind == "words" and config.sampling:
-        raise DataError(f"{folder}: words cannot be segmented at random", "set data.vocabulary.sampling to 0")
+    if kind in ("words", "piece_table") and config.sampling:
+        what = "words" if kind == "words" else "pieces of a table"
+        raise DataError(
+            f"{folder}: {what} cannot be segmented at random", "set data.vocabulary.sampling to 0"
+        )
     return Existing(folder, digest)
 
 
@@ -69,7 +72,7 @@ class Vocabularies:
     joint: bool
     """Whether a number means the same piece on both sides, so that embeddings can be shared."""
     type: str
-    """`bpe`, `unigram`, `subword_nmt` or `words`."""
+    """`bpe`, `unigram`, `subword_nmt`, `words` or `piece_table`."""
 
     @classmethod
     def learn(cls, config: VocabularyConfig, pairs: Iterable[Pair]) -> Vocabularies:

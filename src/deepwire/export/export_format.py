@@ -28,6 +28,10 @@ class ExportedModel(ABC):
     ) -> list[list[float]]:
         """Natural log-probability of each subword of each target and of EOS."""
 
+    def searchable(self, config: DecodingConfig) -> DecodingConfig:
+        """The settings nearest to these that `search` can have; both programs are compared with them."""
+        return config
+
     def search(
         self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""
     ) -> list[list[str]] | None:

@@ -11,7 +11,7 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
 from deepwire.model.layers import GATES
 
-FormatName = Literal["onnx", "ctranslate2"]
+FormatName = Literal["onnx", "ctranslate2", "huggingface"]
 PLAIN_ACTIVATIONS = ("relu", "gelu")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import assert_never
 
 from deepwire.data.subwords.base import Learner, Vocabulary
+from deepwire.data.subwords.piece_table import PieceTableVocabulary
 from deepwire.data.subwords.sentencepiece import BpeVocabulary, SentencePieceLearner, UnigramVocabulary
 from deepwire.data.subwords.subword_nmt import SubwordNmtLearner, SubwordNmtVocabulary
 from deepwire.data.subwords.words import WordLearner, WordVocabulary
@@ -23,6 +24,7 @@ LOADERS: dict[str, Callable[[Path, str], Vocabulary]] = {
     "unigram": UnigramVocabulary.load,
     "subword_nmt": SubwordNmtVocabulary.load,
     "words": WordVocabulary.load,
+    "piece_table": PieceTableVocabulary.load,
 }
 """How each type of vocabulary is read from the files `NAME.*` of a folder."""
 
