@@ -94,6 +94,11 @@ class DecodingConfig(Section):
         description="decoder fusion groups: predict with one group (4) or a range (3:6) alone, their weights "
         "scaled to sum to 1 (GTrans, Table VI); null = with all",
     )
+    placeholders: bool = Field(
+        False,
+        description="numbers, addresses, %s, {name} and tags of the source come back unchanged also from a "
+        "model that was trained without data.placeholders; lines that lack one are searched again",
+    )
     sampling: SamplingConfig | None = Field(None, description="draw at random instead of beam search")
     batch_tokens: Count = Field(
         8192,
