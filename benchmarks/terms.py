@@ -51,7 +51,11 @@ def learned(pairs: list[tuple[str, str]]) -> dict[str, str]:
         if min(sources[one], targets[other]) >= FEWEST:
             dice = 2 * count / (sources[one] + targets[other])
             best[one] = max(best.get(one, (0.0, "")), (dice, other))
-    return {one: other for one, (dice, other) in best.items() if dice >= DICE}
+    found: dict[str, tuple[str, str]] = {}
+    for one, (dice, other) in best.items():
+        if dice >= DICE:
+            found.setdefault(one.casefold(), (one, other))
+    return dict(found.values())
 
 
 def main() -> None:

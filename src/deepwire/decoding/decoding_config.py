@@ -82,7 +82,7 @@ class DecodingConfig(Section):
         1024,
         ge=1,
         le=1_000_000,
-        description="longer lines are cut to this many subwords, with a warning",
+        description="lines with more subwords are translated in pieces",
     )
     n_best: int = Field(1, ge=1, le=1000, description="translations (or samples) returned per line")
     no_repeat_ngram: int = Field(0, ge=0, le=1000, description="no n-gram of this size occurs twice; 0 = off")

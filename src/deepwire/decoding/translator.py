@@ -18,6 +18,7 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.demands import DemandFinder, LineDemands, with_symbols
 from deepwire.decoding.hypotheses import Hypothesis
+from deepwire.decoding.long_lines import LongLines
 from deepwire.decoding.model_inputs import (
     LanguageSelector,
     SourceLanguage,
@@ -270,6 +271,20 @@ class Translator(Generic[StateT]):
             raise UsageError(f"line {line}: {error.message}", error.hint) from None
 
     def _translate_window(self, lines: Sequence[int], requests: Sequence[Request]) -> list[Translation]:
+        long = LongLines(
+            self.vocabularies.source,
+            self.config.max_source_length,
+            self.direction or ("", ""),
+            self._warn,
+        )
+        numbers, pieces, cuts = long.expanded(lines, requests)
+        translations = self._translate_pieces(numbers, pieces)
+        return [
+            translations[cut] if isinstance(cut, int) else long.joined(line, request, cut, translations)
+            for line, request, cut in zip(lines, requests, cuts, strict=True)
+        ]
+
+    def _translate_pieces(self, lines: Sequence[int], requests: Sequence[Request]) -> list[Translation]:
         languages = [
             self._target_language(line, request) for line, request in zip(lines, requests, strict=True)
         ]
