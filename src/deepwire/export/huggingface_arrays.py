@@ -46,7 +46,7 @@ def tensors_of(model: TranslationModel, kind: HuggingFaceClass) -> dict[str, Ten
     """Copies of the parameters by their names there, float32, each once."""
     stream = Channels.of(model.config.d_model, permuted=kind.permuted)
     tensors: dict[str, Tensor] = {}
-    sides = {"encoder": (model.encoder, model.source_embedding)}
+    sides = {"encoder": (model.stack("encoder"), model.source_embedding)}
     sides["decoder"] = (model.decoder, model.target_embedding)
     for side, (stack, embedding) in sides.items():
         named = dict(_stack(stack, embedding, stream))
