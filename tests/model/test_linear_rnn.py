@@ -117,6 +117,7 @@ def test_gates_of_a_min_lstm_may_both_be_closed() -> None:
     torch.testing.assert_close(forget.flatten(), torch.tensor([0.5, 0.0, 1.0]))
     torch.testing.assert_close(update.flatten(), torch.tensor([0.25, 0.5, 0.0]))
     (forget + update).sum().backward()
+    assert gates.grad is not None
     assert torch.isfinite(gates.grad).all()
 
 
