@@ -67,6 +67,7 @@ VARIANTS: Mapping[str, list[Options]] = {
     "mlstm": [{"heads": 2}],
     "mamba2": [{"heads": 2, "expand": 1.0, "state_size": 3, "convolution": 2}],
     "gated_deltanet": [{"convolution": None, "negative_eigenvalues": True, "heads": 2}],
+    "per_layer": [{"mixers": ["ssru", {"type": "self_attention", "relative": 2}, "mlstm"]}],
     "ln_lstm": [{"gate_norm": "joint", "bias": True}],
     "atr": [{"carried": "product"}],
     "hierarchical": [{"block": 1, "block_input": False}],

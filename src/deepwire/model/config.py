@@ -24,7 +24,7 @@ from deepwire.model.initialization import Initialization, LipschitzConfig, Xavie
 from deepwire.model.languages import LanguagesConfig
 from deepwire.model.layers import ActivationName
 from deepwire.model.mixers.mixed_attention import MixedAttentionConfig
-from deepwire.model.mixers.mixer import MixerSection
+from deepwire.model.mixers.per_layer import AnyMixer
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.parametrization import UNSCALED, CompletePConfig, Scaling
 
@@ -73,7 +73,7 @@ class StackConfig(Section):
     scale_embedding: bool | None = Field(
         None, description="of this side: multiply by the square root of d_model; embeddings.scale without it"
     )
-    mixer: MixerSection = SelfAttentionConfig()
+    mixer: AnyMixer = SelfAttentionConfig()
     connection: ConnectionSection = PreNormConfig()
     aggregation: AggregationSection = LastConfig()
     fusion: FusionSection = TopConfig()

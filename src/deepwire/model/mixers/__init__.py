@@ -15,6 +15,7 @@ from deepwire.model.mixers.mhplstm import MHPLSTMConfig
 from deepwire.model.mixers.mixed_attention import MixedAttentionConfig
 from deepwire.model.mixers.mixer import MixerSection
 from deepwire.model.mixers.mlstm import MLSTMConfig
+from deepwire.model.mixers.per_layer import PerLayerConfig
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.mixers.shared_values import LIMeConfig, ValueResidualConfig
 
@@ -39,5 +40,6 @@ MIXERS = Table(
         MLSTMConfig,
         Mamba2Config,
         GatedDeltaNetConfig,
+        PerLayerConfig,
     ],
 )
