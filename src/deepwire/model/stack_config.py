@@ -16,7 +16,7 @@ from deepwire.model.context import Side, SocketSection, StackContext, Sublayer
 from deepwire.model.embedding import PositionsConfig
 from deepwire.model.fusions.fusion import FusionSection
 from deepwire.model.fusions.top import TopConfig
-from deepwire.model.mixers.mixer import MixerSection
+from deepwire.model.mixers.per_layer import AnyMixer
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
 from deepwire.model.recurrent_depth import RecurrenceConfig
 from deepwire.model.sublayer_config import SizeConfig
@@ -31,7 +31,7 @@ class StackConfig(Section):
     scale_embedding: bool | None = Field(
         None, description="of this side: multiply by the square root of d_model; embeddings.scale without it"
     )
-    mixer: MixerSection = Field(SelfAttentionConfig(), description="how positions read each other")
+    mixer: AnyMixer = Field(SelfAttentionConfig(), description="how positions read each other")
     connection: ConnectionSection = Field(PreNormConfig(), description="how sub-layers join the stream")
     aggregation: AggregationSection = Field(LastConfig(), description="what a layer reads of those below")
     fusion: FusionSection = Field(TopConfig(), description="which layer outputs leave the stack")
