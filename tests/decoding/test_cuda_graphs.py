@@ -47,6 +47,11 @@ MODELS: Mapping[str, Mapping[str, object]] = {
     "hierarchical": {"decoder": {"aggregation": "hierarchical"}},
     "groups": {"decoder": {"connection": "post_norm", "fusion": {"type": "groups", "size": 1}}},
     "learned positions": {"positions": "learned"},
+    "decoder only": {"architecture": "decoder_only", "positions": "learned"},
+    "decoder only, average attention": {
+        "architecture": "decoder_only",
+        "decoder": {"mixer": "average_attention"},
+    },
 }
 
 
