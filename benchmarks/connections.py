@@ -93,7 +93,8 @@ def main() -> None:
     for name in (BASE, *(options.only or [name for name in SYSTEMS if name != BASE])):
         results[name] = measure(name, base, packed, options)
         print(f"{name}: {results[name]}", flush=True)
-    print(write_results(results, options))
+        table = write_results(results, options)  # also of a measurement that is interrupted
+    print(table)
 
 
 def arguments() -> argparse.Namespace:

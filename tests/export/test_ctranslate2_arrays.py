@@ -115,7 +115,6 @@ def test_what_is_handed_over_computes_the_same(order: str, bias: bool) -> None:
         ("encoder.positions=none", {"positions": {"type": "none"}}),
         ("embeddings.norm=true", {"embeddings": {"norm": True}}),
         ("embeddings.side=true", {"embeddings": {"side": True}}),
-        ("parametrization=complete_p", {"parametrization": {"base": {"encoder_layers": 1}}}),
         ("decoder.mixer=average_attention", {"decoder": {"layers": 2, "mixer": "average_attention"}}),
         ("encoder.mixer.relative", {"encoder": {"mixer": {"type": "self_attention", "relative": 4}}}),
         ("encoder.connection=depth_lstm", {"encoder": {"layers": 2, "connection": "depth_lstm"}}),

@@ -9,6 +9,7 @@ import torch
 
 from deepwire.export.ctranslate2 import save_spec, transformer_spec
 from deepwire.export.ctranslate2_arrays import arrays_of, settings_of
+from deepwire.model.connections.scaled_post_norm import BranchNorm
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.testing import SIZE, small_model
 
@@ -21,6 +22,14 @@ MODERN = {
     "key_value_heads": 2,
     "bias": {"feed_forward": "none"},
 }
+
+
+COMPLETE_P = {"type": "complete_p", "base": {"d_model": 8, "heads": 4, "encoder_layers": 2}}
+
+
+def both(connection: object, **others: object) -> dict[str, object]:
+    """Settings with that connection on both sides."""
+    return {**others, "encoder": {"connection": connection}, "decoder": {"connection": connection}}
 
 
 def scores_of(model: TranslationModel, folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
@@ -51,11 +60,24 @@ def scores_of(model: TranslationModel, folder: Path) -> tuple[torch.Tensor, torc
         {"key_value_heads": 2},
         {"key_value_heads": 1, "decoder": {"size": {"key_value_heads": 4}}},
         MODERN,
-        {**MODERN, "encoder": {"connection": "post_norm"}, "decoder": {"connection": "post_norm"}},
+        both("post_norm", **MODERN),
+        both("deepnorm"),
+        both("deepnorm", **MODERN),
+        both("admin"),
+        both("admin", **MODERN),
+        both("branch_norm"),
+        both({"type": "layer_scale", "initial": 0.5}),
+        both("layer_norm_scaling"),
+        {"parametrization": COMPLETE_P},
+        both("branch_norm", parametrization=COMPLETE_P, key_value_heads=2),
     ],
     ids=str,
 )
 def test_ctranslate2_computes_the_same(settings, tmp_path: Path) -> None:
     """Log-probabilities of every word."""
-    found, expected = scores_of(small_model(settings, 3), tmp_path)
+    model = small_model(settings, 3)
+    for stack in (model.encoder, model.decoder):
+        if isinstance(stack.connection, BranchNorm):
+            stack.connection.begin_update(1000)  # of 4000
+    found, expected = scores_of(model, tmp_path)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 
 from deepwire.data.vocabulary import BOS, PAD
 from deepwire.errors import ModelError
+from deepwire.export.ctranslate2_folding import fold
 from deepwire.model.connections.connection import ConnectionSection
+from deepwire.model.connections.pre_norm_variants import PreNormVariantSection
 from deepwire.model.connections.residual import PostNorm, PostNormConfig, PreNorm, PreNormConfig
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.embedding import Embedding, RotaryConfig
@@ -51,6 +53,7 @@ class TransformerSettings(TypedDict):
     rotary: tuple[RotaryConfig | None, RotaryConfig | None]
 
 
+@torch.no_grad()
 def arrays_of(model: TranslationModel) -> dict[str, Tensor]:
     """Copies of the parameters by CTranslate2's names, float32: it rounds them in place.
 
@@ -62,7 +65,7 @@ def arrays_of(model: TranslationModel) -> dict[str, Tensor]:
         **_side("encoder", model.stack("encoder"), model.source_embedding),
         **_side("decoder", model.decoder, model.target_embedding),
     }
-    arrays["decoder/projection/weight"] = model.head.table.weight
+    arrays["decoder/projection/weight"] = model.head.table.weight * model.head.scale
     bias = torch.zeros(model.target_vocabulary)
     if model.head.bias is not None:
         bias += model.head.bias.detach()
@@ -79,7 +82,8 @@ def settings_of(model: TranslationModel) -> TransformerSettings:
         "layers": (config.encoder.layers, config.decoder.layers),
         "heads": config.heads,
         # With normalised residuals it is post-norm and one norm more.
-        "pre_norm": isinstance(connection, PreNormConfig) and connection.residual == "input",
+        "pre_norm": getattr(connection, "residual", "input") == "input"
+        and isinstance(connection, PreNormConfig | PreNormVariantSection),
         "embedding_norm": _normalises_embedding(connection),
         "activation": _ACTIVATIONS[config.activation],
         "norm_eps": config.norm_eps,
@@ -122,7 +126,9 @@ def _side(name: str, stack: Stack, embedding: Embedding) -> dict[str, Tensor]:
         arrays["position_encodings/encodings"] = positions
     for layer, norms in enumerate(inner):
         arrays |= _prefixed(f"layer_{layer}", _layer(stack, layer) | norms)
-    return _prefixed(name, arrays)
+    if embedding.scale != 1:  # CTranslate2 multiplies by the square root of the width
+        arrays[f"{first}/weight"] = weight * (embedding.scale / weight.size(1) ** 0.5)
+    return _prefixed(name, fold(arrays, stack, first))
 
 
 def _layer(stack: Stack, layer: int) -> dict[str, Tensor]:

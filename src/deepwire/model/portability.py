@@ -8,11 +8,16 @@ from pydantic import Field
 
 from deepwire.config.section import Section
 from deepwire.model.config import ModelConfig
+from deepwire.model.connections.admin import AdminConfig
+from deepwire.model.connections.pre_norm_variants import LayerNormScalingConfig, LayerScaleConfig
 from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
+from deepwire.model.connections.scaled_post_norm import BranchNormConfig, DeepNormConfig
 from deepwire.model.layers import GATES
 
 FormatName = Literal["onnx", "ctranslate2", "huggingface"]
 PLAIN_ACTIVATIONS = ("relu", "gelu")
+# Their factors can become part of weights.
+_Foldable = DeepNormConfig | AdminConfig | BranchNormConfig | LayerScaleConfig | LayerNormScalingConfig
 
 
 class ExportConfig(Section):
@@ -25,27 +30,15 @@ class ExportConfig(Section):
     )
 
 
-def not_plain(config: ModelConfig, *, several: bool) -> str | None:
-    """The setting by which a model is no plain Transformer of 2017; None if it is one.
+def not_in_ctranslate2(config: ModelConfig, *, several: bool) -> str | None:
+    """The setting that CTranslate2 does not compute; None if it computes such models.
+
+    Those are Transformers with norms before or after sub-layers, also with factors that can be folded into
+    weights.
 
     Args:
         config: Of the model.
         several: Whether it has parameters of each of several target languages.
-    """
-    contexts = config.contexts()
-    parts = {f"{side}.positions=rotary": context.rotary is not None for side, context in contexts.items()} | {
-        f"activation={config.activation}": config.activation in GATES,
-        f"norm={config.norm}": config.norm != "layer",
-        "key_value_heads": any(context.key_heads < context.heads for context in contexts.values()),
-    }
-    part = next((setting for setting, refused in parts.items() if refused), None)
-    return part or not_in_ctranslate2(config, several=several)
-
-
-def not_in_ctranslate2(config: ModelConfig, *, several: bool) -> str | None:
-    """The setting that CTranslate2 does not compute; None if it computes such models.
-
-    Those are plain Transformers, also made of the parts of today's. Arguments as in `not_plain`.
     """
     if config.alone:
         return f"architecture={config.architecture}"
@@ -59,9 +52,9 @@ def not_in_ctranslate2(config: ModelConfig, *, several: bool) -> str | None:
         if (stack.positions or config.positions).type == "none":
             return f"{name}.positions=none"
         connection = stack.connection
-        if not isinstance(connection, PreNormConfig | PostNormConfig):
+        if not isinstance(connection, PreNormConfig | PostNormConfig | _Foldable):
             return f"{name}.connection={connection.type}"
-        if not connection.mixer_norm:
+        if not getattr(connection, "mixer_norm", True):
             return f"{name}.connection.mixer_norm=false"
         if not getattr(connection, "final_norm", True):
             return f"{name}.connection.final_norm=false"
@@ -77,8 +70,6 @@ def not_in_ctranslate2(config: ModelConfig, *, several: bool) -> str | None:
         != config.decoder.connection,
         "different sizes of encoder and decoder": config.size("encoder") != config.size("decoder"),
         f"activation={config.activation}": config.activation not in (*PLAIN_ACTIVATIONS, *GATES),
-        f"parametrization={getattr(config.parametrization, 'type', None)}": config.parametrization
-        is not None,
         "embeddings.norm=true": embeddings.norm,
         "embeddings.side=true": embeddings.side,
         "inner_norm=true": config.inner_norm,

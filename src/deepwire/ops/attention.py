@@ -48,6 +48,8 @@ def attention(
     """
     if bias is not None and not (finite and bias.dtype == q.dtype):
         bias = finite_bias(bias, q.dtype)
+    if torch.compiler.is_compiling():
+        k, v = _repeated(k, q.size(1)), _repeated(v, q.size(1))
     if _prefers_plain(q, k, dropout):
         return _plain(q, k, v, bias, causal, dropout)
     return _fused(q, k, v, bias, causal, dropout)
@@ -70,11 +72,22 @@ def head_product(a: Tensor, b: Tensor) -> Tensor:
 
     Heads that read the same one become further rows of it, so that nothing is repeated.
     """
+    if torch.compiler.is_compiling():
+        b = _repeated(b, a.size(1))
     if a.size(1) == b.size(1):
         return torch.matmul(a, b)
-    rows, heads, length, _ = a.shape
-    together = a.reshape(rows, b.size(1), -1, a.size(-1))
-    return torch.matmul(together, b).view(rows, heads, length, b.size(-1))
+    return torch.matmul(_together(a, b.size(1)), b).view(*a.shape[:-1], b.size(-1))
+
+
+def _repeated(x: Tensor, heads: int) -> Tensor:
+    """Heads `[B, K, n, m]`, each as often as it is read: for graphs, which `_together` ties to a length."""
+    return x if x.size(1) == heads else x.repeat_interleave(heads // x.size(1), 1)
+
+
+def _together(x: Tensor, heads: int) -> Tensor:
+    """Heads `[B, H, T, n]` as rows of fewer: `[B, heads, H / heads * T, n]`."""
+    rows, all_heads, length, width = x.shape
+    return x.reshape(rows, heads, all_heads // heads * length, width)
 
 
 def lowest(dtype: torch.dtype) -> float:
@@ -127,9 +140,9 @@ def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, d
     mask = _merged_bias(bias, causal, q, k)
     if grouped and (mask is None or mask.shape[-3:-1] == (1, 1)):
         # A mask for all heads and queries alike: heads that read the same keys become further queries of one.
-        together = q.reshape(q.size(0), k.size(1), -1, q.size(-1))
+        together = _together(q, k.size(1))
         seen = functional.scaled_dot_product_attention(together, k, v, attn_mask=mask, dropout_p=dropout)
-        return seen.view(*q.shape[:-1], v.size(-1))
+        return seen.contiguous().view(*q.shape[:-1], v.size(-1))
     return functional.scaled_dot_product_attention(
         q, k, v, attn_mask=mask, dropout_p=dropout, enable_gqa=grouped
     )
