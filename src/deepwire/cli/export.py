@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A run, RUN@avg5, or a model directory.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the exported model.")]
-Format = Annotated[str, typer.Option("--format", "--to", help="ctranslate2 (default), onnx or huggingface.")]
+Format = Annotated[
+    str,
+    typer.Option("--format", "--to", help="ctranslate2 (default), onnx, huggingface or huggingface-code."),
+]
 Quantization = Annotated[
     str | None,
     typer.Option(
