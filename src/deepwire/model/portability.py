@@ -10,7 +10,7 @@ from deepwire.config.section import Section
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
 
-FormatName = Literal["onnx", "ctranslate2", "huggingface", "huggingface-code"]
+FormatName = Literal["onnx", "ctranslate2", "huggingface", "huggingface-code", "argos"]
 PLAIN_ACTIVATIONS = ("relu", "gelu")
 
 
