@@ -99,7 +99,7 @@ class RunFile(Section):
                 raise ValueError(
                     f"export.must_be: no class of transformers computes {refused}; onnx computes every model"
                 )
-        if "ctranslate2" in self.export.must_be:
+        if not {"ctranslate2", "argos"}.isdisjoint(self.export.must_be):
             several = self.data.languages is not None
             setting = not_in_ctranslate2(self.model, several=self.model.languages.used)
             if setting is not None or several:
@@ -107,6 +107,10 @@ class RunFile(Section):
                 raise ValueError(
                     f"export.must_be: ctranslate2 does not compute {refused}; onnx computes every model"
                 )
+        words = self.data.vocabulary
+        if "argos" in self.export.must_be and (self.data.source_bos or not words.joint):
+            refused = "data.source_bos=true" if self.data.source_bos else "data.vocabulary.joint=false"
+            raise ValueError(f"export.must_be: a package of Argos has no {refused}")
         return self
 
     def _not_in_transformers(self) -> str | None:

@@ -109,20 +109,24 @@ def import_model(
             importer, vocabulary, target_vocabulary, codes, target_codes, (data.source, data.target)
         )
     model = convert(importer, foreign, config.model, vocabularies)
-    metadata: dict[str, object] = {
-        **(
-            {"source": data.source, "target": data.target}
-            if data.languages is None
-            else data.languages.to_metadata()
-        ),
-        "source_bos": source_bos,
-        "decoding": config.decoding.model_dump(mode="json"),
-        "imported": {"family": importer.name, "checkpoint": checkpoint.name, "blake2b": digest(foreign.path)},
-    }
+    origin = {"family": importer.name, "checkpoint": checkpoint.name, "blake2b": digest(foreign.path)}
+    metadata = _metadata(config, source_bos) | {"imported": origin}
     save_model(output, model, vocabularies, metadata)
     if not quiet:
         _tell(importer, model, config, notes)
     print(output)
+
+
+def _metadata(config: RunFile, source_bos: bool) -> dict[str, object]:
+    """What is stored with the model."""
+    data = config.data
+    of_languages = (
+        {"source": data.source, "target": data.target}
+        if data.languages is None
+        else data.languages.to_metadata()
+    )
+    decoding = config.decoding.model_dump(mode="json")
+    return {**of_languages, "source_bos": source_bos, "decoding": decoding}
 
 
 def _names(written: str | None, importer: Importer, foreign: ForeignCheckpoint) -> list[str]:

@@ -75,7 +75,8 @@ def _of_branch(connection: Connection, index: int) -> Tensor | float:
     if isinstance(connection, BranchNorm):
         return factor * connection.factor
     if isinstance(connection, LayerScale):
-        return factor * connection.scales[index]
+        scaled: Tensor = factor * connection.scales[index]
+        return scaled
     return factor
 
 

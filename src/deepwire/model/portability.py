@@ -14,7 +14,7 @@ from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
 from deepwire.model.connections.scaled_post_norm import BranchNormConfig, DeepNormConfig
 from deepwire.model.layers import GATES
 
-FormatName = Literal["onnx", "ctranslate2", "huggingface"]
+FormatName = Literal["onnx", "ctranslate2", "huggingface", "huggingface-code", "argos"]
 PLAIN_ACTIVATIONS = ("relu", "gelu")
 # Their factors can become part of weights.
 _Foldable = DeepNormConfig | AdminConfig | BranchNormConfig | LayerScaleConfig | LayerNormScalingConfig
