@@ -48,7 +48,7 @@ check: $(READY) ## style, types, import directions
 
 docs: $(READY) ## the documentation site, into build/site; a broken link is an error
 	$(BIN)/python docs/_site/stage.py
-	PYTHONUTF8=1 $(BIN)/zensical build --strict --config-file mkdocs.yml
+	PYTHONUTF8=1 $(BIN)/zensical build --strict --config-file build/mkdocs.yml
 
 format: $(READY) ## rewrite the code in the one style
 	$(BIN)/ruff check --fix .

@@ -1,6 +1,6 @@
-"""Put everything that the site is made of into one folder: the pages, the generated reference, and links mended.
+"""Put everything that the site is made of into `build`: the pages, the generated reference, and the configuration.
 
-    python docs/_site/stage.py [build/docs]
+    python docs/_site/stage.py
 
 A link to a file outside of `docs` leads to the repository where its address is known (`DEEPWIRE_REPOSITORY`), and
 becomes a plain name otherwise.
@@ -12,7 +12,6 @@ import os
 import posixpath
 import re
 import shutil
-import sys
 from pathlib import Path
 
 import command_reference
@@ -51,8 +50,26 @@ def without_outer_links(text: str, address: str, repository: str = "") -> str:
     return _LINK.sub(mended, text)
 
 
-def stage(target: Path) -> None:
+def with_generated_pages(configuration: str) -> str:
+    """The configuration, from the folder below, with all generated pages in the menu."""
+    for page, below in (
+        ("reference/commands", sorted(command_reference.COMMANDS)),
+        (
+            "reference/run-file",
+            [*run_file_reference.TOP, *(page for page, _ in run_file_reference.KINDS.values())],
+        ),
+    ):
+        line = re.search(rf"^( +)- (.+): {page}/index.md\n", configuration, re.MULTILINE)
+        assert line is not None, page
+        entries = "".join(f"{line[1]}    - {name}: {page}/{name}.md\n" for name in below)
+        whole = f"{line[1]}- {line[2]}:\n{line[1]}    - {page}/index.md\n{entries}"
+        configuration = configuration.replace(line[0], whole)
+    return configuration.replace("build/", "").replace("paths: [src]", "paths: [../src]")
+
+
+def stage(build: Path) -> None:
     """Write the folder anew."""
+    target = build / "docs"
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(DOCS, target, ignore=shutil.ignore_patterns("_site"))
     for address, text in generated().items():
@@ -65,7 +82,9 @@ def stage(target: Path) -> None:
         page.write_text(
             without_outer_links(text, address, os.environ.get("DEEPWIRE_REPOSITORY", "")), encoding="utf-8"
         )
+    configuration = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    (build / "mkdocs.yml").write_text(with_generated_pages(configuration), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    stage(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build" / "docs")
+    stage(ROOT / "build")

@@ -27,6 +27,8 @@ RIGHT = {
     "directions": "data: {directions: [de-en, {between: [en], and: [fr, cs]}], train: a}",
     "a part of what it extends": "extends: demo\nmodel: {encoder: {connection: {share: all}}}",
     "a schedule without type": TEXT + "training: {schedule: {peak: 1e-3, warmup: 4k}}",
+    "names in a list": "data: {source: de, target: en, train: a, valid: b}\n"
+    "training: {validation: {metrics: [bleu, chrF], bleu_every: 1k}}",
     "freezing one pattern": TEXT + "training: {freeze: encoder.*}",
 }
 WRONG = {
@@ -41,6 +43,8 @@ WRONG = {
     "a key of another choice": TEXT + "model: {encoder: {connection: {type: pre_norm, share: all}}}",
     "an unknown schedule": TEXT + "training: {schedule: cosin}",
     "a probability above 1": TEXT + "model: {dropout: 1.5}",
+    "an unknown name in a list": TEXT + "training: {validation: {metrics: [blue]}}",
+    "an empty list": "data: {source: de, target: en, train: []}",
     "a list for a mapping": TEXT + "model: [1]",
 }
 

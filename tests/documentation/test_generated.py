@@ -51,3 +51,8 @@ def test_links_out_of_the_documentation_become_names() -> None:
     )
     linked = stage.without_outer_links(page, "howto/extending.md", "https://host/us/it")
     assert "[the plugin](https://host/us/it/blob/main/examples/plugin)" in linked
+
+
+def test_the_menu_has_every_generated_page() -> None:
+    menu = stage.with_generated_pages((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert [page for page in stage.generated() if page not in menu] == []

@@ -176,7 +176,7 @@ def register(
     description: str = "",
     scores: list[Score] | None = None,
 ) -> RegisteredModel:
-    """Copy a model into the folder of a registry and enter it there; without a registry there, one is made.
+    """Copy a model into the folder of a registry, made where there is none, and enter it there.
 
     Args:
         folder: Of the registry.

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
 
+from annotated_types import MinLen
 from pydantic import BeforeValidator, TypeAdapter
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined, to_jsonable_python
@@ -116,13 +117,12 @@ class _Builder:
             return self._section(annotation)
         if annotation is Duration:
             return _any_of([{"type": "integer", "minimum": 1}, {"type": "string", "pattern": _LENGTH}])
-        if not sections(annotation) and not any(map(_holds_section, arguments)):
-            return _leaf(annotation, metadata)
         if isinstance(origin, type) and issubclass(origin, Mapping):
             return {"type": "object", "additionalProperties": self._type(arguments[1])}
-        if isinstance(origin, type) and issubclass(origin, Sequence):
-            return {"type": "array", "items": self._type(arguments[0])}
-        raise TypeError(f"no schema for {annotation}")
+        if origin is list or (origin is tuple and arguments[1:] == (...,)):
+            least = [{"minItems": entry.min_length} for entry in metadata if isinstance(entry, MinLen)]
+            return {"type": "array", "items": self._type(arguments[0]), **(least[0] if least else {})}
+        return _leaf(annotation, metadata)
 
     def _section(self, section: type[Section]) -> Schema:
         """A reference to the section's definition, which is made when it is asked for first."""
@@ -171,10 +171,6 @@ def _any_of(forms: Sequence[Schema]) -> Schema:
             if member not in flat:
                 flat.append(member)
     return flat[0] if len(flat) == 1 else {"anyOf": flat}
-
-
-def _holds_section(annotation: object) -> bool:
-    return bool(sections(annotation)) or any(map(_holds_section, get_args(annotation)))
 
 
 def _default(field: FieldInfo) -> Schema:
