@@ -12,7 +12,7 @@ from torch import Tensor
 from deepwire.model.config import ModelConfig
 from deepwire.model.cost import meta_model, step_cost
 from deepwire.model.embedding import RotaryConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.model.kv_cache import KeyValueCache
 from deepwire.model.layers import FeedForward, LanguageRMSNorm, RMSNorm
 from deepwire.model.mixers.self_attention import SelfAttention
