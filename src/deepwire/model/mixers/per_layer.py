@@ -54,13 +54,7 @@ class PerLayerConfig(MixerSection):
                 "last ones"
             )
         for layer, mixer in enumerate(self.mixers):
-            told = replace(context, layer=layer)
-            if told.mixer_width != told.dim and not mixer.reads_any_width:
-                raise ValueError(
-                    f"{context.side}.mixer: {mixer.type} reads vectors of width {told.dim} only, not "
-                    f"{told.mixer_width} as this connection gives it"
-                )
-            mixer.check(told)
+            mixer.check(replace(context, layer=layer))
 
     def unused_settings_in(self, context: StackContext) -> UnusedSettings:
         """What changes nothing in any of them."""
