@@ -56,13 +56,7 @@ class PerLayerConfig(MixerSection):
         for layer, mixer in enumerate(self.mixers):
             if context.side not in mixer.sides:
                 raise ValueError(f"{context.side}.mixer: {mixer.type} does not work in the {context.side}")
-            told = replace(context, layer=layer)
-            if told.mixer_width != told.dim and not mixer.reads_any_width:
-                raise ValueError(
-                    f"{context.side}.mixer: {mixer.type} reads vectors of width {told.dim} only, not "
-                    f"{told.mixer_width} as this connection gives it"
-                )
-            mixer.check(told)
+            mixer.check(replace(context, layer=layer))
 
     def check_sublayer(self, context: StackContext) -> None:
         """What any of them has no place for."""
