@@ -329,16 +329,21 @@ class Translator(Generic[StateT]):
         if self.config.sampling is not None:
             return  # what was drawn at random stays; missing placeholders are added to it
         target = self.vocabularies.target
-        again, phrases = [], []
-        for row, hypotheses in found.items():
-            if all(demands[row].met_by(target.decode(one.ids)) for one in hypotheses):
-                continue
-            again.append(row)
-            prefix = with_symbols(requests[row].prefix, demands[row].values)
-            phrases.append(demands[row].phrases(target, prefix))
-        if again:
-            better = search.search_with(sentences, again, phrases, self.config)
-            found.update({row: own for row, own in zip(again, better, strict=True) if own})
+
+        def met(row: int) -> bool:
+            return all(demands[row].met_by(target.decode(one.ids)) for one in found[row])
+
+        # Lacking terms alone disturb the rest least; where that costs another one, all of them are demanded.
+        for every in (False, True):
+            again = [row for row in found if not met(row)]
+            phrases = []
+            for row in again:
+                prefix = with_symbols(requests[row].prefix, demands[row].values)
+                have = "" if every else target.decode(found[row][0].ids)
+                phrases.append(demands[row].phrases(target, prefix, have))
+            if again:
+                better = search.search_with(sentences, again, phrases, self.config)
+                found.update({row: own for row, own in zip(again, better, strict=True) if own})
 
     def _candidate(self, hypothesis: Hypothesis, demands: LineDemands | None) -> Candidate:
         target = self.vocabularies.target
