@@ -26,6 +26,13 @@ Beam = Annotated[
 LengthPenalty = Annotated[
     float | None, typer.Option(help="Exponent of the length penalty; 0 = none. Default: the model's own.")
 ]
+Guards = Annotated[
+    bool,
+    typer.Option(
+        "--guards",
+        help="Copy lines without words; search again where a translation repeats itself or does not end.",
+    ),
+]
 Placeholders = Annotated[
     bool,
     typer.Option(

@@ -16,6 +16,7 @@ from deepwire.cli.decoding_options import (
     Beam,
     Device,
     Groups,
+    Guards,
     LengthPenalty,
     Models,
     Placeholders,
@@ -134,6 +135,7 @@ def serve(
     batch_tokens: BatchTokens = None,
     terms: Terms = None,
     placeholders: Placeholders = False,
+    guards: Guards = False,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -157,6 +159,7 @@ def serve(
         groups=groups,
         batch_tokens=batch_tokens,
         placeholders=placeholders or None,
+        guards=guards or None,
     )
 
     from deepwire.cli.line_by_line import warn

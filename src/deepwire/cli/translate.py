@@ -18,6 +18,7 @@ from deepwire.cli.decoding_options import (
     Beam,
     Device,
     Groups,
+    Guards,
     Json,
     LengthPenalty,
     Models,
@@ -38,7 +39,6 @@ from deepwire.config.counts import counted
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepwire.api.model import Model
     from deepwire.decoding.model_inputs import Warn
     from deepwire.decoding.shortlist import ShortlistChoice
     from deepwire.decoding.translation_io import Request
@@ -196,6 +196,7 @@ def _translate_alone(job: TranslationJob, *, quiet: bool) -> None:
 def _translate_in_processes(job: TranslationJob, processes: ProcessGroup, *, quiet: bool) -> None:
     """Translate in parts that several processes share; each of them calls this."""
     from deepwire.cli.line_by_line import warn
+    from deepwire.cli.loading_in_processes import load_in_processes
     from deepwire.decoding.resumable_parts import PartsFolder, translate_parts
     from deepwire.decoding.translation_io import FORMATS
 
@@ -238,45 +239,6 @@ def _require_files(job: TranslationJob) -> None:
             )
     if job.output == STDIO or (job.output.exists() and not job.output.is_file()):
         raise UsageError(f"{job.output}: several processes need a file to write to", "add --output FILE")
-
-
-def load_in_processes(
-    models: Sequence[str],
-    settings: Mapping[str, object],
-    device: str,
-    precision: str,
-    processes: ProcessGroup,
-    shortlist: ShortlistChoice = False,
-    terms: Path | None = None,
-) -> tuple[Model, str]:
-    """The models on the device of this process, which compute as those of the main process; the precision."""
-    import torch
-
-    from deepwire.api.model import load
-    from deepwire.cli.line_by_line import warn
-    from deepwire.decoding.model_loading import fastest_precision, pick_device
-    from deepwire.ops.precision import set_fp32_matmul
-    from deepwire.training.device import choose_device
-
-    pick_device(device)
-    own_device = choose_device(device, processes, "--device")
-    if precision == "auto":
-        precision = str(processes.broadcast_value(fastest_precision(own_device) if processes.main else None))
-    # An average that does not exist yet is made by one process.
-    translator = processes.run_on_main_first(
-        lambda: load(
-            models,
-            str(own_device),
-            precision,
-            settings=settings,
-            warn=warn,
-            shortlist=shortlist,
-            terms=terms,
-        )
-    )
-    products = processes.broadcast_value(torch.get_float32_matmul_precision())
-    set_fp32_matmul("medium" if products == "medium" else "highest")
-    return translator, precision
 
 
 def _do_nothing(_warning: str) -> None:
@@ -352,6 +314,7 @@ def translate(
     seen: Seen = False,
     terms: Terms = None,
     placeholders: Placeholders = False,
+    guards: Guards = False,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -376,6 +339,7 @@ def translate(
         groups=groups,
         n_best=n_best,
         placeholders=placeholders or None,
+        guards=guards or None,
     )
     sampling = sampling_settings(sample, top_k, top_p, temperature, seed, beam)
     job = TranslationJob(

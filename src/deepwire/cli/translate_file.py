@@ -13,6 +13,7 @@ from deepwire.cli.decoding_options import (
     Beam,
     Device,
     Groups,
+    Guards,
     LengthPenalty,
     Models,
     Placeholders,
@@ -62,6 +63,7 @@ def translate_file(
     batch_tokens: BatchTokens = None,
     terms: Terms = None,
     placeholders: Placeholders = False,
+    guards: Guards = False,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -94,6 +96,7 @@ def translate_file(
         groups=groups,
         batch_tokens=batch_tokens,
         placeholders=placeholders or None,
+        guards=guards or None,
     )
     model = load(models, device, precision, settings=settings, warn=warn, terms=terms)
     source, target = _languages(model, from_, to)
