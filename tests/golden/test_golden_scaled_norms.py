@@ -11,10 +11,9 @@ from collections.abc import Mapping
 
 import pytest
 import torch
-from golden_names import FOLDER, GRADIENT_TOLERANCE, OUTPUT_TOLERANCE, deviation
-from safetensors.torch import load_file
-from torch import Tensor, nn
-from torch.nn import functional
+from given_functions import DIM, GivenFunction, below, close, given_stack, golden_case
+from golden_names import GRADIENT_TOLERANCE, OUTPUT_TOLERANCE, deviation
+from torch import nn
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
@@ -24,54 +23,11 @@ from deepwire.model.cross_attention import Memory
 from deepwire.model.depth_constants import deepnorm_gain, deepnorm_residual_scale, sub_ln_gain
 from deepwire.model.stack import Stack
 
-DIM = 16
 
-
-class Function(nn.Module):
-    """F(u) = W2 gelu(W1 u + b1) + b2, as any kind of sub-layer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.W1, self.b1 = nn.Parameter(torch.empty(32, DIM)), nn.Parameter(torch.empty(32))
-        self.W2, self.b2 = nn.Parameter(torch.empty(DIM, 32)), nn.Parameter(torch.empty(DIM))
-
-    def forward(self, x: Tensor, *_: object) -> Tensor:
-        inner = functional.gelu(functional.linear(x, self.W1, self.b1))
-        return functional.linear(inner, self.W2, self.b2)
-
-    parallel = forward
-
-
-def stack_of(connection: object, side: Side, layers: Mapping[Side, int]) -> tuple[Stack, list[Function]]:
-    """A stack with this connection whose sub-layers are functions, and these in their order."""
-    config = ModelConfig.model_validate(
-        {
-            "d_model": DIM,
-            "heads": 4,
-            "feed_forward": 32,
-            "dropout": 0.0,
-            "norm_eps": 1e-5,
-            **{name: {"layers": count, "connection": connection} for name, count in layers.items()},
-        }
-    )
-    model = build_model(config, 8, 8)
-    own = model.encoder if side == "encoder" else model.decoder
-    functions = [Function() for _ in own.connection.calls]
-    kinds = [call.kind for call in own.connection.calls]
-
-    def of(wanted: str) -> list[Function]:
-        return [function for function, kind in zip(functions, kinds, strict=True) if kind == wanted]
-
-    stack = Stack(
-        DIM,
-        own.connection,
-        own.aggregation,
-        own.fusion,
-        of("mixer"),  # type: ignore[arg-type]
-        of("cross"),  # type: ignore[arg-type]
-        of("feed_forward"),  # type: ignore[arg-type]
-    )
-    return stack, functions
+def stack_of(connection: object, side: Side, layers: Mapping[Side, int]) -> tuple[Stack, list[GivenFunction]]:
+    """A stack whose sub-layers are functions, in a model with so many layers."""
+    stacks = {each: {"layers": count, "connection": connection} for each, count in layers.items()}
+    return given_stack(connection, side, layers[side], **stacks)
 
 
 PLAIN = {r"norm(\d)\.": r"norms.\1."}
@@ -112,7 +68,7 @@ CASES: dict[str, tuple[object, Side, dict[Side, int], Mapping[str, str]]] = {
 
 
 def own_parameter(
-    name: str, stack: Stack, functions: list[Function], renamed: Mapping[str, str]
+    name: str, stack: Stack, functions: list[GivenFunction], renamed: Mapping[str, str]
 ) -> nn.Parameter:
     """Where a golden parameter lies."""
     if found := re.fullmatch(r"F(\d)\.(\w+)", name):
@@ -124,28 +80,11 @@ def own_parameter(
     return stack.connection.get_parameter(name.replace(".gain", ".weight"))
 
 
-def read(name: str) -> dict[str, Tensor]:
-    """A golden case."""
-    return load_file(FOLDER / "modern" / f"{name}.safetensors")
-
-
-def below(golden: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """What is called so, by the rest of its name."""
-    return {name.removeprefix(prefix): value for name, value in golden.items() if name.startswith(prefix)}
-
-
-def close(found: Tensor | None, expected: Tensor, tolerance: float) -> bool:
-    """Within the tolerance, relative to the largest entry where that exceeds 1."""
-    return found is not None and deviation(found, expected) < tolerance * max(
-        1.0, float(expected.abs().max())
-    )
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_outputs_and_gradients(name: str) -> None:
     """The result of a stack, and the gradients of its input and of every parameter."""
     connection, side, layers, renamed = CASES[name]
-    golden = read(name)
+    golden = golden_case(name)
     stack, functions = stack_of(connection, side, layers)
     places = {each: own_parameter(each, stack, functions, renamed) for each in below(golden, "p.")}
     assert {id(place) for place in places.values()} == {id(place) for place in stack.parameters()}
@@ -165,7 +104,7 @@ def test_outputs_and_gradients(name: str) -> None:
 def test_profile_of_admin() -> None:
     """The scales that one pass over a batch sets, and what that pass gives."""
     connection, side, layers, renamed = CASES["admin_encoder"]
-    golden = read("admin_encoder")
+    golden = golden_case("admin_encoder")
     stack, functions = stack_of(connection, side, layers)
     with torch.no_grad():
         for name, value in below(golden, "p.").items():
@@ -201,7 +140,7 @@ def sub_ln_places(layer: str, part: str, leaf: str) -> tuple[str, slice]:
 @pytest.mark.parametrize(("name", "layers", "heads"), [("subln_encoder", 2, 4), ("subln_decoder", 1, 2)])
 def test_sub_ln(name: str, layers: int, heads: int) -> None:
     """Norms inside self-attention and feed-forward sub-layers, but not in cross-attention."""
-    golden = read(name)
+    golden = golden_case(name)
     side: Side = "encoder" if name == "subln_encoder" else "decoder"
     config = ModelConfig.model_validate(
         {

@@ -9,16 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from deepwire.cli.experiment_options import Jobs, Overrides, Retry, can_plot, check_names, stopped_by, tell
 
+if TYPE_CHECKING:
     from deepwire.experiments.results.experiment_runner import ExperimentRunner
 
 _SHARE = 20
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN.yaml", help="Systems, directions and seeds.")]
-Overrides = Annotated[
-    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Changes to the plan, such as seeds=[1].")
-]
 Folder = Annotated[
     Path, typer.Option(help="Where runs, measurements and pages are kept; the same folder goes on.")
 ]
@@ -28,21 +25,10 @@ Only = Annotated[
 Direction = Annotated[
     list[str] | None, typer.Option(help="Train and measure only in this direction; repeatable.")
 ]
-Retry = Annotated[bool, typer.Option("--retry", help="Try runs that failed before once more.")]
 ReportOnly = Annotated[bool, typer.Option("--report-only", help="Train nothing; write the pages anew.")]
 Markdown = Annotated[
     Path | None,
     typer.Option(help="Also write the Markdown there (docs/results.md), where runs were measured."),
-]
-Jobs = Annotated[
-    int,
-    typer.Option(
-        "--jobs",
-        "-j",
-        min=1,
-        help="Train so many runs at a time: as many as there are cores, where each has one thread "
-        "(training.threads: 1). What is measured meanwhile is slower.",
-    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Do not print the tables at the end.")]
 
@@ -79,33 +65,24 @@ def results(
     from deepwire.io.output import check_output
 
     loaded = load_plan(plan, folder, overrides or ())
-    _check("--only", only or (), loaded.plan.systems)
-    _check("--direction", direction or (), loaded.plan.directions)
+    check_names("--only", only or (), loaded.plan.systems)
+    check_names("--direction", direction or (), loaded.plan.directions)
     if markdown is not None:
         check_output(markdown)
-    html = _can_plot()
-    runner = ExperimentRunner(loaded, folder, _tell, jobs)
+    html = can_plot("results.html")
+    runner = ExperimentRunner(loaded, folder, tell, jobs)
     if not report_only:
         try:
             pages = _Pages(runner, html=html)
             runner.run_plan(only or (), direction or (), retry=retry, after=pages.keep_up)
         except Stopped as stopped:  # the tests on the pages take their time, which who stops it may not have
-            _tell(f"stopped by {stopped.number.name}; the same command goes on from here")
-            _tell("the pages may lack what was measured last; --report-only writes them anew")
-            raise typer.Exit(128 + stopped.number) from None
+            told = stopped_by(stopped)
+            tell("the pages may lack what was measured last; --report-only writes them anew")
+            raise told from None
     findings = write_pages(runner, markdown, html=html)
     if not quiet:
         sys.stdout.write(as_text(findings))
-    _tell(f"written: {folder / 'results.html' if html else folder / 'results.md'}")
-
-
-def _check(option: str, given: Iterable[str], known: Iterable[str]) -> None:
-    from deepwire.errors import UsageError
-
-    names = list(known)
-    for name in given:
-        if name not in names:
-            raise UsageError(f"{option}: the plan has no {name!r}", f"it has {', '.join(names)}")
+    tell(f"written: {folder / 'results.html' if html else folder / 'results.md'}")
 
 
 class _Pages:
@@ -123,20 +100,3 @@ class _Pages:
             write_pages(self._runner, html=self._html)
             ended = time.monotonic()
             self._due = ended + _SHARE * (ended - begun)
-
-
-def _can_plot() -> bool:
-    """Whether matplotlib is there; without it there is no page, but everything else."""
-    from deepwire.analysis.report.plots import require_matplotlib
-    from deepwire.errors import UsageError
-
-    try:
-        require_matplotlib()
-    except UsageError as error:
-        _tell(f"no results.html: {error}")
-        return False
-    return True
-
-
-def _tell(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -51,6 +51,31 @@ def single(
     return DepthWeights(key, title, row, ("",), tuple(columns), "", column_axis, value)
 
 
+def of_layer_inputs(
+    key: str, values: Tensor, *, title: str = "Weights", thinned: bool = False
+) -> DepthWeights:
+    """Weights of the embedding and of layer outputs in what each layer reads.
+
+    Args:
+        key: As of `DepthWeights`.
+        values: `[R, C]` or `[R, C, n]`: those of C outputs, the embedding first, in the inputs of the last R
+            layers.
+        title: How the title begins: what weights these are.
+        thinned: As of `DepthWeights`.
+    """
+    last = values.size(1)
+    return DepthWeights(
+        key=key,
+        title=f"{title} of layer outputs in what each layer reads",
+        values=values,
+        rows=tuple(f"x{layer}" for layer in range(last - values.size(0) + 1, last + 1)),
+        columns=tuple(f"y{layer}" for layer in range(last)),
+        row_axis="input of layer",
+        column_axis="output of layer; y0: embedding",
+        thinned=thinned,
+    )
+
+
 def layer_names(count: int, *, embedding: bool = False) -> tuple[str, ...]:
     """Names of the layers from 1, the embedding as 0 in front of them."""
     return tuple(str(layer) for layer in range(0 if embedding else 1, count + 1))

@@ -180,7 +180,8 @@ class Stack(nn.Module):
         new: list[State] = []  # written so that torch.compile can follow
         recomputes = self.recomputes and self.training and torch.is_grad_enabled()
         for layer in self._layers:
-            ways = self.aggregation.ways(history, self.calls[layer[0]].layer, languages)
+            first, acts = self.calls[layer[0]].layer, self.aggregation.acts
+            ways = self.aggregation.ways(history, first, languages) if acts else None
             given = (layer, depth, carried, below, ways, padding, memory, languages)
             if recomputes:
                 depth, carried, below = checkpoint(self._run_layer, *given, use_reentrant=False)
@@ -220,8 +221,10 @@ class Stack(nn.Module):
             if index in dropped:
                 continue
             call = self.calls[index]
-            stream = depth[0] if ways is None or call.kind != "mixer" else ways.query
-            read = self.connection.read((stream, *depth[1:]), index, languages)
+            seen = depth
+            if ways is not None and call.kind == "mixer":
+                seen = self.connection.with_stream(depth, ways.query)
+            read = self.connection.read(seen, index, languages)
             if call.kind == "cross":
                 output = self.crosses[call.layer](read, memory[call.layer])
             elif call.kind == "feed_forward":

@@ -10,7 +10,20 @@ from torch import Tensor
 
 
 def weighted_sum(weights: Sequence[Tensor], tensors: Sequence[Tensor]) -> Tensor:
-    """sum_i w_i v_i, of the widest type of the tensors; nothing is stacked, so no tensor is copied.
+    """sum_i w_i v_i; nothing is stacked, so no tensor is copied.
+
+    Args:
+        weights: One for each tensor, which it must broadcast to: `[]`, `[d]` or `[B, T, 1]`.
+        tensors: Each `[B, T, d]`; at least one.
+    """
+    total = weights[0] * tensors[0]
+    for weight, tensor in zip(weights[1:], tensors[1:], strict=True):
+        total = torch.addcmul(total, weight, tensor)
+    return total
+
+
+def mix_positions(weights: Sequence[Tensor], tensors: Sequence[Tensor]) -> Tensor:
+    """sum_i w_i v_i with weights of positions, of the widest type of the tensors.
 
     Args:
         weights: One for each tensor: a number `[]`, or one of each position, `[B, T]`.
@@ -18,10 +31,4 @@ def weighted_sum(weights: Sequence[Tensor], tensors: Sequence[Tensor]) -> Tensor
     """
     # Under autocast a sub-layer gives a narrower type than the lanes have.
     wide = reduce(torch.promote_types, (tensor.dtype for tensor in tensors))
-    first, *others = (
-        (weight.unsqueeze(-1).to(wide), tensor) for weight, tensor in zip(weights, tensors, strict=True)
-    )
-    total = first[0] * first[1]
-    for weight, tensor in others:
-        total = torch.addcmul(total, weight, tensor)
-    return total
+    return weighted_sum([weight.unsqueeze(-1).to(wide) for weight in weights], tensors)

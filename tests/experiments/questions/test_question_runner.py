@@ -297,7 +297,7 @@ def test_the_questions_of_the_repository_can_be_trained(tmp_path: Path, monkeypa
     }
     assert len(settings) == len(part.systems), "two systems are the same"
     first = [step.system for step in loaded.steps[:4]]
-    assert first == ["post-norm", "pre-norm", "depth-lstm", "depth-lstm-open"]
+    assert first == ["post-norm", "depth-lstm-open", "pre-norm", "depth-lstm"]
     for run in part.runs("gtrans-12", 1, "plateau"):
         fusions = run.loaded.config.model.encoder.fusion, run.loaded.config.model.decoder.fusion
         assert [each.size for each in fusions if isinstance(each, GroupsConfig)] == [3, 2], (

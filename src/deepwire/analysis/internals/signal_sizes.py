@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from deepwire.analysis.subject.model_and_text import SIDES, part
-from deepwire.model.connections.connection import Call, Connection, DepthState
+from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
 from deepwire.model.context import Side
 from deepwire.model.embedding import Embedding
 from deepwire.model.encoder_decoder import TranslationModel
@@ -212,7 +212,7 @@ def _parts_of_embedding(model: TranslationModel, batch: DeviceBatch) -> Iterator
             yield Signal(side, "position part"), positions.expand_as(of_tokens)[words]
 
 
-class ConnectionTap(Connection):
+class ConnectionTap(ConnectionWrapper):
     """A connection that keeps what it sees in a pass, in order.
 
     Attributes:
@@ -221,8 +221,7 @@ class ConnectionTap(Connection):
     """
 
     def __init__(self, inner: Connection) -> None:
-        super().__init__(inner.calls)
-        self.inner = inner
+        super().__init__(inner)
         self.seen: list[tuple[str, int, Tensor]] = []
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
@@ -251,22 +250,6 @@ class ConnectionTap(Connection):
             self.seen.append(("output", self.calls[index].layer, x))
             state = self.inner.with_stream(state, x)  # so that what follows is made of it
         return state
-
-    def stream(self, state: DepthState) -> Tensor:
-        """As before."""
-        return self.inner.stream(state)
-
-    def with_stream(self, state: DepthState, x: Tensor) -> DepthState:
-        """As before."""
-        return self.inner.with_stream(state, x)
-
-    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
-        """As before."""
-        return self.inner.result(state, languages)
-
-    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
-        """As before."""
-        return self.inner.normalise(x, languages)
 
 
 def call_names(calls: Sequence[Call]) -> list[str]:

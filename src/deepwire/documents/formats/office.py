@@ -13,7 +13,16 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from deepwire.documents.document import Options, Run
-from deepwire.documents.formats.xml_tree import SPACE, Slot, fill, local, parse_xml, units_of, write_xml
+from deepwire.documents.formats.xml_tree import (
+    SPACE,
+    Slot,
+    fill,
+    local,
+    parse_xml,
+    text_slots,
+    units_of,
+    write_xml,
+)
 from deepwire.errors import DataError
 
 MOST_BYTES = 200 << 20
@@ -153,23 +162,9 @@ def _look(run: Any) -> tuple[Any, bytes]:
 def _odt_paragraphs(tree: Any) -> Blocks:
     for node in tree.getroot().iter():
         if local(node) in _ODT_PARAGRAPHS and "text:1.0" in str(node.tag):
-            yield list(_odt_slots(node))
+            yield list(text_slots(node, _odt_opaque))
 
 
-def _odt_slots(paragraph: Any) -> Iterator[Slot]:
-    """The text of a paragraph; notes and frames within it have paragraphs of their own."""
-    stack: list[tuple[Any, bool]] = [(paragraph, False)]
-    while stack:
-        node, is_tail = stack.pop()
-        if is_tail:
-            if node.tail:
-                yield Slot(node, True, Run(node.tail))
-            continue
-        if node is not paragraph:
-            stack.append((node, True))
-            if local(node) not in _ODT_INLINE:
-                yield Slot(node, False, Run(_BREAKS.get(local(node), ""), fixed=True))
-                continue
-        if node.text:
-            yield Slot(node, False, Run(node.text))
-        stack += [(child, False) for child in reversed(node)]
+def _odt_opaque(name: str) -> str | None:
+    """Breaks have their characters; notes and frames within a paragraph have paragraphs of their own."""
+    return None if name in _ODT_INLINE else _BREAKS.get(name, "")

@@ -19,8 +19,7 @@ from deepwire.documents.formats.xml_tree import (
 )
 from deepwire.errors import DataError
 
-# Their content is code of another format.
-_OPAQUE = frozenset(["x", "bx", "ex", "ph", "it", "bpt", "ept", "ut", "sc", "ec", "cp", "sm", "em"])
+_CODES = frozenset(["x", "bx", "ex", "ph", "it", "bpt", "ept", "ut", "sc", "ec", "cp", "sm", "em"])
 
 
 class XliffDocument:
@@ -46,7 +45,7 @@ class XliffDocument:
             for name in list(target.attrib):
                 if name.endswith("}lang"):
                     del target.attrib[name]
-            self._blocks.append(list(text_slots(target, _OPAQUE)))
+            self._blocks.append(list(text_slots(target, _opaque)))
             self._targets.append((segment, target))
         self.units: Sequence[Sequence[Run]] = units_of(self._blocks)
 
@@ -107,3 +106,8 @@ def read_xliff(content: bytes, options: Options) -> XliffDocument:
         if named and options.target and language_code(named) != language_code(options.target):
             raise DataError(f"its target language is {named}, not {options.target}")
     return document
+
+
+def _opaque(name: str) -> str | None:
+    """Inside these elements is code of another format; and comments are no text."""
+    return "" if not name or name in _CODES else None

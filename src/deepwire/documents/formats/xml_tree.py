@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from deepwire.documents.document import Run
@@ -85,12 +85,13 @@ def units_of(blocks: Sequence[Sequence[Slot]]) -> list[list[Run]]:
     return [[slot.run for slot in block] for block in blocks]
 
 
-def text_slots(element: Any, opaque: frozenset[str]) -> Iterator[Slot]:
+def text_slots(element: Any, opaque: Callable[[str], str | None]) -> Iterator[Slot]:
     """The places of text within an element, in their order.
 
     Args:
         element: Where to look.
-        opaque: Names of elements whose inside is no text: their place is kept by a run without text.
+        opaque: Given the name of an element within it, what stands for that element, whose inside is no text
+            of this one; None for an element whose inside is. A comment has the name "".
     """
     # No recursion: the depth of a tree is not ours.
     stack: list[tuple[Any, bool]] = [(element, False)]
@@ -102,9 +103,9 @@ def text_slots(element: Any, opaque: frozenset[str]) -> Iterator[Slot]:
             continue
         if node is not element:
             stack.append((node, True))
-        if not local(node) or (local(node) in opaque and node is not element):
-            yield Slot(node, False, Run("", fixed=True))
-            continue
+            if (stands := opaque(local(node))) is not None:
+                yield Slot(node, False, Run(stands, fixed=True))
+                continue
         if node.text:
             yield Slot(node, False, Run(node.text))
         stack += [(child, False) for child in reversed(node)]

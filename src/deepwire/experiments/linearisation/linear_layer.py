@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from deepwire.analysis.subject.model_and_text import check_layer, part, with_stack
 from deepwire.errors import UsageError
-from deepwire.model.connections.connection import Call, Connection, DepthState
+from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
 from deepwire.model.context import Side
 from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.layers import NoNorm
@@ -23,7 +23,7 @@ from deepwire.model.layers import NoNorm
 Cell = Literal["carry", "map"]
 
 
-class OneLayerLinear(Connection):
+class OneLayerLinear(ConnectionWrapper):
     """A connection one of whose layers is a single call, which reads and writes what passes between layers.
 
     With `cell` "carry" the call reads the stream x `[B, T, d]`; whatever else passes from layer to layer (the
@@ -34,12 +34,8 @@ class OneLayerLinear(Connection):
     def __init__(self, inner: Connection, layer: int, cell: Cell) -> None:
         place, replaced = _place(inner, layer)
         linear = Call("feed_forward", layer, closes=True)
-        super().__init__((*inner.calls[:place], linear, *inner.calls[place + replaced :]))
-        self.inner, self.cell, self.place, self.replaced = inner, cell, place, replaced
-
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
-        """As before."""
-        return self.inner.start(x, padding, languages)
+        super().__init__(inner, (*inner.calls[:place], linear, *inner.calls[place + replaced :]))
+        self.cell, self.place, self.replaced = cell, place, replaced
 
     def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
         """As before, but for the linear layer: see the class."""
@@ -57,28 +53,12 @@ class OneLayerLinear(Connection):
             return output.chunk(len(state), -1)
         return self.inner.with_stream(state, output)
 
-    def stream(self, state: DepthState) -> Tensor:
-        """As before."""
-        return self.inner.stream(state)
-
-    def with_stream(self, state: DepthState, x: Tensor) -> DepthState:
-        """As before."""
-        return self.inner.with_stream(state, x)
-
-    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
-        """As before."""
-        return self.inner.result(state, languages)
-
-    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
-        """As before."""
-        return self.inner.normalise(x, languages)
-
     def _before(self, index: int) -> int:
         """The number that a call had in the connection as it was."""
         return index if index < self.place else index + self.replaced - 1
 
 
-class LayerTap(Connection):
+class LayerTap(ConnectionWrapper):
     """A connection that keeps what enters and what leaves some of its layers in the latest pass.
 
     Attributes:
@@ -86,17 +66,12 @@ class LayerTap(Connection):
     """
 
     def __init__(self, inner: Connection, layers: Sequence[int]) -> None:
-        super().__init__(inner.calls)
-        self.inner = inner
+        super().__init__(inner)
         places = {layer: _place(inner, layer) for layer in layers}
         self._first = {place: layer for layer, (place, _) in places.items()}
         self._last = {place + count - 1: layer for layer, (place, count) in places.items()}
         self.before: dict[int, DepthState] = {}
         self.after: dict[int, DepthState] = {}
-
-    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
-        """As before."""
-        return self.inner.start(x, padding, languages)
 
     def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
         """As before."""
@@ -112,22 +87,6 @@ class LayerTap(Connection):
         if index in self._last:
             self.after[self._last[index]] = self._passed(state)
         return state
-
-    def stream(self, state: DepthState) -> Tensor:
-        """As before."""
-        return self.inner.stream(state)
-
-    def with_stream(self, state: DepthState, x: Tensor) -> DepthState:
-        """As before."""
-        return self.inner.with_stream(state, x)
-
-    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
-        """As before."""
-        return self.inner.result(state, languages)
-
-    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
-        """As before."""
-        return self.inner.normalise(x, languages)
 
     def _passed(self, state: DepthState) -> DepthState:
         """What passes between layers, the stream first."""

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from deepwire.model.context import Side, SocketSection, StackContext
@@ -14,17 +12,6 @@ from deepwire.model.introspection import DepthWeights
 from deepwire.plugins import Kind
 
 History = tuple[Tensor, ...]
-
-
-def weighted_sum(weights: Sequence[Tensor], vectors: Sequence[Tensor]) -> Tensor:
-    """sum_j weights[j] * vectors[j] of vectors `[B, T, d]`; a weight is a number, `[d]` or `[B, T, 1]`.
-
-    Adding entry by entry makes no copy of a history, as stacking it would at every layer.
-    """
-    total = weights[0] * vectors[0]
-    for weight, vector in zip(weights[1:], vectors[1:], strict=True):
-        total = torch.addcmul(total, weight, vector)
-    return total
 
 
 class Ways(NamedTuple):
@@ -46,7 +33,7 @@ class Aggregation(nn.Module, ABC):
     Both methods get the target languages of the rows, `[B]` or `[1]`, to hand on to norms (`context.norm`).
 
     Attributes:
-        acts: Whether `close` gives anything but what it gets; otherwise it is not called.
+        acts: Whether `close` gives anything but what it gets; otherwise neither it nor `ways` is called.
     """
 
     acts: bool = True

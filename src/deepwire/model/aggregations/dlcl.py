@@ -12,11 +12,12 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from deepwire.config.section import UnusedSettings
-from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History, weighted_sum
+from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
 from deepwire.model.context import StackContext
-from deepwire.model.introspection import DepthWeights
+from deepwire.model.introspection import DepthWeights, of_layer_inputs
 from deepwire.model.layers import NoNorm
 from deepwire.ops.dropout import Dropout
+from deepwire.ops.weighted_sum import weighted_sum
 
 HistoryNorm = Literal["auto", "before", "after", "none"]
 EmbeddingNorm = Literal["none", "once", "twice"]
@@ -154,15 +155,8 @@ class DLCL(Aggregation):
         apart = torch.ones(size, size, dtype=torch.bool, device=self.mix.device)
         apart = ~apart.tril().triu(1 - self.window)
         return (
-            DepthWeights(
-                key="dlcl",
-                title="Weights of layer outputs in what each layer reads",
-                values=self.weights().detach().masked_fill(apart.unsqueeze(-1), float("nan")),
-                rows=tuple(f"x{layer}" for layer in range(1, size + 1)),
-                columns=tuple(f"y{layer}" for layer in range(size)),
-                row_axis="input of layer",
-                column_axis="output of layer; y0: embedding",
-                thinned=True,
+            of_layer_inputs(
+                "dlcl", self.weights().detach().masked_fill(apart.unsqueeze(-1), float("nan")), thinned=True
             ),
         )
 

@@ -12,9 +12,10 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History, weighted_sum
+from deepwire.model.aggregations.aggregation import Aggregation, AggregationSection, History
 from deepwire.model.context import StackContext
-from deepwire.model.introspection import DepthWeights
+from deepwire.model.introspection import DepthWeights, of_layer_inputs
+from deepwire.ops.weighted_sum import weighted_sum
 
 
 class DWAConfig(AggregationSection):
@@ -98,17 +99,7 @@ class DWA(Aggregation):
         sums = iter(self.mix)
         for number, row in enumerate(self.sources):
             values[number, list(row or (number,))] = next(sums).detach().to(values) if row else 1.0
-        return (
-            DepthWeights(
-                key="dwa",
-                title="Weights of layer outputs in what each layer reads",
-                values=values,
-                rows=tuple(f"x{layer}" for layer in range(1, size + 1)),
-                columns=tuple(f"y{layer}" for layer in range(size)),
-                row_axis="input of layer",
-                column_axis="output of layer; y0: embedding",
-            ),
-        )
+        return (of_layer_inputs("dwa", values),)
 
     def _store(self, history: History, output: Tensor, number: int) -> History:
         return (*history, output) if number in self._stored else history

@@ -18,11 +18,11 @@ from deepwire.model.aggregations.aggregation import (
     AggregationSection,
     History,
     Ways,
-    weighted_sum,
 )
 from deepwire.model.context import StackContext
-from deepwire.model.introspection import DepthWeights
+from deepwire.model.introspection import DepthWeights, of_layer_inputs
 from deepwire.model.layers import NoNorm
+from deepwire.ops.weighted_sum import weighted_sum
 
 
 class MUDDConfig(AggregationSection):
@@ -142,14 +142,4 @@ class MUDD(Aggregation):
         values = torch.full((size - 1, size), float("nan"))
         for row, maker in enumerate(cast("list[WeightMaker]", list(self.makers))):
             values[row, : row + 2] = maker.static.detach()[-1].to(values)  # that of the stream
-        return (
-            DepthWeights(
-                key="mudd",
-                title="Static weights of layer outputs in what each layer reads",
-                values=values,
-                rows=tuple(f"x{layer}" for layer in range(2, size + 1)),
-                columns=tuple(f"y{layer}" for layer in range(size)),
-                row_axis="input of layer",
-                column_axis="output of layer; y0: embedding",
-            ),
-        )
+        return (of_layer_inputs("mudd", values, title="Static weights"),)

@@ -18,7 +18,7 @@ from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights, single
 from deepwire.ops.precision import full_precision
-from deepwire.ops.weighted_sum import weighted_sum
+from deepwire.ops.weighted_sum import mix_positions
 
 BLOCKS = 8
 """As many blocks are most of the gain of attending to every sub-layer, say the authors."""
@@ -165,7 +165,7 @@ class AttnRes(PreNorm):
 
     def _attend(self, state: DepthState, query: int) -> Tensor:
         sources, scales = _halves(state)
-        return weighted_sum(self.queries[query](sources, scales).unbind(0), sources)
+        return mix_positions(self.queries[query](sources, scales).unbind(0), sources)
 
     def _scale(self, source: Tensor) -> Tensor:
         """1 / RMS of every position, `[B, T]`, in float32."""

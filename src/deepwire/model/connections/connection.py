@@ -112,6 +112,49 @@ class Connection(nn.Module, ABC):
         return ()
 
 
+class ConnectionWrapper(Connection):
+    """A connection that does what another does; a subclass changes some of it.
+
+    Args:
+        inner: The other one.
+        calls: Those of `inner` unless given.
+    """
+
+    def __init__(self, inner: Connection, calls: tuple[Call, ...] | None = None) -> None:
+        super().__init__(inner.calls if calls is None else calls)
+        self.inner = inner
+
+    def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
+        """That of `inner`."""
+        return self.inner.start(x, padding, languages)
+
+    def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
+        """That of `inner`."""
+        return self.inner.read(state, index, languages)
+
+    def write(
+        self, state: DepthState, index: int, read: Tensor, output: Tensor, languages: Tensor | None = None
+    ) -> DepthState:
+        """That of `inner`."""
+        return self.inner.write(state, index, read, output, languages)
+
+    def stream(self, state: DepthState) -> Tensor:
+        """That of `inner`."""
+        return self.inner.stream(state)
+
+    def with_stream(self, state: DepthState, x: Tensor) -> DepthState:
+        """That of `inner`."""
+        return self.inner.with_stream(state, x)
+
+    def result(self, state: DepthState, languages: Tensor | None = None) -> Tensor:
+        """That of `inner`."""
+        return self.inner.result(state, languages)
+
+    def normalise(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+        """That of `inner`."""
+        return self.inner.normalise(x, languages)
+
+
 class ConnectionSection(SocketSection):
     """Base of a connection's settings."""
 

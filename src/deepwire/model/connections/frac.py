@@ -16,7 +16,7 @@ from deepwire.model.connections.connection import Connection, ConnectionSection,
 from deepwire.model.connections.hyper import DYNAMIC_SCALE, dynamic_columns
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import StackContext
-from deepwire.ops.weighted_sum import weighted_sum
+from deepwire.ops.weighted_sum import mix_positions
 
 
 class FracConfig(ConnectionSection):
@@ -65,7 +65,7 @@ class Frac(PreNorm):
     def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
         """The mixed parts side by side, normalised."""
         columns = self._of(index).reading(state)
-        mixed = torch.cat([weighted_sum(column, state) for column in columns], -1)
+        mixed = torch.cat([mix_positions(column, state) for column in columns], -1)
         read: Tensor = self.norms[index](mixed, languages)
         return read
 
@@ -76,7 +76,7 @@ class Frac(PreNorm):
         *columns, write = self._of(index).writing(state)
         outputs = self.dropout(output).chunk(self.fractions, -1)
         return tuple(
-            weighted_sum((*column, own), (*state, part))
+            mix_positions((*column, own), (*state, part))
             for column, own, part in zip(columns, write, outputs, strict=True)
         )
 

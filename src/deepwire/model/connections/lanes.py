@@ -14,7 +14,7 @@ from deepwire.model.connections.connection import ConnectionSection, DepthState,
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import StackContext
 from deepwire.model.introspection import DepthWeights
-from deepwire.ops.weighted_sum import weighted_sum
+from deepwire.ops.weighted_sum import mix_positions
 
 
 class LanesSection(ConnectionSection):
@@ -95,7 +95,7 @@ class Lanes(PreNorm):
 
     def read(self, state: DepthState, index: int, languages: Tensor | None = None) -> Tensor:
         """The weighted sum of the lanes, normalised."""
-        mixed = weighted_sum(self._of(index).reading(state), state)
+        mixed = mix_positions(self._of(index).reading(state), state)
         read: Tensor = self.norms[index](mixed, languages)
         return read
 
@@ -105,7 +105,7 @@ class Lanes(PreNorm):
         """Every lane becomes a mix of all, and takes its part of the output."""
         mix, write = self._of(index).writing(state)
         parts = (*state, self.dropout(output))
-        return tuple(weighted_sum((*old, new), parts) for old, new in zip(mix, write, strict=True))
+        return tuple(mix_positions((*old, new), parts) for old, new in zip(mix, write, strict=True))
 
     def stream(self, state: DepthState) -> Tensor:
         """The mean of the lanes."""

@@ -21,7 +21,7 @@ from deepwire.model.connections.connection import Connection, DepthState
 from deepwire.model.connections.lanes import Lanes, LanesSection, LaneWeights, StaticWeights
 from deepwire.model.context import StackContext
 from deepwire.ops.precision import full_precision
-from deepwire.ops.weighted_sum import weighted_sum
+from deepwire.ops.weighted_sum import mix_positions
 
 DYNAMIC_SCALE, ELSEWHERE = 0.01, -8.0
 """Where the factors of what depends on the text begin, and the logits of all mixes but the identity."""
@@ -198,7 +198,7 @@ class MHC(Lanes):
         """The sum of the lanes, or the head's."""
         if self.head is None:
             return super().result(state, languages)
-        return weighted_sum(self.head(state), state)
+        return mix_positions(self.head(state), state)
 
     def static_end(self) -> Tensor:
         """The weights of the lanes in the result."""
