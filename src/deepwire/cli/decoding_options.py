@@ -101,8 +101,8 @@ def use_threads(count: int | None) -> None:
 
 
 def specified(**options: object) -> dict[str, object]:
-    """The options that have a value."""
-    return {name: value for name, value in options.items() if value is not None}
+    """The options that have a value; a switch only where it is on."""
+    return {name: value for name, value in options.items() if value is not None and value is not False}
 
 
 def sampling_settings(

@@ -153,14 +153,8 @@ def serve(
     libretranslate.check(api)
     _require_packages(_NEEDED + (_NEEDED_BY_LIBRETRANSLATE if api == "libretranslate" else ()))
     limits, prefix, room = _limits(limit or []), _prefix(url_prefix), _bytes(memory)
-    settings = specified(
-        beam=beam,
-        length_penalty=length_penalty,
-        groups=groups,
-        batch_tokens=batch_tokens,
-        placeholders=placeholders or None,
-        guards=guards or None,
-    )
+    settings = specified(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
+    settings |= specified(placeholders=placeholders, guards=guards)
 
     from deepwire.cli.line_by_line import warn
     from deepwire.serving.access import bind, read_hosts, read_token, require_safe

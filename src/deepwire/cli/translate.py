@@ -326,21 +326,12 @@ def translate(
 
     deepwire translate runs/a runs/b@avg5 --input test.de.gz --beam 8 --n-best 4
 
-    deepwire translate runs/demo --sample --top-p 0.9 --seed 7 --input test.de
-
     deepwire translate runs/six-directions --to fr < test.en
 
     torchrun --nproc-per-node 4 -m deepwire translate runs/demo --input big.de --output big.en
     """
-
-    changes = specified(
-        beam=beam,
-        length_penalty=length_penalty,
-        groups=groups,
-        n_best=n_best,
-        placeholders=placeholders or None,
-        guards=guards or None,
-    )
+    changes = specified(beam=beam, length_penalty=length_penalty, groups=groups, n_best=n_best)
+    changes |= specified(placeholders=placeholders, guards=guards)
     sampling = sampling_settings(sample, top_k, top_p, temperature, seed, beam)
     job = TranslationJob(
         models=models,

@@ -90,14 +90,8 @@ def translate_file(
     if output is not None:
         check_output(output, [input_])
     configure_process(threads=threads, flush_denormals=False)
-    settings = specified(
-        beam=beam,
-        length_penalty=length_penalty,
-        groups=groups,
-        batch_tokens=batch_tokens,
-        placeholders=placeholders or None,
-        guards=guards or None,
-    )
+    settings = specified(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
+    settings |= specified(placeholders=placeholders, guards=guards)
     model = load(models, device, precision, settings=settings, warn=warn, terms=terms)
     source, target = _languages(model, from_, to)
     if output is None:

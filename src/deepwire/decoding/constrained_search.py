@@ -74,11 +74,9 @@ def constrained_search(
         bounds: Of the target vocabulary.
         prefixes: Subwords that each translation must begin with.
     """
-    starts = [len(prefix) for prefix in prefixes] if prefixes is not None else [0] * len(limits)
-    sentences = [
-        _Sentence(own, limit + start + remaining(own, 0), start, config, bounds)
-        for own, limit, start in zip(phrases, limits, starts, strict=True)
-    ]
+    starts = [0] * len(limits) if prefixes is None else list(map(len, prefixes))
+    parts = zip(phrases, limits, starts, strict=True)
+    sentences = [_Sentence(own, limit + start, start, config, bounds) for own, limit, start in parts]
     width = max(beam_for(config.beam, own) for own in phrases)
     constraints = Constraints(config, [one.limit for one in sentences], prefixes, source.device)
     symbols = bounds.symbols.to(source.device)
@@ -97,8 +95,7 @@ def constrained_search(
         best = zip(values.tolist(), columns.tolist(), strict=True)
         free = [list(zip(*row, strict=True)) for row in best]
         for place, sentence in enumerate(open_):
-            rows = slice(place * rows_each, (place + 1) * rows_each)
-            sentence.advance(free[rows], asked[place], step, width)
+            sentence.advance(free[place * rows_each :][:rows_each], asked[place], step, width)
         step += 1
         ended = [sentence.ended for sentence in open_]
         if all(ended):
@@ -167,7 +164,7 @@ class _Sentence:
         config: DecodingConfig,
         bounds: WordBounds,
     ) -> None:
-        self.limit, self.ended = limit, False
+        self.limit, self.ended = limit + remaining(phrases, 0), False
         self.open = [_Open((), 0.0, 0, (), 0.0, False, 0)]
         self.first_tokens = sorted({way[0] for phrase in phrases for way in phrase.ways})
         self._phrases, self._prefix, self._n_best = phrases, prefix, config.n_best
