@@ -15,9 +15,7 @@ SIZE = 12
 
 
 def bounds(inside=(), opened=(), symbols=()):
-    mask = torch.zeros(SIZE, dtype=torch.bool)
-    mask[list(inside)] = True
-    return WordBounds(mask, frozenset(opened), torch.tensor(list(symbols), dtype=torch.int64))
+    return WordBounds(frozenset(inside), frozenset(opened), torch.tensor(list(symbols), dtype=torch.int64))
 
 
 def search(toys, phrases, *, own=None, prefixes=None, limit=8, seed=0, model=None, **config):
@@ -63,7 +61,7 @@ def test_a_wide_beam_finds_the_best_of_all_translations(toys):
     """Of all translations of up to three subwords that have the phrase, it is the most probable."""
     size, longest = 8, 3
     model, (source,) = toys.Model(size), toys.random_sources(1, size)
-    mask = WordBounds(torch.zeros(size, dtype=torch.bool), frozenset(), torch.zeros(0, dtype=torch.int64))
+    mask = WordBounds(frozenset(), frozenset(), torch.zeros(0, dtype=torch.int64))
     config = DecodingConfig(beam=64, length_penalty=0, min_length=0)
     (found,) = constrained_search(
         model, toys.padded([source]), [longest - 1], config, [[Phrase(((5,),), whole=False)]], mask

@@ -26,6 +26,13 @@ Beam = Annotated[
 LengthPenalty = Annotated[
     float | None, typer.Option(help="Exponent of the length penalty; 0 = none. Default: the model's own.")
 ]
+Guards = Annotated[
+    bool,
+    typer.Option(
+        "--guards",
+        help="Copy lines without words; search again where a translation repeats itself or does not end.",
+    ),
+]
 Placeholders = Annotated[
     bool,
     typer.Option(
@@ -102,8 +109,8 @@ def use_threads(count: int | None) -> None:
 
 
 def specified(**options: object) -> dict[str, object]:
-    """The options that have a value."""
-    return {name: value for name, value in options.items() if value is not None}
+    """The options that have a value; a switch only where it is on."""
+    return {name: value for name, value in options.items() if value is not None and value is not False}
 
 
 def sampling_settings(

@@ -75,8 +75,6 @@ def export(
     Examples: deepwire export runs/demo -o demo-ct2 --text test.de --reference test.en;
     deepwire export runs/demo@avg5 -o demo-onnx --format onnx --int8 --text test.de
     """
-    from deepwire.checkpoint.model_path import find_model
-    from deepwire.checkpoint.store import load_model
     from deepwire.export.parity import compare
     from deepwire.io.atomic import new_folder
 
@@ -90,12 +88,7 @@ def export(
             "add --text FILE with source text, or --unchecked",
         )
     sources, references = _read(text, reference, lines)
-    loaded = load_model(find_model(model))
-    if loaded.vocabularies.has_symbols:
-        raise ModelError(
-            f"{model}: was trained with data.placeholders, and an exported model cannot put them back",
-            "export a model that was trained without",
-        )
+    loaded = _load(model)
     export_format.require(loaded)
     if not unchecked:
         _require_language(loaded, into)
@@ -122,6 +115,24 @@ def _tell(notes: tuple[str, ...], parity: Parity | None) -> None:
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     print("not compared" if parity is None else str(parity), file=sys.stderr)
+
+
+def _load(name: str) -> LoadedModel:
+    """The model.
+
+    Raises:
+        ModelError: It reads symbols for placeholders, which nothing would put back there.
+    """
+    from deepwire.checkpoint.model_path import find_model
+    from deepwire.checkpoint.store import load_model
+
+    loaded = load_model(find_model(name))
+    if loaded.vocabularies.has_symbols:
+        raise ModelError(
+            f"{name}: was trained with data.placeholders, and an exported model cannot put them back",
+            "export a model that was trained without",
+        )
+    return loaded
 
 
 def _format(name: str, from_name: str, to_name: str) -> ExportFormat:

@@ -16,6 +16,7 @@ from deepwire.cli.decoding_options import (
     Beam,
     Device,
     Groups,
+    Guards,
     LengthPenalty,
     Models,
     Placeholders,
@@ -136,6 +137,7 @@ def serve(
     batch_tokens: BatchTokens = None,
     terms: Terms = None,
     placeholders: Placeholders = False,
+    guards: Guards = False,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -153,14 +155,8 @@ def serve(
     libretranslate.check(api)
     _require_packages(_NEEDED + (_NEEDED_BY_LIBRETRANSLATE if api == "libretranslate" else ()))
     limits, prefix, room = _limits(limit or []), _prefix(url_prefix), _bytes(memory)
-    settings = specified(
-        beam=beam,
-        length_penalty=length_penalty,
-        groups=groups,
-        rounds=rounds,
-        batch_tokens=batch_tokens,
-        placeholders=placeholders or None,
-    )
+    settings = specified(beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds)
+    settings |= specified(batch_tokens=batch_tokens, placeholders=placeholders, guards=guards)
 
     from deepwire.cli.line_by_line import warn
     from deepwire.serving.access import bind, read_hosts, read_token, require_safe

@@ -282,7 +282,7 @@ def _load(
     """The translator and its number formats, which timing may choose: those of an earlier call, if any."""
     import torch
 
-    from deepwire.cli.translate import load_in_processes
+    from deepwire.cli.loading_in_processes import load_in_processes
     from deepwire.decoding.synthesis import recorded_job
     from deepwire.ops.precision import set_fp32_matmul
 

@@ -18,6 +18,7 @@ from deepwire.cli.decoding_options import (
     Beam,
     Device,
     Groups,
+    Guards,
     Json,
     LengthPenalty,
     Models,
@@ -39,7 +40,6 @@ from deepwire.config.counts import counted
 from deepwire.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepwire.api.model import Model
     from deepwire.decoding.model_inputs import Warn
     from deepwire.decoding.shortlist import ShortlistChoice
     from deepwire.decoding.translation_io import Request
@@ -197,6 +197,7 @@ def _translate_alone(job: TranslationJob, *, quiet: bool) -> None:
 def _translate_in_processes(job: TranslationJob, processes: ProcessGroup, *, quiet: bool) -> None:
     """Translate in parts that several processes share; each of them calls this."""
     from deepwire.cli.line_by_line import warn
+    from deepwire.cli.loading_in_processes import load_in_processes
     from deepwire.decoding.resumable_parts import PartsFolder, translate_parts
     from deepwire.decoding.translation_io import FORMATS
 
@@ -239,45 +240,6 @@ def _require_files(job: TranslationJob) -> None:
             )
     if job.output == STDIO or (job.output.exists() and not job.output.is_file()):
         raise UsageError(f"{job.output}: several processes need a file to write to", "add --output FILE")
-
-
-def load_in_processes(
-    models: Sequence[str],
-    settings: Mapping[str, object],
-    device: str,
-    precision: str,
-    processes: ProcessGroup,
-    shortlist: ShortlistChoice = False,
-    terms: Path | None = None,
-) -> tuple[Model, str]:
-    """The models on the device of this process, which compute as those of the main process; the precision."""
-    import torch
-
-    from deepwire.api.model import load
-    from deepwire.cli.line_by_line import warn
-    from deepwire.decoding.model_loading import fastest_precision, pick_device
-    from deepwire.ops.precision import set_fp32_matmul
-    from deepwire.training.device import choose_device
-
-    pick_device(device)
-    own_device = choose_device(device, processes, "--device")
-    if precision == "auto":
-        precision = str(processes.broadcast_value(fastest_precision(own_device) if processes.main else None))
-    # An average that does not exist yet is made by one process.
-    translator = processes.run_on_main_first(
-        lambda: load(
-            models,
-            str(own_device),
-            precision,
-            settings=settings,
-            warn=warn,
-            shortlist=shortlist,
-            terms=terms,
-        )
-    )
-    products = processes.broadcast_value(torch.get_float32_matmul_precision())
-    set_fp32_matmul("medium" if products == "medium" else "highest")
-    return translator, precision
 
 
 def _do_nothing(_warning: str) -> None:
@@ -354,6 +316,7 @@ def translate(
     seen: Seen = False,
     terms: Terms = None,
     placeholders: Placeholders = False,
+    guards: Guards = False,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -365,21 +328,12 @@ def translate(
 
     deepwire translate runs/a runs/b@avg5 --input test.de.gz --beam 8 --n-best 4
 
-    deepwire translate runs/demo --sample --top-p 0.9 --seed 7 --input test.de
-
     deepwire translate runs/six-directions --to fr < test.en
 
     torchrun --nproc-per-node 4 -m deepwire translate runs/demo --input big.de --output big.en
     """
-
-    changes = specified(
-        beam=beam,
-        length_penalty=length_penalty,
-        groups=groups,
-        rounds=rounds,
-        n_best=n_best,
-        placeholders=placeholders or None,
-    )
+    changes = specified(beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds, n_best=n_best)
+    changes |= specified(placeholders=placeholders, guards=guards)
     sampling = sampling_settings(sample, top_k, top_p, temperature, seed, beam)
     job = TranslationJob(
         models=models,

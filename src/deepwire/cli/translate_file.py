@@ -13,6 +13,7 @@ from deepwire.cli.decoding_options import (
     Beam,
     Device,
     Groups,
+    Guards,
     LengthPenalty,
     Models,
     Placeholders,
@@ -62,6 +63,7 @@ def translate_file(
     batch_tokens: BatchTokens = None,
     terms: Terms = None,
     placeholders: Placeholders = False,
+    guards: Guards = False,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -88,13 +90,8 @@ def translate_file(
     if output is not None:
         check_output(output, [input_])
     configure_process(threads=threads, flush_denormals=False)
-    settings = specified(
-        beam=beam,
-        length_penalty=length_penalty,
-        groups=groups,
-        batch_tokens=batch_tokens,
-        placeholders=placeholders or None,
-    )
+    settings = specified(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
+    settings |= specified(placeholders=placeholders, guards=guards)
     model = load(models, device, precision, settings=settings, warn=warn, terms=terms)
     source, target = _languages(model, from_, to)
     if output is None:

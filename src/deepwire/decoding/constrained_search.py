@@ -31,18 +31,23 @@ from deepwire.decoding.model_inputs import batch_compaction
 from deepwire.decoding.required_phrases import Phrase, WordBounds, remaining
 from deepwire.decoding.step_models import StateT, StepModel
 
-_WIDEST = 64
+_NARROWEST, _WIDEST = 8, 64
 """Hypotheses per sentence at most; with more phrases, those that have the fewest of them are dropped."""
 
 
+_FEWEST = 4
 _STAGES = 7
 """Of so many subwords before the end of a phrase, each has a bank."""
 
 
 def beam_for(beam: int, phrases: Sequence[Phrase]) -> int:
-    """Hypotheses that are kept for a sentence: two for each number of phrases, one for each stage of one."""
+    """Hypotheses that are kept for a sentence: two for each number of phrases, one for each stage of one.
+
+    More, up to a power of two: so that most sentences can share a batch.
+    """
     stages = max((min(_STAGES, phrase.longest - 1) for phrase in phrases), default=0)
-    return max(beam, min(_WIDEST, 2 * (len(phrases) + 1) + len(phrases) * stages))
+    wanted = max(beam, min(_WIDEST, 2 * (len(phrases) + 1) + len(phrases) * stages), _NARROWEST)
+    return 1 << (wanted - 1).bit_length()
 
 
 @torch.inference_mode()
@@ -69,11 +74,9 @@ def constrained_search(
         bounds: Of the target vocabulary.
         prefixes: Subwords that each translation must begin with.
     """
-    starts = [len(prefix) for prefix in prefixes] if prefixes is not None else [0] * len(limits)
-    sentences = [
-        _Sentence(own, limit + start + remaining(own, 0), start, config, bounds)
-        for own, limit, start in zip(phrases, limits, starts, strict=True)
-    ]
+    starts = [0] * len(limits) if prefixes is None else list(map(len, prefixes))
+    parts = zip(phrases, limits, starts, strict=True)
+    sentences = [_Sentence(own, limit + start, start, config, bounds) for own, limit, start in parts]
     width = max(beam_for(config.beam, own) for own in phrases)
     constraints = Constraints(config, [one.limit for one in sentences], prefixes, source.device)
     symbols = bounds.symbols.to(source.device)
@@ -87,12 +90,12 @@ def constrained_search(
         asked = _asked_values(view, open_)
         history = _history(open_, rows_each, step, config.no_repeat_ngram, source.device)
         view = constraints.apply(view, history).index_fill_(2, symbols, IMPOSSIBLE)
-        values, columns = chunked_top_k(view.flatten(0, 1), min(width + 1, view.size(2)))
+        # A bank is shared by few hypotheses: more of one of them are not worth the time to look at.
+        values, columns = chunked_top_k(view.flatten(0, 1), min(max(config.beam, _FEWEST) + 1, view.size(2)))
         best = zip(values.tolist(), columns.tolist(), strict=True)
         free = [list(zip(*row, strict=True)) for row in best]
         for place, sentence in enumerate(open_):
-            rows = slice(place * rows_each, (place + 1) * rows_each)
-            sentence.advance(free[rows], asked[place], step, width)
+            sentence.advance(free[place * rows_each :][:rows_each], asked[place], step, width)
         step += 1
         ended = [sentence.ended for sentence in open_]
         if all(ended):
@@ -161,7 +164,7 @@ class _Sentence:
         config: DecodingConfig,
         bounds: WordBounds,
     ) -> None:
-        self.limit, self.ended = limit, False
+        self.limit, self.ended = limit + remaining(phrases, 0), False
         self.open = [_Open((), 0.0, 0, (), 0.0, False, 0)]
         self.first_tokens = sorted({way[0] for phrase in phrases for way in phrase.ways})
         self._phrases, self._prefix, self._n_best = phrases, prefix, config.n_best
@@ -170,6 +173,7 @@ class _Sentence:
         # What a phrase consists of is said by the phrase, not by the model.
         self._single = {way[0] for phrase in phrases for way in phrase.ways if len(way) == 1}
         self._finished: list[Hypothesis] = []
+        self._needs: dict[int, int] = {}
 
     def advance(
         self, free: Sequence[Sequence[tuple[float, int]]], asked: _Asked, step: int, width: int
@@ -217,7 +221,7 @@ class _Sentence:
         found = []
         if step >= self._prefix:
             found = self._begun(row, one, asked, free[0][0])
-        if found and self.limit - step <= remaining(self._phrases, one.met):
+        if found and self.limit - step <= self._need(one.met):
             return found  # nothing else may take their place any more
         complete = one.met == self._all
         for value, token in free:
@@ -227,10 +231,16 @@ class _Sentence:
                 if complete and step >= self._prefix:
                     self._finish(one, one.sum + value)
                 continue
-            if (one.bound and bool(self._inside[token])) or (token in self._single and not complete):
+            if (one.bound and token in self._inside) or (token in self._single and not complete):
                 continue
             found.append(_Open((*one.ids, token), one.sum + value, one.met, (), 0.0, False, row))
         return found
+
+    def _need(self, met: int) -> int:
+        """Subwords of the phrases that are not met."""
+        if met not in self._needs:
+            self._needs[met] = remaining(self._phrases, met)
+        return self._needs[met]
 
     def _finish(self, one: _Open, total: float) -> None:
         if all(one.ids != other.ids for other in self._finished):

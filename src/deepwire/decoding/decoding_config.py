@@ -106,6 +106,11 @@ class DecodingConfig(Section):
         description="numbers, addresses, %s, {name} and tags of the source come back unchanged also from a "
         "model that was trained without data.placeholders; lines that lack one are searched again",
     )
+    guards: bool = Field(
+        False,
+        description="lines without words are copied; a translation that repeats itself or does not end is "
+        "searched again without repeated n-grams",
+    )
     sampling: SamplingConfig | None = Field(None, description="draw at random instead of beam search")
     batch_tokens: Count = Field(
         8192,

@@ -54,20 +54,22 @@ class LineDemands:
             return False
         return all(term.count(translation) >= count for term, count in Counter(self.terms).items())
 
-    def phrases(self, target: Vocabulary, prefix: str = "") -> list[Phrase]:
+    def phrases(self, target: Vocabulary, prefix: str = "", have: str = "") -> list[Phrase]:
         """What the search must bring in; what the vocabulary cannot write is left out.
 
         Args:
             target: The vocabulary.
             prefix: What the translation begins with, in any case.
+            have: A translation whose terms need not be demanded; symbols are, as nothing else writes them.
         """
         wanted: list[Phrase | None] = []
         there = symbols_in(prefix) + count_placeholders(prefix)
+        said = have or prefix
         for value, count in [*dict.fromkeys(self.values, 1).items(), *self.kept.items()]:
             wanted += [phrase_of(target, [value])] * (count - there[value])
         for term, count in Counter(self.terms).items():
             phrase = phrase_of(target, term.texts(), whole=term.whole)
-            wanted += [phrase] * (count - term.count(prefix))
+            wanted += [phrase] * (count - term.count(said))
         return [phrase for phrase in wanted if phrase is not None]
 
     def finished(self, translation: str) -> str:

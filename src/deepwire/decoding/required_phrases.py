@@ -42,12 +42,12 @@ class WordBounds:
     """Which subwords of a vocabulary stand within a word.
 
     Attributes:
-        inside: `[V]` bool, subwords that go on with the word of the one before them.
+        inside: Subwords that go on with the word of the one before them.
         open: Subwords whose word goes on with the next one.
         symbols: `[k]` subwords for placeholders: only phrases have them.
     """
 
-    inside: Tensor
+    inside: frozenset[int]
     open: frozenset[int]
     symbols: Tensor
 
@@ -56,9 +56,9 @@ class WordBounds:
 def word_bounds(vocabulary: Vocabulary) -> WordBounds:
     """Those of a vocabulary, which stays in memory with them."""
     pieces = vocabulary.pieces(range(vocabulary.size))
-    inside = torch.zeros(vocabulary.size, dtype=torch.bool)
+    inside = frozenset[int]()
     if isinstance(vocabulary, SentencePieceVocabulary):
-        inside[4:] = torch.tensor([_goes_on(piece) for piece in pieces[4:]])
+        inside = frozenset(place for place, piece in enumerate(pieces) if place > UNK and _goes_on(piece))
     joined = frozenset(place for place, piece in enumerate(pieces) if piece.endswith(_JOINER))
     ids = list(symbol_ids(vocabulary).values())
     return WordBounds(inside, joined, torch.tensor(ids, dtype=torch.int64))

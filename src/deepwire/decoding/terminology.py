@@ -15,6 +15,7 @@ from deepwire.errors import DataError
 
 _UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
 _WORD_START = re.compile(rf"(?<![^\W{_UNSPACED}])\w")
+_GOES_ON = re.compile(rf"[^\W{_UNSPACED}]")
 _KEY = 2
 _FORM = "expected SOURCE<tab>TARGET, several targets with | between them"
 
@@ -107,7 +108,8 @@ class Terminology:
             begins = text[start.start() : start.start() + _KEY]
             near = [*self._by_start.get(begins.casefold(), ()), *self._by_start.get(begins[0].casefold(), ())]
             for term, pattern in near:
-                if match := pattern.match(text, start.start()):
+                match = pattern.match(text, start.start())
+                if match and not _GOES_ON.match(text, match.end()):
                     yield term
                     at = match.end()
                     break
@@ -121,7 +123,7 @@ class Terminology:
                 re.escape(word.removesuffix("*")) + (r"\w*" if word.endswith("*") else "")
                 for word in term.source.split(" ")
             )
-            pattern = re.compile(_pattern([words]).pattern, re.IGNORECASE)
+            pattern = re.compile(words, re.IGNORECASE)
             key = re.split(r"[*\s]", term.source)[0][:_KEY].casefold()
             found.setdefault(key, []).append((term, pattern))
         return found

@@ -17,6 +17,7 @@ from deepwire.data.text.placeholders import protect_pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.demands import DemandFinder, LineDemands, with_symbols
+from deepwire.decoding.guards import NO_REPEAT, nothing_to_translate, suspicious
 from deepwire.decoding.hypotheses import Hypothesis
 from deepwire.decoding.long_lines import LongLines
 from deepwire.decoding.model_inputs import (
@@ -290,6 +291,8 @@ class Translator(Generic[StateT]):
         ]
         demands = [self._demands.of(request.text) for request in requests] if self._demands.active else None
         texts = [request.text for request in requests] if demands is None else [one.text for one in demands]
+        copied = [self.config.guards and nothing_to_translate(request.text) for request in requests]
+        texts = ["" if copy else text for text, copy in zip(texts, copied, strict=True)]
         tags = [None if language is None else language.source_tag for language in languages]
         sentences = Sentences(
             lines,
@@ -300,13 +303,17 @@ class Translator(Generic[StateT]):
         full = [row for row, ids in enumerate(sentences.sources) if ids]
         search = SentenceSearch(self.model, self.vocabularies, self.device, self.languages, self._shortlist)
         found = dict(zip(full, search.search(sentences, full, self.config), strict=True))
+        if self.config.guards and self.config.sampling is None:
+            self._try_again(search, sentences, found)
         if demands is not None:
             self._meet(demands, requests, search, sentences, found)
         translations = []
         for row, (line, request) in enumerate(zip(lines, requests, strict=True)):
             own = None if demands is None else demands[row]
             candidates = tuple(self._candidate(hypothesis, own) for hypothesis in found.get(row, ()))
-            if own is not None and not candidates:
+            if copied[row]:
+                candidates = (Candidate(request.text, (), 0.0, 0.0),)
+            elif own is not None and not candidates:
                 candidates = (Candidate(own.finished(""), (), 0.0, 0.0),)
             translations.append(Translation(line, request, candidates or _EMPTY))
         return translations
@@ -316,6 +323,23 @@ class Translator(Generic[StateT]):
             return []
         prefix = request.prefix if demands is None else with_symbols(request.prefix, demands[row].values)
         return self.vocabularies.target.encode(prefix)
+
+    def _try_again(
+        self, search: SentenceSearch[StateT], sentences: Sentences, found: dict[int, list[Hypothesis]]
+    ) -> None:
+        """Search again, without repeated n-grams, where the best translation is clearly wrong."""
+
+        def is_wrong(row: int, hypotheses: Sequence[Hypothesis]) -> bool:
+            source = sentences.sources[row]
+            limit = self.config.output_limit(len(source) - 1)
+            return suspicious(source, hypotheses[0].ids, limit)
+
+        again = [row for row, hypotheses in found.items() if is_wrong(row, hypotheses)]
+        if again:
+            config = with_settings(self.config, {"no_repeat_ngram": NO_REPEAT})
+            better = search.search(sentences, again, config)
+            # One that is wrong in both tries is shown as the model would have it.
+            found.update({row: own for row, own in zip(again, better, strict=True) if not is_wrong(row, own)})
 
     def _meet(
         self,
@@ -329,16 +353,21 @@ class Translator(Generic[StateT]):
         if self.config.sampling is not None:
             return  # what was drawn at random stays; missing placeholders are added to it
         target = self.vocabularies.target
-        again, phrases = [], []
-        for row, hypotheses in found.items():
-            if all(demands[row].met_by(target.decode(one.ids)) for one in hypotheses):
-                continue
-            again.append(row)
-            prefix = with_symbols(requests[row].prefix, demands[row].values)
-            phrases.append(demands[row].phrases(target, prefix))
-        if again:
-            better = search.search_with(sentences, again, phrases, self.config)
-            found.update({row: own for row, own in zip(again, better, strict=True) if own})
+
+        def met(row: int) -> bool:
+            return all(demands[row].met_by(target.decode(one.ids)) for one in found[row])
+
+        # Lacking terms alone disturb the rest least; where that costs another one, all of them are demanded.
+        for every in (False, True):
+            again = [row for row in found if not met(row)]
+            phrases = []
+            for row in again:
+                prefix = with_symbols(requests[row].prefix, demands[row].values)
+                have = "" if every else target.decode(found[row][0].ids)
+                phrases.append(demands[row].phrases(target, prefix, have))
+            if again:
+                better = search.search_with(sentences, again, phrases, self.config)
+                found.update({row: own for row, own in zip(again, better, strict=True) if own})
 
     def _candidate(self, hypothesis: Hypothesis, demands: LineDemands | None) -> Candidate:
         target = self.vocabularies.target

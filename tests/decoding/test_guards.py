@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import pytest
+
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.guards import loops, nothing_to_translate, suspicious
+from deepwire.decoding.translator import Translator
+
+
+@pytest.mark.parametrize(
+    ("ids", "expected"),
+    [
+        ([], False),
+        ([7, 7, 7, 7], False),
+        ([5, 7, 7, 7, 7, 7], True),
+        ([5, 6, 5, 6, 5, 6, 9], False),
+        ([9, 5, 6, 5, 6, 5, 6, 5, 6], True),
+        ([4, 5, 6, 7, 8, 9, 10, 11] * 4, True),
+        (list(range(40)), False),
+    ],
+)
+def test_what_repeats_itself(ids, expected):
+    assert loops(ids) is expected
+
+
+def test_a_source_may_repeat_itself():
+    assert not suspicious([5] * 9, [6] * 9, 20)
+    assert suspicious([5, 6], [6] * 9, 20)
+    assert suspicious([5, 6], [6, 7, 8], 3)
+
+
+def test_lines_without_words():
+    assert nothing_to_translate("12:30 – 13:45 (%s) https://a.de")
+    assert not nothing_to_translate("12 Hunde")
+    assert not nothing_to_translate("  ")
+
+
+def test_a_translation_that_repeats_itself_gets_a_second_try(toys):
+    def translated(**config):
+        settings = {"max_length_ratio": 1, "max_length_extra": 9, "beam": 1, **config}
+        tool = Translator([toys.Model(12)], toys.vocabularies(12), DecodingConfig.model_validate(settings))
+        return tool.translate(["123 – 4", *toys_lines])
+
+    toys_lines = ["".join(chr(ord("a") + (one * place) % 8) for one in range(1, 8)) for place in range(1, 40)]
+    plain, guarded = translated(), translated(guards=True)
+    assert guarded[0] == "123 – 4" != plain[0]
+    looping = [place for place, text in enumerate(plain) if loops(list(map(ord, text)))]
+    assert looping
+    assert sum(loops(list(map(ord, guarded[place]))) for place in looping) < len(looping)
+    same = [place for place in range(1, len(plain)) if place not in looping and len(plain[place]) < 7]
+    assert [guarded[place] for place in same] == [plain[place] for place in same]
