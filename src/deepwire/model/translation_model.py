@@ -46,11 +46,12 @@ class TranslationModel(nn.Module, ABC):
     target_embedding: Embedding
     decoder: Stack
     head: OutputHead
-    transform: LanguageTransform | None = None
+    transform: LanguageTransform | None
 
     def __init__(self, config: ModelConfig, languages: int = 0) -> None:
         super().__init__()
         self.config, self.languages = config, languages
+        self.transform = None
 
     @abstractmethod
     def stacks(self) -> Mapping[Side, Stack]:
