@@ -51,6 +51,7 @@ class TranslationModel(nn.Module, ABC):
     def __init__(self, config: ModelConfig, languages: int = 0) -> None:
         super().__init__()
         self.config, self.languages = config, languages
+        self.transform = None
 
     @abstractmethod
     def stacks(self) -> Mapping[Side, Stack]:
