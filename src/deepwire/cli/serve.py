@@ -21,7 +21,7 @@ from deepwire.cli.decoding_options import (
     Precision,
     Rounds,
     Threads,
-    specified,
+    search_settings,
 )
 
 if TYPE_CHECKING:
@@ -149,9 +149,7 @@ def serve(
     libretranslate.check(api)
     _require_packages(_NEEDED + (_NEEDED_BY_LIBRETRANSLATE if api == "libretranslate" else ()))
     limits, prefix, room = _limits(limit or []), _prefix(url_prefix), _bytes(memory)
-    settings = specified(
-        beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds, batch_tokens=batch_tokens
-    )
+    settings = search_settings(beam, length_penalty, groups, rounds, batch_tokens)
 
     from deepwire.cli.line_by_line import warn
     from deepwire.serving.access import bind, read_hosts, read_token, require_safe
