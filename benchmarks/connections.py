@@ -27,7 +27,7 @@ from profile_steps import update
 from training_length import number_format
 
 from deepwire.model.cost import meta_model, training_cost
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.allocator import keep_memory
 from deepwire.ops.packed_linear import pack_linears
 from deepwire.ops.precision import set_fp32_matmul

@@ -14,7 +14,7 @@ from deepwire.errors import ModelError
 from deepwire.export.ctranslate2_arrays import NEVER, arrays_of, settings_of
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 D, HEADS, WORDS = 16, 4, 30
 ORDERS: dict[str, dict[str, object]] = {

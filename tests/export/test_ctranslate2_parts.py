@@ -10,7 +10,7 @@ import torch
 from deepwire.export.ctranslate2 import save_spec, transformer_spec
 from deepwire.export.ctranslate2_arrays import arrays_of, settings_of
 from deepwire.model.connections.scaled_post_norm import BranchNorm
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import SIZE, small_model
 
 ctranslate2 = pytest.importorskip("ctranslate2")

@@ -12,11 +12,11 @@ from torch import Tensor
 from deepwire.model.config import ModelConfig
 from deepwire.model.cost import meta_model, step_cost
 from deepwire.model.embedding import RotaryConfig
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.kv_cache import KeyValueCache
 from deepwire.model.layers import FeedForward, LanguageRMSNorm, RMSNorm
 from deepwire.model.mixers.self_attention import SelfAttention
 from deepwire.model.rotary import Rotary
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.attention import attention
 from deepwire.ops.packed_linear import pack_linears
 from deepwire.ops.rms_norm import rms_norm

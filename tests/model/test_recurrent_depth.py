@@ -70,7 +70,9 @@ def test_only_the_last_rounds_have_gradients() -> None:
         encoder.recurrence = encoder.recurrence.model_copy(update={"backward": backward})
         encoder.train()
         (result,), _, _ = encoder(x, padding=padding)
-        return torch.autograd.grad(result.sin().sum(), encoder.joint.weight)[0]
+        weight = encoder.get_parameter("joint.weight")
+        found: torch.Tensor = torch.autograd.grad(result.sin().sum(), weight)[0]
+        return found
 
     two, three, more = gradient(2), gradient(3), gradient(9)
     assert not torch.allclose(two, three)

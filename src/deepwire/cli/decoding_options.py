@@ -26,6 +26,17 @@ Beam = Annotated[
 LengthPenalty = Annotated[
     float | None, typer.Option(help="Exponent of the length penalty; 0 = none. Default: the model's own.")
 ]
+Placeholders = Annotated[
+    bool,
+    typer.Option(
+        "--placeholders",
+        help="Keep numbers, addresses, %s, {name} and tags, also with a model that did not learn to.",
+    ),
+]
+Terms = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Terms that translations must have: SOURCE<tab>TARGET in each line."),
+]
 Groups = Annotated[
     str | None,
     typer.Option(

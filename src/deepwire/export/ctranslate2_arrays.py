@@ -20,11 +20,11 @@ from deepwire.model.connections.pre_norm_variants import PreNormVariantSection
 from deepwire.model.connections.residual import PostNorm, PostNormConfig, PreNorm, PreNormConfig
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.embedding import Embedding, RotaryConfig
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.layers import GATES, FeedForward, Gated, RMSNorm
 from deepwire.model.mixers.self_attention import SelfAttention
 from deepwire.model.portability import PLAIN_ACTIVATIONS, not_in_ctranslate2
 from deepwire.model.stack import Stack
+from deepwire.model.translation_model import TranslationModel
 
 Kind = TypeVar("Kind", bound=nn.Module)
 
@@ -62,7 +62,7 @@ def arrays_of(model: TranslationModel) -> dict[str, Tensor]:
     """
     require_plain(model)
     arrays = {
-        **_side("encoder", model.encoder, model.source_embedding),
+        **_side("encoder", model.stack("encoder"), model.source_embedding),
         **_side("decoder", model.decoder, model.target_embedding),
     }
     arrays["decoder/projection/weight"] = model.head.table.weight * model.head.scale

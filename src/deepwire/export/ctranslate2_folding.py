@@ -76,8 +76,8 @@ def _of_branch(connection: Connection, index: int) -> Tensor | float:
     if isinstance(connection, BranchNorm):
         return factor * connection.factor
     if isinstance(connection, LayerScale):
-        scale: Tensor = connection.scales[index]
-        return factor * scale
+        scaled: Tensor = factor * connection.scales[index]
+        return scaled
     return factor
 
 

@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from torch import nn
 
 from deepwire.config.choice import Choice
+from deepwire.config.counts import Probability
 from deepwire.config.section import Section, UnusedSettings
 from deepwire.model.embedding import RotaryConfig
 from deepwire.model.layers import Branch, FeedForward, FeedForwardBias, NormKind, norm_layer
@@ -23,6 +24,8 @@ M = TypeVar("M", bound=nn.Module)
 
 class DropoutConfig(Section):
     """Dropout probability at each of the usual places; a plain number sets all of them."""
+
+    written_as = (Probability,)
 
     embedding: float = Field(0.1, ge=0, lt=1, description="after the sum of embedding and position")
     attention: float = Field(0.1, ge=0, lt=1, description="on attention weights")

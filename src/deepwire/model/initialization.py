@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.config.choice import Choice, Table
+from deepwire.config.choice import Choice, ChoiceTable
 from deepwire.model.depth_constants import deepnorm_gain, sub_ln_gain
 from deepwire.model.embedding import TokenEmbedding
 from deepwire.model.layers import Linear
@@ -285,7 +285,7 @@ class B2TInitialization(XavierNormal):
         return float(place.layers**-0.5)
 
 
-INITIALIZATIONS = Table(
+INITIALIZATIONS = ChoiceTable(
     Initialization,
     [
         LipschitzConfig,

@@ -16,11 +16,12 @@ from torch.nn import functional
 from deepwire.ops.dropout import Dropout
 from deepwire.ops.rms_norm import rms_norm
 
-ActivationName = Literal["relu", "gelu", "glu"]
+ActivationName = Literal["relu", "gelu", "silu", "glu"]
 # Each with the factor by which it narrows the features. GLU: first half * sigmoid(second half).
 ACTIVATIONS: Mapping[str, tuple[Callable[[Tensor], Tensor], int]] = {
     "relu": (functional.relu, 1),
     "gelu": (functional.gelu, 1),
+    "silu": (functional.silu, 1),
     "glu": (functional.glu, 2),
 }
 

@@ -14,7 +14,7 @@ from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
 from deepwire.model.connections.scaled_post_norm import BranchNormConfig, DeepNormConfig
 from deepwire.model.layers import GATES
 
-FormatName = Literal["onnx", "ctranslate2"]
+FormatName = Literal["onnx", "ctranslate2", "huggingface", "huggingface-code", "argos"]
 PLAIN_ACTIVATIONS = ("relu", "gelu")
 # Their factors can become part of weights.
 _Foldable = DeepNormConfig | AdminConfig | BranchNormConfig | LayerScaleConfig | LayerNormScalingConfig
@@ -40,6 +40,8 @@ def not_in_ctranslate2(config: ModelConfig, *, several: bool) -> str | None:
         config: Of the model.
         several: Whether it has parameters of each of several target languages.
     """
+    if config.alone:
+        return f"architecture={config.architecture}"
     for name, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
         sockets = {"mixer": "self_attention", "aggregation": "last", "fusion": "top"}
         for socket, plain in sockets.items():

@@ -54,7 +54,7 @@ class SublayerConfig(Section):
         description="in feed-forward sub-layers. glu halves the stated inner width; swiglu and geglu have a "
         "third matrix of that width instead",
     )
-    bias: BiasConfig = BiasConfig()
+    bias: BiasConfig = Field(BiasConfig(), description="which linear maps have a bias")
     norm: NormKind = Field(
         "layer",
         description="layer norms or RMS norms; those of recurrent cells and gates are layer norms always",

@@ -15,9 +15,9 @@ from torch import Tensor
 from deepwire.data.batches.batching import UpdateStream
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DivergedError, UsageError
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.perturbation import Perturbation
 from deepwire.model.recurrent_depth import RecurrentStack
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device import PrecisionPolicy, memory_in_use
 from deepwire.training.device_batches import DeviceUpdate, feed
