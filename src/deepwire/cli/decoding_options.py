@@ -113,6 +113,19 @@ def specified(**options: object) -> dict[str, object]:
     return {name: value for name, value in options.items() if value is not None and value is not False}
 
 
+def search_settings(
+    beam: int | None,
+    length_penalty: float | None,
+    groups: str | None,
+    rounds: int | None,
+    batch_tokens: int | None,
+) -> dict[str, object]:
+    """Those of a search that have a value."""
+    return specified(
+        beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds, batch_tokens=batch_tokens
+    )
+
+
 def sampling_settings(
     sample: bool,
     top_k: int | None,

@@ -19,6 +19,7 @@ from deepwire.cli.decoding_options import (
     ShortlistFrom,
     UseShortlist,
     chosen_shortlist,
+    search_settings,
     specified,
 )
 from deepwire.errors import UsageError
@@ -136,14 +137,10 @@ def evaluate(
 
     models = list(model or ())
     files = _with_baseline([str(path) for path in hypotheses or ()], models, baseline)
-    changes = specified(
-        beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds, batch_tokens=batch_tokens
-    )
+    changes = search_settings(beam, length_penalty, groups, rounds, batch_tokens)
     words = chosen_shortlist(shortlist, shortlist_from, seen)
-    used = specified(
-        source=source, direction=direction, **changes, seen=seen or None, shortlist=words or None
-    )
-    _check_inputs([*files, *models], models, reference, source, output, used)
+    on_text = specified(source=source, direction=direction, seen=seen or None, shortlist=words or None)
+    _check_inputs([*files, *models], models, reference, source, output, on_text | changes)
     metrics = _metrics(metric or ["bleu"], tokenize, lowercase, split_hyphens)
     into = language or (target_language(models[0], _way(direction)) if models else "")
     metrics.of(into)  # an unknown one is named before anything is read

@@ -16,6 +16,7 @@ from deepwire.model.connections.pre_norm_variants import LayerNormScaling, Layer
 from deepwire.model.connections.scaled_post_norm import BranchNorm, ScaledPostNorm
 from deepwire.model.context import Sublayer
 from deepwire.model.cross_attention import CrossAttention
+from deepwire.model.layers import Branch
 from deepwire.model.mixers.self_attention import SelfAttention
 from deepwire.model.stack import Stack
 
@@ -69,7 +70,7 @@ def fold(arrays: Mapping[str, Tensor], stack: Stack, first: str) -> dict[str, Te
 
 def _of_branch(connection: Connection, index: int) -> Tensor | float:
     """What the output of a call is multiplied by before it joins a stream with factor 1."""
-    factor: Tensor | float = getattr(connection.dropout, "factor", 1.0)
+    factor: float = connection.dropout.factor if isinstance(connection.dropout, Branch) else 1.0
     if isinstance(connection, ScaledPostNorm):
         return factor / connection.scale
     if isinstance(connection, BranchNorm):

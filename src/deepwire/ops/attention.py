@@ -81,7 +81,9 @@ def head_product(a: Tensor, b: Tensor) -> Tensor:
 
 def _repeated(x: Tensor, heads: int) -> Tensor:
     """Heads `[B, K, n, m]`, each as often as it is read: for graphs, which `_together` ties to a length."""
-    return x if x.size(1) == heads else x.repeat_interleave(heads // x.size(1), 1)
+    if x.size(1) == heads:
+        return x
+    return x.index_select(1, torch.arange(heads, device=x.device) // (heads // x.size(1)))
 
 
 def _together(x: Tensor, heads: int) -> Tensor:
