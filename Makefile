@@ -18,7 +18,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench clean
+.PHONY: help setup demo test check docs format bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -30,7 +30,7 @@ $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade pip
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet $(TORCH)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[dev]'
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[dev,docs]'
 	@touch $@
 
 demo: $(READY) ## train a small model on examples/multi30k, translate, score (about ten minutes on two cores)
@@ -46,11 +46,15 @@ check: $(READY) ## style, types, import directions
 	$(BIN)/mypy --config-file tests/mypy.ini
 	$(BIN)/lint-imports
 
+docs: $(READY) ## the documentation site, into build/site; a broken link is an error
+	$(BIN)/python docs/_site/stage.py
+	PYTHONUTF8=1 $(BIN)/zensical build --strict --config-file build/mkdocs.yml
+
 format: $(READY) ## rewrite the code in the one style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(READY) ## speed against every toolkit set up under PEERS, into docs/benchmarks.md
+bench: $(READY) ## speed against every toolkit set up under PEERS, into docs/reports/benchmarks.md
 	$(BIN)/python benchmarks/training_speed.py --peers "$(PEERS)" --task small --rounds $(ROUNDS)
 	$(BIN)/python benchmarks/training_speed.py --peers "$(PEERS)" --task base --rounds $(ROUNDS)
 	$(BIN)/python benchmarks/training_speed.py --peers "$(PEERS)" --task base-32k --rounds $(ROUNDS)

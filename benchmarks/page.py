@@ -1,4 +1,4 @@
-"""Put the newest result of each measurement into docs/benchmarks.md.
+"""Put the newest result of each measurement into docs/reports/benchmarks.md.
 
     python benchmarks/page.py
 
@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parent / "docs" / "benchmarks.md"
+PAGE = HERE.parent / "docs" / "reports" / "benchmarks.md"
 RESULTS = HERE / "results"
 PLACE = re.compile(r"(<!-- results: ([\w-]+) -->\n).*?(<!-- end of results -->)", re.DOTALL)
 

@@ -6,7 +6,7 @@
 Operations and bytes are counted from the built models (deepwire.model.cost); rates of devices and networks
 are those of the makers' data sheets; how much of the device's rate training reaches is an assumption, to be
 replaced by what benchmarks/gpu.py measures on the device. Nothing is measured here: all times are
-extrapolated. Prints the tables of docs/scaling.md.
+extrapolated. Prints the tables of docs/reports/scaling.md.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """deepwire: train, study and serve deep Transformer translation models.
 
 From Python: ``deepwire.train("run.yaml")`` trains, ``deepwire.load("runs/run").translate(["..."])``
-translates; docs/python.md shows the rest. Importing this package imports no torch; using its functions does.
+translates; docs/howto/python.md shows the rest. Importing this package imports no torch; using it does.
 
 The functions ``register_...`` make choices of other packages known, see `deepwire.plugins`.
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from deepwire.training.session import TrainingSession as TrainingSession
     from deepwire.training.validation import Validation as Validation
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Name to the module that defines it; imported when the name is first asked for.
 _PLACES = {

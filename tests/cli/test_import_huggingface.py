@@ -65,7 +65,8 @@ def table(models: Path, *, fairseq: bool) -> dict[str, int]:
         processor = sentencepiece.SentencePieceProcessor(model_file=str(models / f"{side}.model"))
         pieces += [processor.id_to_piece(number) for number in range(3, processor.vocab_size())]
     ordinary = list(dict.fromkeys(pieces))[:-1]
-    first, last = ("</s>", "<unk>"), (">>fra<<", "<pad>")
+    first: tuple[str, ...] = ("</s>", "<unk>")
+    last: tuple[str, ...] = (">>fra<<", "<pad>")
     if fairseq:
         first, last = ("<s>", "<pad>", "</s>", "<unk>"), (">>fra<<",)
     return {piece: number for number, piece in enumerate((*first, *ordinary, *last))}
@@ -140,7 +141,7 @@ def difference(folder: Path, imported: LoadedModel, lines: Sequence[str]) -> flo
     return worst
 
 
-MODELS = {
+MODELS: dict[str, tuple[str, dict[str, object]]] = {
     "OPUS-MT": ("marian", {"activation_function": "swish"}),
     "Marian with three matrices": (
         "marian",

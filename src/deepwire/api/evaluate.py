@@ -68,7 +68,7 @@ def evaluate(
         reference: The correct translation; a tuple holds several. Default: that of the test set of the run.
         source: What a model translates; default: the test set of the run, ``data.test``.
         metrics: bleu, chrf, chrf++, ter, multi-bleu.
-        tokenize: Tokenizer of BLEU; default: that of the target language, see docs/evaluation.md.
+        tokenize: Tokenizer of BLEU; default: that of the target language, see docs/howto/evaluation.md.
         language: The language of the references, such as ``ja``. Default: that of `direction` or of the
             model, else what the ending of the reference's file name says.
         direction: Such as ``de-en``, for models of several directions.

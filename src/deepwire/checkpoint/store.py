@@ -35,8 +35,8 @@ from deepwire.io.atomic import json_text, new_folder, require_space
 from deepwire.io.regular_files import cannot_read, read_json
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.meta_init import meta_init
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.process import own_random_numbers
 
 WEIGHTS = "model.safetensors"

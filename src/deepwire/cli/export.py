@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.errors import DeepwireError, UsageError
+from deepwire.errors import DeepwireError, ModelError, UsageError
 
 if TYPE_CHECKING:
     from deepwire.checkpoint.store import LoadedModel
@@ -91,6 +91,11 @@ def export(
         )
     sources, references = _read(text, reference, lines)
     loaded = load_model(find_model(model))
+    if loaded.vocabularies.has_symbols:
+        raise ModelError(
+            f"{model}: was trained with data.placeholders, and an exported model cannot put them back",
+            "export a model that was trained without",
+        )
     export_format.require(loaded)
     if not unchecked:
         _require_language(loaded, into)

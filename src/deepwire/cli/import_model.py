@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from deepwire.config.yaml_tree import PlainValue
     from deepwire.data.languages import Languages
     from deepwire.data.vocabulary import Vocabularies
-    from deepwire.model.encoder_decoder import TranslationModel
+    from deepwire.model.translation_model import TranslationModel
     from deepwire.runfile import RunFile
 
 FamilyName = Annotated[str, typer.Argument(metavar="FAMILY", help="fairseq, neutron or huggingface.")]
@@ -179,7 +179,7 @@ def _from_checkpoint(
     """The run file that the checkpoint amounts to, with overrides; and the assumptions in it."""
     import tempfile
 
-    from deepwire.config.settings_reader import Document, read_settings
+    from deepwire.config.settings_reader import SettingsDocument, read_settings
     from deepwire.runfile import RunFile
 
     told = importer.architecture(foreign)
@@ -198,7 +198,7 @@ def _from_checkpoint(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "checkpoint.yaml"
         path.write_text(json.dumps(tree), encoding="utf-8")  # JSON is YAML
-        document = Document(path, f"settings of {foreign.path}", Path.cwd())
+        document = SettingsDocument(path, f"settings of {foreign.path}", Path.cwd())
         config = read_settings(RunFile, path.name, overrides, locate=lambda *_: document).section
     notes = [
         f"{key}={json.dumps(value).replace(chr(34), '')}"

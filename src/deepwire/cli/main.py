@@ -21,6 +21,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from deepwire import __version__, command_line, plugins
+from deepwire.cli import completion
 from deepwire.errors import DeepwireError, UsageError
 from deepwire.io.atomic import is_disk_full
 from deepwire.ops.process import allow_float32_choice
@@ -94,6 +95,10 @@ COMMANDS = {
     "inspect": Command(
         "deepwire.cli.inspect:inspect", "Parameters and settings of a run file, recipe or model."
     ),
+    "models": Command("deepwire.cli.models:app", "List, get and offer trained models."),
+    "schema": Command(
+        "deepwire.cli.schema:schema", "JSON Schema of the run file, for editors and other programs."
+    ),
     "results": Command(
         "deepwire.cli.results:results", "Train, score and time many systems by a plan; one page of results."
     ),
@@ -142,6 +147,8 @@ def main(arguments: Sequence[str]) -> int:
     allow_float32_choice()
     debug = False
     try:
+        if completion.is_asked():
+            completion.complete(build_app, COMMANDS)
         arguments, debug, packages = _take_general_options(arguments)
         command_line.remember([*arguments[:1], *(f"--plugin={name}" for name in packages), *arguments[1:]])
         _use_plugins(packages)
@@ -168,7 +175,6 @@ def build_app(verb: str | None) -> typer.Typer:
         name="deepwire",
         help="Train, study and serve deep Transformer translation models.",
         epilog=EPILOG,
-        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )

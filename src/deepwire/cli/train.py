@@ -40,6 +40,14 @@ DryRunOption = Annotated[
         help="Make a few updates and show memory, tokens/s, padding and the expected time; keep nothing.",
     ),
 ]
+LogCommandOption = Annotated[
+    str | None,
+    typer.Option(
+        "--log-command",
+        metavar="COMMAND",
+        help="Start this program and write every record to its standard input, as JSON lines.",
+    ),
+]
 
 
 def train(
@@ -48,6 +56,7 @@ def train(
     fresh: Fresh = False,
     dry_run: DryRunOption = False,
     quiet: Quiet = False,
+    log_command: LogCommandOption = None,
 ) -> None:
     """Train a model; text is prepared first where needed, and an interrupted run is continued.
 
@@ -69,7 +78,7 @@ def train(
         if dry_run:
             _dry_run(loaded, processes)
             return
-        run = _train(loaded, processes, fresh=fresh, quiet=quiet)
+        run = _train(loaded, processes, fresh=fresh, quiet=quiet, log_command=log_command)
     if run.stop_reason is not None and run.stop_reason.exit_code:
         raise typer.Exit(run.stop_reason.exit_code)
 
@@ -83,11 +92,22 @@ def _read_by_main(read: Callable[[], LoadedRunFile], processes: ProcessGroup) ->
     return LoadedRunFile.from_json(cast("dict[str, object]", told)) if loaded is None else loaded
 
 
-def _train(loaded: LoadedRunFile, processes: ProcessGroup, *, fresh: bool, quiet: bool) -> Run:
+def _train(
+    loaded: LoadedRunFile, processes: ProcessGroup, *, fresh: bool, quiet: bool, log_command: str | None
+) -> Run:
     """Train, and say what to do next."""
-    from deepwire.api.training import train
+    from contextlib import ExitStack
 
-    run = train(loaded, fresh=fresh, quiet=quiet, handle_signals=True, processes=processes)
+    from deepwire.api.training import train
+    from deepwire.training.log_command import LogCommand
+
+    with ExitStack() as stack:
+        # The process that records is the one that tells others.
+        listening = log_command is not None and processes.main
+        callbacks = [stack.enter_context(LogCommand(str(log_command)))] if listening else []
+        run = train(
+            loaded, callbacks=callbacks, fresh=fresh, quiet=quiet, handle_signals=True, processes=processes
+        )
     if not processes.main:
         return run
     if run.nothing_to_do is not None:

@@ -13,6 +13,8 @@ from pydantic_core import CoreSchema, core_schema
 Unit = Literal["updates", "epochs", "tokens"]
 Positive = Annotated[float, Field(gt=0)]
 """A number above 0."""
+Probability = Annotated[float, Field(ge=0, lt=1)]
+"""From 0 to below 1."""
 
 MAX_SIZE = 2**24
 """More of anything is a mistake, and numbers of elements would not fit into the integers of a machine."""
@@ -40,7 +42,8 @@ def parse_count(value: object) -> int:
     return _scaled(match[1], match[2], str(value))
 
 
-Count = Annotated[int, BeforeValidator(parse_count)]
+_CountText = Annotated[str, Field(pattern=r"^[-+]?[0-9][0-9_]*(\.[0-9]+)?[kKmMgG]?$")]
+Count = Annotated[int, BeforeValidator(parse_count, json_schema_input_type=_CountText)]
 """A whole number of a run file; may be written ``4k``, ``25k``, ``1.5M`` or ``100_000``."""
 
 

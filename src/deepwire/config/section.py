@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Literal, Union, get_args, get_origin
+from typing import Annotated, ClassVar, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, JsonValue
 
@@ -21,6 +21,9 @@ watched and kept, and where it computes. Paths of text may change because the te
 
 class Section(BaseModel):
     """A part of a run file: unknown keys are errors, values are checked, instances do not change."""
+
+    written_as: ClassVar[tuple[object, ...]] = ()
+    """Types of plain values that may stand for the mapping in a run file, for its JSON Schema."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
@@ -76,7 +79,7 @@ def chosen_by_type(annotation: object) -> bool:
 def child(annotation: object, key: str | int, tag: object = None) -> object | None:
     """The annotation of a key or of a list index below ``annotation``; None where nothing is known."""
     if isinstance(key, int):
-        return _items(annotation)
+        return _items(annotation) or annotation  # the latter for a list that stands for a section
     having_key = [s for s in sections(annotation) if key in s.model_fields]
     narrowed = [s for s in having_key if tag in tags(s)] or having_key
     if narrowed:

@@ -17,12 +17,22 @@ STDIN = Path("-")
 BadUtf8 = Literal["error", "skip", "replace"]
 Role = Literal["train", "valid", "test"]
 
+_Many = str | list[str]
+_DirectionItem = str | dict[Literal["between", "and", "from", "to"], _Many]
+Directions = Annotated[
+    list[str],
+    BeforeValidator(expanded, json_schema_input_type=_DirectionItem | list[_DirectionItem]),
+    Field(min_length=1),
+]
+
 
 class CorpusConfig(Section):
     """One parallel text: a prefix, two files, a TSV or JSONL file, or OPUS-100 (exactly one of them).
 
     Every file may be plain, gzip, zstd or xz, whatever its name says. A plain string stands for a prefix.
     """
+
+    written_as = (str,)
 
     prefix: Path | None = Field(
         default=None, description="PREFIX.<source> and PREFIX.<target>, each also with .gz, .zst or .xz"
@@ -67,7 +77,7 @@ class CorpusConfig(Section):
         min_length=2,
         description="with data.directions: languages of text that has several; default: all of the run",
     )
-    directions: Annotated[list[str], BeforeValidator(expanded), Field(min_length=1)] | None = Field(
+    directions: Directions | None = Field(
         default=None,
         description="with data.directions: those that the corpus is for; default: all between its languages",
     )
@@ -142,7 +152,9 @@ def _as_list(value: object) -> object:
     return value if isinstance(value, (list, tuple)) else [value]
 
 
-Corpora = Annotated[list[CorpusConfig], BeforeValidator(_as_list), Field(min_length=1)]
+Corpora = Annotated[
+    list[CorpusConfig], BeforeValidator(_as_list, json_schema_input_type=CorpusConfig), Field(min_length=1)
+]
 
 
 class FilterConfig(Section):
@@ -181,7 +193,7 @@ class DataConfig(Section):
         description="source language; also the file ending of a prefix",
     )
     target: str = Field(default="target", pattern=r"^[^\s/\\]+$", description="target language")
-    directions: Annotated[list[str], BeforeValidator(expanded), Field(min_length=1)] | None = Field(
+    directions: Directions | None = Field(
         default=None,
         description="instead of source and target: a list of SRC-TGT, {between: [...], and: [...]} (both "
         "ways) and {from: [...], to: [...]}",
@@ -208,6 +220,11 @@ class DataConfig(Section):
     )
     vocabulary: VocabularyConfig = Field(
         default={"type": "bpe"}, validate_default=True, description="how text is cut into subwords"
+    )
+    placeholders: bool = Field(
+        default=False,
+        description="learn with symbols for numbers, addresses, %s, {name} and tags that both sides have; "
+        "decoding puts back what they stand for",
     )
     filters: FilterConfig = Field(default_factory=FilterConfig, description="which training pairs to drop")
     prepared: Path = Field(
@@ -243,6 +260,11 @@ class DataConfig(Section):
             if any(corpus.more_references for corpus in corpora) and (role != "test" or self.directions):
                 why = "with directions" if role == "test" else f"in {role}"
                 raise ValueError(f"more_references are for test with source and target, not {why}")
+        if self.placeholders and self.vocabulary.type not in ("bpe", "unigram", "existing"):
+            raise ValueError(
+                "placeholders need a vocabulary of type bpe or unigram, which keeps their symbols whole, "
+                f"not {self.vocabulary.type}"
+            )
         if self.languages is None:
             self._check_two_languages()
         else:

@@ -23,8 +23,8 @@ from deepwire.export.huggingface_arrays import longest_of, tensors_of
 from deepwire.export.huggingface_reading import ReadModel, transformers_version
 from deepwire.export.huggingface_search import generation_settings, numbers_never, search_notes
 from deepwire.io.atomic import json_text
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.huggingface_class import NORM_EPS, HuggingFaceClass, huggingface_class
+from deepwire.model.translation_model import TranslationModel
 
 _ARCHITECTURES = {
     "marian": "MarianMTModel",

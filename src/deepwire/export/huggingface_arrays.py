@@ -18,11 +18,11 @@ from deepwire.data.vocabulary import BOS, PAD
 from deepwire.model.connections.residual import PostNorm, PreNorm
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.embedding import Embedding, LearnedPositions
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.huggingface_class import HuggingFaceClass
 from deepwire.model.layers import FeedForward
 from deepwire.model.mixers.self_attention import SelfAttention
 from deepwire.model.stack import Stack
+from deepwire.model.translation_model import TranslationModel
 
 LONGEST = 1024
 """Positions where they are not the rows of a learned table."""
@@ -46,7 +46,7 @@ def tensors_of(model: TranslationModel, kind: HuggingFaceClass) -> dict[str, Ten
     """Copies of the parameters by their names there, float32, each once."""
     stream = Channels.of(model.config.d_model, permuted=kind.permuted)
     tensors: dict[str, Tensor] = {}
-    sides = {"encoder": (model.encoder, model.source_embedding)}
+    sides = {"encoder": (model.stack("encoder"), model.source_embedding)}
     sides["decoder"] = (model.decoder, model.target_embedding)
     for side, (stack, embedding) in sides.items():
         named = dict(_stack(stack, embedding, stream))

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from deepwire.config.section import Section
-from deepwire.model.config import ModelConfig, StackConfig
+from deepwire.model.config import ModelConfig
 from deepwire.model.connections.residual import PostNormConfig, PreNormConfig
 from deepwire.model.embedding import PositionsConfig, SinusoidalConfig
+from deepwire.model.stack_config import StackConfig
 
 ModelType = Literal["marian", "pegasus", "bart", "mbart", "m2m_100"]
 NORM_EPS = 1e-5
@@ -57,6 +58,8 @@ def huggingface_class(config: ModelConfig, *, several: bool) -> HuggingFaceClass
     Raises:
         ValueError: There is none; the text is the setting that none of them has.
     """
+    if config.alone:
+        raise ValueError(f"architecture={config.architecture}")
     for name, stack in (("encoder", config.encoder), ("decoder", config.decoder)):
         _require_plain_stack(name, stack, config)
     _require_plain_model(config, several=several)
@@ -101,6 +104,7 @@ def _require_plain_stack(name: str, stack: StackConfig, config: ModelConfig) -> 
         "positions=none": (stack.positions or config.positions).type == "none",
         "connection.mixer_norm=false": not getattr(stack.connection, "mixer_norm", True),
         "connection.final_norm=false": not getattr(stack.connection, "final_norm", True),
+        "recurrence": stack.recurrence is not None,
         "feed_forward=false": not stack.feed_forward,
         "inner_feed_forward=true": stack.inner_feed_forward,
     }
@@ -119,6 +123,11 @@ def _require_plain_model(config: ModelConfig, *, several: bool) -> None:
         is not None,
         "embeddings.side=true": config.embeddings.side,
         "inner_norm=true": config.inner_norm,
+        f"norm={config.norm}": config.norm != "layer",
+        "qk_norm=true": config.qk_norm,
+        "key_value_heads": any(
+            config.key_value_heads_of(stack.size) is not None for stack in (config.encoder, config.decoder)
+        ),
         "languages, parameters of each language": several,
     }
     for setting, refused in others.items():

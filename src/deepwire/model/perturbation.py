@@ -13,13 +13,15 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from deepwire.config.counts import Positive
+from deepwire.config.counts import Positive, Probability
 from deepwire.config.section import Section
 from deepwire.ops.sim_cut import StopGradient
 
 
 class NoiseConfig(Section):
     """How often a word of one side is disturbed; a plain number is that of `cutoff`."""
+
+    written_as = (Probability,)
 
     cutoff: float = Field(
         0.0,
@@ -71,6 +73,8 @@ class InputNoiseConfig(Section):
 
 class SimCutConfig(Section):
     """SimCut: a second pass over the same pairs with words cut (Gao et al. 2022, Bi-SimCut)."""
+
+    written_as = (Positive,)
 
     alpha: Positive = Field(default=3.0, description="weight of the divergence of the second pass")
     p_cut: float = Field(

@@ -1,8 +1,8 @@
 """Linear maps for decoding: products with few rows, and weights of fewer bits where asked for.
 
 A step of a search multiplies every weight by a few rows only, so most of its time goes into reading weights,
-and the library behind `nn.Linear` is made for many rows (docs/decoding.md, "How it is fast"). None of these
-maps has parameters: they are made from the weights of a model that learns no more.
+and the library behind `nn.Linear` is made for many rows (docs/howto/decoding.md, "How it is fast"). None
+of these maps has parameters: they are made from the weights of a model that learns no more.
 """
 
 from __future__ import annotations

@@ -26,7 +26,10 @@ from deepwire.training.warm_start.warm_start_config import PretrainedConfig, Sta
 TextMetric = Literal["bleu", "chrf", "chrf++", "ter"]
 Metric = Literal["loss", "nll", "perplexity", "bleu", "chrf", "chrf++", "ter"]
 Tokenizer = Literal["13a", "intl", "zh", "ja-mecab", "ko-mecab", "flores101", "flores200", "char", "none"]
-InAnyCase = BeforeValidator(lambda value: value.lower() if isinstance(value, str) else value)
+InAnyCase = BeforeValidator(
+    lambda value: value.lower() if isinstance(value, str) else value,
+    json_schema_input_type=Literal["BLEU", "chrF", "chrF++", "TER"],
+)
 Precision = Literal["fp32", "bf16"]
 
 

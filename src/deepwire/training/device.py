@@ -112,7 +112,7 @@ def _processor() -> str:
 
 # They keep the device busy and its memory in bounds. In float32 a CPU is kept busy by fewer where the model
 # is wide, which takes a third less memory; in bfloat16 products are so much faster that rounding the weights
-# for every pass shows (docs/performance.md).
+# for every pass shows (docs/reports/performance.md).
 _USUAL = {"cpu": 2048, "cuda": 16384}
 _WIDE, _OF_WIDE = 256, 512
 
@@ -129,7 +129,7 @@ _MOST = 4
 # Tokens of a forward pass that keep a thread busy: with fewer, cores do more as processes of their own.
 _A_THREAD = 512
 # In bfloat16 threads share the products of larger models as well as processes do, within 2 %, and in much
-# less memory; in float32 two processes are 17 % faster (docs/benchmarks.md).
+# less memory; in float32 two processes are 17 % faster (docs/reports/benchmarks.md).
 _LARGE = 32_000_000
 # Each process has a parameter, its gradient, twice, and two moments, in float32; what is not needed with one
 # process may take this part of the memory of the machine.

@@ -17,7 +17,7 @@ def _as_several(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
 
-Patterns = Annotated[tuple[str, ...], BeforeValidator(_as_several)]
+Patterns = Annotated[tuple[str, ...], BeforeValidator(_as_several, json_schema_input_type=str)]
 """Patterns in a run file; one may stand without brackets."""
 
 

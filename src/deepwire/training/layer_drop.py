@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
+from deepwire.config.counts import Probability
 from deepwire.config.section import Section
 
 if TYPE_CHECKING:  # a run file is read without them, and sooner
     from deepwire.model.config import ModelConfig
     from deepwire.model.context import Side
-    from deepwire.model.encoder_decoder import TranslationModel
     from deepwire.model.stack import Stack
+    from deepwire.model.translation_model import TranslationModel
 
 
 class LayerDropConfig(Section):
@@ -24,6 +25,8 @@ class LayerDropConfig(Section):
     With `depth: linear` and `rescale`, stochastic depth (Huang et al. 2016, Deep Networks with Stochastic
     Depth), which Pham et al. 2019 (Very Deep Self-Attention Networks) use with `unit: sublayer`.
     """
+
+    written_as = (Probability,)
 
     encoder: float = Field(0.0, ge=0, lt=1, description="probability that an encoder layer is left out")
     decoder: float = Field(0.0, ge=0, lt=1, description="probability that a decoder layer is left out")
@@ -94,7 +97,7 @@ class LayerDrop:
 
     def __init__(self, config: LayerDropConfig, model: TranslationModel, seed: int) -> None:
         self._config, self._seed = config, seed
-        self._stacks = ((model.encoder, config.encoder), (model.decoder, config.decoder))
+        self._stacks = [(stack, config.of(side)) for side, stack in model.stacks().items()]
         for stack, probability in self._stacks:
             if config.rescale:
                 shares = self._shares(stack, probability)

@@ -30,7 +30,7 @@ from deepwire.data.subwords.base import BOS
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 _KINDS = ("marian", "pegasus", "bart", "mbart", "m2m_100")

@@ -18,7 +18,7 @@ from deepwire.data.subwords.base import BOS, EOS, PAD, UNK
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 SOURCE, TARGET, HEAD = (
     "source_embedding.table.weight",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import assert_never
 
@@ -29,11 +29,11 @@ LOADERS: dict[str, Callable[[Path, str], Vocabulary]] = {
 """How each type of vocabulary is read from the files `NAME.*` of a folder."""
 
 
-def learner(config: LearnedConfig) -> Learner:
-    """What learns the type of vocabulary that `config` asks for."""
+def learner(config: LearnedConfig, symbols: Sequence[str] = ()) -> Learner:
+    """What learns the type of vocabulary that `config` asks for; `symbols` are for SentencePiece alone."""
     match config:
         case BpeConfig() | UnigramConfig():
-            return SentencePieceLearner(config)
+            return SentencePieceLearner(config, symbols)
         case SubwordNmtConfig():
             return SubwordNmtLearner(config)
         case WordsConfig():

@@ -18,7 +18,7 @@ from deepwire.decoding.model_inputs import TargetLanguage
 from deepwire.decoding.step_models import Ensemble, LanguageTagModel
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 from .configuration_deepwire import DeepwireConfig
 

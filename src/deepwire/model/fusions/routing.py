@@ -1,7 +1,7 @@
 """Layer aggregation by routing: the layers of a position are capsules that vote for the parts of its result.
 
 Dou et al. 2019 (Dynamic Layer Aggregation for Neural Machine Translation with Routing-by-Agreement). How many
-linear maps make an input capsule and its activation is not known to us: see docs/papers.md.
+linear maps make an input capsule and its activation is not known to us: see docs/understand/papers.md.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def _with_model(value: object) -> object:
     return {"model": value} if isinstance(value, str) else value
 
 
-StartFromConfig = Annotated[StartFromSection, BeforeValidator(_with_model)]
+StartFromConfig = Annotated[StartFromSection, BeforeValidator(_with_model, json_schema_input_type=str)]
 """Such a section; a plain name stands for one with this model and nothing allowed."""
 
 
@@ -59,5 +59,5 @@ def _with_encoder(value: object) -> object:
     return {"encoder": value} if isinstance(value, str) else value
 
 
-PretrainedConfig = Annotated[PretrainedSection, BeforeValidator(_with_encoder)]
+PretrainedConfig = Annotated[PretrainedSection, BeforeValidator(_with_encoder, json_schema_input_type=str)]
 """Such a section; a plain path stands for one with this encoder."""

@@ -1,0 +1,90 @@
+"""Put everything that the site is made of into `build`: the pages, the generated reference, and the configuration.
+
+    python docs/_site/stage.py
+
+A link to a file outside of `docs` leads to the repository where its address is known (`DEEPWIRE_REPOSITORY`), and
+becomes a plain name otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import shutil
+from pathlib import Path
+
+import command_reference
+import run_file_reference
+
+DOCS = Path(__file__).resolve().parents[1]
+ROOT = DOCS.parent
+_LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(#[^)]*)?\)")
+# Pages beside `docs` that belong to the site too.
+BESIDE = {"CHANGELOG.md": "reports/changelog.md", "CONTRIBUTING.md": "understand/contributing.md"}
+
+
+def generated() -> dict[str, str]:
+    """Pages that are not in `docs`, by address."""
+    made = command_reference.pages() | run_file_reference.pages()
+    for beside, address in BESIDE.items():
+        # They are two folders deeper here.
+        made[address] = re.sub(r"\]\((?!#|\w+:)", "](../../", (ROOT / beside).read_text(encoding="utf-8"))
+    return made
+
+
+def without_outer_links(text: str, address: str, repository: str = "") -> str:
+    """The page with links that stay within the site."""
+    folder = posixpath.dirname(address)
+
+    def mended(link: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join("docs", folder, link[2]))
+        if target.startswith("docs/"):
+            return f"[{link[1]}]({posixpath.relpath(target, posixpath.join('docs', folder))}{link[3] or ''})"
+        if target in BESIDE:
+            return f"[{link[1]}]({posixpath.relpath(BESIDE[target], folder)}{link[3] or ''})"
+        if repository:
+            return f"[{link[1]}]({repository.rstrip('/')}/blob/main/{target}{link[3] or ''})"
+        return link[1] if f"`{posixpath.basename(target)}" in link[1] else f"{link[1]} (`{target}`)"
+
+    return _LINK.sub(mended, text)
+
+
+def with_generated_pages(configuration: str) -> str:
+    """The configuration, from the folder below, with all generated pages in the menu."""
+    for page, below in (
+        ("reference/commands", sorted(command_reference.COMMANDS)),
+        (
+            "reference/run-file",
+            [*run_file_reference.TOP, *(page for page, _ in run_file_reference.KINDS.values())],
+        ),
+    ):
+        line = re.search(rf"^( +)- (.+): {page}/index.md\n", configuration, re.MULTILINE)
+        assert line is not None, page
+        entries = "".join(f"{line[1]}    - {name}: {page}/{name}.md\n" for name in below)
+        whole = f"{line[1]}- {line[2]}:\n{line[1]}    - {page}/index.md\n{entries}"
+        configuration = configuration.replace(line[0], whole)
+    return configuration.replace("build/", "").replace("paths: [src]", "paths: [../src]")
+
+
+def stage(build: Path) -> None:
+    """Write the folder anew."""
+    target = build / "docs"
+    shutil.rmtree(target, ignore_errors=True)
+    shutil.copytree(DOCS, target, ignore=shutil.ignore_patterns("_site"))
+    for address, text in generated().items():
+        page = target / address
+        page.parent.mkdir(parents=True, exist_ok=True)
+        page.write_text(text, encoding="utf-8")
+    for page in target.rglob("*.md"):
+        address = page.relative_to(target).as_posix()
+        text = page.read_text(encoding="utf-8")
+        page.write_text(
+            without_outer_links(text, address, os.environ.get("DEEPWIRE_REPOSITORY", "")), encoding="utf-8"
+        )
+    configuration = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    (build / "mkdocs.yml").write_text(with_generated_pages(configuration), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    stage(ROOT / "build")

@@ -1,0 +1,270 @@
+"""Registries of models: a file ``models.json`` beside folders of models, behind any address or on a disk.
+
+The file says of each model what it translates, under which licence, how large it is, how it scored, and the
+SHA-256 digest of each of its files. So the files may come from anywhere: what arrives is what was registered.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from typing import Annotated, Literal
+from urllib.parse import quote, urljoin
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from deepwire.checkpoint.store import OPTIMIZER, STATE, metadata_of, read_config, require_model
+from deepwire.data.languages import Languages
+from deepwire.errors import DataError, ModelError, UsageError
+from deepwire.io.atomic import disk_errors, json_text, new_folder, write_text
+from deepwire.io.download import download, file_digest
+from deepwire.io.regular_files import similar_file_names
+
+REGISTRY = "models.json"
+_MOST_BYTES = 4 * 1024 * 1024
+_NOT_FOR_TRANSLATION = {OPTIMIZER, STATE}
+_Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+_Progress = Callable[[int, int | None], None]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class RegisteredFile(_Part):
+    """A file of a model."""
+
+    path: str = Field(min_length=1, max_length=200)
+    size: int = Field(ge=0)
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+    @field_validator("path")
+    @classmethod
+    def _stays_within_the_folder(cls, path: str) -> str:
+        parts = PurePosixPath(path).parts
+        odd = any(part.startswith(".") for part in parts) or any(mark in path for mark in ("\\", "\0", ":"))
+        if odd or PurePosixPath(path).is_absolute() or str(PurePosixPath(path)) != path:
+            raise ValueError("must be a plain path within the folder of the model")
+        return path
+
+
+class Score(_Part):
+    """A score with what it takes to compare it."""
+
+    test: str = Field(description="test set")
+    score: float
+    signature: str = Field(min_length=1, description="of sacrebleu, or what else says how it was computed")
+
+
+class RegisteredModel(_Part):
+    """What a registry says of a model."""
+
+    name: _Name
+    directions: list[str] = Field(min_length=1, description="such as de-en")
+    licence: str = Field(min_length=1, description="SPDX name, or words")
+    description: str = ""
+    scores: list[Score] = []
+    files: list[RegisteredFile] = Field(min_length=1)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(file.size for file in self.files)
+
+
+class Registry(_Part):
+    """The content of ``models.json``."""
+
+    format: Literal[1]
+    models: list[RegisteredModel]
+
+
+class Shelf:
+    """A registry, and the place where its models lie.
+
+    Args:
+        place: Address or path of ``models.json``, or of the folder that holds it.
+        warn: Hears that a plain http address can bring anything.
+
+    Attributes:
+        models: By name, in the order of the file.
+
+    Raises:
+        UsageError: There is no registry.
+        DataError: It is damaged, or from a newer version.
+        DeepwireError: The server cannot be reached or refuses.
+    """
+
+    def __init__(self, place: str, warn: Callable[[str], None] | None = None) -> None:
+        self._remote = "://" in place
+        named = place if place.endswith(".json") else f"{place.rstrip('/')}/{REGISTRY}"
+        self.place, self._warn = named, warn
+        text = self._read_remote() if self._remote else _read(Path(named))
+        self.models: Mapping[str, RegisteredModel] = {
+            model.name: model for model in _parsed(text, named).models
+        }
+
+    def find(self, name: str) -> RegisteredModel:
+        """The model of this name.
+
+        Raises:
+            UsageError: There is none.
+        """
+        if name not in self.models:
+            near = similar_file_names(name, self.models)
+            hint = (
+                f"did you mean {', '.join(near)}?" if near else f"it has {', '.join(self.models) or 'none'}"
+            )
+            raise UsageError(f"{self.place}: has no model {name}", hint)
+        return self.models[name]
+
+    def get(self, name: str, target: Path, progress: _Progress | None = None) -> None:
+        """Put a model into a new folder, which has its name when all of it is there and right.
+
+        An interrupted call leaves ``.NAME.part`` beside it, with which the next one goes on.
+
+        Raises:
+            UsageError: There is no such model, or the folder exists.
+            DataError: A file is not the one that was registered.
+            ModelError: It is no model that this version reads.
+        """
+        model = self.find(name)
+        if target.exists():
+            raise UsageError(f"{target}: exists", "move it away, or name another folder with --to")
+        part = target.with_name(f".{target.name}.part")
+        before = 0
+        for file in model.files:
+            tell = None if progress is None else _from(before, model.size, progress)
+            self._fetch(model, file, part / file.path, tell)
+            before += file.size
+        require_model(part)
+        with disk_errors(target):
+            part.replace(target)
+
+    def _fetch(
+        self, model: RegisteredModel, file: RegisteredFile, path: Path, tell: _Progress | None
+    ) -> None:
+        with disk_errors(path.parent):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        if self._remote:
+            url = urljoin(self.place, quote(f"{model.name}/{file.path}"))
+            download(url, path.parent, sha256=file.sha256, on_progress=tell)
+            return
+        source = Path(self.place).parent / model.name / file.path
+        if not source.is_file():
+            raise DataError(f"{source}: is missing", f"{self.place} names it")
+        with disk_errors(path):
+            shutil.copyfile(source, path)
+        if file_digest(path) != file.sha256:
+            path.unlink()
+            raise DataError(f"{source}: is not the file that {self.place} names: its digest differs")
+
+    def _read_remote(self) -> str:
+        with TemporaryDirectory() as folder:
+            return _read(download(self.place, Path(folder), warn=self._warn).path)
+
+
+def register(
+    folder: Path,
+    model: Path,
+    *,
+    name: str,
+    licence: str,
+    description: str = "",
+    scores: list[Score] | None = None,
+) -> RegisteredModel:
+    """Copy a model into the folder of a registry, made where there is none, and enter it there.
+
+    Args:
+        folder: Of the registry.
+        model: Folder of the model; what only training needs is left out.
+        name: In the registry; an entry of this name must not be there.
+        licence: Under which others may use the model.
+        description: One line.
+        scores: With signatures.
+
+    Raises:
+        UsageError: The name is taken or cannot be one.
+        ModelError: It is no model, or says no direction.
+    """
+    require_model(model)
+    registry_file = folder / REGISTRY
+    known = _parsed(_read(registry_file), str(registry_file)).models if registry_file.exists() else []
+    if any(entry.name == name for entry in known):
+        raise UsageError(f"{registry_file}: has a model {name} already", "take another name")
+    directions = _directions(model)
+    files = sorted(
+        path for path in model.rglob("*") if path.is_file() and path.name not in _NOT_FOR_TRANSLATION
+    )
+    try:
+        entry = RegisteredModel(
+            name=name,
+            directions=directions,
+            licence=licence,
+            description=description,
+            scores=scores or [],
+            files=[
+                RegisteredFile(
+                    path=path.relative_to(model).as_posix(),
+                    size=path.stat().st_size,
+                    sha256=file_digest(path),
+                )
+                for path in files
+            ],
+        )
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise UsageError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+    with new_folder(folder / name) as copy:
+        for path in files:
+            (copy / path.relative_to(model)).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, copy / path.relative_to(model))
+    registry = Registry(format=1, models=[*known, entry])
+    write_text(registry_file, json_text(registry.model_dump()))
+    return entry
+
+
+def _directions(model: Path) -> list[str]:
+    metadata = metadata_of(read_config(model))
+    several = Languages.from_metadata(metadata)
+    if several is not None:
+        return [str(direction) for direction in several.directions]
+    source, target = metadata.get("source"), metadata.get("target")
+    if not isinstance(source, str) or not isinstance(target, str):
+        raise ModelError(f"{model}: does not say which languages it translates")
+    return [f"{source}-{target}"]
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            text = file.read(_MOST_BYTES + 1)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there is no such registry", f"a registry is a file {REGISTRY}") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot read: {error.strerror}") from error
+    if len(text) > _MOST_BYTES:
+        raise DataError(f"{path}: is larger than a registry can be")
+    return text.decode("utf-8", errors="replace")
+
+
+def _parsed(text: str, place: str) -> Registry:
+    try:
+        record = json.loads(text)
+        if isinstance(record, dict) and isinstance(record.get("format"), int) and record["format"] > 1:
+            raise DataError(f"{place}: is of a newer version (format {record['format']})", "update deepwire")
+        return Registry.model_validate(record)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, ValidationError):
+            first = error.errors()[0]
+            detail = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        else:
+            detail = "it is not JSON"
+        raise DataError(f"{place}: is no registry of models: {detail}") from None
+
+
+def _from(before: int, total: int, progress: _Progress) -> _Progress:
+    return lambda done, _of_file: progress(before + done, total)

@@ -1,0 +1,145 @@
+"""``deepwire models``: list and get models that others trained, and offer models to others."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deepwire.errors import UsageError
+
+if TYPE_CHECKING:
+    from deepwire.checkpoint.model_registry import RegisteredModel, Score, Shelf
+
+app = typer.Typer(help="List, get and offer trained models.", no_args_is_help=True)
+
+# Where models come from when no --registry says it.
+_VARIABLE = "DEEPWIRE_MODELS"
+
+RegistryPlace = Annotated[
+    str | None,
+    typer.Option(
+        "--registry",
+        metavar="URL|FOLDER",
+        help=f"Address or folder with models.json. Default: the environment variable {_VARIABLE}.",
+    ),
+]
+
+
+@app.command("list")
+def list_models(
+    registry: RegistryPlace = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what the registry says as JSON.")] = False,
+) -> None:
+    """Show the models of a registry: directions, size, licence, and scores with their signatures.
+
+    Example: deepwire models list --registry https://host/models
+    """
+    shelf = _shelf(registry)
+    if as_json:
+        print(json.dumps([model.model_dump() for model in shelf.models.values()], ensure_ascii=False))
+        return
+    for model in shelf.models.values():
+        _show(model)
+    if not shelf.models:
+        print(f"{shelf.place}: has no models", file=sys.stderr)
+
+
+@app.command()
+def get(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of a model, as `list` shows it.")],
+    registry: RegistryPlace = None,
+    to: Annotated[
+        Path | None, typer.Option("--to", metavar="FOLDER", help="New folder. Default: models/NAME.")
+    ] = None,
+) -> None:
+    """Get a model into a new folder. The digest of every file is checked.
+
+    The same command continues an interrupted download.
+
+    Example: deepwire models get multi30k-de-en --registry https://host/models
+    """
+    from deepwire.cli.line_by_line import ProgressLine
+
+    shelf = _shelf(registry)
+    model, target = shelf.find(name), to or Path("models") / name
+    with ProgressLine(transient=False) as line:
+        shelf.get(name, target, partial(line.count, "downloaded", unit="bytes"))
+    print(f"{target} (licence: {model.licence})")
+    print(f"next: deepwire translate {target}", file=sys.stderr)
+
+
+@app.command()
+def add(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Run directory, RUN@avg5 or model.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder of the registry; made if missing.")
+    ],
+    name: Annotated[str, typer.Option("--name", help="Name in the registry, such as multi30k-de-en.")],
+    licence: Annotated[str, typer.Option("--licence", help="SPDX name, or words.")],
+    description: Annotated[str, typer.Option("--description", help="One line.")] = "",
+    scores: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--scores", metavar="FILE", help="What `deepwire evaluate --json` printed; may be repeated."
+        ),
+    ] = None,
+    test: Annotated[str, typer.Option("--test", help="Name of the test set of the scores.")] = "test",
+) -> None:
+    """Copy a model into a folder and enter it in its models.json. Any web server can then offer the folder.
+
+    Example: deepwire models add runs/demo@avg5 shelf --name multi30k-de-en --licence CC-BY-NC-4.0
+    """
+    from deepwire.checkpoint.model_path import find_model
+    from deepwire.checkpoint.model_registry import register
+
+    found = [score for file in scores or () for score in _scores(file, test)]
+    entry = register(
+        folder, find_model(model), name=name, licence=licence, description=description, scores=found
+    )
+    _show(entry)
+
+
+def _shelf(registry: str | None) -> Shelf:
+    from deepwire.checkpoint.model_registry import Shelf
+    from deepwire.cli.line_by_line import warn
+
+    place = registry or os.environ.get(_VARIABLE)
+    if not place:
+        raise UsageError("no registry of models is named", f"give --registry URL, or set {_VARIABLE}")
+    return Shelf(place, warn)
+
+
+def _show(model: RegisteredModel) -> None:
+    directions = ", ".join(model.directions[:6]) + (", ..." if len(model.directions) > 6 else "")
+    print(f"{model.name}  {directions}  {model.size / 1e6:.1f} MB  {model.licence}")
+    if model.description:
+        print(f"  {model.description}")
+    for score in model.scores:
+        print(f"  {score.test}: {score.score:.2f}  {score.signature}")
+
+
+def _scores(file: Path, test: str) -> list[Score]:
+    """The scores in what ``deepwire evaluate --json`` printed.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    from deepwire.checkpoint.model_registry import Score
+
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+        (system,) = record["systems"]
+        return [
+            Score(test=test, score=score["score"], signature=f"{score['name']}|{score['signature']}")
+            for score in system["scores"]
+        ]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise UsageError(
+            f"--scores {file}: is not what 'deepwire evaluate --json' prints of one system"
+        ) from None

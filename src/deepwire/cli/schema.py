@@ -1,0 +1,33 @@
+"""``deepwire schema``: the JSON Schema of the run file, for editors and other programs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def schema(
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write there instead of to standard output."),
+    ] = None,
+) -> None:
+    """Print the JSON Schema of the run file: every key with its description, type and default.
+
+    Editors that know JSON Schema then complete and check run files. Choices of other packages are in it
+    where --plugin names their package.
+
+    Example: deepwire schema --output run.schema.json
+    """
+    from deepwire.config.json_schema import schema_of
+    from deepwire.io.atomic import write_text
+    from deepwire.runfile import RunFile
+
+    text = json.dumps(schema_of(RunFile, "deepwire run file"), indent=2, ensure_ascii=False) + "\n"
+    if output is None:
+        print(text, end="")
+    else:
+        write_text(output, text)

@@ -1,0 +1,42 @@
+"""`deepwire schema`, and shell completion."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from deepwire.cli.main import main
+
+
+def test_the_schema_is_printed_or_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["schema"]) == 0
+    printed = capsys.readouterr().out
+    assert main(["schema", "--output", str(tmp_path / "run.schema.json")]) == 0
+    assert (tmp_path / "run.schema.json").read_text(encoding="utf-8") == printed
+    assert json.loads(printed)["properties"]["data"]["$ref"] == "#/$defs/DataConfig"
+
+
+def completions(line: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    monkeypatch.setenv("_DEEPWIRE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split()) - 1))
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 0
+    return capsys.readouterr().out.split()
+
+
+def test_the_shell_completes_commands_and_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert completions("deepwire trans", monkeypatch, capsys) == ["translate", "translate-file"]
+    assert completions("deepwire train --dry", monkeypatch, capsys) == ["--dry-run"]
+    assert "gates" in completions("deepwire analyze ga", monkeypatch, capsys)
+
+
+def test_the_script_for_the_shell_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--show-completion", "bash"])
+    assert "_DEEPWIRE_COMPLETE=complete_bash" in capsys.readouterr().out

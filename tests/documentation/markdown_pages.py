@@ -1,0 +1,96 @@
+"""Reading Markdown pages: their prose, links, headings and blocks of code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+# Reports are dated records, longer than a manual may be; a script writes some of them.
+REPORTS = DOCS / "reports"
+
+_FENCE = re.compile(r"^( *)(```+)(\w*)\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\]\(([^)\s]*)\)")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of code."""
+
+    language: str
+    text: str
+
+
+def manual_pages() -> list[Path]:
+    """The pages that a reader is meant to read: all but the reports."""
+    return [page for page in sorted(DOCS.rglob("*.md")) if REPORTS not in page.parents]
+
+
+def all_pages() -> list[Path]:
+    """Every Markdown page of the repository that readers see."""
+    return [
+        *sorted(ROOT.glob("*.md")),
+        *sorted(DOCS.rglob("*.md")),
+        *sorted((ROOT / "examples").rglob("*.md")),
+    ]
+
+
+def blocks(page: Path) -> list[Block]:
+    """The blocks of code, in order, without their indentation."""
+    found = _FENCE.finditer(page.read_text(encoding="utf-8"))
+    return [Block(f[3], re.sub(rf"^{f[1]}", "", f[4], flags=re.MULTILINE)) for f in found]
+
+
+def without_code(text: str) -> str:
+    """The text without blocks of code and without comments."""
+    return re.sub(r"<!--.*?-->", "", _FENCE.sub("", text), flags=re.DOTALL)
+
+
+def words(page: Path) -> int:
+    """Words of prose, tables and headings; code does not count."""
+    return len(without_code(page.read_text(encoding="utf-8")).split())
+
+
+def sentences(page: Path) -> Iterator[str]:
+    """Sentences of paragraphs, list items and cells of tables."""
+    for passage in _passages(without_code(page.read_text(encoding="utf-8"))):
+        plain = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", passage)
+        plain = re.sub(r"`[^`]*`", "X", plain)
+        yield from re.split(r"(?<=[.!?:;])[*_)\"]*\s+", plain)
+
+
+def _passages(text: str) -> Iterator[str]:
+    for paragraph in re.split(r"\n\s*\n", text):
+        lines: list[str] = []
+        for line in paragraph.split("\n"):
+            starts_anew = re.match(r"\s*([-*]|\d+\.)\s", line) or line.startswith(("#", "|", ":::"))
+            if starts_anew and lines:
+                yield " ".join(lines)
+                lines = []
+            if line.lstrip().startswith("|"):
+                yield from (cell.strip() for cell in re.split(r"(?<!\\)\|", line))
+            elif not line.startswith((":::", "    ")):
+                lines.append(re.sub(r"^\s*([-*]|\d+\.|#+)\s", "", line).strip())
+        yield " ".join(lines)
+
+
+def links(page: Path) -> list[str]:
+    """Targets of the page's links that lead to files or headings."""
+    found = _LINK.findall(without_code(page.read_text(encoding="utf-8")))
+    return [link for link in found if "://" not in link and not link.startswith("mailto:")]
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link to a heading of the page may say behind `#`."""
+    taken: dict[str, int] = {}
+    made: set[str] = set()
+    for heading in re.findall(r"^#{1,6} (.+)$", without_code(page.read_text(encoding="utf-8")), re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
+        slug = re.sub(r"[\s]+", "-", re.sub(r"[^\w\s-]", "", plain))
+        count = taken.get(slug, 0)
+        taken[slug] = count + 1
+        made.add(f"{slug}_{count}" if count else slug)
+    return made

@@ -1,0 +1,41 @@
+"""The notebooks run from start to end, with little training."""
+
+from __future__ import annotations
+
+import gzip
+from itertools import islice
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
+
+
+def test_there_are_two() -> None:
+    assert [path.stem for path in NOTEBOOKS] == ["inside_a_model", "train_and_translate"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "UPDATES": "8",
+        "LINES": "5",
+        "RUN": str(tmp_path / "run"),
+        "OMP_NUM_THREADS": "1",
+    }.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "clear the outputs"
+    text = tmp_path / "examples" / "multi30k"
+    text.mkdir(parents=True)
+    for file in (path.parents[1] / "multi30k").glob("*.gz"):
+        with gzip.open(file, "rb") as whole, gzip.open(text / file.name, "wb") as part:
+            part.writelines(islice(whole, 5000))
+    NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    printed = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
+    assert printed

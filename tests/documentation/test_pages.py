@@ -1,0 +1,61 @@
+"""House rules of the documentation: links lead somewhere, the manual is short, sentences are."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+from markdown_pages import DOCS, ROOT, all_pages, anchors, links, manual_pages, sentences, words
+
+MOST_WORDS, MOST_WORDS_OF_A_SENTENCE, MOST_LINES_OF_README = 35_000, 30, 120
+# Pages that are made when the site is built.
+GENERATED = (
+    "reference/commands/",
+    "reference/run-file/",
+    "reports/changelog.md",
+    "understand/contributing.md",
+)
+# Pages whose sentences are those of others.
+LONG_SENTENCES: set[str] = set()
+
+
+def name_of(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", all_pages(), ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = []
+    for link in links(page):
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        generated = target.is_relative_to(DOCS) and target.relative_to(DOCS).as_posix().startswith(GENERATED)
+        if generated:
+            continue
+        if not target.exists() or (anchor and target.suffix == ".md" and anchor not in anchors(target)):
+            broken.append(link)
+    assert broken == []
+
+
+def test_every_page_is_in_the_site() -> None:
+    menu = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    pages = (page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+    assert [page for page in pages if page not in menu] == []
+
+
+def test_the_manual_is_short() -> None:
+    counted = {name_of(page): words(page) for page in manual_pages()}
+    assert sum(counted.values()) <= MOST_WORDS, counted
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *manual_pages()], ids=name_of)
+def test_sentences_are_short(page: Path) -> None:
+    long = [text for text in sentences(page) if len(text.split()) > MOST_WORDS_OF_A_SENTENCE]
+    assert (long == []) != (name_of(page) in LONG_SENTENCES), long
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= MOST_LINES_OF_README

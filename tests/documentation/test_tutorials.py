@@ -1,0 +1,102 @@
+"""The commands of the tutorials, in order, on tiny text and with few updates."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+import deepwire.testing
+
+sys.path.insert(0, str(Path(__file__).parent))
+from markdown_pages import DOCS, ROOT, blocks
+from shell_blocks import do, steps
+
+TEXT = ROOT / "examples" / "multi30k"
+# What makes a page small; each must occur in it.
+SMALLER = {
+    "tutorials/own-text.md": {
+        "size: 8000": "size: 500",
+        "d_model: 256": "d_model: 16",
+        "feed_forward: 1024": "feed_forward: 32",
+        "max_updates: 20k": "max_updates: 5",
+        "batch_tokens: 4096": "batch_tokens: 300",
+        "warmup: 1000": "warmup: 2",
+        "every: 500": "every: 1, max_sentences: 2",
+    },
+    "tutorials/several-languages.md": {
+        "size: 8000": "size: 500",
+        "d_model: 256": "d_model: 16",
+        "feed_forward: 1024": "feed_forward: 32",
+        "{layers: 6,": "{layers: 1,",
+        "max_updates: 40k": "max_updates: 4",
+        "batch_tokens: 8192": "batch_tokens: 300, validation: {every: 4}, schedule: {warmup: 2}",
+    },
+    "tutorials/own-connection.md": {
+        "training.max_updates=400": "training.max_updates=3 training.validation.every=3 "
+        "training.schedule.warmup=1 model.d_model=16 model.feed_forward=32 training.batch_tokens=300 "
+        "data.vocabulary.size=500 data.train=corpus/train data.valid=corpus/valid",
+    },
+    "start/first-model.md": {
+        "train demo\n": "train demo SMALL\n",
+        "check demo": "check demo data.train=corpus/train data.valid=corpus/valid data.test=corpus/test",
+        "training.max_updates=400": "training.max_updates=4 SMALL",
+        "SMALL": "training.max_updates=4 training.validation.every=4 training.checkpoint.every=4 "
+        "training.schedule.warmup=1 model.d_model=16 model.feed_forward=32 training.batch_tokens=300 "
+        "data.vocabulary.size=500 data.train=corpus/train data.valid=corpus/valid data.test=corpus/test",
+        "--sentences 200": "--sentences 5",
+        "examples/multi30k/test_2016_flickr.de.gz": "corpus/test.de",
+        "examples/multi30k/test_2016_flickr.en.gz": "corpus/test.en",
+    },
+    "tutorials/compare-two-systems.md": {
+        "[training.threads=1]": "[training.threads=1, model.d_model=16, model.feed_forward=32, "
+        "data.vocabulary.size=500, data.train=corpus/train, data.valid=corpus/valid, "
+        "data.test=corpus/test, training.batch_tokens=300, training.max_updates=3, "
+        "training.validation.every=3, training.checkpoint.every=3, training.schedule.warmup=1]",
+        "seeds: [1, 2, 3]": "seeds: [1]\nsamples: 100",
+        "max_updates: 400": "max_updates: 2",
+        "    half: [training.schedule.peak=0.0025]\n": "",
+        " --jobs 2": "",
+    },
+}
+
+
+@pytest.fixture
+def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with the text of the tutorials."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    (tmp_path / "corpus").mkdir()
+    for name, file, count in (("train", "train", 300), ("valid", "val", 8), ("test", "test_2016_flickr", 8)):
+        for side in ("de", "en"):
+            with gzip.open(TEXT / f"{file}.{side}.gz", "rt", encoding="utf-8") as lines:
+                text = "".join(islice(lines, count))
+            (tmp_path / "corpus" / f"{name}.{side}").write_text(text, encoding="utf-8")
+            if side == "en":  # a third language, of a kind
+                (tmp_path / "corpus" / f"{name}.fr").write_text(text[::-1].strip() + "\n", encoding="utf-8")
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", SMALLER)
+def test_the_commands_of_a_page_work_in_order(
+    page: str, desk: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = 0
+    text = "\n".join(block.text for block in blocks(DOCS / page) if block.language == "sh")
+    for old, new in SMALLER[page].items():
+        assert old in text, old
+        text = text.replace(old, new)
+    for line, body in steps(text):
+        said = do(line, body, monkeypatch, capsys)
+        if "| deepwire" in line or "inspect" in line:
+            assert said
+        done += 1
+    assert done >= 4
+    if page.endswith("own-connection.md"):
+        from gains import GainConfig
+
+        deepwire.testing.check_connection(GainConfig())
