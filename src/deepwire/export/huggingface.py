@@ -16,12 +16,12 @@ from deepwire.data.languages import Languages
 from deepwire.data.subwords.piece_table import PieceTableVocabulary
 from deepwire.data.subwords.sentencepiece import SentencePieceVocabulary
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabulary
-from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_loading import stored_config
 from deepwire.errors import ModelError, UsageError
 from deepwire.export.export_format import ExportedModel, ExportFormat
 from deepwire.export.huggingface_arrays import longest_of, tensors_of
 from deepwire.export.huggingface_reading import ReadModel, transformers_version
+from deepwire.export.huggingface_search import generation_settings, numbers_never, search_notes
 from deepwire.io.atomic import json_text
 from deepwire.model.huggingface_class import NORM_EPS, HuggingFaceClass, huggingface_class
 from deepwire.model.translation_model import TranslationModel
@@ -33,7 +33,6 @@ _ARCHITECTURES = {
     "mbart": "MBartForConditionalGeneration",
     "m2m_100": "M2M100ForConditionalGeneration",
 }
-_MAX_LENGTH = 512
 
 
 class HuggingFace(ExportFormat):
@@ -129,48 +128,6 @@ def symbol_numbers(kind: HuggingFaceClass) -> dict[str, int]:
     swap = {PAD: BOS, BOS: PAD} if kind.swaps_padding else {}
     symbols = {"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK}
     return {name: swap.get(number, number) for name, number in symbols.items()}
-
-
-def search_notes(config: DecodingConfig) -> tuple[str, ...]:
-    """What of the search is otherwise in transformers."""
-    notes = []
-    if config.length_penalty and config.length_penalty_form != "average":
-        power = f"^{config.length_penalty:g}"
-        notes.append(
-            f"transformers divides by length{power}, and not by ((5 + length) / 6){power}; with "
-            "decoding.length_penalty_form: average both do the same"
-        )
-    if config.sampling is not None:
-        notes.append("decoding.sampling is left out: generation_config.json asks for a search")
-    return tuple(notes)
-
-
-def generation_settings(
-    config: DecodingConfig, numbers: Mapping[str, int], longest: int
-) -> dict[str, object]:
-    """The nearest settings of transformers' `generate`; lengths count the start symbol."""
-    symbols = {f"{name}_token_id": numbers[name] for name in ("pad", "bos", "eos")}
-    search: dict[str, object] = {"num_beams": config.beam}
-    if config.beam > 1:
-        search |= {
-            "length_penalty": config.length_penalty,
-            "early_stopping": True if config.stop == "first" else "never",
-        }
-    if config.no_repeat_ngram:
-        search["no_repeat_ngram_size"] = config.no_repeat_ngram
-    return {
-        **symbols,
-        **search,
-        "max_length": min(longest, _MAX_LENGTH),
-        "min_new_tokens": config.min_length,
-        # Behind the softmax, so that probabilities stay as they are.
-        "suppress_tokens": numbers_never(numbers),
-    }
-
-
-def numbers_never(numbers: Mapping[str, int]) -> list[int]:
-    """The symbols that a translation never holds."""
-    return sorted(numbers[name] for name in ("pad", "bos", "unk"))
 
 
 def _config(

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.export.export_format import ExportedModel
+from deepwire.export.huggingface_search import generation_settings
 
 if TYPE_CHECKING:
     pass
@@ -54,8 +55,6 @@ class ReadModel(ExportedModel):
         self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""
     ) -> list[list[str]]:
         """See the base class."""
-        from deepwire.export.huggingface import generation_settings
-
         symbols = ("pad", "bos", "eos")
         numbers = {name: getattr(self._model.generation_config, f"{name}_token_id") for name in symbols}
         wanted = generation_settings(config, {**numbers, "unk": 3}, 1)
