@@ -29,7 +29,7 @@ from deepwire.decoding.generate import generate
 from deepwire.decoding.model_loading import PRECISIONS
 from deepwire.errors import DeepwireError
 from deepwire.model.decoder_state import DecoderState
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.packed_linear import pack_linears
 from deepwire.ops.precision import set_fp32_matmul
 

@@ -50,7 +50,7 @@ from deepwire.export.ctranslate2 import save_spec, transformer_spec
 from deepwire.export.ctranslate2_arrays import arrays_of
 from deepwire.export.ctranslate2_arrays import settings_of as settings_of_transformer
 from deepwire.model.build import build_model
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.allocator import keep_memory
 from deepwire.ops.packed_linear import has_kernels, pack_linears
 from deepwire.ops.precision import autocast_dtype, set_fp32_matmul

@@ -23,7 +23,7 @@ import torch
 from deepwire.data.batches.batching import BatchSettings, StreamPosition, UpdateStream
 from deepwire.data.prepare.prepared import Prepared, prepare
 from deepwire.model.build import build_model
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.runfile import load_run_file
 from deepwire.training.optimizer import Optimizer
 from deepwire.training.schedule import build_schedule

@@ -45,7 +45,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.cost import meta_model
 from deepwire.model.decoder_state import DecoderState
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.linear_recurrence import linear_recurrence
 from deepwire.runfile import load_run_file
 

@@ -33,7 +33,7 @@ from deepwire.model.cost import (
     step_cost,
     training_cost,
 )
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.runfile import load_run_file
 
 

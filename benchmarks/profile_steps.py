@@ -23,7 +23,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from deepwire.data.vocabulary import BOS, EOS
 from deepwire.decoding.model_loading import PRECISIONS
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.allocator import keep_memory
 from deepwire.ops.packed_linear import pack_linears
 from deepwire.ops.precision import autocast_dtype, set_fp32_matmul

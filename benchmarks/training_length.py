@@ -25,7 +25,7 @@ from decoding_speed import random_model
 from profile_steps import update
 
 from deepwire.errors import DeepwireError
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.allocator import keep_memory
 from deepwire.ops.precision import autocast_dtype, set_fp32_matmul
 

@@ -440,6 +440,26 @@ def test_what_cannot_be_exported_is_refused_before_it_is_trained(here: Path, wri
         load_run_file(path)
 
 
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("model: {encoder: {mixer: gru}}", "model.encoder.mixer=gru"),
+        ("model: {bias: {output: false}, positions: learned}", "model.positions=learned with pre_norm"),
+        ("data: {source_bos: true}", "data.source_bos=true"),
+        ("data: {vocabulary: words}", "data.vocabulary.type=words"),
+    ],
+)
+def test_what_transformers_does_not_compute_is_refused_before_it_is_trained(
+    here: Path, written: str, said: str
+) -> None:
+    plain = "data: {source: de, target: en, train: train}\nexport: {must_be: [huggingface]}\n"
+    base = write(here / "plain.yaml", plain)
+    assert load_run_file(base).config.export.must_be == ("huggingface",)
+    path = write(here / "run.yaml", f"extends: plain.yaml\n{written}\n")
+    with pytest.raises(UsageError, match=re.escape(f"no class of transformers computes {said};")):
+        load_run_file(path)
+
+
 def test_a_default_that_depends_on_what_is_wrong_is_no_second_mistake() -> None:
     """`model.initialization` follows the connections, and has nothing to follow where they are misspelt."""
     with pytest.raises(UsageError) as refused:

@@ -14,19 +14,21 @@ from deepwire import recipes
 from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.config.choice import TRUSTED
 from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings, changeable_keys
-from deepwire.config.settings_reader import Document, Settings, absolute, read_settings
+from deepwire.config.settings_reader import Settings, SettingsDocument, absolute, read_settings
 from deepwire.config.unused_settings import canonical_settings
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.data_config import DataConfig
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
-from deepwire.model.portability import ExportConfig, not_plain
+from deepwire.model.huggingface_class import huggingface_class
+from deepwire.model.portability import ExportConfig, not_in_ctranslate2
 from deepwire.recipes.notes import RecipeNote, note_of
 from deepwire.recipes.parameters import expanded, name_suffix
 from deepwire.training.config import TrainingConfig
 
 if TYPE_CHECKING:
+    from deepwire.model.context import Side
     from deepwire.model.stack import Stack
 
 Value = TypeVar("Value")
@@ -60,7 +62,9 @@ class RunFile(Section):
             yield "training.checkpoint.keep_best", "no checkpoint is the best without data.valid"
         if not self.model.has_dropout():
             yield "training.r_drop", "two passes without any dropout are the same"
-        if self.training.record.depth_weights and not any(stack.depth_weights() for stack in self._stacks()):
+        if self.training.record.depth_weights and not any(
+            stack.depth_weights() for stack in self._stacks().values()
+        ):
             yield "training.record.depth_weights", "this model learns no weights of layers"
 
     @model_validator(mode="after")
@@ -84,15 +88,53 @@ class RunFile(Section):
 
     @model_validator(mode="after")
     def _can_be_exported(self) -> RunFile:
-        """ONNX has every model, so that only CTranslate2 refuses any."""
-        if "ctranslate2" in self.export.must_be:
+        """All formats want an encoder; ONNX has every model with one, and others refuse some."""
+        if self.export.must_be and self.model.alone:
+            raise ValueError(
+                f"export.must_be: {self.export.must_be[0]} does not compute model.architecture=decoder_only"
+            )
+        if "huggingface" in self.export.must_be:
+            refused = self._not_in_transformers()
+            if refused is not None:
+                raise ValueError(
+                    f"export.must_be: no class of transformers computes {refused}; onnx computes every model"
+                )
+        if not {"ctranslate2", "argos"}.isdisjoint(self.export.must_be):
             several = self.data.languages is not None
-            setting = not_plain(self.model, several=self.model.languages.used)
+            setting = not_in_ctranslate2(self.model, several=self.model.languages.used)
             if setting is not None or several:
                 refused = "data.directions" if setting is None else f"model.{setting}"
                 raise ValueError(
                     f"export.must_be: ctranslate2 does not compute {refused}; onnx computes every model"
                 )
+        words = self.data.vocabulary
+        if "argos" in self.export.must_be and (self.data.source_bos or not words.joint):
+            refused = "data.source_bos=true" if self.data.source_bos else "data.vocabulary.joint=false"
+            raise ValueError(f"export.must_be: a package of Argos has no {refused}")
+        return self
+
+    def _not_in_transformers(self) -> str | None:
+        """The setting that `deepwire export --format huggingface` would refuse."""
+        try:
+            huggingface_class(self.model, several=self.model.languages.used)
+        except ValueError as setting:
+            return f"model.{setting}"
+        if self.data.source_bos:
+            return "data.source_bos=true"
+        kind = self.data.vocabulary.type
+        return None if kind in ("bpe", "unigram", "existing") else f"data.vocabulary.type={kind}"
+
+    @model_validator(mode="after")
+    def _begins_with_a_model_that_fits(self) -> RunFile:
+        if self.training.pretrained is not None and self.model.alone:
+            raise ValueError(
+                "training.pretrained fills an encoder, and model.architecture: decoder_only has none"
+            )
+        if self.model.source_loss and not self.data.vocabulary.joint:
+            raise ValueError(
+                "model.source_loss: words of the source are predicted too, so both sides need one "
+                "vocabulary; set data.vocabulary.joint=true"
+            )
         return self
 
     @model_validator(mode="after")
@@ -124,11 +166,19 @@ class RunFile(Section):
     @model_validator(mode="after")
     def _has_the_groups_to_decode_with(self) -> RunFile:
         if self.decoding.group_range is not None:
-            _, decoder = self._stacks()
             try:
-                decoder.restrict(*self.decoding.group_range)
+                self._stacks()["decoder"].restrict(*self.decoding.group_range)
             except ValueError as error:
                 raise ValueError(f"decoding.groups {self.decoding.groups}: {error}") from None
+        return self
+
+    @model_validator(mode="after")
+    def _has_rounds_to_decode_with(self) -> RunFile:
+        if self.decoding.rounds is not None and self.model.encoder.recurrence is None:
+            raise ValueError(
+                f"decoding.rounds {self.decoding.rounds}: the encoder has no rounds "
+                "(model.encoder.recurrence)"
+            )
         return self
 
     @model_validator(mode="after")
@@ -144,8 +194,8 @@ class RunFile(Section):
                 raise ValueError(f"model.{error}") from None
         return self
 
-    def _stacks(self) -> tuple[Stack, Stack]:
-        """Encoder and decoder without values, for what only they know about themselves."""
+    def _stacks(self) -> dict[Side, Stack]:
+        """The stacks without values, for what only they know about themselves."""
         from deepwire.model.build import build_stacks
         from deepwire.model.meta_init import meta_init
 
@@ -260,7 +310,7 @@ def completed(record: Mapping[str, object]) -> Mapping[str, object]:
         return record
 
 
-def locate(name: str, parent: Document | None) -> Document:
+def locate(name: str, parent: SettingsDocument | None) -> SettingsDocument:
     """The file behind a name: a path if it ends in .yaml or .yml, else a recipe, else any file that exists.
 
     Raises:
@@ -272,7 +322,7 @@ def locate(name: str, parent: Document | None) -> Document:
     recipe = recipes.find(name)
     if recipe is not None:
         # A recipe lies inside the package; paths in it mean the user's working directory.
-        return Document(recipe, f"recipe {name}", Path.cwd())
+        return SettingsDocument(recipe, f"recipe {name}", Path.cwd())
     if parent is None and RunDirectory(written).user_config.exists():
         raise UsageError(
             f"{name}: is a run directory, not a run file", "give the run file that it began with"
@@ -285,10 +335,10 @@ def locate(name: str, parent: Document | None) -> Document:
     raise error
 
 
-def _document(path: Path, folder: Path) -> Document:
+def _document(path: Path, folder: Path) -> SettingsDocument:
     full = absolute(path, folder)
     label = str(full.relative_to(Path.cwd())) if full.is_relative_to(Path.cwd()) else str(full)
-    return Document(full, label, full.parent)
+    return SettingsDocument(full, label, full.parent)
 
 
 def _with_absolute_paths(settings: Settings[RunFile]) -> RunFile:

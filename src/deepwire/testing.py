@@ -25,15 +25,15 @@ from deepwire.model.connections.connection import ConnectionSection
 from deepwire.model.context import SocketSection
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.embedding import LearnedPositions, TokenEmbedding
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.fusions.fusion import FusionSection
 from deepwire.model.initial_values import initialize
 from deepwire.model.initialization import Initialization
 from deepwire.model.languages import LanguageEmbedding, LanguageTransform
-from deepwire.model.layers import GroupedLayerNorm, LanguageNorm
+from deepwire.model.layers import GroupedLayerNorm, LanguageNorm, LanguageRMSNorm
 from deepwire.model.mixers.head_linear import HeadNorm
 from deepwire.model.mixers.mixer import MixerSection
 from deepwire.model.mixers.self_attention import RelativePositions
+from deepwire.model.translation_model import TranslationModel
 
 SIZE, TOLERANCE = 23, 2e-5
 """Entries of the vocabulary, and the largest difference of two log-probabilities that are to be equal."""
@@ -158,12 +158,12 @@ def check_recomputation(model: TranslationModel) -> None:
     gradients = []
     for recomputes in (False, True):
         model.train()
-        model.encoder.recomputes = model.decoder.recomputes = recomputes
+        _recompute(model, recomputes)
         torch.manual_seed(1)
         model.zero_grad()
         model.loss(*batch(), 0.1, languages=targets(model)).smoothed.backward()  # type: ignore[no-untyped-call]
         gradients.append([parameter.grad for parameter in model.parameters()])
-    model.encoder.recomputes = model.decoder.recomputes = False
+    _recompute(model, False)
     model.zero_grad()
     model.eval()
     for (name, _), first, second in zip(model.named_parameters(), *gradients, strict=True):
@@ -173,13 +173,19 @@ def check_recomputation(model: TranslationModel) -> None:
         assert same, f"{name} has another gradient in layers that are computed once more"
 
 
+def _recompute(model: TranslationModel, recomputes: bool) -> None:
+    for stack in model.stacks().values():
+        stack.recomputes = recomputes
+
+
 def small_model(settings: Settings, seed: int = 0) -> TranslationModel:
     """A model of d 16 with 3 + 3 layers unless the settings say otherwise; its parameters are far from their
     initial values, so that nothing is hidden behind a zero. With `languages` it has three."""
     merged: dict[str, object] = deepcopy(dict(SMALL))
     for key, value in settings.items():
         merged[key] = {"layers": 3, **value} if key in ("encoder", "decoder") else value  # type: ignore[dict-item]
-    for side in ("encoder", "decoder"):
+    alone = merged.get("architecture") == "decoder_only"
+    for side in ("decoder",) if alone else ("encoder", "decoder"):
         merged.setdefault(side, {"layers": 3})
     languages = LANGUAGES if "languages" in settings else 0
     return _model_of(from_mapping(ModelConfig, merged, "model", allow_unused=True), languages, seed)
@@ -246,7 +252,7 @@ def check_gradients(model: TranslationModel) -> None:
 
 def language_tables(model: TranslationModel) -> dict[str, nn.Parameter]:
     """Parameters of which each language has its own, `[L, ...]`."""
-    kinds = (LanguageEmbedding, LanguageTransform, LanguageNorm)
+    kinds = (LanguageEmbedding, LanguageTransform, LanguageNorm, LanguageRMSNorm)
     tables = {
         f"{name}.{own}": parameter
         for name, module in model.named_modules()

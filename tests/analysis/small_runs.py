@@ -16,7 +16,7 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import WordsConfig
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 VOCABULARIES = Vocabularies.learn(
     WordsConfig(joint=True), [Pair(1, "ein hund zwei katzen im haus", "a dog two cats in the house", 0)]

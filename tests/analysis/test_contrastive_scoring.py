@@ -23,7 +23,7 @@ from deepwire.cli.main import main
 from deepwire.decoding.model_loading import load
 from deepwire.decoding.translation_scoring import PairScore
 from deepwire.errors import DataError
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 Store = Callable[..., str]
 Maker = Callable[..., TranslationModel]

@@ -13,7 +13,7 @@ import torch
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 D, HEADS, WORDS = 16, 4, 30
 

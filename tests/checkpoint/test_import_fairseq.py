@@ -30,7 +30,7 @@ from deepwire.data.subwords.base import BOS, EOS, PAD, UNK
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DataError, ModelError
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 sys.path.insert(0, str(Path(__file__).parent))
 from foreign_checkpoints import ARGUMENTS, golden, parameters, write_dictionary, write_fairseq

@@ -23,7 +23,7 @@ from deepwire.checkpoint.importers import (
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import DataError, ModelError
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 sys.path.insert(0, str(Path(__file__).parent))
 from foreign_checkpoints import NEUTRON, golden, parameters, write_neutron_vocabulary

@@ -12,7 +12,7 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model, save_model
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 CheckpointMaker = Callable[..., Path]
 ModelMaker = Callable[..., TranslationModel]

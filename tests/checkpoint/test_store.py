@@ -17,7 +17,7 @@ from deepwire.errors import ModelError, ResourceError
 from deepwire.io import atomic
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 16, "encoder": {"layers": 1}, "decoder": {"layers": 1}}
 ModelMaker = Callable[..., TranslationModel]

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from deepwire.config.counts import Count, Duration
 from deepwire.config.section import Section
-from deepwire.config.settings_reader import Document, Settings, read_settings
+from deepwire.config.settings_reader import Settings, SettingsDocument, read_settings
 from deepwire.config.yaml_tree import Problems, SourceLocation, parse_yaml, plain
 from deepwire.errors import UsageError
 
@@ -76,11 +76,11 @@ class Run(Section):
     note: dict[str, float] | None = None
 
 
-def locate(name: str, parent: Document | None) -> Document:
+def locate(name: str, parent: SettingsDocument | None) -> SettingsDocument:
     path = Path(name) if parent is None else parent.path.parent / name
     if not path.exists():
         raise UsageError(f"{name}: no such file")
-    return Document(path.resolve(), path.name, path.parent)
+    return SettingsDocument(path.resolve(), path.name, path.parent)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 SIZE = 40
 # What looks at values, or brings numbers of the host to the device: a CUDA graph cannot hold it.
@@ -47,6 +47,11 @@ MODELS: Mapping[str, Mapping[str, object]] = {
     "hierarchical": {"decoder": {"aggregation": "hierarchical"}},
     "groups": {"decoder": {"connection": "post_norm", "fusion": {"type": "groups", "size": 1}}},
     "learned positions": {"positions": "learned"},
+    "decoder only": {"architecture": "decoder_only", "positions": "learned"},
+    "decoder only, average attention": {
+        "architecture": "decoder_only",
+        "decoder": {"mixer": "average_attention"},
+    },
 }
 
 

@@ -145,18 +145,41 @@ def test_what_came_with_a_line_is_handed_through(toys):
     assert answer.request.fields == {"id": 7}
 
 
-def test_a_line_too_long_is_cut_and_named(toys):
+def test_a_line_too_long_is_translated_in_pieces(toys):
+    """At spaces near the middle; scores are sums."""
+    warnings: list[str] = []
+    tool = translator(toys, warnings, max_source_length=5, n_best=2)
+    whole, *parts = tool.translations(["abc ab, cafe bb", "abc ab,", "cafe", "bb"])
+    first = list(tool.translations(["abc", "ab,", "cafe bb"]))
+    assert warnings == []
+    assert whole.text in (
+        " ".join(part.text for part in parts),
+        " ".join(part.text for part in first),
+        f"{parts[0].text} {first[2].text}",
+    )
+    assert len(whole.candidates) == 2
+    assert whole.request.text == "abc ab, cafe bb"
+
+
+def test_a_word_too_long_stays_and_is_named(toys):
     warnings: list[str] = []
     tool = translator(toys, warnings, max_source_length=5)
-    assert tool.translate(["abc", "abcdefgh", "abcde"]) == tool.translate(["abc", "abcde", "abcde"])
-    assert len(warnings) == 1
-    assert warnings[0].startswith("line 2: longer than 5 subwords")
+    first, second, third = tool.translate(["abc", "ab abcdefgh", "cafe"])
+    abc, ab, cafe = tool.translate(["abc", "ab", "cafe"])
+    assert [first, second, third] == [abc, f"{ab} abcdefgh", cafe]
+    assert warnings[0] == "line 2: a word too long for the model stays as it is: abcdefgh"
+
+
+def test_the_line_breaks_of_a_long_text_are_spaces(toys):
+    tool = translator(toys, [], max_source_length=3)
+    (answer,) = tool.translations([Request("abc\nab cafe bb")])
+    assert "\n" not in answer.text
 
 
 def test_a_line_of_a_million_characters(toys):
     warnings: list[str] = []
     tool = translator(toys, warnings, max_source_length=20, beam=1)
-    assert len(tool.translate(["abc", "ab" * 500_000])) == 2
+    assert tool.translate(["abc", "ab" * 500_000])[1] == "ab" * 500_000
     assert len(warnings) == 1
 
 

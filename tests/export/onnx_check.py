@@ -14,7 +14,8 @@ from choices import LANGUAGES, combinations, model_settings
 from test_product import refused
 
 from deepwire.export.decoding_graphs import Graph, decoding_graphs
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.encoder_decoder import EncoderDecoder
+from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import LANGUAGES as COUNT
 from deepwire.testing import SIZE, small_model
 
@@ -101,12 +102,18 @@ def largest_difference(model: TranslationModel, other: Stepped) -> float:
     return worst
 
 
+def graphs_of(model: TranslationModel) -> tuple[Graph, Graph, Graph]:
+    """The graphs of a model with an encoder."""
+    assert isinstance(model, EncoderDecoder)
+    return decoding_graphs(model)
+
+
 def in_onnx(model: TranslationModel, folder: Path, *, int8: bool = False) -> Stepped:
     """The model as onnxruntime runs it."""
     from deepwire.export.onnx_graphs import round_weights, write_graph
     from deepwire.export.onnx_host import Model
 
-    graphs = decoding_graphs(model)
+    graphs = graphs_of(model)
     described = {}
     for graph in graphs:
         file = folder / f"{graph.name}.onnx"

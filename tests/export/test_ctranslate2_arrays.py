@@ -14,7 +14,7 @@ from deepwire.errors import ModelError
 from deepwire.export.ctranslate2_arrays import NEVER, arrays_of, settings_of
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 D, HEADS, WORDS = 16, 4, 30
 ORDERS: dict[str, dict[str, object]] = {
@@ -115,11 +115,11 @@ def test_what_is_handed_over_computes_the_same(order: str, bias: bool) -> None:
         ("encoder.positions=none", {"positions": {"type": "none"}}),
         ("embeddings.norm=true", {"embeddings": {"norm": True}}),
         ("embeddings.side=true", {"embeddings": {"side": True}}),
-        ("parametrization=complete_p", {"parametrization": {"base": {"encoder_layers": 1}}}),
         ("decoder.mixer=average_attention", {"decoder": {"layers": 2, "mixer": "average_attention"}}),
         ("encoder.mixer.relative", {"encoder": {"mixer": {"type": "self_attention", "relative": 4}}}),
         ("encoder.connection=depth_lstm", {"encoder": {"layers": 2, "connection": "depth_lstm"}}),
         ("encoder.connection=peri_ln", {"encoder": {"layers": 2, "connection": "peri_ln"}}),
+        ("qk_norm=true", {"qk_norm": True}),
         ("inner_norm=true", {"inner_norm": True}),
         ("encoder.aggregation=dlcl", {"encoder": {"layers": 2, "aggregation": "dlcl"}}),
         ("decoder.fusion=groups", {"decoder": {"layers": 2, "fusion": {"type": "groups", "size": 1}}}),

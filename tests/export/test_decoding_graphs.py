@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from onnx_check import Eager, drawn, drawn_model, in_onnx, largest_difference
+from choices import PARTS
+from onnx_check import Eager, drawn, drawn_model, graphs_of, in_onnx, largest_difference
 
-from deepwire.export.decoding_graphs import decoding_graphs
 from deepwire.testing import small_model
 
 
@@ -21,7 +21,7 @@ def test_three_functions_make_any_model(seed: int) -> None:
     torch.set_default_dtype(torch.float64)
     try:
         model = drawn_model(seed).double()
-        difference = largest_difference(model, Eager(decoding_graphs(model)))
+        difference = largest_difference(model, Eager(graphs_of(model)))
     finally:
         torch.set_default_dtype(torch.float32)
     assert difference < 1e-9, drawn(seed)
@@ -30,14 +30,14 @@ def test_three_functions_make_any_model(seed: int) -> None:
 def test_which_sizes_may_change() -> None:
     """Those of the batch, and of a cache alone where there is one."""
     model = small_model({"decoder": {"layers": 1}, "encoder": {"layers": 1}})
-    _, start, step = decoding_graphs(model)
+    _, start, step = graphs_of(model)
     shapes = {leaf.name: leaf.shape for leaf in (*start.outputs, *step.inputs, *step.outputs)}
     assert shapes["memory_0_key"] == ("sentences", 4, "source", 4)
     assert shapes["state_0_0"] == ("sentences", "hypotheses", 4, "positions", 4)
     assert shapes["next_state_0_0"] == ("sentences", "hypotheses", 4, "positions + 1", 4)
     assert [leaf.shape for leaf in start.outputs][-1] == ("sentences", 1, 4, 0, 4)
     recurrent = small_model({"decoder": {"layers": 1, "mixer": "gru"}, "encoder": {"layers": 1}})
-    state = {leaf.name: leaf.shape for leaf in decoding_graphs(recurrent)[2].inputs}["state_0_0"]
+    state = {leaf.name: leaf.shape for leaf in graphs_of(recurrent)[2].inputs}["state_0_0"]
     assert state == ("sentences", "hypotheses", 16)
 
 
@@ -56,7 +56,9 @@ TINY_NUMBERS = {
 
 
 @pytest.mark.parametrize(
-    "settings", [RECURRENT, TINY_NUMBERS, drawn(1, 1)], ids=["loops", "tiny-numbers", "drawn"]
+    "settings",
+    [RECURRENT, TINY_NUMBERS, PARTS[1], drawn(1, 1)],
+    ids=["loops", "tiny-numbers", "modern", "drawn"],
 )
 def test_onnx_computes_any_model(settings: dict[str, object], tmp_path: Path) -> None:
     """`many_exports.py` does the same for as many as a night allows."""
@@ -73,7 +75,7 @@ def test_tracing_leaves_the_model_and_the_process_as_they_were(tmp_path: Path) -
     torch.set_float32_matmul_precision("high")
     try:
         model = small_model({"encoder": {"layers": 1}, "decoder": {"layers": 1}})
-        write_graph(decoding_graphs(model)[1], tmp_path / "start.onnx")
+        write_graph(graphs_of(model)[1], tmp_path / "start.onnx")
         assert torch.get_float32_matmul_precision() == "high"
         assert all(parameter.requires_grad for parameter in model.parameters())
     finally:

@@ -51,7 +51,7 @@ def encoder_of(settings: Mapping[str, object], *, heads: int = 2) -> Stack:
             "decoder": {"layers": 1},
         }
     )
-    return build_model(config, 8, 8).encoder
+    return build_model(config, 8, 8).stack("encoder")
 
 
 def with_sublayers(stack: Stack, mixers: list[nn.Module], feed_forwards: list[nn.Module]) -> Stack:
@@ -125,7 +125,7 @@ def given_stack(
     stacks = {each: {"layers": layers, "connection": connection} for each in ("encoder", "decoder")}
     settings = {"d_model": DIM, "heads": 4, "feed_forward": 32, "dropout": 0.0, "norm_eps": 1e-5}
     built = build_model(ModelConfig.model_validate({**settings, **stacks, **model}), 8, 8)
-    own = built.encoder if side == "encoder" else built.decoder
+    own = built.stack(side)
     functions = [GivenFunction() for _ in own.connection.calls]
 
     def of(wanted: str) -> list[GivenFunction]:

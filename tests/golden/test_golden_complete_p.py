@@ -14,7 +14,7 @@ import deepwire.training.optimizer as module
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.model.update_scales import update_scales
 from deepwire.training.optimizer import Optimizer, OptimizerConfig
 from deepwire.training.parallel_strategy import ParallelStrategy

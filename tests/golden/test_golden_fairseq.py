@@ -18,7 +18,7 @@ from whole_models import FairseqModel
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 DIM, PAD, VOCABULARY = 32, 1, 48
 GROUPS = {"type": "groups", "size": 2}

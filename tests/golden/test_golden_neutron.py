@@ -27,9 +27,9 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection, Sublayer
 from deepwire.model.cross_attention import CrossAttention
 from deepwire.model.embedding import SinusoidalConfig
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.layers import NoNorm
 from deepwire.model.mixers.self_attention import SelfAttentionConfig
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import linear_cross_entropy
 
 Order = Literal["v1", "v2"]

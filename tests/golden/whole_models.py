@@ -11,7 +11,7 @@ import torch
 from golden_names import GRADIENT_TOLERANCE, OUTPUT_TOLERANCE, Case, Places, check_gradients, deviation
 from torch import Tensor
 
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 
 EOS = 2

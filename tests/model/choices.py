@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Iterator, Mapping
 
-from deepwire.config.choice import Table
+from deepwire.config.choice import ChoiceTable
 from deepwire.model.aggregations import AGGREGATIONS
 from deepwire.model.connections import CONNECTIONS
 from deepwire.model.context import Side
@@ -15,7 +15,7 @@ from deepwire.model.mixers import MIXERS
 
 Options = Mapping[str, object]
 SOCKETS = ("mixer", "connection", "aggregation", "fusion")
-TABLES: Mapping[str, Table] = {
+TABLES: Mapping[str, ChoiceTable] = {
     "mixer": MIXERS,
     "connection": CONNECTIONS,
     "aggregation": AGGREGATIONS,
@@ -60,6 +60,14 @@ VARIANTS: Mapping[str, list[Options]] = {
         {"gates": "two_layer", "norms": "joint"},
     ],
     "luna": [{"length": 2, "tie": False, "pack_heads": 2}],
+    "ssru": [{"output_matrix": True}],
+    "min_gru": [{"expansion": 1.5, "output_matrix": True}],
+    "min_lstm": [{"expansion": 2.0, "output_matrix": True}],
+    "gla": [{"heads": 2, "expand_key": 1.0, "expand_value": 2.0, "gate_divisor": 1.0}],
+    "mlstm": [{"heads": 2}],
+    "mamba2": [{"heads": 2, "expand": 1.0, "state_size": 3, "convolution": 2}],
+    "gated_deltanet": [{"convolution": None, "negative_eigenvalues": True, "heads": 2}],
+    "per_layer": [{"mixers": ["ssru", {"type": "self_attention", "relative": 2}, "mlstm"]}],
     "ln_lstm": [{"gate_norm": "joint", "bias": True}],
     "atr": [{"carried": "product"}],
     "hierarchical": [{"block": 1, "block_input": False}],
@@ -84,6 +92,16 @@ LANGUAGES: list[Options | None] = [
     {"norm": True},
     {"norm": True, "transform": "identity"},
     {"norm": True, "transform": "released", "embedding": "both", "output_bias": True},
+]
+
+
+# Of what sub-layers are made, beside the defaults.
+PARTS: list[Options] = [
+    {"inner_norm": True},
+    {"norm": "rms", "activation": "swiglu", "positions": "rotary", "key_value_heads": 2, "qk_norm": True},
+    {"positions": {"type": "rotary", "layout": "interleaved"}, "key_value_heads": 1, "inner_norm": True},
+    {"norm": "rms", "activation": "geglu"},
+    {"qk_norm": True, "key_value_heads": 2},
 ]
 
 

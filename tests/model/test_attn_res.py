@@ -10,7 +10,7 @@ from torch import Tensor
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.attn_res import AttnRes
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import check_connection
 
 SHAPE = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}

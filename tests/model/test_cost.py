@@ -21,6 +21,7 @@ D, INNER, LAYERS, WORDS = 32, 48, 2, 100
 S, T, BEAM = 7, 5, 3
 SLOTS = 16  # of the smallest store, which attention reads as a whole
 PLAIN = {"mixer": "self_attention", "connection": "pre_norm", "aggregation": "last", "fusion": "top"}
+NO_PRODUCTS = {"aten.cummax"}
 PRODUCT_NAMES = ("mm", "mv", "dot", "linear", "conv", "attention", "einsum", "addr", "ger", "cdist")
 
 
@@ -110,7 +111,8 @@ def test_every_choice_costs_what_it_really_runs(socket: str, name: str) -> None:
     with OperationCounter() as real:
         model.loss(source, target, target, 0.0).smoothed.backward()
     assert cost.operations * 32 == real.operations
-    assert not [name for name in real.names if any(part in name for part in PRODUCT_NAMES)]
+    others = real.names - NO_PRODUCTS
+    assert not [name for name in others if any(part in name for part in PRODUCT_NAMES)]
     with torch.no_grad():
         state = model.start(source[:2], 8).expand(2)
         with OperationCounter() as real:

@@ -20,11 +20,11 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import DepthState
 from deepwire.model.connections.residual import PreNorm, PreNormConfig
 from deepwire.model.context import StackContext
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.initial_values import initialize
 from deepwire.model.initialization import DepthScaledConfig
 from deepwire.model.layer_ownership import layers_of_parameters
 from deepwire.model.layers import Branch, Linear
+from deepwire.model.translation_model import TranslationModel
 
 D, F, V = 32, 96, 700
 

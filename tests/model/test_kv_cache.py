@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from deepwire.decoding.model_loading import PRECISIONS
 from deepwire.model.decoder_state import DecoderState
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.kv_cache import KeyValueCache
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops import packed_linear
 from deepwire.ops.packed_linear import pack_linears
 from deepwire.testing import SIZE, small_model

@@ -11,7 +11,7 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.connections.connection import Connection
 from deepwire.model.connections.lanes import Lanes
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import check_connection
 
 SHAPE = {"d_model": 16, "heads": 4, "feed_forward": 24, "dropout": 0.0}

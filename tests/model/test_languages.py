@@ -19,10 +19,10 @@ from torch.nn import functional
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.languages import LanguageTransform
 from deepwire.model.layers import GroupedLayerNorm, LanguageNorm
 from deepwire.model.mixers.head_linear import HeadNorm
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.packed_linear import pack_linears
 from deepwire.testing import LANGUAGES, SIZE, batch, check_model, language_tables, small_model
 

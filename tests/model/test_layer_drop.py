@@ -8,7 +8,7 @@ from torch import Tensor
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 8, "dropout": 0, "embeddings": {"tie": "none"}}
 DROPPING: list[object] = [
@@ -47,7 +47,7 @@ def model_of(layers: int, **settings: object) -> TranslationModel:
 
 
 def drop_layer(model: TranslationModel, layer: int) -> None:
-    for stack in (model.encoder, model.decoder):
+    for stack in model.stacks().values():
         stack.dropped_calls = frozenset(
             index for index, call in enumerate(stack.calls) if call.layer == layer
         )
@@ -103,7 +103,7 @@ def test_parameters_of_a_dropped_layer_have_no_gradient(connection: object) -> N
 def test_a_layer_in_the_middle_is_skipped() -> None:
     """The dropped stack is the one that is built of the other layers."""
     whole, fewer = model_of(3), model_of(2)
-    for ours, theirs in ((whole.encoder, fewer.encoder), (whole.decoder, fewer.decoder)):
+    for ours, theirs in zip(whole.stacks().values(), fewer.stacks().values(), strict=True):
         calls = [index for index, call in enumerate(ours.calls) if call.layer != 1]
         for kind, other in zip(ours.sublayers(), theirs.sublayers(), strict=True):
             for place, layer in enumerate((0, 2)):

@@ -116,7 +116,7 @@ def test_layers_are_one_and_train_as_one() -> None:
     shared, apart = small_model(COORDINATED), small_model({**COORDINATED, "share_layers": False})
     own = dict(shared.named_parameters())
     assert not any(name.startswith("decoder.") for name in own)
-    count = sum(parameter.numel() for parameter in shared.encoder.parameters())
+    count = sum(parameter.numel() for parameter in shared.stack("encoder").parameters())
     assert sum(parameter.numel() for parameter in shared.decoder.parameters()) == count
     apart.load_state_dict(shared.state_dict())
     tokens = torch.tensor([[4, 9, 5, 2]]), torch.tensor([[1, 5, 9]]), torch.tensor([[5, 9, 2]])

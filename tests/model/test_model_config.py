@@ -56,7 +56,7 @@ DLCL = {"type": "dlcl"}
         ({"encoder": {"mixer": "recurrent"}}, "self_attention"),
         ({"encoder": {"aggregation": "sum"}}, "dlcl"),
         ({"encoder": {"fusion": "attention"}}, "groups"),
-        ({"positions": "rotary"}, "sinusoidal"),
+        ({"positions": "alibi"}, "sinusoidal"),
         ({"encoder": {"depth": 6}}, "depth"),
         ({"encoder": {"layers": 0}}, "greater than or equal to 1"),
         ({"encoder": {"layers": 10**8}}, "less than or equal to 10000"),

@@ -15,8 +15,8 @@ from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import DropoutConfig, Side
 from deepwire.model.embedding import LearnedConfig, LearnedPositions
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.mixers.self_attention import RelativeKeys, SelfAttentionConfig
+from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import small_model
 
 SIZE = 19

@@ -8,8 +8,8 @@ from pydantic import ValidationError
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.parametrization import CompletePConfig
+from deepwire.model.translation_model import TranslationModel
 from deepwire.model.update_scales import update_scales
 from deepwire.testing import check_model
 
@@ -106,7 +106,9 @@ def test_embeddings_begin_as_in_the_base_at_any_width() -> None:
 
 def test_inner_matrices_begin_with_the_variance_of_their_width() -> None:
     base, wide = build(config()), build(config(width=64))
-    for one, other in zip(base.encoder.feed_forwards, wide.encoder.feed_forwards, strict=True):
+    for one, other in zip(
+        base.stack("encoder").feed_forwards, wide.stack("encoder").feed_forwards, strict=True
+    ):
         ratio = one.input.weight.std() / other.input.weight.std()
         assert ratio.item() == pytest.approx(2, rel=0.1)
 
@@ -181,7 +183,7 @@ def test_every_sum_is_divided(connection: object) -> None:
             torch.nn.init.constant_(norm.get_parameter("weight"), 4.0)
     x, gives = torch.randn(1, 3, 16), torch.randn(1, 3, 16)
     ends = []
-    for stack, scale in ((deep.encoder, factor), (plain.encoder, 1.0)):
+    for stack, scale in ((deep.stack("encoder"), factor), (plain.stack("encoder"), 1.0)):
         state = stack.connection.start(x)
         for index in range(len(stack.connection.calls)):
             read = stack.connection.read(state, index)

@@ -7,7 +7,6 @@ import torch
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.perturbation import (
     InputNoiseConfig,
     NoiseConfig,
@@ -16,6 +15,7 @@ from deepwire.model.perturbation import (
     Words,
     disturbed,
 )
+from deepwire.model.translation_model import TranslationModel
 
 WORDS = Words(unknown=3, stop=50)
 SHAPE = {"d_model": 8, "heads": 2, "feed_forward": 8, "encoder": {"layers": 1}, "decoder": {"layers": 1}}

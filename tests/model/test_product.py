@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from choices import LANGUAGES, SOCKETS, choices, members, model_settings
+from choices import LANGUAGES, PARTS, SOCKETS, choices, members, model_settings
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
@@ -34,12 +34,20 @@ def test_any_combination_works_or_is_refused_with_a_reason(encoder, decoder, lan
 
 
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
-@given(stacks("encoder"), stacks("decoder"), st.sampled_from(LANGUAGES), st.integers(0, 2**16))
-def test_any_combination_works_with_norms_inside_sublayers(encoder, decoder, languages, seed) -> None:
-    """The same with `inner_norm`, for which the mixers must have a place."""
-    both = ({**stack, "mixer": {"type": "self_attention", "relative": 2}} for stack in (encoder, decoder))
+@given(
+    stacks("encoder"),
+    stacks("decoder"),
+    st.sampled_from(PARTS),
+    st.sampled_from(LANGUAGES),
+    st.integers(0, 2**16),
+)
+def test_any_combination_works_with_other_parts(encoder, decoder, parts, languages, seed) -> None:
+    """The same with other norms, feed-forward networks and attentions, for which mixers must have a place."""
+    mixers = [{"type": "self_attention"}, {"type": "self_attention", "relative": 2}, {"type": "lime"}]
+    mixer = mixers[0] if "positions" in parts else mixers[seed % 3]
+    both = ({**stack, "mixer": mixer} for stack in (encoder, decoder))
     try:
-        check_model({**model_settings(*both, languages), "inner_norm": True}, seed)
+        check_model({**model_settings(*both, languages), **parts}, seed)
     except UsageError as error:
         one_line(error.message)
 

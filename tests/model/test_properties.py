@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import SIZE, SMALL, check_parts
 
 Options = Mapping[str, object]

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from torch import nn
 
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.testing import check_model, small_model
 
 V1: dict[str, object] = {"type": "pre_norm", "residual": "normalised"}

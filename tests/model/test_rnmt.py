@@ -89,7 +89,7 @@ def test_a_fusion_that_keeps_the_embedding() -> None:
 def test_four_encoder_layers_written_out() -> None:
     """d features of each direction, residuals from the third layer on, one projection at the end."""
     model = small_model({"encoder": {"layers": 4, "mixer": "ln_lstm", "connection": "rnmt"}})
-    stack = model.encoder
+    stack = model.stack("encoder")
     assert not len(stack.feed_forwards)
     x = embedded = torch.randn(2, 5, 16)
     with torch.no_grad():

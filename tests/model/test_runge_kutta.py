@@ -176,7 +176,7 @@ def test_parameters(options: Options, more: int) -> None:
     def count(connection: object) -> int:
         with torch.device("meta"):
             model = build_model(config_of(connection, d_model=512, heads=8), 40, 40)
-            return sum(parameter.numel() for parameter in model.encoder.parameters())
+            return sum(parameter.numel() for parameter in model.stack("encoder").parameters())
 
     assert count({"type": "runge_kutta", **options}) - count("pre_norm") == more
 

@@ -32,7 +32,7 @@ def config_of(mixer: object, layers: int = 3, **settings: object) -> ModelConfig
 
 def encoder_of(mixer: object) -> Stack:
     torch.manual_seed(0)
-    return build_model(config_of(mixer), 23, 23).encoder
+    return build_model(config_of(mixer), 23, 23).stack("encoder")
 
 
 def used(stack: Stack, x: Tensor) -> list[tuple[Tensor, Tensor]]:

@@ -14,7 +14,7 @@ import torch
 
 from deepwire.checkpoint.store import load_model
 from deepwire.errors import DivergedError
-from deepwire.model.encoder_decoder import LossSums, TranslationModel
+from deepwire.model.translation_model import LossSums, TranslationModel
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import load_state
 from deepwire.training.run_training import run_training

@@ -28,7 +28,7 @@ def shares(seed: int = 1, updates: int = 2000, **settings: object) -> tuple[list
     """How often each call of the encoder and of the decoder is dropped."""
     model = build_model(ModelConfig.model_validate(SHAPE), 12, 12)
     layer_drop = LayerDrop(LayerDropConfig.model_validate(settings), model, seed)
-    counts = [[0] * len(stack.calls) for stack in (model.encoder, model.decoder)]
+    counts = [[0] * len(stack.calls) for stack in model.stacks().values()]
     for update in range(1, updates + 1):
         layer_drop.draw(update)
         for count, stack in zip(counts, (model.encoder, model.decoder), strict=True):

@@ -12,7 +12,7 @@ from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.training.config import TrainingConfig
 from deepwire.training.muon import Matrices, Muon, MuonSettings, hidden_matrices, orthogonalize
 from deepwire.training.optimizer import MuonConfig, OptimizerConfig, make_optimizer

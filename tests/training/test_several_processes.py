@@ -17,7 +17,7 @@ from toy_run import after_step, stand_before, wait_for
 
 from deepwire.distributed import distributed_group
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.model.encoder_decoder import LossSums, TranslationModel
+from deepwire.model.translation_model import LossSums, TranslationModel
 from deepwire.training.optimizer import Optimizer
 
 BLEU = "training.validation.bleu=true"

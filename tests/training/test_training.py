@@ -16,7 +16,7 @@ from deepwire.checkpoint.run_directory import RunDirectory
 from deepwire.checkpoint.store import load_model
 from deepwire.data.batches.batching import Batch, StreamPosition, Update, UpdateStream
 from deepwire.errors import UsageError
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.training import run_training as starting
 from deepwire.training import validation
 from deepwire.training.run.spec import TrainingSpec

@@ -10,7 +10,7 @@ import pytest
 
 from deepwire.data.batches.token_store import TokenStore
 from deepwire.data.languages import Direction, Languages
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device import PrecisionPolicy
 from deepwire.training.validation import (
     DirectionsValidator,

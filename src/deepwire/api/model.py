@@ -88,6 +88,7 @@ def load(
     weights: Sequence[float] | None = None,
     warn: Warn | None = None,
     shortlist: ShortlistChoice = False,
+    terms: str | PathLike[str] | None = None,
 ) -> Model:
     """Load one model, or several as an ensemble, for translation.
 
@@ -105,13 +106,22 @@ def load(
         shortlist: True = translate with the shortlist that `deepwire shortlist` has stored with the first
             model; "seen" = only with subwords that the training text of the target language has, as
             `deepwire shortlist --seen` has stored them; or the folder of one.
+        terms: File of terms, SOURCE<tab>TARGET in each line, which translations must have.
 
     Raises:
         ModelError: A model or the shortlist is missing or damaged, or the vocabularies differ.
         UsageError: A setting is impossible, or there is no shortlist or no such device.
+        DataError: The file of terms cannot be read, or a line of it is no term.
     """
     names = model_names(models)
     translator = load_translator(
-        names, device, precision, settings=settings, weights=weights, warn=warn, shortlist=shortlist
+        names,
+        device,
+        precision,
+        settings=settings,
+        weights=weights,
+        warn=warn,
+        shortlist=shortlist,
+        terms=terms,
     )
     return Model.named(translator, names)

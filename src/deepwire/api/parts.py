@@ -21,7 +21,7 @@ from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.model.update_scales import update_scales
 from deepwire.ops.process import given_back, own_random_numbers, seed_random_numbers
 from deepwire.runfile import RunFile, load_run_file

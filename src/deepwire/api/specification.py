@@ -20,7 +20,7 @@ from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.evaluation.texts import Text, named_target
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.runfile import CHANGEABLE, LoadedRunFile, RunFile, completed
 from deepwire.training.device import choose_device
 from deepwire.training.run.spec import TrainingSpec, TranslateTexts

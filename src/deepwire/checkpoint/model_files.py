@@ -189,8 +189,10 @@ _LARGEST_SIZE = (1 << 63) - 1
 """Of a dimension: torch counts with 64 bits and a sign."""
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write named tensors to ``path``. They may lie on any device; none may share memory with another.
+
+    ``metadata`` is kept in the head of the file, for programs that look for it there.
 
     Raises:
         OSError: If the disk is full or cannot be written.
@@ -198,7 +200,9 @@ def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
     path.touch()  # with the permissions of any new file; the library makes one for its owner alone
     permissions = stat.S_IMODE(path.stat().st_mode)
     try:
-        save_file({name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, path)
+        save_file(
+            {name: tensor.detach().contiguous().cpu() for name, tensor in tensors.items()}, path, metadata
+        )
     except SafetensorError as error:
         raise _system_error(error) from error
     path.chmod(permissions)

@@ -35,8 +35,8 @@ from deepwire.io.atomic import json_text, new_folder, require_space
 from deepwire.io.regular_files import cannot_read, read_json
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.meta_init import meta_init
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.process import own_random_numbers
 
 WEIGHTS = "model.safetensors"
@@ -52,7 +52,7 @@ _SLACK = 1_000_000
 _SHOWN = 5
 _PICKLES = (".pt", ".pth", ".bin", ".ckpt", ".pkl")
 _FORMS = "give a run directory, RUN@last, RUN@avg5 or a model directory"
-_IMPORT = "'deepwire import' makes models of checkpoints of fairseq and Neutron, with a restricted reader"
+_IMPORT = "'deepwire import' reads checkpoints of fairseq, Neutron and transformers, with a restricted reader"
 
 
 @dataclass(frozen=True)

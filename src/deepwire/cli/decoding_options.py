@@ -26,11 +26,30 @@ Beam = Annotated[
 LengthPenalty = Annotated[
     float | None, typer.Option(help="Exponent of the length penalty; 0 = none. Default: the model's own.")
 ]
+Placeholders = Annotated[
+    bool,
+    typer.Option(
+        "--placeholders",
+        help="Keep numbers, addresses, %s, {name} and tags, also with a model that did not learn to.",
+    ),
+]
+Terms = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Terms that translations must have: SOURCE<tab>TARGET in each line."),
+]
 Groups = Annotated[
     str | None,
     typer.Option(
         metavar="4|3:6",
         help="Predict with one group or some groups of decoder layers alone. Default: the model's own.",
+    ),
+]
+Rounds = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        max=1000,
+        help="Rounds of an encoder with recurrent depth: more take longer. Default: the model's own.",
     ),
 ]
 BatchTokens = Annotated[

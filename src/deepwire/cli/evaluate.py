@@ -14,6 +14,7 @@ from deepwire.cli.decoding_options import (
     Groups,
     LengthPenalty,
     Precision,
+    Rounds,
     Seen,
     ShortlistFrom,
     UseShortlist,
@@ -109,6 +110,7 @@ def evaluate(
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
     groups: Groups = None,
+    rounds: Rounds = None,
     batch_tokens: BatchTokens = None,
     device: Device = "auto",
     precision: Precision = "auto",
@@ -134,7 +136,9 @@ def evaluate(
 
     models = list(model or ())
     files = _with_baseline([str(path) for path in hypotheses or ()], models, baseline)
-    changes = specified(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
+    changes = specified(
+        beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds, batch_tokens=batch_tokens
+    )
     words = chosen_shortlist(shortlist, shortlist_from, seen)
     used = specified(
         source=source, direction=direction, **changes, seen=seen or None, shortlist=words or None

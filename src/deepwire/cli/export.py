@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepwire.errors import DeepwireError, UsageError
+from deepwire.errors import DeepwireError, ModelError, UsageError
 
 if TYPE_CHECKING:
     from deepwire.checkpoint.store import LoadedModel
@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A run, RUN@avg5, or a model directory.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the exported model.")]
-Format = Annotated[str, typer.Option("--format", "--to", help="ctranslate2 (default) or onnx.")]
+Format = Annotated[
+    str,
+    typer.Option(
+        "--format", "--to", help="ctranslate2 (default), onnx, huggingface, huggingface-code or argos."
+    ),
+]
 Quantization = Annotated[
     str | None,
     typer.Option(
@@ -30,6 +35,8 @@ Reference = Annotated[Path | None, typer.Option(help="Its translation, to compar
 Into = Annotated[str, typer.Option(help="Language of the reference, of a model of several directions.")]
 Lines = Annotated[int, typer.Option(min=1, help="Compare on so many lines of the text.")]
 Unchecked = Annotated[bool, typer.Option("--unchecked", help="Do not compare translations.")]
+FromName = Annotated[str, typer.Option(help="Argos: what the source language is called, German.")]
+ToName = Annotated[str, typer.Option(help="Argos: what the target language is called, English.")]
 MostDifferent = Annotated[
     float | None,
     typer.Option(
@@ -56,6 +63,8 @@ def export(
     lines: Lines = 200,
     unchecked: Unchecked = False,
     most_different: MostDifferent = None,
+    from_name: FromName = "",
+    to_name: ToName = "",
     quiet: Quiet = False,
 ) -> None:
     """Write a model for another program, and see that it translates the same there.
@@ -71,7 +80,7 @@ def export(
     from deepwire.export.parity import compare
     from deepwire.io.atomic import new_folder
 
-    export_format = _format(format_name)
+    export_format = _format(format_name, from_name, to_name)
     kind = _quantization(export_format, quantization, int8)
     if output.exists():
         raise UsageError(f"{output}: exists already", "name another folder, or remove it first")
@@ -82,6 +91,11 @@ def export(
         )
     sources, references = _read(text, reference, lines)
     loaded = load_model(find_model(model))
+    if loaded.vocabularies.has_symbols:
+        raise ModelError(
+            f"{model}: was trained with data.placeholders, and an exported model cannot put them back",
+            "export a model that was trained without",
+        )
     export_format.require(loaded)
     if not unchecked:
         _require_language(loaded, into)
@@ -99,19 +113,24 @@ def export(
             "--most-different allows more",
         )
     rejected.replace(output)
-    for note in () if quiet else export_format.notes(loaded):
-        print(f"note: {note}", file=sys.stderr)
     if not quiet:
-        print("not compared" if parity is None else str(parity), file=sys.stderr)
+        _tell(export_format.notes(loaded), parity)
     print(output)
 
 
-def _format(name: str) -> ExportFormat:
+def _tell(notes: tuple[str, ...], parity: Parity | None) -> None:
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    print("not compared" if parity is None else str(parity), file=sys.stderr)
+
+
+def _format(name: str, from_name: str, to_name: str) -> ExportFormat:
     from deepwire.export.formats import FORMATS
 
     if name not in FORMATS:
         raise UsageError(f"--format {name}: no such format", f"use {' or '.join(FORMATS)}")
-    return FORMATS[name]
+    found = FORMATS[name]
+    return found.named(from_name, to_name) if from_name or to_name else found
 
 
 def _quantization(export_format: ExportFormat, name: str | None, int8: bool) -> str:

@@ -12,22 +12,26 @@ import typer
 from deepwire.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
-    from deepwire.checkpoint.importers import Architecture, ForeignCheckpoint, Importer, VocabularyFiles
+    from deepwire.checkpoint.importers import Architecture, ForeignCheckpoint, Importer
     from deepwire.config.yaml_tree import PlainValue
     from deepwire.data.languages import Languages
-    from deepwire.model.encoder_decoder import TranslationModel
+    from deepwire.data.vocabulary import Vocabularies
+    from deepwire.model.translation_model import TranslationModel
     from deepwire.runfile import RunFile
 
-FamilyName = Annotated[str, typer.Argument(metavar="FAMILY", help="fairseq or neutron.")]
+FamilyName = Annotated[str, typer.Argument(metavar="FAMILY", help="fairseq, neutron or huggingface.")]
 Checkpoint = Annotated[
-    Path, typer.Argument(metavar="CHECKPOINT", help="A .safetensors file, or a .pt file of tensors.")
+    Path,
+    typer.Argument(
+        metavar="CHECKPOINT", help="A .safetensors file, a .pt file of tensors, or a folder of transformers."
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="What the checkpoint does not tell: model.heads=8"),
 ]
 Vocabulary = Annotated[
-    Path, typer.Option(help="Its dictionary, or the folder that holds one for each language.")
+    Path | None, typer.Option(help="Its dictionary, or the folder that holds one for each language.")
 ]
 TargetVocabulary = Annotated[
     Path | None, typer.Option(help="Dictionary of the target side, where it is another file.")
@@ -57,9 +61,9 @@ _OF_TRAINING = frozenset({"dropout", "initialization", "initial"})
 def import_model(
     family: FamilyName,
     checkpoint: Checkpoint,
-    vocabulary: Vocabulary,
     output: Output,
     overrides: Overrides = None,
+    vocabulary: Vocabulary = None,
     run: Run = None,
     target_vocabulary: TargetVocabulary = None,
     codes: Codes = None,
@@ -67,15 +71,17 @@ def import_model(
     languages: LanguageNames = None,
     quiet: Quiet = False,
 ) -> None:
-    """Make a model of a checkpoint of fairseq (Transformer, DLCL, GTrans) or Neutron; no code of it is run.
+    """Make a model of a checkpoint of fairseq, Neutron or transformers; no code of it is run.
 
     deepwire import fairseq checkpoint_best.pt --vocabulary data-bin --codes bpe.codes --output wmt-en-de
 
     deepwire import neutron model.pt --vocabulary common.vcb --output base model.heads=8
 
+    deepwire import huggingface opus-mt-de-en --output opus
+
     deepwire import neutron mulang.pt --vocabulary common.vcb --languages fr,de,en --output many model.heads=8
     """
-    from deepwire.checkpoint.importers import IMPORTERS, convert, read_foreign_checkpoint, read_vocabularies
+    from deepwire.checkpoint.importers import IMPORTERS, convert
     from deepwire.checkpoint.model_files import digest
     from deepwire.checkpoint.store import save_model
 
@@ -86,7 +92,7 @@ def import_model(
         raise UsageError(f"{output}: exists already", "name another folder, or remove it first")
     if target_codes is not None and codes is None:
         raise UsageError("--target-codes needs --codes", "give the merges of the source side, too")
-    foreign = read_foreign_checkpoint(checkpoint)
+    foreign = importer.read(checkpoint)
     names = _names(languages, importer, foreign)
     if run is None:
         config, notes = _from_checkpoint(importer, foreign, overrides or [], names)
@@ -97,23 +103,30 @@ def import_model(
     data = config.data
     if names:
         foreign = importer.with_language_order(foreign, _order(names, data.languages))
-    files = _files(importer, vocabulary, target_vocabulary, codes, target_codes, (data.source, data.target))
-    vocabularies = read_vocabularies(importer, files)
+    vocabularies = importer.own_vocabularies(foreign) if vocabulary is None else None
+    if vocabularies is None:
+        vocabularies = _read_vocabularies(
+            importer, vocabulary, target_vocabulary, codes, target_codes, (data.source, data.target)
+        )
     model = convert(importer, foreign, config.model, vocabularies)
-    metadata: dict[str, object] = {
-        **(
-            {"source": data.source, "target": data.target}
-            if data.languages is None
-            else data.languages.to_metadata()
-        ),
-        "source_bos": source_bos,
-        "decoding": config.decoding.model_dump(mode="json"),
-        "imported": {"family": importer.name, "checkpoint": checkpoint.name, "blake2b": digest(checkpoint)},
-    }
+    origin = {"family": importer.name, "checkpoint": checkpoint.name, "blake2b": digest(foreign.path)}
+    metadata = _metadata(config, source_bos) | {"imported": origin}
     save_model(output, model, vocabularies, metadata)
     if not quiet:
         _tell(importer, model, config, notes)
     print(output)
+
+
+def _metadata(config: RunFile, source_bos: bool) -> dict[str, object]:
+    """What is stored with the model."""
+    data = config.data
+    of_languages = (
+        {"source": data.source, "target": data.target}
+        if data.languages is None
+        else data.languages.to_metadata()
+    )
+    decoding = config.decoding.model_dump(mode="json")
+    return {**of_languages, "source_bos": source_bos, "decoding": decoding}
 
 
 def _names(written: str | None, importer: Importer, foreign: ForeignCheckpoint) -> list[str]:
@@ -142,20 +155,22 @@ def _order(names: list[str], languages: Languages | None) -> list[int]:
     return [names.index(name) for name in known]
 
 
-def _files(
+def _read_vocabularies(
     importer: Importer,
-    vocabulary: Path,
+    vocabulary: Path | None,
     target: Path | None,
     codes: Path | None,
     target_codes: Path | None,
     languages: tuple[str, str],
-) -> VocabularyFiles:
-    from deepwire.checkpoint.importers import VocabularyFiles
+) -> Vocabularies:
+    from deepwire.checkpoint.importers import VocabularyFiles, read_vocabularies
 
-    if not vocabulary.is_dir():
-        return VocabularyFiles(vocabulary, target or vocabulary, codes, target_codes)
-    source, other = importer.vocabulary_files(vocabulary, *languages)
-    return VocabularyFiles(source, target or other, codes, target_codes)
+    if vocabulary is None:
+        raise UsageError(f"a checkpoint of {importer.name} needs its dictionary", "add --vocabulary FILE")
+    source, other = vocabulary, vocabulary
+    if vocabulary.is_dir():
+        source, other = importer.vocabulary_files(vocabulary, *languages)
+    return read_vocabularies(importer, VocabularyFiles(source, target or other, codes, target_codes))
 
 
 def _from_checkpoint(
@@ -164,7 +179,7 @@ def _from_checkpoint(
     """The run file that the checkpoint amounts to, with overrides; and the assumptions in it."""
     import tempfile
 
-    from deepwire.config.settings_reader import Document, read_settings
+    from deepwire.config.settings_reader import SettingsDocument, read_settings
     from deepwire.runfile import RunFile
 
     told = importer.architecture(foreign)
@@ -183,7 +198,7 @@ def _from_checkpoint(
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "checkpoint.yaml"
         path.write_text(json.dumps(tree), encoding="utf-8")  # JSON is YAML
-        document = Document(path, f"settings of {foreign.path}", Path.cwd())
+        document = SettingsDocument(path, f"settings of {foreign.path}", Path.cwd())
         config = read_settings(RunFile, path.name, overrides, locate=lambda *_: document).section
     notes = [
         f"{key}={json.dumps(value).replace(chr(34), '')}"

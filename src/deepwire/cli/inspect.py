@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from deepwire.config.yaml_tree import PlainValue
     from deepwire.data.languages import Languages
     from deepwire.model.config import ModelConfig
-    from deepwire.model.encoder_decoder import TranslationModel
+    from deepwire.model.translation_model import TranslationModel
     from deepwire.plugins import Plugin
 
 # What costs are counted for: tokens of a sentence on either side, and target tokens of an update.
@@ -77,6 +77,8 @@ def inspect(
     model = _meta_model(subject_model)
     total, groups = sum(parameter.numel() for parameter in model.parameters()), model.parameter_groups()
     settings: dict[str, PlainValue] = subject_model.model.model_dump(mode="json")
+    if subject_model.model.alone:
+        del settings["encoder"]
     costs = _costs(model) if cost else {}
     if as_json:
         print(json.dumps(_record(subject_model, total, groups, settings) | costs, ensure_ascii=False))

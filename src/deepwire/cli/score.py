@@ -17,6 +17,7 @@ from deepwire.cli.decoding_options import (
     Output,
     Precision,
     Quiet,
+    Rounds,
     Threads,
     specified,
     use_threads,
@@ -47,6 +48,7 @@ def score(
     per_token: PerToken = False,
     normalize: Normalize = False,
     groups: Groups = None,
+    rounds: Rounds = None,
     batch_tokens: BatchTokens = None,
     precision: Precision = "auto",
     device: Device = "auto",
@@ -72,7 +74,7 @@ def score(
         raise UsageError("only one text can come from stdin (-)", "put the other one into a file")
     check_output(output, (source, target))
     use_threads(threads)
-    settings = specified(groups=groups, batch_tokens=batch_tokens)
+    settings = specified(groups=groups, rounds=rounds, batch_tokens=batch_tokens)
     translator = load(models, device, precision, settings=settings, warn=warn)
     write = format_pair_score_json if as_json else format_pair_score
     form = partial(write, normalize=normalize, per_token=per_token)

@@ -18,7 +18,10 @@ from deepwire.cli.decoding_options import (
     Groups,
     LengthPenalty,
     Models,
+    Placeholders,
     Precision,
+    Rounds,
+    Terms,
     Threads,
     specified,
 )
@@ -129,7 +132,10 @@ def serve(
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
     groups: Groups = None,
+    rounds: Rounds = None,
     batch_tokens: BatchTokens = None,
+    terms: Terms = None,
+    placeholders: Placeholders = False,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -147,7 +153,14 @@ def serve(
     libretranslate.check(api)
     _require_packages(_NEEDED + (_NEEDED_BY_LIBRETRANSLATE if api == "libretranslate" else ()))
     limits, prefix, room = _limits(limit or []), _prefix(url_prefix), _bytes(memory)
-    settings = specified(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
+    settings = specified(
+        beam=beam,
+        length_penalty=length_penalty,
+        groups=groups,
+        rounds=rounds,
+        batch_tokens=batch_tokens,
+        placeholders=placeholders or None,
+    )
 
     from deepwire.cli.line_by_line import warn
     from deepwire.serving.access import bind, read_hosts, read_token, require_safe
@@ -159,7 +172,9 @@ def serve(
     with bind(host, port) as bound, _log_to_stderr(quiet):
         require_safe(bound, token=token is not None or bool(keys), insecure=insecure)
         _prepare_process(threads)
-        pool = load_pool(models, device, precision, settings=settings, warn=warn, memory=room, pivot=pivot)
+        pool = load_pool(
+            models, device, precision, settings=settings, warn=warn, memory=room, pivot=pivot, terms=terms
+        )
         _serve(pool, limits, libretranslate if api == "libretranslate" else None, doors, bound)
 
 

@@ -22,10 +22,13 @@ from deepwire.cli.decoding_options import (
     LengthPenalty,
     Models,
     Output,
+    Placeholders,
     Precision,
     Quiet,
+    Rounds,
     Seen,
     ShortlistFrom,
+    Terms,
     Threads,
     UseShortlist,
     chosen_shortlist,
@@ -103,6 +106,7 @@ class TranslationJob:
         device, precision: As in the options of the command.
         shortlist: Whether to use that of the first model, or the folder of another.
         stream: Whether each line is answered before the next is read.
+        terms: File of terms; None = none.
 
     Raises:
         UsageError: Both the job and the lines name a language.
@@ -118,6 +122,7 @@ class TranslationJob:
     precision: str
     shortlist: ShortlistChoice
     stream: bool
+    terms: Path | None = None
 
     def __post_init__(self) -> None:
         if self.languages[0] and self.text.language_column is not None:
@@ -139,6 +144,7 @@ class TranslationJob:
             "precision": precision,
             "format": [self.format, self.text.json],
             **({"languages": languages} if any(languages) else {}),
+            **({"terms": self.terms.read_text("utf-8", "replace")} if self.terms is not None else {}),
             **({"shortlist": fingerprint(words)} if words is not None else {}),
         }
 
@@ -159,7 +165,7 @@ def run_translation(job: TranslationJob, *, threads: int | None, quiet: bool) ->
     from deepwire.io.output import check_output
     from deepwire.ops.process import configure_process
 
-    check_output(job.output, job.text.files)
+    check_output(job.output, [*job.text.files, *([] if job.terms is None else [job.terms])])
     configure_process(threads=threads, flush_denormals=False)
     with join_process_group() as processes:
         if processes.count > 1:
@@ -174,7 +180,13 @@ def _translate_alone(job: TranslationJob, *, quiet: bool) -> None:
     from deepwire.decoding.translation_io import FORMATS
 
     translator = load(
-        job.models, job.device, job.precision, settings=job.settings, warn=warn, shortlist=job.shortlist
+        job.models,
+        job.device,
+        job.precision,
+        settings=job.settings,
+        warn=warn,
+        shortlist=job.shortlist,
+        terms=job.terms,
     )
     requests = CountedLines(job.text.requests(warn))
     to, from_ = job.languages
@@ -191,7 +203,7 @@ def _translate_in_processes(job: TranslationJob, processes: ProcessGroup, *, qui
     _require_files(job)
     begun = time.monotonic()
     translator, precision = load_in_processes(
-        job.models, job.settings, job.device, job.precision, processes, job.shortlist
+        job.models, job.settings, job.device, job.precision, processes, job.shortlist, job.terms
     )
     config = translator.config
     folder = PartsFolder.of(job.output)
@@ -236,6 +248,7 @@ def load_in_processes(
     precision: str,
     processes: ProcessGroup,
     shortlist: ShortlistChoice = False,
+    terms: Path | None = None,
 ) -> tuple[Model, str]:
     """The models on the device of this process, which compute as those of the main process; the precision."""
     import torch
@@ -252,7 +265,15 @@ def load_in_processes(
         precision = str(processes.broadcast_value(fastest_precision(own_device) if processes.main else None))
     # An average that does not exist yet is made by one process.
     translator = processes.run_on_main_first(
-        lambda: load(models, str(own_device), precision, settings=settings, warn=warn, shortlist=shortlist)
+        lambda: load(
+            models,
+            str(own_device),
+            precision,
+            settings=settings,
+            warn=warn,
+            shortlist=shortlist,
+            terms=terms,
+        )
     )
     products = processes.broadcast_value(torch.get_float32_matmul_precision())
     set_fp32_matmul("medium" if products == "medium" else "highest")
@@ -312,6 +333,7 @@ def translate(
     beam: Beam = None,
     length_penalty: LengthPenalty = None,
     groups: Groups = None,
+    rounds: Rounds = None,
     n_best: NBest = None,
     sample: Sample = False,
     top_k: TopK = None,
@@ -330,6 +352,8 @@ def translate(
     shortlist: UseShortlist = False,
     shortlist_from: ShortlistFrom = None,
     seen: Seen = False,
+    terms: Terms = None,
+    placeholders: Placeholders = False,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -348,7 +372,14 @@ def translate(
     torchrun --nproc-per-node 4 -m deepwire translate runs/demo --input big.de --output big.en
     """
 
-    changes = specified(beam=beam, length_penalty=length_penalty, groups=groups, n_best=n_best)
+    changes = specified(
+        beam=beam,
+        length_penalty=length_penalty,
+        groups=groups,
+        rounds=rounds,
+        n_best=n_best,
+        placeholders=placeholders or None,
+    )
     sampling = sampling_settings(sample, top_k, top_p, temperature, seed, beam)
     job = TranslationJob(
         models=models,
@@ -361,6 +392,7 @@ def translate(
         precision=precision,
         shortlist=chosen_shortlist(shortlist, shortlist_from, seen),
         stream=stream,
+        terms=terms,
     )
     run_translation(job, threads=threads, quiet=quiet)
 

@@ -15,8 +15,10 @@ from deepwire.cli.decoding_options import (
     Groups,
     LengthPenalty,
     Models,
+    Placeholders,
     Precision,
     Quiet,
+    Terms,
     Threads,
     specified,
 )
@@ -58,6 +60,8 @@ def translate_file(
     length_penalty: LengthPenalty = None,
     groups: Groups = None,
     batch_tokens: BatchTokens = None,
+    terms: Terms = None,
+    placeholders: Placeholders = False,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -84,8 +88,14 @@ def translate_file(
     if output is not None:
         check_output(output, [input_])
     configure_process(threads=threads, flush_denormals=False)
-    settings = specified(beam=beam, length_penalty=length_penalty, groups=groups, batch_tokens=batch_tokens)
-    model = load(models, device, precision, settings=settings, warn=warn)
+    settings = specified(
+        beam=beam,
+        length_penalty=length_penalty,
+        groups=groups,
+        batch_tokens=batch_tokens,
+        placeholders=placeholders or None,
+    )
+    model = load(models, device, precision, settings=settings, warn=warn, terms=terms)
     source, target = _languages(model, from_, to)
     if output is None:
         output = input_.with_suffix(f".{target or 'translated'}{input_.suffix}")

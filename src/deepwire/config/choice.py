@@ -33,8 +33,8 @@ by_name = BeforeValidator(_by_name)
 class Choice(Section, ABC):
     """Base of a choice's settings.
 
-    A field whose type is the class that names the `kind` holds a choice of its `Table`. In a run file that is
-    a mapping with a ``type``, or the type alone: ``connection: pre_norm``.
+    A field whose type is the class that names the `kind` holds a choice of its `ChoiceTable`. In a run file
+    that is a mapping with a ``type``, or the type alone: ``connection: pre_norm``.
     """
 
     type: str
@@ -68,7 +68,7 @@ class Choice(Section, ABC):
         return tuple(name for name, section in _TABLES[cls.kind].others.items() if section is cls)
 
 
-class Table:
+class ChoiceTable:
     """The choices of one kind.
 
     Args:
@@ -128,7 +128,7 @@ class Table:
         return _union(list(self.own.values()))
 
 
-_TABLES: dict[Kind, Table] = {}
+_TABLES: dict[Kind, ChoiceTable] = {}
 
 
 def plugins_of(section: Section) -> list[Plugin]:

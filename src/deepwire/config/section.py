@@ -79,7 +79,7 @@ def chosen_by_type(annotation: object) -> bool:
 def child(annotation: object, key: str | int, tag: object = None) -> object | None:
     """The annotation of a key or of a list index below ``annotation``; None where nothing is known."""
     if isinstance(key, int):
-        return _items(annotation)
+        return _items(annotation) or annotation  # the latter for a list that stands for a section
     having_key = [s for s in sections(annotation) if key in s.model_fields]
     narrowed = [s for s in having_key if tag in tags(s)] or having_key
     if narrowed:

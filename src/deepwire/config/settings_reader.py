@@ -39,7 +39,7 @@ MAPPING = "settings"
 
 
 @dataclass(frozen=True)
-class Document:
+class SettingsDocument:
     """A file to read: where it is, what messages call it, and the folder its relative paths start from."""
 
     path: Path
@@ -47,7 +47,7 @@ class Document:
     folder: Path
 
 
-Locate = Callable[[str, Document | None], Document]
+Locate = Callable[[str, SettingsDocument | None], SettingsDocument]
 """Finds the file or recipe that a name stands for; the second argument is the file that names it."""
 
 
@@ -57,7 +57,7 @@ class Settings(Generic[SectionType]):
 
     section: SectionType
     tree: MappingNode
-    document: Document
+    document: SettingsDocument
     text: str
     """The file as it was read."""
 
@@ -109,7 +109,7 @@ def read_settings(
         text = _text(document)
         written = _parsed(document, text, problems)
     else:
-        document = Document(Path.cwd() / MAPPING, MAPPING, Path.cwd())
+        document = SettingsDocument(Path.cwd() / MAPPING, MAPPING, Path.cwd())
         text = json_of(name, indent=2)
         written = _tree_of(name, MAPPING, problems)
     tree = _extended(section, document, written, locate, own_keys, problems, ())
@@ -128,7 +128,7 @@ def read_settings(
     return Settings(built, whole, document, text)
 
 
-def _refuse_unused(built: Section, tree: MappingNode, file: MappingNode, document: Document) -> None:
+def _refuse_unused(built: Section, tree: MappingNode, file: MappingNode, document: SettingsDocument) -> None:
     """Refuse settings without effect, but those that only a later file or the command line makes so.
 
     Args:
@@ -220,7 +220,7 @@ def _arguments(arguments: Mapping[str, object], problems: Problems) -> MappingNo
     return tree
 
 
-def read_document(document: Document, problems: Problems) -> MappingNode:
+def read_document(document: SettingsDocument, problems: Problems) -> MappingNode:
     """Read one YAML file whose top level is a mapping.
 
     Raises:
@@ -229,7 +229,7 @@ def read_document(document: Document, problems: Problems) -> MappingNode:
     return _parsed(document, _text(document), problems)
 
 
-def _parsed(document: Document, text: str, problems: Problems) -> MappingNode:
+def _parsed(document: SettingsDocument, text: str, problems: Problems) -> MappingNode:
     location = SourceLocation(document.label, 1, document.folder)
     node = parse_yaml(text, location, problems)
     if node is None:
@@ -282,7 +282,7 @@ def _merge_items(
 
 def _extended(
     section: type[Section],
-    document: Document,
+    document: SettingsDocument,
     tree: MappingNode,
     locate: Locate,
     own_keys: frozenset[str],
@@ -347,7 +347,7 @@ def _prepared(node: Node, annotation: object | None) -> Node:
     return node
 
 
-def _text(document: Document) -> str:
+def _text(document: SettingsDocument) -> str:
     label = document.label
     try:
         with document.path.open("rb") as file:
@@ -369,7 +369,7 @@ def _text(document: Document) -> str:
         raise UsageError(f"{label}:{line}: is not UTF-8 (byte 0x{data[error.start]:02x})") from None
 
 
-def _near_name(document: Document) -> str:
+def _near_name(document: SettingsDocument) -> str:
     names = [path.name for path in document.path.parent.glob(f"*{document.path.suffix}")]
     near = similar_file_names(document.path.name, names, 1)
     return f"did you mean {Path(document.label).with_name(near[0])}?" if near else ""

@@ -54,8 +54,9 @@ def canonical_settings(section: Section) -> dict[str, PlainValue]:
 def _unused(section: Section, above: _Path) -> Iterator[tuple[_Path, Section, str]]:
     """Settings without effect that are not at their defaults: path, the section they stand in, and reason."""
     for key, reason in section.unused_settings():
-        *way, name = key.split(".")
-        owner: Section = reduce(getattr, way, section)
+        *keys, name = key.split(".")
+        way = [int(part) if part.isdigit() else part for part in keys]
+        owner: Any = reduce(_at, way, section)
         default: object = type(owner).model_fields[name].get_default(call_default_factory=True)
         if getattr(owner, name) != default:
             yield (*above, *way, name), owner, reason
@@ -64,3 +65,8 @@ def _unused(section: Section, above: _Path) -> Iterator[tuple[_Path, Section, st
         for index, item in enumerate(value) if isinstance(value, list | tuple) else ((None, value),):
             if isinstance(item, Section):
                 yield from _unused(item, (*above, name) if index is None else (*above, name, index))
+
+
+def _at(owner: Any, part: str | int) -> Any:
+    """What a section has under a name, or a list under a number."""
+    return owner[part] if isinstance(part, int) else getattr(owner, part)

@@ -123,8 +123,10 @@ def node_at(root: Node, path: Sequence[str | int]) -> Node | None:
         if isinstance(node, MappingNode):
             # A list of one may be written without the list; its index is no step down then.
             below = node.entries.get(part) if isinstance(part, str) else node
+        elif isinstance(part, int):
+            below = node.items[part] if part < len(node.items) else None
         else:
-            below = node.items[part] if isinstance(part, int) and part < len(node.items) else None
+            below = node  # a list that stands for the section whose list it is
         if below is None:
             return None
         node = below

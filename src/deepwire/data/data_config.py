@@ -221,6 +221,11 @@ class DataConfig(Section):
     vocabulary: VocabularyConfig = Field(
         default={"type": "bpe"}, validate_default=True, description="how text is cut into subwords"
     )
+    placeholders: bool = Field(
+        default=False,
+        description="learn with symbols for numbers, addresses, %s, {name} and tags that both sides have; "
+        "decoding puts back what they stand for",
+    )
     filters: FilterConfig = Field(default_factory=FilterConfig, description="which training pairs to drop")
     prepared: Path = Field(
         json_schema_extra=MAY_CHANGE, default=Path("prepared"), description="folder of prepared corpora"
@@ -255,6 +260,11 @@ class DataConfig(Section):
             if any(corpus.more_references for corpus in corpora) and (role != "test" or self.directions):
                 why = "with directions" if role == "test" else f"in {role}"
                 raise ValueError(f"more_references are for test with source and target, not {why}")
+        if self.placeholders and self.vocabulary.type not in ("bpe", "unigram", "existing"):
+            raise ValueError(
+                "placeholders need a vocabulary of type bpe or unigram, which keeps their symbols whole, "
+                f"not {self.vocabulary.type}"
+            )
         if self.languages is None:
             self._check_two_languages()
         else:

@@ -14,6 +14,7 @@ from deepwire.data.subwords import LOADERS, learner
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK, Vocabulary
 from deepwire.data.subwords.sentencepiece import train_model
 from deepwire.data.text.pairs import Pair
+from deepwire.data.text.placeholders import SYMBOLS
 from deepwire.data.vocabulary_config import BpeConfig, ExistingConfig, UnigramConfig, VocabularyConfig
 from deepwire.errors import DataError, ModelError
 
@@ -55,9 +56,19 @@ def existing(config: ExistingConfig) -> Existing:
             f"{folder}: the vocabulary is {'joint' if joint else 'one for each side'}",
             f"set data.vocabulary.joint to {str(joint).lower()}",
         )
-    if kind == "words" and config.sampling:
-        raise DataError(f"{folder}: words cannot be segmented at random", "set data.vocabulary.sampling to 0")
+    if kind in ("words", "piece_table") and config.sampling:
+        what = "words" if kind == "words" else "pieces of a table"
+        raise DataError(
+            f"{folder}: {what} cannot be segmented at random", "set data.vocabulary.sampling to 0"
+        )
     return Existing(folder, digest)
+
+
+def symbol_ids(vocabulary: Vocabulary) -> dict[str, int]:
+    """The piece of each symbol of a placeholder; none where the vocabulary was learned without them."""
+    ids = {symbol: encoded[-1] for symbol in SYMBOLS if (encoded := vocabulary.encode(symbol))}
+    known = len(ids) == len(SYMBOLS) and all(vocabulary.pieces([ids[one]]) == [one] for one in SYMBOLS)
+    return ids if known else {}
 
 
 @dataclass(frozen=True)
@@ -69,7 +80,7 @@ class Vocabularies:
     joint: bool
     """Whether a number means the same piece on both sides, so that embeddings can be shared."""
     type: str
-    """`bpe`, `unigram`, `subword_nmt` or `words`."""
+    """`bpe`, `unigram`, `subword_nmt`, `words` or `piece_table`."""
 
     @classmethod
     def learn(cls, config: VocabularyConfig, pairs: Iterable[Pair]) -> Vocabularies:
@@ -82,25 +93,32 @@ class Vocabularies:
         return cls.learn_from_blocks(config, ([pair] for pair in pairs))
 
     @classmethod
-    def learn_from_blocks(cls, config: VocabularyConfig, blocks: Iterable[Sequence[Pair]]) -> Vocabularies:
-        """`learn` from many pairs at a time; those that are not needed are not looked at."""
+    def learn_from_blocks(
+        cls, config: VocabularyConfig, blocks: Iterable[Sequence[Pair]], symbols: Sequence[str] = ()
+    ) -> Vocabularies:
+        """`learn` from many pairs at a time; those that are not needed are not looked at.
+
+        `symbols` are characters that SentencePiece keeps as pieces of their own.
+        """
         if isinstance(config, ExistingConfig):
             for _ in blocks:  # who gives them wants them taken
                 pass
             return cls.load(existing(config).folder)
-        learning = learner(config)
+        learning = learner(config, symbols)
         for pairs in blocks:
             learning.add(pairs)
         return cls(*learning.finish(), joint=config.joint, type=config.type)
 
     @classmethod
-    def learn_joint(cls, config: BpeConfig | UnigramConfig, lines: Iterable[str]) -> Vocabularies:
-        """Learn one SentencePiece vocabulary for both sides from lines of any language.
+    def learn_joint(
+        cls, config: BpeConfig | UnigramConfig, lines: Iterable[str], symbols: Sequence[str] = ()
+    ) -> Vocabularies:
+        """Learn one SentencePiece vocabulary for both sides from lines of any language; `symbols` as above.
 
         Raises:
             DataError: the text does not support the size.
         """
-        both = train_model(config, lines, "the text of all languages")
+        both = train_model(config, lines, "the text of all languages", symbols)
         return cls(both, both, joint=True, type=config.type)
 
     @cached_property
@@ -111,6 +129,11 @@ class Vocabularies:
             digest.update(f"\n{name} {len(content)}\n".encode())
             digest.update(content)
         return digest.hexdigest()
+
+    @cached_property
+    def has_symbols(self) -> bool:
+        """Whether both sides have pieces for placeholders (`deepwire.data.text.placeholders`)."""
+        return bool(symbol_ids(self.source)) and bool(symbol_ids(self.target))
 
     def save(self, folder: Path) -> None:
         """Write everything into `folder`, which is made if it is missing; the header comes last."""

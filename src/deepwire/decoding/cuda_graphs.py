@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from deepwire.model.decoder_state import DecoderState
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.kv_cache import GraphStep
+from deepwire.model.translation_model import TranslationModel
 
 Result = TypeVar("Result")
 
@@ -124,7 +124,7 @@ class CudaGraphModel:
             padded = torch.cat([tokens, tokens[:1].expand(state.rows - rows)])
             log_probs, following = self._model.step(padded, state)
         else:
-            vectors = self._model.target_embedding.vectors(state.position, 1)
+            vectors = self._model.vectors_of(state)
             log_probs, following = captured.replay(vectors, tokens, state)
         return log_probs[:rows], following
 
@@ -153,6 +153,10 @@ class CudaGraphModel:
         """The model with groups `first` to `last` of its decoder alone; ValueError where there are none."""
         return self._with_model(self._model.restrict(first, last), self._capture)
 
+    def with_rounds(self, rounds: int) -> Self:
+        """The model whose encoder runs its middle so often; ValueError where it has no recurrent depth."""
+        return self._with_model(self._model.with_rounds(rounds), self._capture)
+
     def select(self, tokens: Tensor, allowed: Tensor | None = None) -> Self:
         """The model that steps to `tokens` `[k]` alone; not captured, as each batch has tokens of its own."""
         return self._with_model(self._model.select(tokens, allowed), None)
@@ -172,7 +176,7 @@ class _CapturedStep:
         width, device = state.cache_index.width, tokens.device
         self._batch: weakref.ref[_BatchToken] | None = None
         self._tokens = tokens.new_zeros(state.rows)
-        vectors = model.target_embedding.vectors(state.position, 1)
+        vectors = model.vectors_of(state)
         self._vectors = None if vectors is None else torch.empty_like(vectors)
         self._row_slots = torch.arange(width, device=device)
         self._graph_step = GraphStep(

@@ -82,7 +82,7 @@ class DecodingConfig(Section):
         1024,
         ge=1,
         le=1_000_000,
-        description="longer lines are cut to this many subwords, with a warning",
+        description="lines with more subwords are translated in pieces",
     )
     n_best: int = Field(1, ge=1, le=1000, description="translations (or samples) returned per line")
     no_repeat_ngram: int = Field(0, ge=0, le=1000, description="no n-gram of this size occurs twice; 0 = off")
@@ -93,6 +93,18 @@ class DecodingConfig(Section):
         None,
         description="decoder fusion groups: predict with one group (4) or a range (3:6) alone, their weights "
         "scaled to sum to 1 (GTrans, Table VI); null = with all",
+    )
+    rounds: int | None = Field(
+        None,
+        ge=1,
+        le=1000,
+        description="encoder with recurrent depth: how often its middle layers run, which takes time; "
+        "null = as model.encoder.recurrence says",
+    )
+    placeholders: bool = Field(
+        False,
+        description="numbers, addresses, %s, {name} and tags of the source come back unchanged also from a "
+        "model that was trained without data.placeholders; lines that lack one are searched again",
     )
     sampling: SamplingConfig | None = Field(None, description="draw at random instead of beam search")
     batch_tokens: Count = Field(

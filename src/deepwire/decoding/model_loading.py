@@ -18,10 +18,11 @@ from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.model_inputs import Warn
 from deepwire.decoding.shortlist import ShortlistChoice, load_shortlist
 from deepwire.decoding.step_models import EnsembleMember
+from deepwire.decoding.terminology import Terminology
 from deepwire.decoding.translator import Translator
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.decoder_state import DecoderState
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.packed_linear import Packing, has_kernels, pack_linears
 from deepwire.ops.precision import autocast_dtype
 from deepwire.ops.process import choose_float32_products
@@ -210,6 +211,7 @@ def load(
     weights: Sequence[float] | None = None,
     warn: Warn | None = None,
     shortlist: ShortlistChoice = False,
+    terms: str | PathLike[str] | None = None,
 ) -> Translator[DecoderState]:
     """What `deepwire.load` does, without the models' names and analyses; the arguments are the same.
 
@@ -233,6 +235,7 @@ def load(
         warn=warn,
         languages=loaded.languages,
         shortlist=load_shortlist(shortlist, first.folder, first.vocabularies),
+        terms=None if terms is None else Terminology.read(Path(terms)),
         direction=None if loaded.languages is not None else _direction(first.metadata),
     )
 

@@ -77,6 +77,10 @@ class EnsembleMember(StepModel[StateT], ScoringModel, Protocol[StateT]):
         """The model with groups `first` to `last` of its decoder alone; ValueError where there are none."""
         ...
 
+    def with_rounds(self, rounds: int) -> Self:
+        """The model whose encoder runs its middle so often; ValueError where it has no recurrent depth."""
+        ...
+
     def select(self, tokens: Tensor, allowed: Tensor | None = None) -> Self:
         """The model that steps to `tokens` `[k]` alone, with log-probabilities `[rows, k]`.
 

@@ -7,36 +7,29 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import islice
-from threading import Event
 from typing import Generic
 
 import torch
-from torch import Tensor
 
 from deepwire.data.languages import Languages
 from deepwire.data.text.pairs import plain
+from deepwire.data.text.placeholders import protect_pair
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
-from deepwire.decoding.generate import generate
+from deepwire.decoding.demands import DemandFinder, LineDemands, with_symbols
 from deepwire.decoding.hypotheses import Hypothesis
+from deepwire.decoding.long_lines import LongLines
 from deepwire.decoding.model_inputs import (
     LanguageSelector,
     SourceLanguage,
     SourceTokenizer,
     TargetLanguage,
     Warn,
-    batches_by_length,
-    ordered_map,
-    pad_batch,
 )
-from deepwire.decoding.shortlist import BatchShortlist, LanguageRows, Shortlist, batch_shortlist
-from deepwire.decoding.step_models import (
-    CancellableModel,
-    Ensemble,
-    EnsembleMember,
-    LanguageTagModel,
-    StateT,
-)
+from deepwire.decoding.sentence_search import Sentences, SentenceSearch
+from deepwire.decoding.shortlist import Shortlist
+from deepwire.decoding.step_models import Ensemble, EnsembleMember, StateT
+from deepwire.decoding.terminology import Terminology
 from deepwire.decoding.translation_io import (
     Candidate,
     Request,
@@ -72,9 +65,11 @@ class Translator(Generic[StateT]):
         shortlist: What target subwords each batch is translated with; None = all of them.
         direction: Source and target language of models with one direction, where they are known; text that is
             clearly in another language than the source is warned about.
+        terms: Translations that terms of the source must have.
 
     Raises:
-        UsageError: The weights do not fit the models, or the models do not have the groups to predict with.
+        UsageError: The weights do not fit the models, the models do not have the groups to predict with or no
+            recurrent depth, or terms and sampling are asked for together.
     """
 
     def __init__(
@@ -90,14 +85,20 @@ class Translator(Generic[StateT]):
         languages: Languages | None = None,
         shortlist: Shortlist | None = None,
         direction: tuple[str, str] | None = None,
+        terms: Terminology | None = None,
     ) -> None:
-        self.model = Ensemble(_with_groups(models, config), weights)
+        self.model = Ensemble(_as_configured(models, config), weights)
         self.vocabularies, self.config, self._shortlist = vocabularies, config, shortlist
         self.device = torch.device(device)
         self._warn = logging.getLogger("deepwire").warning if warn is None else warn
         self._source_tokenizer = SourceTokenizer(
             vocabularies.source, config.max_source_length, source_bos, self._warn
         )
+        self._demands = DemandFinder(vocabularies, config.placeholders, terms)
+        if terms is not None and config.sampling is not None:
+            raise UsageError(
+                "terms are searched for, and sampling draws translations", "leave out one of them"
+            )
         self._language_selector = LanguageSelector(languages, vocabularies, self._warn)
         self.direction = direction
         self._from = None if direction is None else SourceLanguage(direction[0], direction[1:], self._warn)
@@ -237,7 +238,10 @@ class Translator(Generic[StateT]):
         scorer = TranslationScorer(
             self.model, self.vocabularies.target, self._source_tokenizer, self.config, self.device, into
         )
-        return scorer.score(pairs_of(pairs), self.config.window if window is None else window)
+        checked = pairs_of(pairs)
+        if self.vocabularies.has_symbols:
+            checked = (protect_pair(*pair) for pair in checked)
+        return scorer.score(checked, self.config.window if window is None else window)
 
     def _windows(
         self, numbered: Iterator[tuple[int, str | Request]], window: int, to: str, from_: str
@@ -267,100 +271,100 @@ class Translator(Generic[StateT]):
             raise UsageError(f"line {line}: {error.message}", error.hint) from None
 
     def _translate_window(self, lines: Sequence[int], requests: Sequence[Request]) -> list[Translation]:
-        target = self.vocabularies.target
+        long = LongLines(
+            self.vocabularies.source,
+            self.config.max_source_length,
+            self.direction or ("", ""),
+            self._warn,
+        )
+        numbers, pieces, cuts = long.expanded(lines, requests)
+        translations = self._translate_pieces(numbers, pieces)
+        return [
+            translations[cut] if isinstance(cut, int) else long.joined(line, request, cut, translations)
+            for line, request, cut in zip(lines, requests, cuts, strict=True)
+        ]
+
+    def _translate_pieces(self, lines: Sequence[int], requests: Sequence[Request]) -> list[Translation]:
         languages = [
             self._target_language(line, request) for line, request in zip(lines, requests, strict=True)
         ]
+        demands = [self._demands.of(request.text) for request in requests] if self._demands.active else None
+        texts = [request.text for request in requests] if demands is None else [one.text for one in demands]
         tags = [None if language is None else language.source_tag for language in languages]
-        sources = self._source_tokenizer.encode_lines([request.text for request in requests], lines, tags)
-        prefixes = [target.encode(request.prefix) if request.prefix else [] for request in requests]
-        full = [row for row, ids in enumerate(sources) if ids]
-        candidates: list[tuple[Candidate, ...]] = [_EMPTY] * len(requests)
-        tokens = max(1, self.config.batch_tokens // self.config.width)
-        batches = [
-            [full[index] for index in batch]
-            for batch in batches_by_length([len(sources[row]) for row in full], tokens)
-        ]
+        sentences = Sentences(
+            lines,
+            self._source_tokenizer.encode_lines(texts, lines, tags),
+            [self._prefix_ids(request, demands, row) for row, request in enumerate(requests)],
+            languages,
+        )
+        full = [row for row, ids in enumerate(sentences.sources) if ids]
+        search = SentenceSearch(self.model, self.vocabularies, self.device, self.languages, self._shortlist)
+        found = dict(zip(full, search.search(sentences, full, self.config), strict=True))
+        if demands is not None:
+            self._meet(demands, requests, search, sentences, found)
+        translations = []
+        for row, (line, request) in enumerate(zip(lines, requests, strict=True)):
+            own = None if demands is None else demands[row]
+            candidates = tuple(self._candidate(hypothesis, own) for hypothesis in found.get(row, ()))
+            if own is not None and not candidates:
+                candidates = (Candidate(own.finished(""), (), 0.0, 0.0),)
+            translations.append(Translation(line, request, candidates or _EMPTY))
+        return translations
 
-        def translate(rows: Sequence[int], stop: Event) -> list[tuple[Candidate, ...]]:
-            by_sentence = self._generate(
-                [languages[row] for row in rows],
-                pad_batch([sources[row] for row in rows], self.device),
-                [self.config.output_limit(len(sources[row]) - 1) for row in rows],
-                [lines[row] for row in rows],
-                [prefixes[row] for row in rows],
-                stop,
-            )
-            return [
-                tuple(self._candidate(hypothesis) for hypothesis in hypotheses) for hypotheses in by_sentence
-            ]
+    def _prefix_ids(self, request: Request, demands: Sequence[LineDemands] | None, row: int) -> list[int]:
+        if not request.prefix:
+            return []
+        prefix = request.prefix if demands is None else with_symbols(request.prefix, demands[row].values)
+        return self.vocabularies.target.encode(prefix)
 
-        translated = ordered_map(translate, batches, self.device)
-        for rows, of_batch in zip(batches, translated, strict=True):
-            for row, of_sentence in zip(rows, of_batch, strict=True):
-                candidates[row] = of_sentence
-        return [Translation(*fields) for fields in zip(lines, requests, candidates, strict=True)]
-
-    def _generate(
+    def _meet(
         self,
-        languages: Sequence[TargetLanguage | None],
-        source: Tensor,
-        limits: Sequence[int],
-        numbers: Sequence[int],
-        prefixes: Sequence[Sequence[int]],
-        stop: Event,
-    ) -> list[list[Hypothesis]]:
-        targets = [language for language in languages if language is not None]
-        shortlist = self._batch_shortlist(languages, source, prefixes)
-        model = self.model if shortlist is None else self.model.select(*shortlist)
-        tokens = None if shortlist is None else shortlist.tokens
-        arguments = (source, limits, self.config, numbers, prefixes)
-        if not targets:
-            return generate(CancellableModel(model, stop), *arguments, shortlist=tokens)
-        tagged = LanguageTagModel(model, targets, self.vocabularies.target.size)
-        return generate(CancellableModel(tagged, stop), *arguments, shortlist=tokens)
+        demands: Sequence[LineDemands],
+        requests: Sequence[Request],
+        search: SentenceSearch[StateT],
+        sentences: Sentences,
+        found: dict[int, list[Hypothesis]],
+    ) -> None:
+        """Search again where translations lack something, for those that have it."""
+        if self.config.sampling is not None:
+            return  # what was drawn at random stays; missing placeholders are added to it
+        target = self.vocabularies.target
+        again, phrases = [], []
+        for row, hypotheses in found.items():
+            if all(demands[row].met_by(target.decode(one.ids)) for one in hypotheses):
+                continue
+            again.append(row)
+            prefix = with_symbols(requests[row].prefix, demands[row].values)
+            phrases.append(demands[row].phrases(target, prefix))
+        if again:
+            better = search.search_with(sentences, again, phrases, self.config)
+            found.update({row: own for row, own in zip(again, better, strict=True) if own})
 
-    def _batch_shortlist(
-        self,
-        languages: Sequence[TargetLanguage | None],
-        source: Tensor,
-        prefixes: Sequence[Sequence[int]],
-    ) -> BatchShortlist | None:
-        """The shortlist of a batch; None without."""
-        if self._shortlist is None:
-            return None
-        rows_of: dict[int, list[int]] = {}
-        for row, language in enumerate(languages):
-            rows_of.setdefault(0 if language is None else language.language_id, []).append(row)
-        names = ("",) if self.languages is None else self.languages.names
-        source = source.cpu()
-        parts = [
-            LanguageRows(
-                index, self._shortlist.table(names[index]), source[rows], [prefixes[row] for row in rows]
-            )
-            for index, rows in rows_of.items()
-        ]
-        return batch_shortlist(parts, len(names)).to(self.device)
-
-    def _candidate(self, hypothesis: Hypothesis) -> Candidate:
+    def _candidate(self, hypothesis: Hypothesis, demands: LineDemands | None) -> Candidate:
         target = self.vocabularies.target
         # A line must stay one line, even if the vocabulary can spell a line break byte by byte.
         text = plain(target.decode(hypothesis.ids))
+        text = text if demands is None else demands.finished(text)
         tokens = tuple(target.pieces(hypothesis.ids))
         return Candidate(text, tokens, hypothesis.log_probability, hypothesis.score)
 
 
-def _with_groups(
+def _as_configured(
     models: Sequence[EnsembleMember[StateT]], config: DecodingConfig
 ) -> Sequence[EnsembleMember[StateT]]:
-    """The models with the groups that the configuration chooses."""
-    if config.group_range is None:
-        return models
-    restricted = []
-    for number, model in enumerate(models, 1):
+    """The models with the groups and rounds that the configuration chooses."""
+    changed = []
+    for number, member in enumerate(models, 1):
+        which, model = f", model {number}" if len(models) > 1 else "", member
+        setting = ""
         try:
-            restricted.append(model.restrict(*config.group_range))
+            if config.group_range is not None:
+                setting = f"groups {config.groups}"
+                model = model.restrict(*config.group_range)
+            if config.rounds is not None:
+                setting = f"rounds {config.rounds}"
+                model = model.with_rounds(config.rounds)
         except ValueError as error:
-            which = f", model {number}" if len(models) > 1 else ""
-            raise UsageError(f"groups {config.groups}{which}: {error}") from None
-    return restricted
+            raise UsageError(f"{setting}{which}: {error}") from None
+        changed.append(model)
+    return changed

@@ -21,13 +21,12 @@ from torch import Tensor
 from deepwire.analysis.internals.signal_sizes import Signal, signal_values
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.tables_and_figures import Axis, Column, LineChart, Series, Table
-from deepwire.analysis.subject.model_and_text import SIDES
 from deepwire.analysis.subject.untrained_models import UntrainedRun
 from deepwire.config.choice import TRUSTED
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.model.update_scales import update_scales
 from deepwire.ops.process import own_random_numbers, seed_random_numbers
 from deepwire.training.config import TrainingConfig
@@ -154,10 +153,11 @@ def _resized(config: ModelConfig, dimension: Dimension, size: int) -> ModelConfi
     """
     settings = config.model_dump()
     if dimension == "depth":
-        for side in SIDES:
+        for side in config.sides:
             settings[side]["layers"] = size
     else:
-        if any(config.size(side) != (config.d_model, config.heads, config.feed_forward) for side in SIDES):
+        widths = config.d_model, config.heads, config.feed_forward
+        if any(config.size(side) != widths for side in config.sides):
             raise UsageError("--widths: encoder and decoder have widths of their own", "leave their size out")
         wanted = max(1, size * config.heads // config.d_model)
         settings["d_model"] = size
@@ -223,7 +223,7 @@ def _train(
 def _by_place(values: Mapping[Signal, Tensor], by_layer: bool) -> dict[str, Tensor]:
     """Embeddings, layers, results and logits by name; of the layers all, or lowest, middle and top one."""
     places: dict[str, Tensor] = {}
-    for side in SIDES:
+    for side in dict.fromkeys(signal.side for signal in values):
         places[f"{side} embedding"] = values[Signal(side, "embedding")]
         layers = [signal for signal in values if (signal.side, signal.what) == (side, "output")]
         if by_layer:

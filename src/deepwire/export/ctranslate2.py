@@ -6,11 +6,11 @@ files that segment text (`vocabulary/`). It is given subwords without BOS and EO
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from torch import Tensor
 
@@ -22,9 +22,14 @@ from deepwire.export.export_format import ExportedModel, ExportFormat
 
 if TYPE_CHECKING:
     import ctranslate2
-    from ctranslate2.specs.transformer_spec import TransformerSpec
+    from ctranslate2.specs.transformer_spec import (
+        TransformerDecoderSpec,
+        TransformerEncoderSpec,
+        TransformerSpec,
+    )
 
 _BATCH = 32
+StackSpec = TypeVar("StackSpec", "TransformerEncoderSpec", "TransformerDecoderSpec")
 
 
 class CTranslate2(ExportFormat):
@@ -102,15 +107,9 @@ class _Read(ExportedModel):
 def transformer_spec(settings: TransformerSettings, arrays: Mapping[str, Tensor]) -> TransformerSpec:
     """CTranslate2's description of a Transformer, filled with arrays by the names of its attributes."""
     from ctranslate2.specs import transformer_spec as specs
-    from ctranslate2.specs.common_spec import Activation
 
-    spec = specs.TransformerSpec.from_config(
-        settings["layers"],
-        settings["heads"],
-        pre_norm=settings["pre_norm"],
-        activation=Activation[settings["activation"]],
-        layernorm_embedding=settings["embedding_norm"],
-    )
+    sides = (0, specs.TransformerEncoderSpec), (1, specs.TransformerDecoderSpec)
+    spec = specs.TransformerSpec(*(_stack_spec(kind, settings, index) for index, kind in sides))
     spec.encoder.scale_embeddings, spec.decoder.scale_embeddings = settings["scale"]
     for name, array in arrays.items():
         *path, last = name.split("/")
@@ -121,6 +120,30 @@ def transformer_spec(settings: TransformerSettings, arrays: Mapping[str, Tensor]
             place = getattr(place, kind)[int(index)] if listed else getattr(place, part)
         setattr(place, last, array.numpy())
     spec.config.layer_norm_epsilon = settings["norm_eps"]
+    return spec
+
+
+def _stack_spec(kind: Callable[..., StackSpec], settings: TransformerSettings, index: int) -> StackSpec:
+    """The description of encoder (0) or decoder (1), still without arrays."""
+    from ctranslate2.specs.common_spec import Activation
+
+    rotary = settings["rotary"][index]
+    spec = kind(
+        settings["layers"][index],
+        settings["heads"],
+        pre_norm=settings["pre_norm"],
+        activation=Activation[settings["activation"]],
+        layernorm_embedding=settings["embedding_norm"],
+        ffn_glu=settings["gated"],
+        rms_norm=settings["rms_norm"],
+        num_heads_kv=settings["key_heads"][index],
+        # 0: all dimensions of a head.
+        rotary_dim=None if rotary is None else 0,
+        rotary_interleave=rotary is not None and rotary.layout == "interleaved",
+        rotary_base=10000.0 if rotary is None else rotary.base,
+    )
+    if rotary is not None and hasattr(spec, "position_encodings"):
+        del spec.position_encodings
     return spec
 
 

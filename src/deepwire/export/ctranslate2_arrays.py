@@ -1,12 +1,12 @@
 """A plain Transformer as the arrays and settings that CTranslate2 computes with.
 
-Pre-norm, post-norm and Neutron's order (residuals taken from the normalised input), with any positions that
-are a table; what CTranslate2 does not compute is refused by name.
+Pre-norm, post-norm and Neutron's order (residuals taken from the normalised input), with rotary positions or
+any that are a table; what CTranslate2 does not compute is refused by name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TypedDict, TypeVar
 
 import torch
@@ -14,15 +14,17 @@ from torch import Tensor, nn
 
 from deepwire.data.vocabulary import BOS, PAD
 from deepwire.errors import ModelError
+from deepwire.export.ctranslate2_folding import fold
 from deepwire.model.connections.connection import ConnectionSection
+from deepwire.model.connections.pre_norm_variants import PreNormVariantSection
 from deepwire.model.connections.residual import PostNorm, PostNormConfig, PreNorm, PreNormConfig
 from deepwire.model.cross_attention import CrossAttention
-from deepwire.model.embedding import Embedding
-from deepwire.model.encoder_decoder import TranslationModel
-from deepwire.model.layers import FeedForward
+from deepwire.model.embedding import Embedding, RotaryConfig
+from deepwire.model.layers import GATES, FeedForward, Gated, RMSNorm
 from deepwire.model.mixers.self_attention import SelfAttention
-from deepwire.model.portability import PLAIN_ACTIVATIONS, not_plain
+from deepwire.model.portability import PLAIN_ACTIVATIONS, not_in_ctranslate2
 from deepwire.model.stack import Stack
+from deepwire.model.translation_model import TranslationModel
 
 Kind = TypeVar("Kind", bound=nn.Module)
 
@@ -30,7 +32,7 @@ LONGEST = 1024
 """Positions that are written out: CTranslate2 has a table where deepwire may have a formula."""
 NEVER = -1e9
 """Bias of PAD and BOS, which CTranslate2 may choose and deepwire never does."""
-_ACTIVATIONS = {name: name.upper() for name in PLAIN_ACTIVATIONS}
+_ACTIVATIONS = {name: name.upper() for name in PLAIN_ACTIVATIONS} | {"swiglu": "SWISH", "geglu": "GELU"}
 
 
 class TransformerSettings(TypedDict):
@@ -44,8 +46,14 @@ class TransformerSettings(TypedDict):
     norm_eps: float
     scale: tuple[bool, bool]
     """Whether embeddings are multiplied by the square root of the width, on either side."""
+    rms_norm: bool
+    gated: bool
+    """Whether the activation is that of a gate with a matrix of its own."""
+    key_heads: tuple[int, int]
+    rotary: tuple[RotaryConfig | None, RotaryConfig | None]
 
 
+@torch.no_grad()
 def arrays_of(model: TranslationModel) -> dict[str, Tensor]:
     """Copies of the parameters by CTranslate2's names, float32: it rounds them in place.
 
@@ -54,10 +62,10 @@ def arrays_of(model: TranslationModel) -> dict[str, Tensor]:
     """
     require_plain(model)
     arrays = {
-        **_side("encoder", model.encoder, model.source_embedding),
+        **_side("encoder", model.stack("encoder"), model.source_embedding),
         **_side("decoder", model.decoder, model.target_embedding),
     }
-    arrays["decoder/projection/weight"] = model.head.table.weight
+    arrays["decoder/projection/weight"] = model.head.table.weight * model.head.scale
     bias = torch.zeros(model.target_vocabulary)
     if model.head.bias is not None:
         bias += model.head.bias.detach()
@@ -69,30 +77,35 @@ def arrays_of(model: TranslationModel) -> dict[str, Tensor]:
 def settings_of(model: TranslationModel) -> TransformerSettings:
     """How the arrays of `arrays_of` are to be used."""
     config = model.config
-    connection = config.encoder.connection
+    connection, contexts = config.encoder.connection, config.contexts()
     return {
         "layers": (config.encoder.layers, config.decoder.layers),
         "heads": config.heads,
         # With normalised residuals it is post-norm and one norm more.
-        "pre_norm": isinstance(connection, PreNormConfig) and connection.residual == "input",
+        "pre_norm": getattr(connection, "residual", "input") == "input"
+        and isinstance(connection, PreNormConfig | PreNormVariantSection),
         "embedding_norm": _normalises_embedding(connection),
         "activation": _ACTIVATIONS[config.activation],
         "norm_eps": config.norm_eps,
         "scale": (model.source_embedding.scale != 1, model.target_embedding.scale != 1),
+        "rms_norm": config.norm == "rms",
+        "gated": config.activation in GATES,
+        "key_heads": (contexts["encoder"].key_heads, contexts["decoder"].key_heads),
+        "rotary": (contexts["encoder"].rotary, contexts["decoder"].rotary),
     }
 
 
 def require_plain(model: TranslationModel) -> None:
-    """See that the model is a plain Transformer.
+    """See that the model is a Transformer that CTranslate2 computes.
 
     Raises:
         ModelError: It is not; names the setting.
     """
-    setting = not_plain(model.config, several=bool(model.languages))
+    setting = not_in_ctranslate2(model.config, several=bool(model.languages))
     if setting is not None:
         raise ModelError(
             f"CTranslate2 does not compute model.{setting}",
-            "it computes plain Transformers: self-attention without relative positions, pre- or post-norm",
+            "it computes Transformers with self-attention without relative positions, pre- or post-norm",
         )
 
 
@@ -105,40 +118,65 @@ def _normalises_embedding(connection: ConnectionSection) -> bool:
 def _side(name: str, stack: Stack, embedding: Embedding) -> dict[str, Tensor]:
     """The arrays of one stack."""
     weight = embedding.table.weight
-    positions = embedding.positions(0, LONGEST, weight)
-    if positions is None:
-        raise TypeError("a plain Transformer without positions")
     first = "embeddings_0" if name == "encoder" else "embeddings"
     outer, inner = _norms(stack)
-    arrays = {f"{first}/weight": weight, "position_encodings/encodings": positions, **outer}
+    arrays = {f"{first}/weight": weight, **outer}
+    positions = embedding.positions(0, LONGEST, weight)
+    if positions is not None:  # otherwise attention has them
+        arrays["position_encodings/encodings"] = positions
     for layer, norms in enumerate(inner):
         arrays |= _prefixed(f"layer_{layer}", _layer(stack, layer) | norms)
-    return _prefixed(name, arrays)
+    if embedding.scale != 1:  # CTranslate2 multiplies by the square root of the width
+        arrays[f"{first}/weight"] = weight * (embedding.scale / weight.size(1) ** 0.5)
+    return _prefixed(name, fold(arrays, stack, first))
 
 
 def _layer(stack: Stack, layer: int) -> dict[str, Tensor]:
     """The linear maps of one layer, each with a bias."""
     mixer = _is(SelfAttention, stack.mixers[layer])
     feed_forward = _is(FeedForward, stack.feed_forwards[layer])
-    maps = {
-        "self_attention/linear_0": mixer.query_key_value,
-        "self_attention/linear_1": mixer.output,
-        "ffn/linear_0": feed_forward.input,
-        "ffn/linear_1": feed_forward.output,
+    maps: dict[str, Sequence[nn.Module]] = {
+        "self_attention/linear_0": _fused(mixer),
+        "self_attention/linear_1": [mixer.output],
+        "ffn/linear_1": [feed_forward.output],
     }
     if len(stack.crosses):
         cross = _is(CrossAttention, stack.crosses[layer])
         maps |= {
-            "attention/linear_0": cross.query,
-            "attention/linear_1": cross.key_value,
-            "attention/linear_2": cross.output,
+            "attention/linear_0": [cross.query],
+            "attention/linear_1": [cross.key_value],
+            "attention/linear_2": [cross.output],
         }
-    arrays = {}
-    for place, linear in maps.items():
-        bias: Tensor | None = linear.bias
-        arrays[f"{place}/weight"] = linear.weight
-        arrays[f"{place}/bias"] = torch.zeros(linear.out_features) if bias is None else bias
-    return arrays
+    arrays: dict[str, Tensor] = {}
+    for place, linears in maps.items():
+        arrays |= _maps(place, [_weights(_is(nn.Linear, linear)) for linear in linears])
+    return arrays | _inner(feed_forward)
+
+
+def _fused(mixer: SelfAttention) -> Sequence[nn.Module]:
+    """The maps to queries, keys and values, which CTranslate2 has as one."""
+    return [mixer.query, mixer.key_value] if mixer.key_heads < mixer.heads else [mixer.query_key_value]
+
+
+def _inner(network: FeedForward) -> dict[str, Tensor]:
+    """The first map of a feed-forward network, and that of what a gate lets through."""
+    weight, bias = _weights(_is(nn.Linear, network.input))
+    if not isinstance(network.activation, Gated):
+        return _maps("ffn/linear_0", [(weight, bias)])
+    gate, value = zip(weight.chunk(2), bias.chunk(2), strict=True)
+    return _maps("ffn/linear_0", [gate]) | _maps("ffn/linear_0_noact", [value])
+
+
+def _weights(linear: nn.Linear) -> tuple[Tensor, Tensor]:
+    """Weight and bias of a map; zeros where it has no bias."""
+    bias: Tensor | None = linear.bias
+    return linear.weight, torch.zeros(linear.out_features) if bias is None else bias
+
+
+def _maps(place: str, maps: Sequence[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
+    """Maps of one vector side by side, as one."""
+    weights, biases = zip(*maps, strict=True)
+    return {f"{place}/weight": torch.cat(weights), f"{place}/bias": torch.cat(biases)}
 
 
 def _norms(stack: Stack) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
@@ -151,7 +189,7 @@ def _norms(stack: Stack) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
             outer = _norm("layernorm_embedding", connection.embedding_norm)
     else:
         before = _is(PreNorm, connection)
-        every, last = list(before.norms), _is(nn.LayerNorm, before.final_norm)
+        every, last = list(before.norms), _is(nn.Module, before.final_norm)
         if before.from_normalised:
             # x <- LN(x) + F(LN(x)) is post-norm whose first norm is that of the embedding.
             first, *every = [*every, last]
@@ -167,6 +205,8 @@ def _norms(stack: Stack) -> tuple[dict[str, Tensor], list[dict[str, Tensor]]]:
 
 
 def _norm(place: str, norm: nn.Module) -> dict[str, Tensor]:
+    if isinstance(norm, RMSNorm):
+        return {f"{place}/gamma": norm.weight}
     layer_norm = _is(nn.LayerNorm, norm)
     return {f"{place}/gamma": layer_norm.weight, f"{place}/beta": layer_norm.bias}
 

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from deepwire.model.cross_attention import Memory
 from deepwire.model.decoder_state import DecoderState
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.encoder_decoder import EncoderDecoder
 from deepwire.model.growing_cache import GrowingCacheIndex
 from deepwire.model.kv_cache import KeyValueCache
 from deepwire.model.mixers.mixer import State
@@ -68,7 +68,7 @@ class Graph:
 
 
 class _Encoder(nn.Module):
-    def __init__(self, model: TranslationModel) -> None:
+    def __init__(self, model: EncoderDecoder) -> None:
         super().__init__()
         self.model = model
 
@@ -83,7 +83,7 @@ class _Encoder(nn.Module):
 
 
 class _Start(nn.Module):
-    def __init__(self, model: TranslationModel, results: int) -> None:
+    def __init__(self, model: EncoderDecoder, results: int) -> None:
         super().__init__()
         self.model, self.results = model, results
 
@@ -98,7 +98,7 @@ class _Start(nn.Module):
 class _Step(nn.Module):
     """One step, for memory and states of the kinds and sizes of `example`."""
 
-    def __init__(self, model: TranslationModel, example: DecoderState) -> None:
+    def __init__(self, model: EncoderDecoder, example: DecoderState) -> None:
         super().__init__()
         self.model = model
         self.layout = [(isinstance(state, KeyValueCache), len(state)) for state in example.states]
@@ -150,7 +150,7 @@ def _joined(parts: Iterable[Sequence[Tensor]]) -> Tensors:
     return tuple(tensor for part in parts for tensor in part)
 
 
-def decoding_graphs(model: TranslationModel) -> tuple[Graph, Graph, Graph]:
+def decoding_graphs(model: EncoderDecoder) -> tuple[Graph, Graph, Graph]:
     """Encoder, start and step of a model on the CPU, in float32 and evaluation mode.
 
     Which axes may change is seen by running a short translation in two sizes.
@@ -185,7 +185,7 @@ def decoding_graphs(model: TranslationModel) -> tuple[Graph, Graph, Graph]:
 class _Translation:
     """A translation of sentences that mean nothing, in some sizes: the tensors of all graphs by name."""
 
-    def __init__(self, model: TranslationModel, sizes: Mapping[str, int]) -> None:
+    def __init__(self, model: EncoderDecoder, sizes: Mapping[str, int]) -> None:
         sentences, width = sizes[SENTENCES], sizes[HYPOTHESES]
         word = model.pad_id + 1
         self.source = {"source": torch.full((sentences, sizes[SOURCE]), word)}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.errors import UsageError
 
 
 class ExportedModel(ABC):
@@ -27,6 +28,10 @@ class ExportedModel(ABC):
         self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], language: str = ""
     ) -> list[list[float]]:
         """Natural log-probability of each subword of each target and of EOS."""
+
+    def searchable(self, config: DecodingConfig) -> DecodingConfig:
+        """The settings nearest to these that `search` can have; both programs are compared with them."""
+        return config
 
     def search(
         self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""
@@ -48,6 +53,16 @@ class ExportFormat(ABC):
     name: str
     quantizations: tuple[str, ...]
     computes_the_same: bool = False
+
+    def named(self, from_name: str, to_name: str) -> ExportFormat:
+        """The format with names of the languages, of one that stores any.
+
+        Raises:
+            UsageError: It stores none.
+        """
+        raise UsageError(
+            f"--format {self.name}: has no names of languages", "leave out --from-name and --to-name"
+        )
 
     @abstractmethod
     def require(self, model: LoadedModel) -> None:

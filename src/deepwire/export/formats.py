@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from deepwire.export.argos import Argos
 from deepwire.export.ctranslate2 import CTranslate2
 from deepwire.export.export_format import ExportFormat
+from deepwire.export.huggingface import HuggingFace
+from deepwire.export.huggingface_custom import HuggingFaceCode
 from deepwire.export.onnx import ONNX
 
-FORMATS: Mapping[str, ExportFormat] = {each.name: each for each in (CTranslate2(), ONNX())}
+FORMATS: Mapping[str, ExportFormat] = {
+    each.name: each for each in (CTranslate2(), ONNX(), HuggingFace(), HuggingFaceCode(), Argos())
+}

@@ -21,12 +21,13 @@ from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_loading import stored_config
-from deepwire.errors import UsageError
+from deepwire.errors import ModelError, UsageError
 from deepwire.export.decoding_graphs import Graph, decoding_graphs
 from deepwire.export.export_format import ExportedModel, ExportFormat
 from deepwire.export.onnx_graphs import round_weights, write_graph
 from deepwire.export.parity import numbers_of_pieces
 from deepwire.io.atomic import json_text
+from deepwire.model.encoder_decoder import EncoderDecoder
 
 if TYPE_CHECKING:
     from deepwire.export.onnx_host import Translator
@@ -59,7 +60,8 @@ class ONNX(ExportFormat):
     computes_the_same = True
 
     def require(self, model: LoadedModel) -> None:
-        """See the base class; every model can be written."""
+        """See the base class; every model with an encoder can be written."""
+        _with_encoder(model)
         missing = [library for library in _LIBRARIES if find_spec(library) is None]
         if missing:
             raise UsageError(
@@ -78,8 +80,7 @@ class ONNX(ExportFormat):
     def write(self, model: LoadedModel, folder: Path, quantization: str) -> None:
         """See the base class."""
         config = stored_config(model)
-        chosen = model.model if config.group_range is None else model.model.restrict(*config.group_range)
-        graphs = decoding_graphs(chosen)
+        graphs = decoding_graphs(_with_encoder(model))
         for graph in graphs:
             write_graph(graph, folder / f"{graph.name}.onnx")
             if quantization == "int8":
@@ -192,3 +193,20 @@ def _vocabulary_files(vocabularies: Vocabularies) -> dict[str, object]:
         for side, vocabulary in sides.items()
     }
     return {"type": vocabularies.type, **files}
+
+
+def _with_encoder(model: LoadedModel) -> EncoderDecoder:
+    """The model with the groups and rounds that it is translated with.
+
+    Raises:
+        ModelError: It has no encoder, so its graphs would have to read the source word by word.
+    """
+    config = stored_config(model)
+    chosen = model.model if config.group_range is None else model.model.restrict(*config.group_range)
+    if not isinstance(chosen, EncoderDecoder):
+        raise ModelError(
+            f"ONNX graphs are made of an encoder and a decoder, and model.architecture is "
+            f"{chosen.config.architecture}",
+            "translate with deepwire itself",
+        )
+    return chosen if config.rounds is None else chosen.with_rounds(config.rounds)

@@ -157,7 +157,7 @@ def compare(
     theirs = exported.translate(segmented, _LONGEST, language)
     differences = _differences(ours.translator(greedy), exported, segmented, translated, language)
     unequal = ours.unequal(greedy, translated, theirs)
-    beam = with_settings(stored, {"beam": BEAM, "n_best": 1, "sampling": None})
+    beam = exported.searchable(with_settings(stored, {"beam": BEAM, "n_best": 1, "sampling": None}))
     by_beam = exported.search(segmented, beam, language)
     beam_unequal = () if by_beam is None else ours.unequal(beam, ours.translations(beam), by_beam)
     bleu = None

@@ -6,15 +6,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from deepwire.errors import UsageError
-from deepwire.model.config import ModelConfig, StackConfig
+from deepwire.model.config import ModelConfig
 from deepwire.model.context import Side, StackContext, Sublayer
+from deepwire.model.decoder_only import DecoderOnly
 from deepwire.model.embedding import Embedding, SideEmbedding, TokenEmbedding
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.encoder_decoder import EncoderDecoder
 from deepwire.model.head import OutputHead
 from deepwire.model.initial_values import initialize
 from deepwire.model.languages import LanguageEmbedding, LanguageTransform
 from deepwire.model.shared_layers import share_layers
 from deepwire.model.stack import Stack
+from deepwire.model.stack_config import StackConfig
+from deepwire.model.translation_model import TranslationModel
 
 # Ids of every vocabulary (deepwire.data).
 PAD_ID, BOS_ID, EOS_ID = 0, 1, 2
@@ -56,24 +59,25 @@ def build_model(
         )
     contexts = config.contexts(targets)
     try:
-        encoder, decoder = build_stacks(config, contexts)
+        stacks = build_stacks(config, contexts)
     except ValueError as error:
         raise UsageError(f"model.{error}") from None
-    source_dim, target_dim = contexts["encoder"].dim, contexts["decoder"].dim
-    source_table = TokenEmbedding(source_vocabulary, source_dim, pad_id)
+    first, decoder = contexts[config.sides[0]], stacks["decoder"]
+    source_table = TokenEmbedding(source_vocabulary, first.dim, pad_id)
     shared = tie in ("all", "inputs")
-    target_table = source_table if shared else TokenEmbedding(target_vocabulary, target_dim, pad_id)
+    dim = contexts["decoder"].dim
+    target_table = source_table if shared else TokenEmbedding(target_vocabulary, dim, pad_id)
     language = _language_embeddings(config, targets)
-    model = TranslationModel(
-        config,
-        _embedding(config, source_table, contexts["encoder"], language["encoder"]),
-        encoder,
-        _embedding(config, target_table, contexts["decoder"], language["decoder"]),
-        decoder,
-        _head(config, target_table, contexts["decoder"], decoder, targets),
-        targets,
-        _transform(config, targets, contexts["decoder"].memory_width),
-    )
+    source = _embedding(config, source_table, first, language["encoder"])
+    target = _embedding(config, target_table, contexts["decoder"], language["decoder"], _read_as(config))
+    head = _head(config, target_table, contexts["decoder"], decoder, targets)
+    model: TranslationModel
+    if config.alone:
+        target.positions = source.positions  # one sequence has one table
+        model = DecoderOnly(config, source, target, decoder, head, targets)
+    else:
+        transform = _transform(config, targets, contexts["decoder"].memory_width)
+        model = EncoderDecoder(config, source, stacks["encoder"], target, decoder, head, targets, transform)
     initialize(model, config.initialization, config.base_width if config.parametrization else None)
     return model
 
@@ -95,16 +99,16 @@ def _head(
     )
 
 
-def build_stacks(config: ModelConfig, contexts: Mapping[Side, StackContext]) -> tuple[Stack, Stack]:
-    """Build encoder and decoder, whose settings were checked.
+def build_stacks(config: ModelConfig, contexts: Mapping[Side, StackContext]) -> dict[Side, Stack]:
+    """Build the stacks of a model, whose settings were checked.
 
     Raises:
         ValueError: They are to share their layers, which do not have the same parameters.
     """
-    encoder, decoder = (_stack(config.stack(side), context) for side, context in contexts.items())
+    stacks = {side: _stack(config.stack(side), context) for side, context in contexts.items()}
     if config.share_layers:
-        share_layers(encoder, decoder)
-    return encoder, decoder
+        share_layers(stacks["encoder"], stacks["decoder"])
+    return stacks
 
 
 def _stack(config: StackConfig, context: StackContext) -> Stack:
@@ -114,7 +118,7 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
     def layers(kind: Sublayer) -> list[int]:
         return sorted({call.layer for call in connection.calls if call.kind == kind})
 
-    return Stack(
+    stack = Stack(
         context.dim,
         connection,
         config.aggregation.build(context),
@@ -136,6 +140,7 @@ def _stack(config: StackConfig, context: StackContext) -> Stack:
         [context.feed_forward_network() for _ in layers("inner_feed_forward")],
         config.mixer.companion(context),
     )
+    return stack if config.recurrence is None else config.recurrence.build(stack, context)
 
 
 def _language_embeddings(config: ModelConfig, languages: int) -> dict[Side, LanguageEmbedding | None]:
@@ -157,18 +162,26 @@ def _transform(config: ModelConfig, languages: int, width: int) -> LanguageTrans
 
 
 def _embedding(
-    config: ModelConfig, table: TokenEmbedding, context: StackContext, language: LanguageEmbedding | None
+    config: ModelConfig,
+    table: TokenEmbedding,
+    context: StackContext,
+    language: LanguageEmbedding | None,
+    read_as: tuple[int, int] | None = None,
 ) -> Embedding:
     stack = config.stack(context.side)
     scaled = config.embeddings.scale if stack.scale_embedding is None else stack.scale_embedding
-    starts_with_end = context.side == "decoder" and config.embeddings.start == "eos"
     return Embedding(
         table,
         (stack.positions or config.positions).build(context.dim, config.max_length),
         scale=(context.dim / context.scaling.width) ** 0.5 if scaled else 1.0,
         norm=context.norm() if config.embeddings.norm else None,
         dropout=config.dropout.embedding,
-        read_as=(BOS_ID, EOS_ID) if starts_with_end else None,
+        read_as=read_as,
         language=language,
         side=SideEmbedding(context.dim) if config.embeddings.side else None,
     )
+
+
+def _read_as(config: ModelConfig) -> tuple[int, int] | None:
+    """Whose vector a target begins with, where that is not its own."""
+    return (BOS_ID, EOS_ID) if config.embeddings.start == "eos" else None

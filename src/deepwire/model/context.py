@@ -12,7 +12,8 @@ from torch import nn
 from deepwire.config.choice import Choice
 from deepwire.config.counts import Probability
 from deepwire.config.section import Section, UnusedSettings
-from deepwire.model.layers import Branch, FeedForward, FeedForwardBias, layer_norm
+from deepwire.model.embedding import RotaryConfig
+from deepwire.model.layers import Branch, FeedForward, FeedForwardBias, NormKind, norm_layer
 from deepwire.model.parametrization import UNSCALED, Scaling
 
 Side = Literal["encoder", "decoder"]
@@ -86,7 +87,7 @@ class StackContext:
         feed_forward: Inner width of feed-forward sub-layers.
         activation: Name of the activation in feed-forward sub-layers.
         dropout: Probabilities by place.
-        norm_eps: Epsilon inside the square root of every layer norm.
+        norm_eps: Epsilon inside the square root of every norm.
         attention_bias, feed_forward_bias: Which linear maps have a bias (`model.bias`).
         norm_style: Where the connection of this stack normalises; known to aggregations and fusions.
         mixer_width: Width of what the mixer reads.
@@ -98,6 +99,10 @@ class StackContext:
         fusion_languages: Likewise of the weights of groups in a fusion.
         scaling: Fixed factors of the parametrisation; all 1 without one.
         inner_norm: Whether sub-layers normalise what their last matrix reads.
+        norm_kind: Layer norms or RMS norms.
+        key_value_heads: Heads of keys and values, which divide `heads`; None: as many.
+        qk_norm: Whether attention normalises queries and keys.
+        rotary: How self-attention turns queries and keys by their positions; None: not at all.
     """
 
     side: Side
@@ -124,6 +129,15 @@ class StackContext:
     fusion_languages: int = 0
     scaling: Scaling = UNSCALED
     inner_norm: bool = False
+    norm_kind: NormKind = "layer"
+    key_value_heads: int | None = None
+    qk_norm: bool = False
+    rotary: RotaryConfig | None = None
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.key_value_heads or self.heads
 
     @property
     def other_side(self) -> Side:
@@ -142,12 +156,16 @@ class StackContext:
         """
         return replace(self, mixer_width=reads or self.dim, dim=gives or self.dim, layer=layer)
 
-    def norm(self, width: int | None = None) -> nn.Module:
-        """A layer norm of vectors of the stream, or of another width.
+    def norm(self, width: int | None = None, *, eps: float | None = None) -> nn.Module:
+        """A norm of vectors of the stream, or of another width, as `model.norm` says.
 
-        It is called with them and the target languages of the rows.
+        It is called with them and the target languages of the rows. `eps` in the place of the model's.
         """
-        return layer_norm(width or self.dim, self.norm_eps, self.languages)
+        return norm_layer(self.norm_kind, width or self.dim, eps or self.norm_eps, self.languages)
+
+    def head_norm(self) -> nn.Module:
+        """A norm of the queries or keys of each head, the same for all heads and languages."""
+        return norm_layer(self.norm_kind, self.dim // self.heads, self.norm_eps)
 
     def branch(self) -> Branch:
         """What the output of a sub-layer passes before it is added to the stream.

@@ -21,8 +21,8 @@ from torch.utils.flop_counter import flop_registry
 
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.meta_init import meta_init
+from deepwire.model.translation_model import TranslationModel
 
 if TYPE_CHECKING:
     from torch._ops import OpOverload, OpOverloadPacket
@@ -190,6 +190,9 @@ def _products() -> Mapping[OpOverloadPacket, Callable[..., int]]:
     def added(_: Tensor, matrix: Tensor, *__: object, **___: object) -> int:
         return 2 * matrix.numel()
 
+    def solved(triangle: Tensor, wanted: Tensor, *_: object, **__: object) -> int:
+        return triangle.size(-1) * wanted.numel()
+
     return {
         **flop_registry,
         _aten.addmm_: flop_registry[_aten.addmm],
@@ -204,6 +207,7 @@ def _products() -> Mapping[OpOverloadPacket, Callable[..., int]]:
         _aten.dot: with_vector,
         _aten.addmv: added,
         _aten.addmv_: added,
+        _aten.linalg_solve_triangular: solved,
     }
 
 

@@ -15,7 +15,8 @@ from deepwire.ops.attention import attention, finite_bias
 class Memory(NamedTuple):
     """Keys and values of one decoder layer, made once per sentence; never copied per beam.
 
-    Shapes: key and value `[N, H, S, h]`, bias `[N, 1, 1, S]` (0 at words, the lowest number at padding).
+    Shapes: key and value `[N, K, S, h]` with K heads, bias `[N, 1, 1, S]` (0 at words, the lowest number at
+    padding).
     """
 
     key: Tensor
@@ -27,28 +28,35 @@ class CrossAttention(nn.Module):
     """Multi-head attention with queries from the decoder and keys and values from the encoder, of any width.
 
     Vaswani et al. 2017, section 3.2.2; without residual and norm. Keys and values come from one product; if
-    `tied` they are one.
+    `tied` they are one. Fewer heads of keys, and norms of queries and keys, are as in `SelfAttention`.
     """
 
     def __init__(self, context: StackContext, *, tied: bool = False) -> None:
         super().__init__()
-        self.heads, self.dropout = context.heads, context.dropout.attention
-        self.query_scale = context.scaling.query
+        self.heads, self.key_heads = context.heads, context.key_heads
+        self.dropout, self.query_scale = context.dropout.attention, context.scaling.query
         dim, bias, self.parts = context.dim, context.attention_bias, 1 if tied else 2
         self.query = Linear(dim, dim, bias=bias, role="cross_attention")
         self.key_value = Linear(
-            context.memory_width, self.parts * dim, bias=bias, role="cross_attention", parts=self.parts
+            context.memory_width,
+            self.parts * self.key_heads * (dim // self.heads),
+            bias=bias,
+            role="cross_attention",
+            parts=self.parts,
         )
         self.output = Linear(dim, dim, bias=bias, role="attention_output")
+        self.query_norm = context.head_norm() if context.qk_norm else None
+        self.key_norm = context.head_norm() if context.qk_norm else None
 
     def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
         """Make the memory of encoder output `[N, S, d]`; bias `[N, 1, 1, S]`, -inf at padding.
 
         `languages` `[N]` or `[1]` are the target languages of the sentences, for norms of `context.norm`.
         """
-        both = self.key_value(encoded).unflatten(-1, (self.parts, self.heads, -1))
+        both = self.key_value(encoded).unflatten(-1, (self.parts, self.key_heads, -1))
         parts = both.permute(2, 0, 3, 1, 4).contiguous().unbind()
-        return Memory(parts[0], parts[-1], finite_bias(bias, parts[0].dtype))
+        key = parts[0] if self.key_norm is None else self.key_norm(parts[0])
+        return Memory(key, parts[-1], finite_bias(bias, parts[0].dtype))
 
     def project_beside(
         self, encoded: Tensor, padding: Tensor, carried: tuple[Tensor, ...], languages: Tensor | None = None
@@ -65,7 +73,8 @@ class CrossAttention(nn.Module):
         The W rows (beams) become further query positions of their sentence, so the memory serves them all.
         """
         rows, length, dim = x.shape
-        query = self.query(x).view(memory.key.size(0), -1, self.heads, dim // self.heads).transpose(1, 2)
+        query = self.query(x).view(memory.key.size(0), -1, self.heads, dim // self.heads)
+        query = (query if self.query_norm is None else self.query_norm(query)).transpose(1, 2)
         if self.query_scale != 1:
             query = query * self.query_scale
         drop = self.dropout if self.training else 0.0

@@ -50,7 +50,9 @@ class DecoderState:
         languages = _change_languages(self.languages, repeat)
         if self.cache_index.ancestry is None:
             # Rows that have nothing in common yet are groups of their own: they may never share anything.
-            index, of_groups = replace(self.cache_index, groups=self.cache_index.groups * width), repeat
+            index, of_groups = self.cache_index, repeat
+            skipped = None if index.skipped is None else repeat(index.skipped)
+            index = replace(index, groups=index.groups * width, skipped=skipped)
         else:
             index, of_groups = self.cache_index.expand(width), None
         states = _change_states(self.states, repeat, of_groups)
@@ -91,13 +93,13 @@ class DecoderState:
             languages=_change_languages(self.languages, lambda tensor: tensor.index_select(0, rows)),
         )
 
-    def with_room(self) -> Self:
-        """With room for another step in all key/value caches."""
+    def with_room(self, steps: int = 1) -> Self:
+        """With room for so many steps in all key/value caches."""
         index = self.cache_index
-        if index.used + index.width <= index.capacity:
+        if index.used + steps * index.width <= index.capacity:
             return self
         cache = next((state for state in self.states if isinstance(state, KeyValueCache)), None)
-        index, change = index.with_room(cache)
+        index, change = index.with_room(cache, steps)
         states = tuple(change(state) if isinstance(state, KeyValueCache) else state for state in self.states)
         return replace(self, states=states, cache_index=index)
 
@@ -114,6 +116,8 @@ class DecoderState:
         index, languages = self.cache_index, self.languages
         if index.ancestry is not None:
             index = replace(index, ancestry=BeamAncestry(*map(change, index.ancestry)))
+        if index.skipped is not None:
+            index = replace(index, skipped=change(index.skipped))
         return replace(
             self,
             memory=tuple(Memory(*map(change, each)) for each in self.memory),

@@ -1,6 +1,7 @@
 """Tokens to vectors: embedding, scale, position, norm and dropout of one side.
 
-What is added so that a position is known are sinusoids, a learned table, or nothing.
+What is added so that a position is known are sinusoids, a learned table, or nothing: self-attention may turn
+its queries and keys by the position instead (rotary).
 """
 
 from __future__ import annotations
@@ -94,6 +95,26 @@ class NoPositionsConfig(Section):
         return NoPositions()
 
 
+class RotaryConfig(Section):
+    """Queries and keys of self-attention are turned by their position (RoFormer); nothing is added."""
+
+    has_rows: ClassVar[bool] = False
+
+    type: Literal["rotary"] = "rotary"
+    base: float = Field(
+        10000.0, gt=1, le=1e12, description="the slowest pair turns by about 1/base a position"
+    )
+    layout: Literal["halves", "interleaved"] = Field(
+        "halves",
+        description="which two numbers of a head turn together: i and i + h/2 (GPT-NeoX, Llama), or 2i and "
+        "2i + 1 (the paper)",
+    )
+
+    def build(self, dim: int, max_length: int) -> Positions:
+        """Nothing that is added."""
+        return NoPositions()
+
+
 class Sinusoids(Positions):
     """sin and cos of position times frequency; the table grows with the longest sequence seen."""
 
@@ -161,7 +182,9 @@ class NoPositions(Positions):
 
 
 PositionsConfig = Annotated[
-    Annotated[SinusoidalConfig | LearnedConfig | NoPositionsConfig, Field(discriminator="type")],
+    Annotated[
+        SinusoidalConfig | LearnedConfig | RotaryConfig | NoPositionsConfig, Field(discriminator="type")
+    ],
     by_name,
 ]
 

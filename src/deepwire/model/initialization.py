@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from deepwire.config.choice import Choice, Table
+from deepwire.config.choice import Choice, ChoiceTable
 from deepwire.model.depth_constants import deepnorm_gain, sub_ln_gain
 from deepwire.model.embedding import TokenEmbedding
 from deepwire.model.layers import Linear
@@ -235,14 +235,14 @@ class DepthScaledConfig(Initialization):
 
 
 class XavierNormal(Initialization):
-    """Glorot's normal times a gain, queries, keys and values apart; embeddings normal, biases 0."""
+    """Glorot's normal times a gain, maps that lie side by side apart; embeddings normal, biases 0."""
 
     needs_layers: ClassVar[bool] = False
     has_gains: ClassVar[bool] = True
 
     def linear(self, module: nn.Linear, layer: int) -> None:
         """Normal by inputs and outputs."""
-        outputs = _part_of_attention(module) or module.out_features
+        outputs = _part(module)
         nn.init.normal_(module.weight, std=(2 / (module.in_features + outputs)) ** 0.5)
         _zero_bias(module)
 
@@ -285,7 +285,7 @@ class B2TInitialization(XavierNormal):
         return float(place.layers**-0.5)
 
 
-INITIALIZATIONS = Table(
+INITIALIZATIONS = ChoiceTable(
     Initialization,
     [
         LipschitzConfig,

@@ -89,6 +89,8 @@ class CacheIndex:
         used: Slots in use, including those of this position once it has been `begun`.
         capacity: Slots that there is room for.
         ancestry: None before the first position, and in decoders without a key/value cache.
+        skipped: `[groups]` int64, positions from the first on that the rows of a group passed by without
+            reading, so that sources of different lengths end together; None: they read all.
         graph_step: In a step that is captured as a CUDA graph, its position and slots at each replay.
     """
 
@@ -98,6 +100,7 @@ class CacheIndex:
     used: int = 0
     capacity: int = 0
     ancestry: BeamAncestry | None = None
+    skipped: Tensor | None = None
     graph_step: GraphStep | None = None
 
     @property
@@ -109,6 +112,14 @@ class CacheIndex:
     def current_position(self) -> int | Tensor:
         """The position, to calculate with."""
         return self.position if self.graph_step is None else self.graph_step.position
+
+    @property
+    def count(self) -> int | Tensor:
+        """How many positions the rows have read with this one; a number, `[]`, or `[rows, 1, 1]`."""
+        count = self.current_position + 1
+        if self.skipped is None:
+            return count
+        return (count - self.skipped).clamp(min=1).repeat_interleave(self.width)[:, None, None]
 
     @property
     def own_slots(self) -> slice | Tensor:
@@ -154,6 +165,13 @@ class CacheIndex:
             positions[:, begun.own_slots] = begun.current_position
         return begun
 
+    def hidden(self, groups: Tensor) -> CacheIndex:
+        """With the last slot of these groups, `[groups]` bool of one row each, never to be seen again."""
+        if self.ancestry is not None:
+            mask = self.ancestry.mask
+            mask[..., self.used - 1].masked_fill_(groups[:, None, None], lowest(mask.dtype))
+        return self
+
     def advanced(self) -> CacheIndex:
         """Before the next position."""
         return replace(self, position=self.position + 1)
@@ -182,27 +200,29 @@ class CacheIndex:
                 tensor.index_select(0, groups) for tensor in (ancestry.mask, ancestry.positions)
             )
             ancestry = ancestry._replace(mask=mask, positions=positions)
-        return replace(self, groups=groups.size(0), ancestry=ancestry)
+        skipped = None if self.skipped is None else self.skipped.index_select(0, groups)
+        return replace(self, groups=groups.size(0), ancestry=ancestry, skipped=skipped)
 
     def with_room(
-        self, cache: KeyValueCache | None
+        self, cache: KeyValueCache | None, steps: int = 1
     ) -> tuple[CacheIndex, Callable[[KeyValueCache], KeyValueCache]]:
-        """The index with room for another step, and the function that changes the cache of each mixer alike.
+        """The index with room for so many steps, and the function that changes the cache of each mixer alike.
 
         Slots that no row descends from are dropped if they are at least half of all; otherwise the capacity
         grows by half.
 
         Args:
             cache: That of one mixer, for type and device; None in a decoder without any.
+            steps: Each takes a slot for every row.
         """
         live = self._live_slots()
-        if live is not None and live.size(1) + self.width <= self.capacity:
+        if live is not None and live.size(1) + steps * self.width <= self.capacity:
             return self._gathered(live), partial(KeyValueCache.gathered, slots=live)
-        grown = self._grown(None if cache is None else cache.keys)
+        grown = self._grown(None if cache is None else cache.keys, steps)
         return grown, partial(KeyValueCache.resized, used=self.used, capacity=grown.capacity)
 
-    def _grown(self, like: Tensor | None) -> CacheIndex:
-        needed = max(self.used + self.width, self.capacity * 3 // 2)
+    def _grown(self, like: Tensor | None, steps: int) -> CacheIndex:
+        needed = max(self.used + steps * self.width, self.capacity * 3 // 2)
         capacity = -(-needed // _CAPACITY_STEP) * _CAPACITY_STEP
         ancestry = self.ancestry
         if ancestry is None and like is not None:
@@ -221,7 +241,7 @@ class CacheIndex:
 
         Groups with fewer than n are filled up with slots that no row descends from. None if there are more.
         """
-        if self.ancestry is None:
+        if self.ancestry is None or self.ancestry.mask.is_meta:  # without values nobody can see
             return None
         live = (self.ancestry.mask[:, 0, :, : self.used] == 0).any(1)
         most = int(live.sum(1).max())

@@ -14,17 +14,26 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from deepwire.ops.dropout import Dropout
+from deepwire.ops.rms_norm import rms_norm
 
-ActivationName = Literal["relu", "gelu", "glu"]
+ActivationName = Literal["relu", "gelu", "silu", "glu"]
 # Each with the factor by which it narrows the features. GLU: first half * sigmoid(second half).
 ACTIVATIONS: Mapping[str, tuple[Callable[[Tensor], Tensor], int]] = {
     "relu": (functional.relu, 1),
     "gelu": (functional.gelu, 1),
+    "silu": (functional.silu, 1),
     "glu": (functional.glu, 2),
 }
 
+FeedForwardActivation = Literal["relu", "gelu", "glu", "swiglu", "geglu"]
+# Of a gate that has a matrix of its own in a feed-forward network (Shazeer 2020, equation 6).
+GATES: Mapping[str, Callable[[Tensor], Tensor]] = {"swiglu": functional.silu, "geglu": functional.gelu}
+
 Role = Literal["self_attention", "cross_attention", "attention_output", "other"]
 """What a linear map makes: queries, keys or values of an attention, what leaves an attention, or else."""
+
+NormKind = Literal["layer", "rms"]
+"""Layer norm, or root mean square norm: without the mean, and without a bias."""
 
 FeedForwardBias = Literal["both", "first", "none"]
 """Which of the two linear maps of a feed-forward network have a bias."""
@@ -70,8 +79,10 @@ class Branch(Dropout):
 class FeedForward(nn.Module):
     """W2 drop(act(W1 x + b1)) + b2 (Vaswani et al. 2017, equation 2), without residual and norm.
 
-    With GLU, W1 maps to the stated inner width and W2 reads half of it. What `norm` makes of the width that
-    W2 reads comes right in front of W2 (Sub-LN; Wang et al. 2022, Magneto); None: nothing does.
+    With GLU, W1 maps to the stated inner width and W2 reads half of it. SwiGLU and GEGLU have one matrix more
+    of the stated width, W2 drop(act(W1 x + b1) * (W3 x + c)) + b2 (Shazeer 2020, GLU Variants Improve
+    Transformer); W1 and W3 are one product, `input`, in this order. What `norm` makes of the width that W2
+    reads comes right in front of W2 (Sub-LN; Wang et al. 2022, Magneto); None: nothing does.
     """
 
     def __init__(
@@ -85,11 +96,16 @@ class FeedForward(nn.Module):
         norm: Callable[[int], nn.Module] | None = None,
     ) -> None:
         super().__init__()
-        self.activation, narrows = ACTIVATIONS[activation]
-        self.input = nn.Linear(dim, inner, bias=bias != "none")
-        self.output = nn.Linear(inner // narrows, dim, bias=bias == "both")
+        self.activation: Callable[[Tensor], Tensor]
+        if activation in GATES:
+            self.activation, width = Gated(GATES[activation]), inner
+            self.input: nn.Linear = Linear(dim, 2 * inner, bias=bias != "none", parts=2)
+        else:
+            self.activation, narrows = ACTIVATIONS[activation]
+            self.input, width = nn.Linear(dim, inner, bias=bias != "none"), inner // narrows
+        self.output = nn.Linear(width, dim, bias=bias == "both")
         self.dropout = Dropout(dropout)
-        self.inner_norm = None if norm is None else norm(inner // narrows)
+        self.inner_norm = None if norm is None else norm(width)
 
     def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
         """Map `[B, T, d]` to `[B, T, d]`; only a norm may differ between target languages."""
@@ -98,6 +114,25 @@ class FeedForward(nn.Module):
             inner = self.inner_norm(inner, languages)
         hidden: Tensor = self.output(inner)
         return hidden
+
+
+class Gated:
+    """act(first half) * second half of the last axis."""
+
+    def __init__(self, activation: Callable[[Tensor], Tensor]) -> None:
+        self.activation = activation
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Map `[..., 2 n]` to `[..., n]`."""
+        gate, value = x.chunk(2, -1)
+        return self.activation(gate) * value
+
+
+def norm_layer(kind: NormKind, dim: int, eps: float, languages: int = 0) -> nn.Module:
+    """The norm of that kind of the last axis; with L languages, each row `[B, ..., d]` has its own gain."""
+    if kind == "layer":
+        return layer_norm(dim, eps, languages)
+    return LanguageRMSNorm(dim, eps, languages) if languages else RMSNorm(dim, eps)
 
 
 def layer_norm(dim: int, eps: float, languages: int = 0) -> nn.Module:
@@ -116,9 +151,13 @@ class LayerNorm(nn.LayerNorm):
 class RMSNorm(nn.RMSNorm):
     """g * x / sqrt(mean x^2 + eps), the same for all target languages; no bias (Zhang, Sennrich 2019)."""
 
+    def __init__(self, dim: int, eps: float) -> None:
+        super().__init__(dim, eps=eps)
+        self.epsilon = eps
+
     def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
         """Normalise `[..., d]`; the number format stays."""
-        return functional.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
+        return rms_norm(x, self.weight, self.epsilon)
 
 
 class NoNorm(nn.Identity):
@@ -149,6 +188,27 @@ class LanguageNorm(nn.Module):
     def extra_repr(self) -> str:
         """Show the measures when printed."""
         return f"languages={self.weight.size(0)}, dim={self.dim}"
+
+
+class LanguageRMSNorm(nn.Module):
+    """RMS norm with the gain of the target language of each row: `weight` `[L, d]`, which begins at 1."""
+
+    def __init__(self, dim: int, eps: float, languages: int) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(languages, dim))
+
+    def forward(self, x: Tensor, languages: Tensor | None = None) -> Tensor:
+        """Normalise `[B, ..., d]` whose rows have these target languages, `[B]` or `[1]`."""
+        gain = of_languages(self.weight, languages).to(x.dtype)
+        if gain.size(0) == 1:
+            return rms_norm(x, gain[0], self.eps)
+        normal = functional.rms_norm(x, gain.shape[1:], None, self.eps)
+        return normal * gain.view(gain.size(0), *(1,) * (x.dim() - 2), gain.size(1))
+
+    def extra_repr(self) -> str:
+        """Show the measures when printed."""
+        return f"languages={self.weight.size(0)}, dim={self.weight.size(1)}"
 
 
 def of_languages(table: Tensor, languages: Tensor | None) -> Tensor:

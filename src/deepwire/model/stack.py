@@ -80,6 +80,14 @@ class Stack(nn.Module):
         """
         return self.with_parts(fusion=self.fusion.restrict(first, last))
 
+    def with_rounds(self, rounds: int) -> Stack:
+        """The stack that runs its middle so often; only one with recurrent depth can.
+
+        Raises:
+            ValueError: This one cannot.
+        """
+        raise ValueError("the encoder has no rounds (model.encoder.recurrence)")
+
     def with_parts(
         self,
         *,

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from torch import nn
 
-from deepwire.model.context import Side
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.languages import LanguageTransform
 from deepwire.model.mixers.head_linear import HeadLinear
 from deepwire.model.parametrization import Scaling, UpdateScale
-from deepwire.model.stack import Stack
+from deepwire.model.translation_model import TranslationModel
 
 # Their weights map vectors of the stream's width; every other parameter has at most one axis that grows.
 _MAPS = (nn.Linear, HeadLinear, LanguageTransform)
-_SIDES: tuple[Side, Side] = ("encoder", "decoder")
 
 
 def update_scales(model: TranslationModel) -> dict[str, UpdateScale]:
@@ -31,11 +28,10 @@ def update_scales(model: TranslationModel) -> dict[str, UpdateScale]:
         for module in model.modules()
         if isinstance(module, _MAPS) and isinstance(weight := module.weight, nn.Parameter)
     }
-    scalings = {side: config.scaling(side) for side in _SIDES}
+    scalings = {side: config.scaling(side) for side in config.sides}
     deeper = max(scalings.values(), key=lambda scaling: scaling.depth)
-    stacks: dict[Side, Stack] = {"encoder": model.encoder, "decoder": model.decoder}
     scales: dict[int, UpdateScale] = {}
-    for side, stack in stacks.items():
+    for side, stack in model.stacks().items():
         layers = stack.parameter_layers()
         for name, parameter in stack.named_parameters():
             if id(parameter) not in scales:

@@ -35,8 +35,9 @@ def attention(
 
     Args:
         q: Queries `[B, H, T, h]`; scaled here by `h ** -0.5`.
-        k: Keys `[B, H, S, h]`.
-        v: Values `[B, H, S, h]`.
+        k: Keys `[B, K, S, h]`. Heads K of keys divide those of queries: query head i reads key head i K / H
+            (grouped-query attention; Ainslie et al. 2023).
+        v: Values `[B, K, S, h]`.
         bias: Added to the scaled scores, broadcastable to `[B, H, T, S]`; -inf at what may not be seen.
         causal: Query t sees keys 0 to t + S - T only (with T = S: itself and its past).
         dropout: Probability with which an attention weight is dropped; pass 0 outside training.
@@ -47,6 +48,8 @@ def attention(
     """
     if bias is not None and not (finite and bias.dtype == q.dtype):
         bias = finite_bias(bias, q.dtype)
+    if torch.compiler.is_compiling():
+        k, v = _repeated(k, q.size(1)), _repeated(v, q.size(1))
     if _prefers_plain(q, k, dropout):
         return _plain(q, k, v, bias, causal, dropout)
     return _fused(q, k, v, bias, causal, dropout)
@@ -62,6 +65,29 @@ def attention_weights(
     if bias is not None and not (finite and bias.dtype == q.dtype):
         bias = finite_bias(bias, q.dtype)
     return _weights(q, k, bias, causal, dropout)
+
+
+def head_product(a: Tensor, b: Tensor) -> Tensor:
+    """The product of `[B, H, T, n]` and `[B, K, n, m]`, `[B, H, T, m]`; heads as in `attention`.
+
+    Heads that read the same one become further rows of it, so that nothing is repeated.
+    """
+    if torch.compiler.is_compiling():
+        b = _repeated(b, a.size(1))
+    if a.size(1) == b.size(1):
+        return torch.matmul(a, b)
+    return torch.matmul(_together(a, b.size(1)), b).view(*a.shape[:-1], b.size(-1))
+
+
+def _repeated(x: Tensor, heads: int) -> Tensor:
+    """Heads `[B, K, n, m]`, each as often as it is read: for graphs, which `_together` ties to a length."""
+    return x if x.size(1) == heads else x.repeat_interleave(heads // x.size(1), 1)
+
+
+def _together(x: Tensor, heads: int) -> Tensor:
+    """Heads `[B, H, T, n]` as rows of fewer: `[B, heads, H / heads * T, n]`."""
+    rows, all_heads, length, width = x.shape
+    return x.reshape(rows, heads, all_heads // heads * length, width)
 
 
 def lowest(dtype: torch.dtype) -> float:
@@ -92,13 +118,13 @@ def _prefers_plain(q: Tensor, k: Tensor, dropout: float) -> bool:
 
 
 def _plain(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, dropout: float) -> Tensor:
-    return torch.matmul(_weights(q, k, bias, causal, dropout), v)
+    return head_product(_weights(q, k, bias, causal, dropout), v)
 
 
 def _weights(q: Tensor, k: Tensor, bias: Tensor | None, causal: bool, dropout: float) -> Tensor:
     # Scaling the queries touches T x h numbers, scaling the scores would touch T x S. Keys that lie in some
     # other order are copied for the product: row by row here, and not number by number there.
-    scores = torch.matmul(q * q.size(-1) ** -0.5, k.contiguous().transpose(-2, -1))
+    scores = head_product(q * q.size(-1) ** -0.5, k.contiguous().transpose(-2, -1))
     mask = _merged_bias(bias, causal, q, k)
     if mask is not None:
         scores += mask
@@ -106,10 +132,20 @@ def _weights(q: Tensor, k: Tensor, bias: Tensor | None, causal: bool, dropout: f
 
 
 def _fused(q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool, dropout: float) -> Tensor:
+    grouped = q.size(1) != k.size(1)
     if causal and bias is None and q.size(-2) == k.size(-2):
-        return functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout, is_causal=True)
+        return functional.scaled_dot_product_attention(
+            q, k, v, dropout_p=dropout, is_causal=True, enable_gqa=grouped
+        )
     mask = _merged_bias(bias, causal, q, k)
-    return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
+    if grouped and (mask is None or mask.shape[-3:-1] == (1, 1)):
+        # A mask for all heads and queries alike: heads that read the same keys become further queries of one.
+        together = _together(q, k.size(1))
+        seen = functional.scaled_dot_product_attention(together, k, v, attn_mask=mask, dropout_p=dropout)
+        return seen.contiguous().view(*q.shape[:-1], v.size(-1))
+    return functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=mask, dropout_p=dropout, enable_gqa=grouped
+    )
 
 
 def _merged_bias(bias: Tensor | None, causal: bool, q: Tensor, k: Tensor) -> Tensor | None:

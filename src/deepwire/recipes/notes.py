@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from deepwire import recipes
 from deepwire.config.counts import Count
 from deepwire.config.section import Section
-from deepwire.config.settings_reader import Document, check, read_document
+from deepwire.config.settings_reader import SettingsDocument, check, read_document
 from deepwire.config.yaml_tree import MappingNode, Problems
 
 
@@ -71,10 +71,10 @@ def read_note(name: str) -> RecipeNote:
     path = recipes.find(name)
     if path is None:
         raise recipes.unknown(name)
-    return note_of(Document(path, f"recipe {name}", Path.cwd()))
+    return note_of(SettingsDocument(path, f"recipe {name}", Path.cwd()))
 
 
-def note_of(document: Document) -> RecipeNote:
+def note_of(document: SettingsDocument) -> RecipeNote:
     """The note of a run file; an empty one where it has none.
 
     Raises:

@@ -203,6 +203,7 @@ def load_pool(
     warn: Warn,
     memory: int | None = None,
     pivot: str | None = None,
+    terms: Path | None = None,
 ) -> ModelPool:
     """Load models; those of the same directions act together as an ensemble.
 
@@ -212,6 +213,7 @@ def load_pool(
         names: MODEL names; SRC-TGT=MODEL names the direction of one that does not know it.
         device, precision, settings, warn: As in `deepwire.decoding.model_loading.load`.
         memory, pivot: As in `ModelPool`.
+        terms: File of terms, for the only direction or model.
 
     Raises:
         ModelError: A model is missing or damaged, or those of an ensemble do not fit.
@@ -220,6 +222,10 @@ def load_pool(
     groups: dict[frozenset[Direction], list[_NamedModel]] = {}
     for named in map(_NamedModel.parse, names):
         groups.setdefault(named.directions(), []).append(named)
+    if terms is not None and len(groups) > 1:
+        raise UsageError(
+            f"--terms {terms}: with models of several directions it is not said which one has them"
+        )
     models: list[ServedModel] = []
     for group in groups.values():
         if memory is not None:
@@ -228,7 +234,13 @@ def load_pool(
         paths = [named.model for named in group]
         models.append(
             load_served_model(
-                paths, device, precision, settings=settings, warn=warn, direction=group[0].direction
+                paths,
+                device,
+                precision,
+                settings=settings,
+                warn=warn,
+                direction=group[0].direction,
+                terms=terms,
             )
         )
     return ModelPool(models, memory, pivot)

@@ -171,10 +171,11 @@ def load_served_model(
     settings: Mapping[str, object],
     warn: Warn,
     direction: Direction | None = None,
+    terms: Path | None = None,
 ) -> ServedModel:
     """Load models, several as an ensemble, that always search: a server draws nothing at random.
 
-    `direction` is that of a model that does not know it.
+    `direction` is that of a model that does not know it; `terms` is a file of terms.
 
     Raises:
         ModelError: A model is missing or damaged, or they do not fit.
@@ -183,7 +184,7 @@ def load_served_model(
     searching = {"sampling": None, "n_best": 1}
 
     def loaded() -> Translator[DecoderState]:
-        return load(models, device, precision, settings={**searching, **settings}, warn=warn)
+        return load(models, device, precision, settings={**searching, **settings}, warn=warn, terms=terms)
 
     folders = [find_model(model) for model in models]
     metadata = metadata_of(read_config(folders[0]))

@@ -14,8 +14,8 @@ from deepwire.config.section import Section
 if TYPE_CHECKING:  # a run file is read without them, and sooner
     from deepwire.model.config import ModelConfig
     from deepwire.model.context import Side
-    from deepwire.model.encoder_decoder import TranslationModel
     from deepwire.model.stack import Stack
+    from deepwire.model.translation_model import TranslationModel
 
 
 class LayerDropConfig(Section):
@@ -97,7 +97,7 @@ class LayerDrop:
 
     def __init__(self, config: LayerDropConfig, model: TranslationModel, seed: int) -> None:
         self._config, self._seed = config, seed
-        self._stacks = ((model.encoder, config.encoder), (model.decoder, config.decoder))
+        self._stacks = [(stack, config.of(side)) for side, stack in model.stacks().items()]
         for stack, probability in self._stacks:
             if config.rescale:
                 shares = self._shares(stack, probability)

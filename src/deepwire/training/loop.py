@@ -134,6 +134,8 @@ def _own_gradient(
     trainer.optimizer.zero_grad()
     if trainer.layer_drop is not None:
         trainer.layer_drop.draw(update.number)
+    if trainer.rounds is not None:
+        trainer.rounds.draw(update.number)
     config = trainer.spec.config
     totals = [trainer.zero() for _ in range(3 if config.divergence else 2)]
     try:

@@ -18,7 +18,7 @@ from deepwire.model.layers import Linear
 from deepwire.training.freezing import Patterns, matches, near_names
 
 if TYPE_CHECKING:  # a run file is read without it, and sooner
-    from deepwire.model.encoder_decoder import TranslationModel
+    from deepwire.model.translation_model import TranslationModel
 
 # Those of Jordan et al. and of torch.optim.Muon.
 _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
@@ -73,7 +73,7 @@ def hidden_matrices(
         UsageError: A pattern matches none of them, or nothing is left.
     """
     parts: dict[int, int] = {}
-    for stack in (model.encoder, model.decoder):
+    for stack in model.stacks().values():
         for module in stack.modules():
             if isinstance(module, nn.Linear):
                 count = module.parts if isinstance(module, Linear) else 1

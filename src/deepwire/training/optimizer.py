@@ -19,7 +19,7 @@ from deepwire.model.parametrization import UpdateScale
 from deepwire.training.muon import Muon, MuonSettings, hidden_matrices
 
 if TYPE_CHECKING:  # a run file is read without it, and sooner
-    from deepwire.model.encoder_decoder import TranslationModel
+    from deepwire.model.translation_model import TranslationModel
     from deepwire.training.parallel_strategy import ParallelStrategy
 
 # Both clip_grad_norm_ and fairseq add this to the norm before dividing by it.

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from deepwire.checkpoint.store import model_parameters
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.model.encoder_decoder import LossSums, TranslationModel
 from deepwire.model.perturbation import Perturbation
+from deepwire.model.translation_model import LossSums, TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device_batches import DeviceBatch
 

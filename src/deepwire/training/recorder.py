@@ -10,7 +10,7 @@ from deepwire.checkpoint.run_directory import Checkpoint, among_best
 from deepwire.errors import ModelError
 from deepwire.io.atomic import disk_errors, write_json, write_text
 from deepwire.io.regular_files import open_for_appending
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.training.logging.depth_records import DepthRecords
 from deepwire.training.logging.meter import Averages
 from deepwire.training.logging.metrics_log import EventWriter, MetricsLog

@@ -19,7 +19,7 @@ from deepwire.data.batches.batching import BatchSettings, StreamPosition, Update
 from deepwire.data.batches.epoch_order import EpochOrder, share_lines
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DeepwireError, ModelError, ResourceError, UsageError
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.model.update_scales import update_scales
 from deepwire.ops.process import given_back, own_random_numbers, seed_random_numbers
 from deepwire.training.config import TrainingConfig
@@ -196,7 +196,7 @@ def make_trainer(
     record.precision_policy.apply()
     seed_random_numbers(spec.seed, device)
     model = spec.build()
-    for stack in (model.encoder, model.decoder):
+    for stack in model.stacks().values():
         stack.recomputes = config.activation_checkpointing
     if resume_point.checkpoint is not None:
         read_weights(resume_point.checkpoint.path, model)

@@ -21,7 +21,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from deepwire.checkpoint.store import model_parameters
 from deepwire.data.vocabulary import BOS, EOS, PAD
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device_batches import DeviceBatch
 from deepwire.training.parallel_strategy import LossFunction, ParallelStrategy, Snapshot
 
@@ -116,7 +116,7 @@ class ShardedStrategy(ParallelStrategy):
 def _shard(model: TranslationModel, mesh: DeviceMesh) -> None:
     # Results of sub-layers that are views are never changed in place here, which is what it warns of.
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
-    for stack in (model.encoder, model.decoder):
+    for stack in model.stacks().values():
         for part in chain.from_iterable(stack.sublayers()):
             if next(part.parameters(), None) is None:
                 continue

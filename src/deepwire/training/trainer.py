@@ -15,8 +15,9 @@ from torch import Tensor
 from deepwire.data.batches.batching import UpdateStream
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.errors import DivergedError, UsageError
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.perturbation import Perturbation
+from deepwire.model.recurrent_depth import RecurrentStack
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device import PrecisionPolicy, memory_in_use
 from deepwire.training.device_batches import DeviceUpdate, feed
@@ -28,6 +29,7 @@ from deepwire.training.logging.progress import Standing
 from deepwire.training.optimizer import Optimizer, StepResult
 from deepwire.training.parallel_strategy import LossFunction, ParallelStrategy
 from deepwire.training.recorder import Recorder
+from deepwire.training.rounds import RoundsDraw
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import TrainingState
 from deepwire.training.run.stopping import Signals, StopReason, limit_reached, progress
@@ -66,6 +68,7 @@ class Trainer:
         stop_reason: Why training ends; None while it goes on.
         perturbation: How the input is disturbed; None where it is not.
         layer_drop: Leaves layers out of updates; None where none is.
+        rounds: Draws how often an encoder with recurrent depth runs its middle; None without one.
     """
 
     spec: TrainingSpec
@@ -88,6 +91,7 @@ class Trainer:
     stop_reason: StopReason | None = None
     perturbation: Perturbation | None = field(init=False)
     layer_drop: LayerDrop | None = field(init=False)
+    rounds: RoundsDraw | None = field(init=False)
     _meter: Meter = field(init=False)
     _unread: list[DeviceUpdate] = field(init=False, default_factory=list)
 
@@ -95,6 +99,8 @@ class Trainer:
         self._memory = 0
         dropping = self.spec.config.layer_drop
         self.layer_drop = LayerDrop(dropping, self.model, self.spec.seed) if dropping is not None else None
+        encoder = self.model.encoder
+        self.rounds = RoundsDraw(encoder, self.spec.seed) if isinstance(encoder, RecurrentStack) else None
         self.perturbation = perturbation_of(self.spec.config, self.spec.prepared.vocabularies)
         self._rate_made = self.rate_of(max(1, self.state.update))
         self._meter = Meter(self.device, divergence=self.spec.config.divergence is not None)

@@ -18,7 +18,7 @@ from deepwire.data.batches.token_store import TokenStore
 from deepwire.data.languages import Direction, Languages
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.distributed.process_group import ProcessGroup
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.config import ValidationConfig
 from deepwire.training.device import PrecisionPolicy

@@ -28,7 +28,7 @@ from deepwire.cli.main import main
 from deepwire.errors import ModelError, UsageError
 from deepwire.evaluation.comparison import PairedTest
 from deepwire.evaluation.texts import SearchSettings, Text
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 Store = Callable[..., str]
 Maker = Callable[..., TranslationModel]

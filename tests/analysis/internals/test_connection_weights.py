@@ -14,7 +14,7 @@ from deepwire.analysis.report.finding import Finding
 from deepwire.analysis.report.tables_and_figures import BarChart, Figure, HeatMap, LineChart
 from deepwire.analysis.subject.model_and_text import NotApplicableError
 from deepwire.errors import ModelError, UsageError
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 ModelMaker = Callable[..., TranslationModel]
 Store = Callable[..., str]

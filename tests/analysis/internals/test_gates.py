@@ -20,7 +20,7 @@ from deepwire.analysis.subject.model_and_text import (
 )
 from deepwire.data.languages import Direction, Languages
 from deepwire.errors import DataError, UsageError
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 ModelMaker = Callable[..., TranslationModel]
 Store = Callable[..., str]

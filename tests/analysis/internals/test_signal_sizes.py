@@ -12,7 +12,7 @@ from deepwire.analysis.internals.signal_sizes import Signal, SignalSizes, call_n
 from deepwire.analysis.subject.model_and_text import SIDES, part
 from deepwire.model.connections import CONNECTIONS
 from deepwire.model.connections.connection import Call
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device_batches import DeviceBatch
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "model"))

@@ -21,7 +21,7 @@ from deepwire.decoding.generate import generate
 from deepwire.errors import UsageError
 from deepwire.evaluation.texts import SearchSettings, Text
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.training.device import PrecisionPolicy
 
 CPU = torch.device("cpu")

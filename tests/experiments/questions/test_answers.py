@@ -20,13 +20,13 @@ from deepwire.experiments.questions.question_results import (
     LearningCurve,
     QuestionResult,
     ResultFolder,
+    RunStanding,
     ScoredTest,
-    Standing,
     pack,
     unpack,
 )
 from deepwire.experiments.questions.question_verdicts import (
-    Outcome,
+    ClaimOutcome,
     SystemResults,
     judge_claim,
     paired_difference,
@@ -47,7 +47,7 @@ def statistics(share: float, seed: int) -> np.ndarray:
 
 def standing(
     share: float, seed: int = 1, *, updates: int = 30, still: bool = True, text: str = "t"
-) -> Standing:
+) -> RunStanding:
     rows = statistics(share, seed)
     bleu = LanguageMetrics(("bleu",)).of("en")[0].score_of(rows, 1).value
     test = ScoredTest(
@@ -59,7 +59,7 @@ def standing(
         statistics=pack(rows),
         seconds=1.0,
     )
-    return Standing(
+    return RunStanding(
         updates=updates,
         target_tokens=1000 * updates,
         seconds=60.0,
@@ -74,7 +74,7 @@ def standing(
 
 
 def result(
-    system: str, seed: int, equal: Standing | None, plateau: Standing | None = None, failed: str = ""
+    system: str, seed: int, equal: RunStanding | None, plateau: RunStanding | None = None, failed: str = ""
 ) -> QuestionResult:
     both = {"equal": equal, "plateau": plateau}
     return QuestionResult.model_validate(
@@ -100,7 +100,7 @@ def system(name: str, *runs: QuestionResult) -> SystemResults:
 CLAIM = ClaimPlan(says="a above b", paper="P", better="a", than="b")
 
 
-def outcome(*systems: SystemResults) -> Outcome:
+def outcome(*systems: SystemResults) -> ClaimOutcome:
     return judge_claim(CLAIM, {each.system: each for each in systems}, 200).outcome
 
 
@@ -124,48 +124,50 @@ def test_two_thousand_sentences_are_kept_in_kilobytes() -> None:
 def test_a_clear_difference_holds_or_is_turned_round() -> None:
     good = [result("a", seed, standing(0.8, seed)) for seed in (1, 2)]
     bad = [result("b", seed, standing(0.6, seed + 9)) for seed in (1, 2)]
-    assert outcome(system("a", *good), system("b", *bad)) is Outcome.HOLDS
+    assert outcome(system("a", *good), system("b", *bad)) is ClaimOutcome.HOLDS
     turned = [each.model_copy(update={"system": "b"}) for each in good]
     worse = [each.model_copy(update={"system": "a"}) for each in bad]
-    assert outcome(system("a", *worse), system("b", *turned)) is Outcome.REVERSED
+    assert outcome(system("a", *worse), system("b", *turned)) is ClaimOutcome.REVERSED
 
 
 def test_a_difference_within_the_noise_is_open() -> None:
     assert (
         outcome(system("a", result("a", 1, standing(0.7, 1))), system("b", result("b", 1, standing(0.7, 2))))
-        is Outcome.OPEN
+        is ClaimOutcome.OPEN
     )
 
 
 def test_seeds_that_disagree_leave_a_claim_open_that_one_seed_would_settle() -> None:
     """Runs are resampled with the sentences."""
     first = system("a", result("a", 1, standing(0.8, 1))), system("b", result("b", 1, standing(0.6, 2)))
-    assert outcome(*first) is Outcome.HOLDS
+    assert outcome(*first) is ClaimOutcome.HOLDS
     a = [result("a", 1, standing(0.8, 1)), result("a", 2, standing(0.5, 3))]
     b = [result("b", 1, standing(0.6, 2)), result("b", 2, standing(0.6, 4))]
-    assert outcome(system("a", *a), system("b", *b)) is Outcome.OPEN
+    assert outcome(system("a", *a), system("b", *b)) is ClaimOutcome.OPEN
 
 
 def test_the_plateau_decides_where_it_was_reached() -> None:
     a = result("a", 1, standing(0.6, 1), standing(0.8, 2, updates=60))
     b = result("b", 1, standing(0.8, 3), standing(0.6, 4, updates=60))
     verdict = judge_claim(CLAIM, {"a": system("a", a), "b": system("b", b)}, 200)
-    assert (verdict.equal.outcome, verdict.plateau.outcome) == (Outcome.REVERSED, Outcome.HOLDS)
-    assert verdict.outcome is Outcome.HOLDS
+    assert (verdict.equal.outcome, verdict.plateau.outcome) == (ClaimOutcome.REVERSED, ClaimOutcome.HOLDS)
+    assert verdict.outcome is ClaimOutcome.HOLDS
     alone = b.model_copy(update={"standings": {"equal": b.standings["equal"]}})
-    assert outcome(system("a", a), system("b", alone)) is Outcome.REVERSED
+    assert outcome(system("a", a), system("b", alone)) is ClaimOutcome.REVERSED
 
 
 def test_to_beat_a_system_that_has_not_learned_is_no_success() -> None:
     a, b = result("a", 1, standing(0.8)), result("b", 1, standing(0.2))
-    assert outcome(system("a", a), system("b", b)) is Outcome.NOT_LEARNED
+    assert outcome(system("a", a), system("b", b)) is ClaimOutcome.NOT_LEARNED
 
 
 def test_failed_and_missing_runs_decide_nothing() -> None:
     a = result("a", 1, standing(0.8))
-    assert outcome(system("a", a), system("b")) is Outcome.MISSING
-    assert outcome(system("a", a), system("b", result("b", 2, standing(0.6)))) is Outcome.MISSING
-    assert outcome(system("a", a), system("b", result("b", 1, None, failed="diverged"))) is Outcome.FAILED
+    assert outcome(system("a", a), system("b")) is ClaimOutcome.MISSING
+    assert outcome(system("a", a), system("b", result("b", 2, standing(0.6)))) is ClaimOutcome.MISSING
+    assert (
+        outcome(system("a", a), system("b", result("b", 1, None, failed="diverged"))) is ClaimOutcome.FAILED
+    )
 
 
 def test_different_texts_are_not_compared() -> None:
@@ -220,7 +222,7 @@ def answered(plan: Path, results: Sequence[QuestionResult]) -> list[AnsweredQues
 def test_a_system_that_loses_to_two_others_counts_once(plan: Path) -> None:
     slow = [result("a", 1, standing(0.6, 1)), *(result(name, 1, standing(0.8, 2)) for name in "bc")]
     questions = answered(plan, slow)
-    assert [verdict.outcome for verdict in questions[0].verdicts] == [Outcome.REVERSED] * 2
+    assert [verdict.outcome for verdict in questions[0].verdicts] == [ClaimOutcome.REVERSED] * 2
     counted = count_of_claims(questions)
     assert counted.startswith(
         "3 claims of the papers, each about one pair of systems: 1 the other way round,"
@@ -237,7 +239,7 @@ def test_what_is_not_measured_counts_pair_by_pair(plan: Path) -> None:
 def test_results_of_other_settings_are_left_out_and_named(plan: Path) -> None:
     other = result("a", 1, standing(0.8)).model_copy(update={"settings": ("model.dropout=0.3",)})
     questions = answered(plan, [other, result("b", 1, standing(0.6))])
-    assert questions[0].verdicts[0].outcome is Outcome.MISSING
+    assert questions[0].verdicts[0].outcome is ClaimOutcome.MISSING
     assert questions[0].part.outdated == ("de-en.a.1",)
 
 

@@ -23,7 +23,7 @@ from deepwire.data.vocabulary_config import UnigramConfig
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.training.config import TrainingConfig
 from deepwire.training.warm_start.pretrained import start_pretrained
 from deepwire.training.warm_start.warm_start_config import PretrainedSection

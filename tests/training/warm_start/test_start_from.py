@@ -19,7 +19,7 @@ from deepwire.data.vocabulary_config import BpeConfig, WordsConfig
 from deepwire.errors import ModelError, UsageError
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.training import run_training as starting
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run_training import run_training

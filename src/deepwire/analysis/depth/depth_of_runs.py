@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from deepwire.analysis.compare.compared_run import flat
 from deepwire.analysis.report.finding import Finding, ModelSource, provenance
 from deepwire.analysis.report.tables_and_figures import Axis, Column, LineChart, Series, Table
-from deepwire.model.config import ModelConfig, StackConfig
+from deepwire.model.config import ModelConfig
 from deepwire.model.context import Side
+from deepwire.model.stack_config import StackConfig
 
 SOCKETS = ("mixer", "connection", "aggregation", "fusion")
 
@@ -52,8 +53,8 @@ def kind_of(config: ModelConfig) -> str:
     The ordinary choices self_attention, last and top go without saying; encoder and decoder are told apart
     where they differ.
     """
-    sides = [_sockets(config.encoder), _sockets(config.decoder)]
-    return sides[0] if sides[0] == sides[1] else " | ".join(sides)
+    sides = dict.fromkeys(_sockets(config.stack(side)) for side in config.sides)
+    return " | ".join(["decoder only"] * config.alone + list(sides))
 
 
 def kinds_of(configs: Sequence[ModelConfig]) -> list[str]:

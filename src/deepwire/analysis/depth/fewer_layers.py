@@ -21,11 +21,11 @@ from deepwire.analysis.report.tables_and_figures import (
     Series,
     Table,
 )
-from deepwire.analysis.subject.model_and_text import check_layer, part, with_stack
+from deepwire.analysis.subject.model_and_text import check_layer, part, present, with_stack
 from deepwire.analysis.subject.scorer import Scorer
 from deepwire.errors import UsageError
 from deepwire.model.context import Side
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 
 @dataclass(frozen=True)
@@ -123,6 +123,7 @@ def fewer_layers_finding(scorer: Scorer, sides: Sequence[Side], tell: Callable[[
     """
     scores: list[DepthScore] = []
     notes = []
+    sides = present(scorer.model, sides)
     for side in sides:
         try:
             scores += layer_scores(scorer, side, tell)

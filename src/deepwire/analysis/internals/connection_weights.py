@@ -18,8 +18,8 @@ from deepwire.checkpoint.store import load_model, read_weights
 from deepwire.data.languages import Languages
 from deepwire.decoding.model_loading import languages_of
 from deepwire.errors import UsageError
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.introspection import TARGET_LANGUAGE, DepthWeights
+from deepwire.model.translation_model import TranslationModel
 from deepwire.training.logging.metrics_log import read_records
 
 # Wang et al. 2019: weights below either are masked out "for a clearer contrast".
@@ -107,7 +107,7 @@ def small(row: Sequence[float]) -> list[bool]:
 
 
 def _all_weights(model: TranslationModel) -> Iterator[tuple[str, DepthWeights]]:
-    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+    for side, stack in model.stacks().items():
         for weights in stack.depth_weights():
             yield side, weights
 

@@ -33,8 +33,9 @@ from deepwire.analysis.subject.model_and_text import (
 )
 from deepwire.data.languages import Direction
 from deepwire.evaluation.texts import selected_target
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.context import Side
 from deepwire.model.introspection import GateProbe, Place
+from deepwire.model.translation_model import TranslationModel
 
 _MOST_BARS = 12
 
@@ -62,7 +63,7 @@ def analyse_gates(
     """
     subject = open_model(model, device)
     inside = subject.loaded.model
-    if not inside.encoder.gate_probes() and not inside.decoder.gate_probes():
+    if not any(stack.gate_probes() for stack in inside.stacks().values()):
         raise NotApplicableError(
             f"{model}: has no gates over depth",
             "depth-wise LSTMs, Runge-Kutta gates, self-dependency units and collaboration have them; "
@@ -258,12 +259,13 @@ def observe(model: TranslationModel, batches: Iterable[PairBatch]) -> list[Famil
     Returns:
         One entry for each kind of gate in each stack; none where the model has no gates over depth.
     """
-    families: dict[tuple[str, str], FamilyStatistics] = {}
+    families: dict[tuple[Side, str], FamilyStatistics] = {}
     with _watched(model) as seen:
         for batch in batches:
             seen.clear()
             model.decode(batch.source, batch.target_input, languages=batch.languages)
-            words = {"encoder": batch.source != model.pad_id, "decoder": batch.target_input != model.pad_id}
+            read = model.reads(batch.source, batch.target_input)
+            words = {side: tokens != model.pad_id for side, tokens in read.items()}
             for side, probe, place, gates in seen:
                 family = families.setdefault((side, probe.family), FamilyStatistics(side, probe))
                 for name, values in gates.items():
@@ -284,7 +286,7 @@ def _parts(probe: GateProbe, place: Place, values: Tensor) -> Iterator[tuple[Pla
         yield from ((Place(hop, f"hop {hop + 1}"), part) for hop, part in enumerate(values.unbind(-1)))
 
 
-Seen = tuple[str, GateProbe, Place, Mapping[str, Tensor]]
+Seen = tuple[Side, GateProbe, Place, Mapping[str, Tensor]]
 
 
 def _follow(family: FamilyStatistics, seen: list[Seen], words: Tensor) -> None:
@@ -305,7 +307,7 @@ def _watched(model: TranslationModel) -> Iterator[list[Seen]]:
     """A list that receives the gates of every call while the block runs."""
     seen: list[Seen] = []
     with ExitStack() as hooks:
-        for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+        for side, stack in model.stacks().items():
             watcher = _Watcher(side, seen)
             hooks.callback(stack.register_forward_pre_hook(watcher.begin).remove)
             hooks.callback(stack.register_forward_hook(watcher.end).remove)
@@ -317,7 +319,7 @@ def _watched(model: TranslationModel) -> Iterator[list[Seen]]:
 class _Watcher:
     """Reads the probes of one stack, while that stack runs: stacks may have modules in common."""
 
-    def __init__(self, side: str, seen: list[Seen]) -> None:
+    def __init__(self, side: Side, seen: list[Seen]) -> None:
         self._side, self._seen = side, seen
         self._calls: dict[int, int] | None = None
 

@@ -17,14 +17,14 @@ import torch
 from deepwire.analysis.internals.signal_sizes import Signal, SignalSizes, call_names, signal_sizes
 from deepwire.analysis.report.finding import Finding, ModelSource, provenance
 from deepwire.analysis.report.tables_and_figures import Axis, Column, LineChart, Series, Table
-from deepwire.analysis.subject.model_and_text import SIDES, open_model, part
+from deepwire.analysis.subject.model_and_text import open_model
 from deepwire.analysis.subject.training_text import TrainingText, training_text
 from deepwire.analysis.subject.untrained_models import open_untrained
 from deepwire.data.prepare.build import Progress
 from deepwire.decoding.model_loading import pick_device
 from deepwire.errors import UsageError
 from deepwire.model.context import Side
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.recipes import is_run_file
 from deepwire.training.device_batches import DeviceBatch
 
@@ -174,6 +174,7 @@ def _described(text: TrainingText, batches: Sequence[DeviceBatch]) -> str:
 
 
 def _tables(sizes: SizesOfSeeds) -> Iterator[Table]:
+    stacks = sizes.model.stacks()
     ends = ("token part", "position part", "embedding", "results", "logits")
     yield Table(
         title="Into the stacks and out of them, rms",
@@ -185,10 +186,10 @@ def _tables(sizes: SizesOfSeeds) -> Iterator[Table]:
             Column(name="result"),
             Column(name="logits"),
         ),
-        rows=tuple((side, *(sizes.signal(Signal(side, what)) for what in ends)) for side in SIDES),
+        rows=tuple((side, *(sizes.signal(Signal(side, what)) for what in ends)) for side in stacks),
     )
-    for side in SIDES:
-        calls = part(sizes.model, side).calls
+    for side, stack in stacks.items():
+        calls = stack.calls
         names = call_names(calls)
         yield Table(
             title=f"{side.capitalize()}: what each sub-layer reads and gives, rms",
@@ -224,7 +225,8 @@ def _tables(sizes: SizesOfSeeds) -> Iterator[Table]:
 
 
 def _figures(sizes: SizesOfSeeds) -> Iterator[LineChart]:
-    layers = {side: sorted({call.layer for call in part(sizes.model, side).calls}) for side in SIDES}
+    stacks = sizes.model.stacks()
+    layers = {side: sorted({call.layer for call in stack.calls}) for side, stack in stacks.items()}
 
     def of_signals(side: Side, what: str) -> Reads:
         return {layer + 1.0: partial(_signal_of, signal=Signal(side, what, layer)) for layer in layers[side]}
@@ -238,19 +240,19 @@ def _figures(sizes: SizesOfSeeds) -> Iterator[LineChart]:
             "stream",
             "Stream into and out of each layer, rms",
             "",
-            {f"{side}, {name}": of_signals(side, what) for side in SIDES for name, what in passing.items()},
+            {f"{side}, {name}": of_signals(side, what) for side in stacks for name, what in passing.items()},
         ),
         (
             "output-gradients",
             "Gradient of the summed loss at each layer's output, rms",
             "nats",
-            {side: of_signals(side, "output gradient") for side in SIDES},
+            {side: of_signals(side, "output gradient") for side in stacks},
         ),
         (
             "parameter-gradients",
             "Gradient of the loss per token in each layer's parameters, rms",
             "nats/token",
-            {side: of_parameters(side) for side in SIDES},
+            {side: of_parameters(side) for side in stacks},
         ),
     ]
     for name, title, unit, curves in charts:

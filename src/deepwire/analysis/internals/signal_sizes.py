@@ -17,11 +17,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from deepwire.analysis.subject.model_and_text import SIDES, part
 from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
 from deepwire.model.context import Side
 from deepwire.model.embedding import Embedding
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device_batches import DeviceBatch
 from deepwire.training.logging.depth_records import layers_of
@@ -144,7 +143,7 @@ def _read(
             for signal, tensor in signals:
                 sums[signal].add(tensor)
         for result in read.results:
-            for logits in _logits(read.model, result, read.words["decoder"], batch.languages):
+            for logits in _logits(read.model, result, read.target_words, batch.languages):
                 sums[Signal("decoder", "logits")].add(logits)
     return float(loss.smoothed.detach()), int(loss.tokens)
 
@@ -154,16 +153,19 @@ class _Pass:
 
     Attributes:
         model: It shares all parameters with the one that was given.
-        words: Which tokens are real, `[B, S]` and `[B, T]`.
+        words: Which tokens of those that a stack reads are real.
+        target_words: Likewise of the target, `[B, T]`.
         results: Of the decoder.
     """
 
     def __init__(self, model: TranslationModel, batch: DeviceBatch) -> None:
-        inputs: dict[Side, Tensor] = {"encoder": batch.source, "decoder": batch.target_input}
+        inputs = model.reads(batch.source, batch.target_input)
         self.words = {side: tokens != model.pad_id for side, tokens in inputs.items()}
-        self._taps = {side: ConnectionTap(part(model, side).connection) for side in SIDES}
-        encoder, decoder = (part(model, side).with_parts(connection=self._taps[side]) for side in SIDES)
-        self.model, self._languages = model.with_stacks(encoder=encoder, decoder=decoder), batch.languages
+        self.target_words = batch.target_input != model.pad_id
+        stacks = model.stacks()
+        self._taps = {side: ConnectionTap(stack.connection) for side, stack in stacks.items()}
+        tapped = {side: stack.with_parts(connection=self._taps[side]) for side, stack in stacks.items()}
+        self.model, self._languages = model.with_stacks(**tapped), batch.languages
         with _memory_of(self.model) as memory:
             self.results = self.model.decode(batch.source, batch.target_input, languages=batch.languages)
         self._left: dict[Side, Sequence[Tensor]] = {"encoder": memory, "decoder": self.results}
@@ -173,8 +175,9 @@ class _Pass:
         for side, tap in self._taps.items():
             for what, number, tensor in tap.seen:
                 yield Signal(side, what, number), tensor[self.words[side]]
+            left = self.target_words if side == "decoder" else self.words[side]
             for tensor in self._left[side]:
-                yield Signal(side, "results"), tensor[self.words[side]]
+                yield Signal(side, "results"), tensor[left]
 
     def gradients(self) -> Iterator[tuple[Signal, Tensor]]:
         """Gradients at the outputs of layers, after a backward pass."""
@@ -185,7 +188,7 @@ class _Pass:
 
     def logits(self) -> Iterator[tuple[Signal, Tensor]]:
         """Those of the first result."""
-        rows = _logits(self.model, self.results[0], self.words["decoder"], self._languages)
+        rows = _logits(self.model, self.results[0], self.target_words, self._languages)
         yield Signal("decoder", "logits"), torch.cat(list(rows))
 
 
@@ -201,7 +204,7 @@ def _logits(
 def _parts_of_embedding(model: TranslationModel, batch: DeviceBatch) -> Iterator[tuple[Signal, Tensor]]:
     """What tokens and what positions bring in at real tokens, before norm and dropout."""
     sides: tuple[tuple[Side, Embedding, Tensor], ...] = (
-        ("encoder", model.source_embedding, batch.source),
+        (next(iter(model.stacks())), model.source_embedding, batch.source),
         ("decoder", model.target_embedding, batch.target_input),
     )
     for side, embedding, tokens in sides:
@@ -274,8 +277,11 @@ def _memory_of(model: TranslationModel) -> Iterator[list[Tensor]]:
     def from_transform(_module: nn.Module, _inputs: object, output: tuple[Tensor, ...]) -> None:
         memory.extend(output)
 
+    if "encoder" not in model.stacks():
+        yield memory
+        return
     if model.transform is None:
-        handle = model.encoder.register_forward_hook(from_encoder)
+        handle = model.stack("encoder").register_forward_hook(from_encoder)
     else:
         handle = model.transform.register_forward_hook(from_transform)
     try:

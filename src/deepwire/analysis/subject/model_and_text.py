@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,15 +21,23 @@ from deepwire.errors import DataError, UsageError
 from deepwire.evaluation.multilingual.directed_texts import texts_of_run
 from deepwire.evaluation.texts import Text, read_text, test_set
 from deepwire.model.context import Side
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.stack import Stack
+from deepwire.model.translation_model import TranslationModel
 
 SIDES: tuple[Side, Side] = ("encoder", "decoder")
 
 
 def part(model: TranslationModel, side: Side) -> Stack:
-    """Encoder or decoder."""
-    return model.encoder if side == "encoder" else model.decoder
+    """Encoder or decoder; a `ModelError` says that there is none."""
+    return model.stack(side)
+
+
+def present(model: TranslationModel, sides: Sequence[Side]) -> list[Side]:
+    """Those of several sides that the model has a stack for; all of them where it has none of them.
+
+    An analysis of both sides looks at the one that there is; one of a side alone is told that it lacks.
+    """
+    return [side for side in sides if side in model.stacks()] or list(sides)
 
 
 def with_stack(model: TranslationModel, side: Side, stack: Stack) -> TranslationModel:

@@ -17,7 +17,7 @@ from deepwire.evaluation.metric import Metric
 from deepwire.evaluation.metric_choice import LanguageMetrics, language_of
 from deepwire.evaluation.texts import SearchSettings, named_target
 from deepwire.model.decoder_state import DecoderState
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 WARM_UP = 32
 

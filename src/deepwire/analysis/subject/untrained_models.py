@@ -13,7 +13,7 @@ from deepwire.data.prepare.build import Progress
 from deepwire.data.prepare.prepared import prepare
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.process import own_random_numbers, seed_random_numbers
 from deepwire.runfile import load_run_file
 from deepwire.training.device_batches import DeviceBatch

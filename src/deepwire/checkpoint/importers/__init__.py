@@ -1,12 +1,14 @@
 """Checkpoints of other programs as models of this one: one file for each program; this is their table.
 
-A model is read with `read_foreign_checkpoint`, its architecture with `Importer.architecture`, its
-vocabularies with `read_vocabularies`, and made with `convert`; `checkpoint.store.save_model` writes it.
+A model is read with `Importer.read`, its architecture with `Importer.architecture`, its vocabularies with
+`Importer.own_vocabularies` or `read_vocabularies`, and made with `convert`; `checkpoint.store.save_model`
+writes it.
 """
 
 from deepwire.checkpoint.importers.conversion import VocabularyFiles, convert, read_vocabularies
 from deepwire.checkpoint.importers.fairseq import FairseqImporter
 from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint, read_foreign_checkpoint
+from deepwire.checkpoint.importers.huggingface import HuggingFaceImporter
 from deepwire.checkpoint.importers.importer import Architecture, Importer
 from deepwire.checkpoint.importers.neutron import NeutronImporter
 
@@ -22,5 +24,5 @@ __all__ = [
 ]
 
 IMPORTERS: dict[str, Importer] = {
-    importer.name: importer for importer in (FairseqImporter(), NeutronImporter())
+    importer.name: importer for importer in (FairseqImporter(), NeutronImporter(), HuggingFaceImporter())
 }

@@ -23,8 +23,8 @@ from deepwire.checkpoint.importers.importer import (
 )
 from deepwire.data.text.files import BadLine, display, read_lines
 from deepwire.errors import DataError
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.fusions.groups import MixedGroups
+from deepwire.model.translation_model import TranslationModel
 
 _IGNORED = re.compile(r"(encoder|decoder)\.(version|embed_positions\.(_float_tensor|weights))")
 _LAYER = re.compile(r"(?:encoder|decoder)\.layers\.(\d+)\.(.+?)[._](weight|bias|position_keys)")
@@ -91,7 +91,7 @@ class FairseqImporter(Importer):
             return (Destination(f"{side}.{_WHOLE[rest]}"),)
         norm = _HISTORY_NORM.fullmatch(name)
         if norm is not None:
-            depth = len((model.encoder if side == "encoder" else model.decoder).mixers)
+            depth = len(model.stack("encoder" if side == "encoder" else "decoder").mixers)
             # Some versions count norms from the first layer, others from the embedding.
             shift = 1 if history_norms(foreign, side)[-1] < depth else 0
             return (Destination(f"{side}.aggregation.norms.{int(norm[1]) + shift}.{norm[2]}"),)

@@ -12,12 +12,13 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint
+from deepwire.checkpoint.importers.foreign_checkpoint import ForeignCheckpoint, read_foreign_checkpoint
 from deepwire.config.yaml_tree import PlainValue
 from deepwire.data.subwords.base import BOS, EOS, PAD, UNK
+from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
 from deepwire.model.config import ModelConfig
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 SOURCE, TARGET, HEAD = (
     "source_embedding.table.weight",
@@ -115,6 +116,18 @@ class Importer(ABC):
     numbering: ClassVar[Numbering]
     source_bos: ClassVar[bool]
     tables: ClassVar[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]]
+
+    def read(self, path: Path) -> ForeignCheckpoint:
+        """Read a checkpoint; nothing in it is run.
+
+        Raises:
+            ModelError: See `read_foreign_checkpoint`.
+        """
+        return read_foreign_checkpoint(path)
+
+    def own_vocabularies(self, foreign: ForeignCheckpoint) -> Vocabularies | None:  # noqa: ARG002
+        """The vocabularies that lie beside the checkpoint; None where they are named by `VocabularyFiles`."""
+        return None
 
     @abstractmethod
     def architecture(self, foreign: ForeignCheckpoint) -> Architecture:

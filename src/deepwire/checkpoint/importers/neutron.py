@@ -24,7 +24,7 @@ from deepwire.data.text.files import BadLine, display, read_lines
 from deepwire.errors import DataError, ModelError
 from deepwire.model.connections.residual import PostNormConfig
 from deepwire.model.context import Side
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 
 _IGNORED = re.compile(r"(enc|dec)\.(pemb\.w|mask|nets\.\d+\..+\.rel_pos(_map|_cache)?)")
 _LAYER = re.compile(r"(?:enc|dec)\.nets\.(\d+)\.(attn|self_attn|cross_attn|ff)\.(.+)\.(weight|bias)")
@@ -87,7 +87,7 @@ class NeutronImporter(Importer):
             return (Destination(_OF_LANGUAGES[rest].format(_EMBEDDINGS[prefix])),)
         # In post-norm form each norm ends the sub-layer before, and the first one follows the embedding.
         ends = isinstance(model.config.stack(side).connection, PostNormConfig)
-        calls = len((model.encoder if side == "encoder" else model.decoder).connection.calls)
+        calls = len(model.stack(side).connection.calls)
         if rest.startswith("out_normer."):
             leaf = rest.removeprefix("out_normer.")
             norm = f"norms.{calls - 1}" if ends else "final_norm"

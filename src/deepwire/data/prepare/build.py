@@ -17,9 +17,17 @@ from deepwire.data.data_config import DataConfig
 from deepwire.data.filtering.filters import NUMBERS, FilteredBlock
 from deepwire.data.filtering.selection import Selection
 from deepwire.data.parallel_map import ordered_map
+from deepwire.data.prepare.symbol_pairs import (
+    SymbolPairs,
+    SymbolUse,
+    require_symbols,
+    symbol_use,
+    with_symbols,
+)
 from deepwire.data.subwords.base import Segmentation
 from deepwire.data.text.corpus import directed
-from deepwire.data.text.pairs import PairBlock, Texts
+from deepwire.data.text.pairs import Pair, PairBlock, Texts
+from deepwire.data.text.placeholders import SYMBOLS
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.data.vocabulary_config import BpeConfig, UnigramConfig
 
@@ -120,6 +128,7 @@ def balanced_lines(
     *,
     temperature: float,
     most: int,
+    placeholders: bool = False,
 ) -> Iterator[str]:
     """Lines of temporary pairs, of each language its tempered share; constant memory, the same every time.
 
@@ -132,6 +141,7 @@ def balanced_lines(
         languages: Of each corpus the source and the target language.
         temperature: 1 takes as many lines of each language as the pairs have.
         most: How many lines at most, over all languages.
+        placeholders: Whether lines have symbols for placeholders.
     """
     lines = _line_counts(chunks, languages)
     budget = min(most, sum(lines))
@@ -143,6 +153,7 @@ def balanced_lines(
     done = [0] * len(lines)
     for chunk in chunks:
         pairs = read_chunk(path, chunk)
+        pairs = with_symbols(pairs) if placeholders else pairs
         for language, texts in zip(languages[chunk.corpus], (pairs.source, pairs.target), strict=True):
             places = np.arange(done[language], done[language] + chunk.pairs)
             done[language] += chunk.pairs
@@ -228,8 +239,14 @@ class Builder:
 
     def _learn(self, pairs_file: TemporaryPairs) -> Vocabularies:
         config, languages = self._data.vocabulary, self._data.languages
+        symbols = SYMBOLS if self._data.placeholders else ()
         if languages is None or not isinstance(config, BpeConfig | UnigramConfig):
-            return Vocabularies.learn_from_blocks(config, self._training_pairs(pairs_file))
+            blocks: Iterator[Sequence[Pair]] = self._training_pairs(pairs_file)
+            if symbols:
+                blocks = map(SymbolPairs, self._training_pairs(pairs_file))
+            vocabularies = Vocabularies.learn_from_blocks(config, blocks, symbols)
+            require_symbols(vocabularies, self._data.placeholders)
+            return vocabularies
         for _ in self._training_pairs(pairs_file):
             pass
         pairs_file.flush()
@@ -240,8 +257,9 @@ class Builder:
             sides,
             temperature=config.balance_temperature,
             most=2 * config.max_training_sentences,
+            placeholders=bool(symbols),
         )
-        return Vocabularies.learn_joint(config, lines)
+        return Vocabularies.learn_joint(config, lines, symbols)
 
     def _training_pairs(self, pairs_file: TemporaryPairs) -> Iterator[PairBlock]:
         """The training pairs, which are written to the file; says when all are there."""
@@ -266,7 +284,10 @@ class Builder:
         sizes = vocabularies.source.size, vocabularies.target.size
         many, lines = self._data.languages is not None, selection.role == TRAIN
         with StoreWriter(self._folder / selection.role, *sizes, directions=many, lines=lines) as store:
-            for result in segment(pairs_file.path, pairs_file.chunks, self._folder / VOCABULARY, max_length):
+            # Training sees symbols; validation text stays as it is, for scores of whole translations.
+            symbols = symbol_use(self._data.placeholders, training=selection.role == TRAIN)
+            folder = self._folder / VOCABULARY
+            for result in segment(pairs_file.path, pairs_file.chunks, folder, max_length, symbols):
                 pairs = result.pairs
                 store.add(*result.blocks(), selection.directions[pairs.corpus], pairs.numbers)
                 selection.keep(pairs, result.lengths)
@@ -292,18 +313,24 @@ class Segmented(NamedTuple):
     target: Segmentation
     too_long: NDArray[np.int64]
     """Line numbers of the others, a side of which has too many pieces."""
+    stored: PairBlock
+    """The kept pairs as the store has their text."""
 
     def blocks(self) -> tuple[Block, Block]:
         """The kept pairs as the store takes them."""
         source, target = (
             Block(*pieces, *texts)
-            for pieces, texts in ((self.source, self.pairs.source), (self.target, self.pairs.target))
+            for pieces, texts in ((self.source, self.stored.source), (self.target, self.stored.target))
         )
         return source, target
 
 
 def segment(
-    path: Path, chunks: Sequence[Chunk], vocabularies: Path, max_length: int | None
+    path: Path,
+    chunks: Sequence[Chunk],
+    vocabularies: Path,
+    max_length: int | None,
+    symbols: SymbolUse = "none",
 ) -> Iterator[Segmented]:
     """Segment chunks of a file of temporary pairs, in their order.
 
@@ -312,29 +339,41 @@ def segment(
         chunks: What to read of it.
         vocabularies: Folder of the vocabularies.
         max_length: Pairs with more pieces than this on a side are left out; None keeps all.
+        symbols: Whether placeholders are segmented as symbols, and whether the store's text has them too.
 
     Raises:
         ResourceError: a helping process died.
     """
     few = sum(chunk.pairs for chunk in chunks) < PAIRS_FOR_PROCESSES
-    return ordered_map(_Segmenter, (path, vocabularies, max_length), chunks, alone=len(chunks) if few else 0)
+    return ordered_map(
+        _Segmenter, (path, vocabularies, max_length, symbols), chunks, alone=len(chunks) if few else 0
+    )
 
 
 class _Segmenter:
-    def __init__(self, path: Path, vocabularies: Path, max_length: int | None) -> None:
-        self._path, self._most = path, max_length
+    def __init__(
+        self, path: Path, vocabularies: Path, max_length: int | None, symbols: SymbolUse = "none"
+    ) -> None:
+        self._path, self._most, self._symbols = path, max_length, symbols
         self._vocabularies = Vocabularies.load(vocabularies)
 
     def __call__(self, chunk: Chunk) -> Segmented:
         pairs = read_chunk(self._path, chunk)
         sources, targets = pairs.source.strings(), pairs.target.strings()
         lengths = np.array([list(map(len, side)) for side in (sources, targets)], np.int32)
-        source = self._vocabularies.source.segment(sources)
-        target = self._vocabularies.target.segment(targets)
+        read = pairs if self._symbols == "none" else with_symbols(pairs)
+        source = self._vocabularies.source.segment(read.source.strings())
+        target = self._vocabularies.target.segment(read.target.strings())
         too_long = np.zeros(len(pairs), np.bool_)
         if self._most is not None:
             too_long = np.maximum(source.lengths, target.lengths) > self._most
         kept = ~too_long
+        stored = read if self._symbols == "stored" else pairs
         return Segmented(
-            pairs.take(kept), lengths[:, kept], source.take(kept), target.take(kept), pairs.numbers[too_long]
+            pairs.take(kept),
+            lengths[:, kept],
+            source.take(kept),
+            target.take(kept),
+            pairs.numbers[too_long],
+            stored.take(kept),
         )

@@ -162,6 +162,7 @@ def describe(data: DataConfig, digests: FileDigests) -> dict[str, object]:
         "vocabulary": _describe_vocabulary(data, digests),
         "filters": data.filters.model_dump(mode="json"),
         "on_bad_utf8": data.on_bad_utf8,
+        **({"placeholders": True} if data.placeholders else {}),
     }
 
 

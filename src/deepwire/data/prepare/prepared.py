@@ -51,7 +51,7 @@ _UNREADABLE = (errno.EACCES, errno.EPERM, errno.EIO, errno.ELOOP, errno.EMFILE, 
 """Says nothing about the content: what cannot be read is not damaged."""
 
 
-class Place(TypedDict):
+class TextPlace(TypedDict):
     """A line of a corpus."""
 
     corpus: str
@@ -62,7 +62,7 @@ class Dropped(TypedDict):
     """How many pairs were dropped for a reason, and where the first of them are."""
 
     count: int
-    examples: list[Place]
+    examples: list[TextPlace]
 
 
 class CheckRecord(TypedDict):

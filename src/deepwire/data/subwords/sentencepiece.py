@@ -251,8 +251,8 @@ _LONGEST_LINE_BYTES = 16_384
 class SentencePieceLearner:
     """Learns from a random sample of the training pairs, chosen while they pass by."""
 
-    def __init__(self, config: BpeConfig | UnigramConfig) -> None:
-        self._config = config
+    def __init__(self, config: BpeConfig | UnigramConfig, symbols: Sequence[str] = ()) -> None:
+        self._config, self._symbols = config, symbols
         self._sample = Reservoir(config.max_training_sentences, _SAMPLE_SEED)
 
     def add(self, pairs: Sequence[Pair]) -> None:
@@ -266,16 +266,21 @@ class SentencePieceLearner:
             DataError: the size asked for is not possible with this text.
         """
         if self._config.joint:
-            both = train_model(self._config, _both_sides(self._sample.pairs), "the text of both sides")
+            both = self._train(_both_sides(self._sample.pairs), "the text of both sides")
             return both, both
         return (
-            train_model(self._config, (pair.source for pair in self._sample.pairs), "the source text"),
-            train_model(self._config, (pair.target for pair in self._sample.pairs), "the target text"),
+            self._train((pair.source for pair in self._sample.pairs), "the source text"),
+            self._train((pair.target for pair in self._sample.pairs), "the target text"),
         )
 
+    def _train(self, lines: Iterable[str], what: str) -> Vocabulary:
+        return train_model(self._config, lines, what, self._symbols)
 
-def train_model(config: BpeConfig | UnigramConfig, lines: Iterable[str], what: str) -> Vocabulary:
-    """Learn a SentencePiece model from lines, which errors call `what`.
+
+def train_model(
+    config: BpeConfig | UnigramConfig, lines: Iterable[str], what: str, symbols: Sequence[str] = ()
+) -> Vocabulary:
+    """Learn a SentencePiece model from lines, which errors call `what`; symbols are pieces of their own.
 
     Raises:
         DataError: the size asked for is not possible with this text.
@@ -294,6 +299,7 @@ def train_model(config: BpeConfig | UnigramConfig, lines: Iterable[str], what: s
             bos_id=BOS,
             eos_id=EOS,
             unk_id=UNK,
+            user_defined_symbols=list(symbols),
             unk_surface="\u2047",
             num_threads=_THREADS,
             max_sentence_length=_LONGEST_LINE_BYTES,

@@ -82,6 +82,11 @@ def has_words(text: str) -> bool:
     return any(character.isalnum() for character in text)
 
 
+def has_sentence_rules() -> bool:
+    """Whether the package that tells sentences apart is installed."""
+    return find_spec("sentencex") is not None
+
+
 @dataclass(frozen=True)
 class SentenceSplitter:
     """Cuts texts of a language at line breaks and sentence boundaries, and sentences that are too long.
@@ -95,17 +100,19 @@ class SentenceSplitter:
             those that most languages share.
         lengths: Counts the subwords of each of several texts; None = no sentence is too long.
         most: So many subwords are allowed.
+        sentences: Whether sentences are told apart; else only what is too long is cut.
 
     Raises:
-        UsageError: The package sentencex is not installed.
+        UsageError: The package sentencex is not installed, and is needed.
     """
 
     language: str = ""
     lengths: Callable[[Sequence[str]], Sequence[int]] | None = None
     most: int = 0
+    sentences: bool = True
 
     def __post_init__(self) -> None:
-        if find_spec("sentencex") is None:
+        if self.sentences and not has_sentence_rules():
             raise UsageError(
                 "splitting texts into sentences needs the package sentencex",
                 "pip install 'deepwire[documents]'",
@@ -115,7 +122,8 @@ class SentenceSplitter:
         """Cut a text."""
         texts: list[str] = []
         gaps = [""]
-        for part, is_text in _parts(text, language_code(self.language) or "en"):
+        language = (language_code(self.language) or "en") if self.sentences else ""
+        for part, is_text in _parts(text, language):
             if is_text:
                 texts.append(part)
                 gaps.append("")
@@ -202,8 +210,8 @@ def _parts(text: str, language: str) -> Iterator[tuple[str, bool]]:
 
 
 def _sentences(line: str, language: str) -> list[str]:
-    """The sentences of a line, with the spaces behind them."""
-    if not line or line.isspace():
+    """The sentences of a line, with the spaces behind them; without a language the line."""
+    if not language or not line or line.isspace():
         return [line]
     import sentencex
 

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
+from deepwire.data.text.placeholders import find_placeholders
 from deepwire.documents.document import Run
-
-_PLACEHOLDER = re.compile(
-    r"%(?:\([^)\s]+\))?[-+ #0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[diouxXeEfgGcrsa@]"
-    r"|%\d+\$[a-z]|%%"
-    r"|\$?\{\{?[^{}\n]*\}\}?"
-    r"|</?[A-Za-z][^<>\n]*>"
-    r"|https?://[^\s<>\"')\]]*[^\s<>\"')\].,;:!?]"
-    r"|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
-)
 
 
 def with_placeholders(text: str) -> Iterator[tuple[int, int, Run]]:
-    """The text in runs, placeholders fixed: where each begins and ends."""
+    """The text in runs, placeholders but for numbers fixed: where each begins and ends."""
     at = 0
-    for match in _PLACEHOLDER.finditer(text):
-        if match.start() > at:
-            yield at, match.start(), Run(text[at : match.start()])
-        yield match.start(), match.end(), Run(match[0], fixed=True)
-        at = match.end()
+    for found in find_placeholders(text):
+        if found.kind == "number":
+            continue
+        if found.begin > at:
+            yield at, found.begin, Run(text[at : found.begin])
+        yield found.begin, found.end, Run(text[found.begin : found.end], fixed=True)
+        at = found.end
     if at < len(text) or not text:
         yield at, len(text), Run(text[at:])

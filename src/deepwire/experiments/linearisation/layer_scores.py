@@ -14,7 +14,7 @@ from torch import nn
 from deepwire.analysis.report.finding import Finding, provenance
 from deepwire.analysis.report.tables_and_figures import Axis, BarChart, Column, Series, Table
 from deepwire.analysis.subject.measurement_cache import MeasurementCache
-from deepwire.analysis.subject.model_and_text import SIDES, check_layer, part
+from deepwire.analysis.subject.model_and_text import SIDES, check_layer, part, present
 from deepwire.analysis.subject.scorer import Scorer
 from deepwire.analysis.subject.training_text import TrainingText
 from deepwire.errors import UsageError
@@ -105,12 +105,12 @@ def layer_scores(
     Raises:
         UsageError: There is no such layer, or no cell to map.
     """
-    layers = {side: settings.layers_of(scorer, side) for side in settings.sides}
+    layers = {side: settings.layers_of(scorer, side) for side in present(scorer.model, settings.sides)}
     done = MeasurementCache(folder, _decisive(scorer, text, settings))
     whole = _remembered(done, "whole", lambda: {"bleu": scorer.bleu(scorer.model)})["bleu"]
     tell(f"whole model: BLEU {whole:.2f}")
     score_of: dict[tuple[Side, int, Reading], LayerScore] = {}
-    for side in settings.sides:
+    for side in layers:
         wanted = [(layer, reading) for layer in layers[side] for reading in settings.readings]
         for layer, reading in wanted:
             record = done.get(_name(side, layer, reading))
@@ -313,7 +313,7 @@ def _measured(settings: LinearisationSettings) -> str:
 
 def _notes(scorer: Scorer, settings: LinearisationSettings) -> tuple[str, ...]:
     notes = [f"Each map saw {settings.updates} updates of about {settings.batch_tokens} target tokens."]
-    if any(has_cell(scorer.model, side) for side in settings.sides):
+    if any(has_cell(scorer.model, side) for side in present(scorer.model, settings.sides)):
         notes.append(
             "The layers of this model pass on a cell beside their output. The map gives both, from both."
             if settings.cell == "map"

@@ -17,8 +17,8 @@ from deepwire.analysis.subject.model_and_text import check_layer, part, with_sta
 from deepwire.errors import UsageError
 from deepwire.model.connections.connection import Call, Connection, ConnectionWrapper, DepthState
 from deepwire.model.context import Side
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.layers import NoNorm
+from deepwire.model.translation_model import TranslationModel
 
 Cell = Literal["carry", "map"]
 

@@ -17,7 +17,8 @@ from deepwire.analysis.subject.model_and_text import part, with_stack
 from deepwire.distributed.process_group import ProcessGroup
 from deepwire.experiments.linearisation.linear_layer import Cell, LayerTap, linearised, width
 from deepwire.model.context import Side
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.encoder_decoder import EncoderDecoder
+from deepwire.model.translation_model import TranslationModel
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.training.device_batches import DeviceUpdate
 from deepwire.training.optimizer import Optimizer, OptimizerConfig
@@ -104,12 +105,11 @@ def match(
     sums = {number: LeastSquares(size, size, device) for number in numbers}
     for update in updates:
         for batch in update.batches:
-            if side == "encoder":
+            if side == "encoder" and isinstance(watched, EncoderDecoder):
                 watched.encode(batch.source, languages=batch.languages)
-                real = batch.source != model.pad_id
             else:
                 watched.decode(batch.source, batch.target_input, languages=batch.languages)
-                real = batch.target_input != model.pad_id
+            real = watched.reads(batch.source, batch.target_input)[side] != model.pad_id
             for number, least in sums.items():
                 x, y = (_passed(state, cell)[real] for state in (tap.before[number], tap.after[number]))
                 least.add(x, y)

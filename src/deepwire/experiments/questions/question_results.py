@@ -55,7 +55,7 @@ class ScoredTest(ReportRecord):
     seconds: float
 
 
-class Standing(ReportRecord):
+class RunStanding(ReportRecord):
     """A run at the common update, or where it stands still.
 
     Attributes:
@@ -109,7 +109,7 @@ class QuestionResult(ReportRecord):
     trained_with: dict[str, str] = Field(default_factory=dict)
     date: str = ""
     curve: LearningCurve = LearningCurve(updates=(), nll=(), bleu=())
-    standings: dict[Goal, Standing] = Field(default_factory=dict)
+    standings: dict[Goal, RunStanding] = Field(default_factory=dict)
     failed: dict[Goal, str] = Field(default_factory=dict)
 
 

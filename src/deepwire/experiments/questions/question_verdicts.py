@@ -14,7 +14,7 @@ from deepwire.evaluation.metric import Floats, Metric
 from deepwire.evaluation.metric_choice import LanguageMetrics
 from deepwire.evaluation.significance import Interval, interval, resampled_scores
 from deepwire.experiments.questions.question_plan import ClaimPlan, Goal
-from deepwire.experiments.questions.question_results import QuestionResult, Standing, unpack
+from deepwire.experiments.questions.question_results import QuestionResult, RunStanding, unpack
 
 SIGNIFICANT = 0.05
 NOT_LEARNED = 0.25
@@ -22,7 +22,7 @@ NOT_LEARNED = 0.25
 _ROUNDING = 1e-9
 
 
-class Outcome(StrEnum):
+class ClaimOutcome(StrEnum):
     """What was found of a claim; each claim is counted once."""
 
     HOLDS = "as the paper says"
@@ -45,7 +45,7 @@ class SystemResults:
     system: str
     runs: Mapping[int, tuple[QuestionResult, ...]]
 
-    def standings(self, goal: Goal) -> dict[int, tuple[Standing, ...]]:
+    def standings(self, goal: Goal) -> dict[int, tuple[RunStanding, ...]]:
         """What has reached a goal, by seed: all models with it, or nothing."""
         return {
             seed: tuple(run.standings[goal] for run in runs)
@@ -79,7 +79,7 @@ class GoalVerdict:
         still: Whether all these runs stood still before their limit.
     """
 
-    outcome: Outcome
+    outcome: ClaimOutcome
     bleu: tuple[float, float] | None = None
     difference: float | None = None
     bounds: Interval | None = None
@@ -102,9 +102,9 @@ class ClaimVerdict:
     plateau: GoalVerdict
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> ClaimOutcome:
         """That of the plateau, or where it is missing, of the common update."""
-        undecided = self.plateau.outcome in (Outcome.MISSING, Outcome.FAILED)
+        undecided = self.plateau.outcome in (ClaimOutcome.MISSING, ClaimOutcome.FAILED)
         return self.equal.outcome if undecided else self.plateau.outcome
 
 
@@ -134,27 +134,27 @@ def has_learned(system: SystemResults, systems: Mapping[str, SystemResults], goa
 def _judge(claim: ClaimPlan, systems: Mapping[str, SystemResults], goal: Goal, samples: int) -> GoalVerdict:
     pair = systems[claim.better], systems[claim.than]
     if any(each.failures(goal) and not each.bleu(goal) for each in pair):
-        return GoalVerdict(Outcome.FAILED)
+        return GoalVerdict(ClaimOutcome.FAILED)
     standings = [each.standings(goal) for each in pair]
     seeds = tuple(sorted(standings[0].keys() & standings[1].keys()))
     if not seeds:
-        return GoalVerdict(Outcome.MISSING)
+        return GoalVerdict(ClaimOutcome.MISSING)
     difference, bounds, p_value = paired_difference(
         [standings[1][seed] for seed in seeds], [standings[0][seed] for seed in seeds], samples
     )
     first, second = (statistics.fmean(_mean_bleu(own[seed]) for seed in seeds) for own in standings)
     if not all(has_learned(each, systems, goal) for each in pair):
-        outcome = Outcome.NOT_LEARNED
+        outcome = ClaimOutcome.NOT_LEARNED
     elif p_value >= SIGNIFICANT:
-        outcome = Outcome.OPEN
+        outcome = ClaimOutcome.OPEN
     else:
-        outcome = Outcome.HOLDS if difference > 0 else Outcome.REVERSED
+        outcome = ClaimOutcome.HOLDS if difference > 0 else ClaimOutcome.REVERSED
     still = all(standing.stood_still for own in standings for seed in seeds for standing in own[seed])
     return GoalVerdict(outcome, (first, second), difference, bounds, p_value, seeds, still)
 
 
 def paired_difference(
-    baseline: Sequence[Sequence[Standing]], system: Sequence[Sequence[Standing]], samples: int
+    baseline: Sequence[Sequence[RunStanding]], system: Sequence[Sequence[RunStanding]], samples: int
 ) -> tuple[float, Interval, float]:
     """How far a system's BLEU lies above a baseline's, 95 % of it, and the two-sided p-value.
 
@@ -188,7 +188,7 @@ def paired_difference(
     return difference, interval(differences), min(1.0, 2 * (against + 1) / (samples + 1))
 
 
-def _statistics(standings: Sequence[Standing], metric: Metric) -> dict[tuple[str, str], Floats]:
+def _statistics(standings: Sequence[RunStanding], metric: Metric) -> dict[tuple[str, str], Floats]:
     """Of every direction and its text."""
     found = {}
     for standing in standings:
@@ -200,5 +200,5 @@ def _statistics(standings: Sequence[Standing], metric: Metric) -> dict[tuple[str
     return found
 
 
-def _mean_bleu(standings: Sequence[Standing]) -> float:
+def _mean_bleu(standings: Sequence[RunStanding]) -> float:
     return statistics.fmean(test.bleu for standing in standings for test in standing.tests.values())

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from deepwire.experiments.questions.answers import AnsweredQuestion
 from deepwire.experiments.questions.question_plan import Goal
 from deepwire.experiments.questions.question_verdicts import (
+    ClaimOutcome,
     ClaimVerdict,
     GoalVerdict,
-    Outcome,
     SystemResults,
     has_learned,
 )
@@ -22,17 +22,17 @@ def answer_of(question: AnsweredQuestion) -> str:
     """The answer: a sentence of the plan for what was found of the first claim, and its numbers."""
     verdict, sentences = question.verdicts[0], question.plan.answers
     match verdict.outcome:
-        case Outcome.HOLDS:
+        case ClaimOutcome.HOLDS:
             sentence = sentences.holds
-        case Outcome.REVERSED:
+        case ClaimOutcome.REVERSED:
             sentence = sentences.reversed
-        case Outcome.OPEN:
+        case ClaimOutcome.OPEN:
             sentence = sentences.open
-        case Outcome.NOT_LEARNED:
+        case ClaimOutcome.NOT_LEARNED:
             sentence = f"Not decided: {_who_has_not_learned(question, verdict)}."
-        case Outcome.FAILED:
+        case ClaimOutcome.FAILED:
             sentence = "Not decided: a run failed."
-        case Outcome.MISSING:
+        case ClaimOutcome.MISSING:
             return "**Not yet measured.**"
     return " ".join([f"**{sentence}**", *claim_numbers(question, verdict)])
 
@@ -41,7 +41,7 @@ def claim_numbers(question: AnsweredQuestion, verdict: ClaimVerdict) -> Iterator
     """Sentences with the numbers behind a verdict."""
     updates = question.part.equal_updates
     yield _at(f"After {updates:,} updates", question, verdict, verdict.equal)
-    if verdict.plateau.outcome is Outcome.MISSING:
+    if verdict.plateau.outcome is ClaimOutcome.MISSING:
         yield "At their plateaus: not yet measured."
     else:
         where = "Where both stand still" if verdict.plateau.still else "As far as they were trained"
@@ -52,7 +52,7 @@ def claim_lines(question: AnsweredQuestion) -> Iterator[str]:
     """One line for each claim."""
     for verdict in question.verdicts:
         claim = verdict.claim
-        missing = verdict.outcome is Outcome.MISSING
+        missing = verdict.outcome is ClaimOutcome.MISSING
         numbers = () if missing else claim_numbers(question, verdict)
         yield " ".join(
             [
@@ -71,7 +71,7 @@ def count_of_claims(questions: Sequence[AnsweredQuestion]) -> str:
     every = [(question.name, verdict) for question in questions for verdict in question.verdicts]
     facts = Counter(outcome for *_, outcome in {_fact(name, verdict) for name, verdict in every})
     pairs = len(every)
-    parts = [f"{facts[outcome]} {outcome}" for outcome in Outcome if facts[outcome]]
+    parts = [f"{facts[outcome]} {outcome}" for outcome in ClaimOutcome if facts[outcome]]
     return (
         f"{pairs} claims of the papers, each about one pair of systems: {', '.join(parts)}. Claims of a "
         "question that put the same system first and come out alike count once. They are judged at the "
@@ -80,10 +80,10 @@ def count_of_claims(questions: Sequence[AnsweredQuestion]) -> str:
     )
 
 
-def _fact(question: str, verdict: ClaimVerdict) -> tuple[str, str, str, Outcome]:
+def _fact(question: str, verdict: ClaimVerdict) -> tuple[str, str, str, ClaimOutcome]:
     """What claims have in common that count once; what is not measured is no fact yet."""
     claim, outcome = verdict.claim, verdict.outcome
-    alone = claim.than if outcome in (Outcome.MISSING, Outcome.FAILED) else ""
+    alone = claim.than if outcome in (ClaimOutcome.MISSING, ClaimOutcome.FAILED) else ""
     return question, claim.better, alone, outcome
 
 
@@ -109,7 +109,9 @@ def parameters(system: SystemResults) -> int:
 
 
 def _who_has_not_learned(question: AnsweredQuestion, verdict: ClaimVerdict) -> str:
-    goal: Goal = "equal" if verdict.plateau.outcome in (Outcome.MISSING, Outcome.FAILED) else "plateau"
+    goal: Goal = (
+        "equal" if verdict.plateau.outcome in (ClaimOutcome.MISSING, ClaimOutcome.FAILED) else "plateau"
+    )
     names = [
         name
         for name in (verdict.claim.better, verdict.claim.than)

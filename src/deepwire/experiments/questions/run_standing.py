@@ -17,8 +17,8 @@ from deepwire.experiments.questions.question_plan import Goal
 from deepwire.experiments.questions.question_results import (
     LearningCurve,
     QuestionResult,
+    RunStanding,
     ScoredTest,
-    Standing,
     pack,
 )
 from deepwire.experiments.results.planned_runs import RunPlan
@@ -71,7 +71,7 @@ def measured(
         tests[direction] = _test(scorer, run, direction)
         settings = {k: v for k, v in scorer.settings.items() if k not in _ALL_TEXT}
         settings["processor"] = str(describe(scorer.loaded.device)["device"])
-    standing = Standing(
+    standing = RunStanding(
         updates=sources[-1],
         target_tokens=int(_number(trained[-1], "target_tokens")),
         seconds=_number(trained[-1], "seconds"),

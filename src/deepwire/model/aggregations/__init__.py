@@ -1,6 +1,6 @@
 """Aggregations: what each layer reads of the layers below. One file each; this is their table."""
 
-from deepwire.config.choice import Table
+from deepwire.config.choice import ChoiceTable
 from deepwire.model.aggregations.aggregation import AggregationSection
 from deepwire.model.aggregations.dense import DenseConfig
 from deepwire.model.aggregations.dlcl import DLCLConfig
@@ -9,7 +9,7 @@ from deepwire.model.aggregations.hierarchical import HierarchicalConfig
 from deepwire.model.aggregations.last import LastConfig
 from deepwire.model.aggregations.mudd import MUDDConfig
 
-AGGREGATIONS = Table(
+AGGREGATIONS = ChoiceTable(
     AggregationSection,
     [
         LastConfig,

@@ -1,6 +1,6 @@
 """Connections: how the sub-layers of a layer join the stream. One file each; this is their table."""
 
-from deepwire.config.choice import Table
+from deepwire.config.choice import ChoiceTable
 from deepwire.model.connections.admin import AdminConfig
 from deepwire.model.connections.attn_res import AttnResConfig
 from deepwire.model.connections.b2t import B2TConfig
@@ -25,7 +25,7 @@ from deepwire.model.connections.runge_kutta import RungeKuttaConfig
 from deepwire.model.connections.scaled_post_norm import BranchNormConfig, DeepNormConfig, KeelConfig
 from deepwire.model.connections.sdu import SDUConfig
 
-CONNECTIONS = Table(
+CONNECTIONS = ChoiceTable(
     ConnectionSection,
     [
         PreNormConfig,

@@ -11,7 +11,6 @@ from torch import Tensor
 from deepwire.model.connections.connection import Connection, ConnectionSection, DepthState, Droppable
 from deepwire.model.connections.residual import PostNorm, PostNormConfig
 from deepwire.model.context import NormStyle, StackContext
-from deepwire.model.layers import layer_norm
 
 
 class ResiDualConfig(ConnectionSection):
@@ -45,7 +44,7 @@ class ResiDual(PostNorm):
     def __init__(self, config: ResiDualConfig, context: StackContext) -> None:
         super().__init__(PostNormConfig(), context)
         self.dual_scale, self.output_scale = config.dual_scale, config.output_scale
-        self.dual_norm = layer_norm(context.dim, config.dual_eps, context.languages)
+        self.dual_norm = context.norm(eps=config.dual_eps)
 
     def start(self, x: Tensor, padding: Tensor | None = None, languages: Tensor | None = None) -> DepthState:
         """Both streams begin with the embedding."""

@@ -1,6 +1,6 @@
 """Fusions: what leaves the stack. One file each; this is their table."""
 
-from deepwire.config.choice import Table
+from deepwire.config.choice import ChoiceTable
 from deepwire.model.fusions.blocks import BlocksConfig
 from deepwire.model.fusions.dynamic_combination import DynamicCombinationConfig
 from deepwire.model.fusions.fusion import FusionSection
@@ -10,7 +10,7 @@ from deepwire.model.fusions.routing import DynamicRoutingConfig, EMRoutingConfig
 from deepwire.model.fusions.top import TopConfig
 from deepwire.model.fusions.transparent import TransparentConfig
 
-FUSIONS = Table(
+FUSIONS = ChoiceTable(
     FusionSection,
     [
         TopConfig,

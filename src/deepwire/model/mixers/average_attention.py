@@ -114,7 +114,7 @@ class AverageAttention(TokenMixer):
     ) -> tuple[Tensor, State]:
         """Mix `[rows, 1, d]` with the mean of all positions up to it."""
         total = state[0] + x
-        average = (total / (cache_index.current_position + 1)).to(x.dtype)
+        average = (total / cache_index.count).to(x.dtype)
         return self.combine(x, average, languages), (total,)
 
     def combine(self, x: Tensor, average: Tensor, languages: Tensor | None = None) -> Tensor:

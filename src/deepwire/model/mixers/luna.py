@@ -35,6 +35,7 @@ class LunaConfig(MixerSection):
     type: Literal["luna"] = "luna"
     brings_cross_attention: ClassVar[bool] = True
     has_companion: ClassVar[bool] = True
+    has_other_keys: ClassVar[bool] = True
     length: int = Field(
         32,
         ge=1,

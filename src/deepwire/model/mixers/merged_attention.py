@@ -21,6 +21,7 @@ class MergedAttentionConfig(MixerSection):
     type: Literal["merged_attention"] = "merged_attention"
     sides: ClassVar[frozenset[Side]] = frozenset({"decoder"})
     replaces: ClassVar[frozenset[Sublayer]] = frozenset({"cross"})
+    has_other_keys: ClassVar[bool] = True
     average_value: Literal["shared", "own"] = Field(
         "shared",
         description="value projection of the average: shared with the attention (the released code), or its "
@@ -97,7 +98,7 @@ class MergedAttention(TokenMixer):
         """Mix `[rows, 1, d]` with the mean of all positions up to it, attending to the memory."""
         values = self._values(x)
         total = state[0] + values
-        return self._join(x, (total / (cache_index.current_position + 1)).to(values.dtype), memory), (total,)
+        return self._join(x, (total / cache_index.count).to(values.dtype), memory), (total,)
 
     def _values(self, x: Tensor) -> Tensor:
         """What is averaged, `[B, T, d]`."""

@@ -15,7 +15,7 @@ from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex, KeyValueCache
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.model.mixers.self_attention import SelfAttention
-from deepwire.ops.attention import attention, finite_bias
+from deepwire.ops.attention import attention, finite_bias, head_product
 
 
 class MixedAttentionConfig(MixerSection):
@@ -88,13 +88,13 @@ class MixedAttention(SelfAttention):
         keys, values = cache
         # Memory and cache stay where they are: scores are put side by side, and not all keys at every step.
         query, beam = query * query.size(-1) ** -0.5, x.size(0) // memory.key.size(0)
-        of_memory = _grouped(query, beam) @ memory.key.transpose(2, 3) + memory.bias
-        of_cache = _grouped(query, width) @ keys.transpose(2, 3) + cache_index.bias
+        of_memory = head_product(_grouped(query, beam), memory.key.transpose(2, 3)) + memory.bias
+        of_cache = head_product(_grouped(query, width), keys.transpose(2, 3)) + cache_index.bias
         scores = torch.cat((_by_row(of_memory), _by_row(of_cache)), -1)
         weights = scores.softmax(-1).to(values.dtype)
         words = of_memory.size(-1)
-        mixed = _by_row(_grouped(weights[..., :words], beam) @ memory.value)
-        mixed = mixed + _by_row(_grouped(weights[..., words:], width) @ values)
+        mixed = _by_row(head_product(_grouped(weights[..., :words], beam), memory.value))
+        mixed = mixed + _by_row(head_product(_grouped(weights[..., words:], width), values))
         return self._join(mixed.transpose(1, 2).flatten(2), languages), cache
 
 

@@ -140,11 +140,35 @@ class MixerSection(SocketSection):
     reads_any_width: ClassVar[bool] = False
     # Whether it puts a norm in front of its last matrix where the model wants one (`context.inner_norm`).
     has_inner_norm: ClassVar[bool] = False
+    # Whether it turns queries and keys by their positions where the model wants it (`context.rotary`).
+    has_rotary: ClassVar[bool] = False
+    # Whether its attention has keys of its own kind, without `context.key_value_heads` and `context.qk_norm`.
+    has_other_keys: ClassVar[bool] = False
 
     @property
     def has_feed_forward(self) -> bool:
         """Whether a feed-forward network with the model's activation and biases is part of it."""
         return False
+
+    def check_sublayer(self, context: StackContext) -> None:
+        """Refuse settings of all sub-layers that it has no place for, with a `ValueError`."""
+        side = context.side
+        if context.inner_norm and not self.has_inner_norm:
+            raise ValueError(
+                f"inner_norm: true needs mixers with a place for it, but {side}.mixer is {self.type}; "
+                "self_attention has one"
+            )
+        if context.rotary is not None and not self.has_rotary:
+            raise ValueError(
+                f"{side}.positions: rotary positions turn queries and keys of self_attention, but "
+                f"{side}.mixer is {self.type}; set {side}.positions to sinusoidal, learned or none"
+            )
+        if self.has_other_keys and (context.qk_norm or context.key_heads < context.heads):
+            setting = "qk_norm" if context.qk_norm else "key_value_heads"
+            raise ValueError(
+                f"{setting}: {side}.mixer {self.type} has keys of another kind; use self_attention, or leave "
+                f"{setting} out"
+            )
 
     def companion(self, context: StackContext) -> Companion | None:
         """What travels beside the stream of a whole stack with such mixers; nothing as a rule."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import ClassVar, Literal, NamedTuple
 
 import torch
@@ -19,8 +18,8 @@ from torch.nn import functional
 from deepwire.model.context import StackContext
 from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
-from deepwire.model.mixers.backward_order import backward_order, turn
-from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
+from deepwire.model.mixers.both_directions import BothDirections, DirectionalSection
+from deepwire.model.mixers.mixer import State, TokenMixer
 from deepwire.ops.dropout import dropout
 from deepwire.ops.over_positions import over_positions
 from deepwire.ops.packed_linear import Pack, PackedLinear
@@ -34,21 +33,19 @@ CANDIDATE_ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-class RecurrentSection(MixerSection, ABC):
-    """What the settings of recurrent mixers have in common.
+class RecurrentSection(DirectionalSection, ABC):
+    """What the settings of recurrent mixers have in common; an encoder has a cell for each direction."""
 
-    In a decoder one cell reads from left to right. In an encoder one half of the features is that of such a
-    cell and the other half that of a cell of its own that reads from right to left.
-    """
-
-    reads_any_width: ClassVar[bool] = True
+    def one_way(self, context: StackContext) -> RecurrentMixer:
+        """One recurrence."""
+        return RecurrentMixer(self.cell(context))
 
     def build(self, context: StackContext) -> TokenMixer:
         """One recurrence of a decoder, or one in each direction of an encoder."""
         if context.causal:
-            return RecurrentMixer(self.cell(context))
-        half = replace(context, dim=context.dim // 2)
-        return BidirectionalMixer(RecurrentMixer(self.cell(half)), RecurrentMixer(self.cell(half)))
+            return self.one_way(context)
+        half = self.each_way(context)
+        return BidirectionalMixer(self.one_way(half), self.one_way(half))
 
     @abstractmethod
     def cell(self, context: StackContext) -> Cell:
@@ -208,43 +205,8 @@ class RecurrentMixer(TokenMixer):
         return dropout(self.initial.new_ones(*sizes, self.cell.dim), self.cell.dropout, training=True)
 
 
-class BidirectionalMixer(TokenMixer):
-    """[ahead | back]: what two recurrences of an encoder give that read each sentence from either end.
-
-    Each gives one half of the features. The second turns each sentence around within its own length, so that
-    padding comes last for both and is never seen.
-    """
-
-    def __init__(self, ahead: RecurrentMixer, back: RecurrentMixer) -> None:
-        super().__init__()
-        self.ahead, self.back = ahead, back
-
-    def parallel(
-        self,
-        x: Tensor,
-        padding: Tensor | None,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> Tensor:
-        """Run over `[B, T, d_in]` in both directions, giving `[B, T, d]`."""
-        order = backward_order(x, padding)
-        back = self.back.parallel(turn(x, order), None, languages=languages)
-        return torch.cat((self.ahead.parallel(x, None, languages=languages), turn(back, order)), -1)
+class BidirectionalMixer(BothDirections):
+    """Two recurrences of an encoder; see the base class."""
 
     def pack(self, make: Pack) -> None:
         """Nothing changes: weights are laid out for steps, of which it makes none."""
-
-    def init_state(self, rows: int, like: Tensor) -> State:
-        """None: half of it begins at the end."""
-        raise NotImplementedError("a recurrence in both directions reads whole sentences, not step by step")
-
-    def step(
-        self,
-        x: Tensor,
-        state: State,
-        cache_index: CacheIndex,
-        memory: Memory | None = None,
-        languages: Tensor | None = None,
-    ) -> tuple[Tensor, State]:
-        """None: see `init_state`."""
-        raise NotImplementedError("a recurrence in both directions reads whole sentences, not step by step")

@@ -1,9 +1,10 @@
-"""Multi-head self-attention, with or without relative positions."""
+"""Multi-head self-attention, with or without relative or rotary positions."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, Literal
+from collections.abc import Sequence
+from typing import ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
@@ -16,13 +17,15 @@ from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex, KeyValueCache
 from deepwire.model.layers import Linear
 from deepwire.model.mixers.mixer import Below, MixerSection, State, TokenMixer
-from deepwire.ops.attention import attention, attention_weights
+from deepwire.model.rotary import Rotary
+from deepwire.ops.attention import attention, attention_weights, head_product
 
 
 class SelfAttentionSection(MixerSection):
     """What all kinds of multi-head self-attention have in common."""
 
     has_inner_norm: ClassVar[bool] = True
+    has_rotary: ClassVar[bool] = True
 
     relative: int | None = Field(
         None,
@@ -45,6 +48,20 @@ class SelfAttentionSection(MixerSection):
             yield "relative_values", "there are no relative positions without relative"
         elif context.side == "encoder":
             yield "relative_table", "an encoder's table always has 2k + 1 rows"
+
+    def check(self, context: StackContext) -> None:
+        """One kind of positions."""
+        width = context.dim // context.heads
+        if context.rotary is not None and width % 2:
+            raise ValueError(
+                f"{context.side}.positions: rotary positions turn pairs of numbers, and heads have {width} "
+                f"(d_model {context.dim}, {context.heads} heads); take heads of even width"
+            )
+        if self.relative is not None and context.rotary is not None:
+            raise ValueError(
+                f"{context.side}.mixer.relative: rotary positions tell the distance of two words already; "
+                "leave one of them out"
+            )
 
     def has_norm(self, context: StackContext) -> bool:
         """In front of the output projection, where the model wants that."""
@@ -149,7 +166,9 @@ class SelfAttention(TokenMixer):
 
     Queries, keys and values come from one product, or from one each where they are made of different vectors
     (`context.ways`). A decoder sees itself and the past only. An inner norm normalises the concatenated heads
-    (Sub-LN; Wang et al. 2022, Magneto).
+    (Sub-LN; Wang et al. 2022, Magneto). With fewer heads of keys and values each serves several heads of
+    queries (Ainslie et al. 2023, GQA). Queries and keys of each head may be normalised (Henry et al. 2020;
+    Dehghani et al. 2023, section 2.1, with gains of all heads alike), and then turned by their positions.
     The state while decoding is a `KeyValueCache`.
     """
 
@@ -161,18 +180,27 @@ class SelfAttention(TokenMixer):
         below: BelowMix | None = None,
     ) -> None:
         super().__init__()
-        self.heads, self.causal, self.dropout = context.heads, context.causal, context.dropout.attention
+        self.heads, self.key_heads = context.heads, context.key_heads
+        self.causal, self.dropout = context.causal, context.dropout.attention
         self.query_scale = context.scaling.query
-        dim, bias = context.dim, context.attention_bias
+        dim, bias, width = context.dim, context.attention_bias, context.dim // context.heads * self.key_heads
+
+        def linear(outputs: int, parts: int = 1) -> Linear:
+            return Linear(dim, outputs, bias=bias, role="self_attention", parts=parts)
+
+        # Maps side by side are one product; they have one size, so fewer heads of keys lie apart.
         self.parts = 3 if below is None or below.own_values else 2
         self.apart = nn.ModuleList()
         if context.ways:
-            self.apart.extend(Linear(dim, dim, bias=bias, role="self_attention") for _ in range(3))
+            self.apart.extend(linear(outputs) for outputs in (dim, width, width))
+        elif self.key_heads < self.heads:
+            self.query, self.key_value = linear(dim), linear((self.parts - 1) * width, self.parts - 1)
         else:
-            self.query_key_value = Linear(
-                dim, self.parts * dim, bias=bias, role="self_attention", parts=self.parts
-            )
+            self.query_key_value = linear(self.parts * dim, self.parts)
         self.output = Linear(dim, dim, bias=bias, role="attention_output")
+        self.query_norm = context.head_norm() if context.qk_norm else None
+        self.key_norm = context.head_norm() if context.qk_norm else None
+        self.rotary = None if context.rotary is None else Rotary(context.rotary, dim // self.heads)
         self.relative, self.relative_values = relative, relative_values
         self.inner_norm = context.norm() if context.inner_norm else None
         self.below = below
@@ -210,12 +238,13 @@ class SelfAttention(TokenMixer):
             mixed = attention(query, key, value, bias=bias, causal=self.causal, dropout=drop)
         else:
             weights = attention_weights(query, key, bias=bias, causal=self.causal, dropout=drop)
-            mixed = weights.to(value.dtype) @ value + self.relative_values(weights, distance)
+            seen = head_product(weights.to(value.dtype), value)
+            mixed = seen + self.relative_values(weights, distance)
         return self._join(mixed.transpose(1, 2).flatten(2), languages), below
 
     def init_state(self, rows: int, like: Tensor) -> State:
         """No positions yet."""
-        empty = like.new_empty(rows, self.heads, 0, like.size(-1) // self.heads)
+        empty = like.new_empty(rows, self.key_heads, 0, like.size(-1) // self.heads)
         return KeyValueCache(empty, empty)
 
     def step(
@@ -245,7 +274,8 @@ class SelfAttention(TokenMixer):
         grouped = (-1, cache_index.width, x.size(-1))
         if of_keys is not None:
             of_keys = of_keys[0].view(grouped), of_keys[1].view(grouped)
-        query, key, value, below = self._project_above(x.view(grouped), below, of_keys)
+        position = cache_index.current_position
+        query, key, value, below = self._project_above(x.view(grouped), below, of_keys, position)
         keys, values = state = cache_index.store(KeyValueCache(*state), key, value)
         bias = cache_index.bias
         if self.relative is not None:
@@ -254,7 +284,7 @@ class SelfAttention(TokenMixer):
             mixed = attention(query, keys, values, bias=bias, causal=False, finite=True)
         else:
             weights = attention_weights(query, keys, bias=bias, causal=False, finite=True)
-            mixed = weights @ values + self.relative_values(weights, cache_index.distance)
+            mixed = head_product(weights, values) + self.relative_values(weights, cache_index.distance)
         return self._join(mixed.transpose(1, 2).reshape(x.shape), languages), state, below
 
     def depth_weights(self) -> Tensor | None:
@@ -262,24 +292,45 @@ class SelfAttention(TokenMixer):
         return None if self.below is None else self.below.weights()
 
     def _project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of `[B, T, d]`, each `[B, H, T, h]`, in the lowest layer."""
+        """Queries, keys and values of `[B, T, d]`, each `[B, heads, T, h]`, in the lowest layer."""
         return self._project_above(x, ())[:3]
 
     def _project_above(
-        self, x: Tensor, below: Below, of_keys: tuple[Tensor, Tensor] | None = None
+        self,
+        x: Tensor,
+        below: Below,
+        of_keys: tuple[Tensor, Tensor] | None = None,
+        position: int | Tensor | None = None,
     ) -> tuple[Tensor, Tensor, Tensor, Below]:
-        """Likewise in any layer; also what the layer above gets."""
-        if of_keys is None:
-            parts = self.query_key_value(x).unflatten(-1, (self.parts, self.heads, -1)).unbind(2)
-        else:
-            made = [each(vector) for each, vector in zip(self.apart, (x, *of_keys), strict=True)]
-            parts = tuple(part.unflatten(-1, (self.heads, -1)) for part in made)
-        query, key, *own = (part.transpose(1, 2) for part in parts)
+        """Likewise in any layer; also what the layer above gets.
+
+        The vectors are at positions 0 to T - 1, or all at `position`.
+        """
+        query, key, *own = self._maps(x, of_keys)
+        if self.query_norm is not None and self.key_norm is not None:
+            query, key = self.query_norm(query), self.key_norm(key)
         if self.query_scale != 1:
             query = query * self.query_scale
-        if self.below is None:
-            return query, key, own[0], below
-        return (query, *self.below(key, own[0] if own else None, below))
+        query, key, *own = (part.transpose(1, 2) for part in (query, key, *own))
+        value, above = own[0] if own else None, below
+        if self.below is not None:
+            key, value, above = self.below(key, value, below)
+        assert value is not None
+        if self.rotary is not None:
+            query, key = self.rotary(query, position), self.rotary(key, position)
+        return query, key, value, above
+
+    def _maps(self, x: Tensor, of_keys: tuple[Tensor, Tensor] | None) -> Sequence[Tensor]:
+        """Queries, keys and values, each `[B, T, heads, h]`; no values where there are none of their own."""
+        if of_keys is not None:
+            made = [each(vector) for each, vector in zip(self.apart, (x, *of_keys), strict=True)]
+            width = made[0].size(-1) // self.heads
+            return [part.unflatten(-1, (-1, width)) for part in made]
+        if self.key_heads == self.heads:
+            fused = self.query_key_value(x).unflatten(-1, (self.parts, self.heads, -1))
+            return cast("Sequence[Tensor]", fused.unbind(2))
+        both = self.key_value(x).unflatten(-1, (self.parts - 1, self.key_heads, -1))
+        return self.query(x).unflatten(-1, (self.heads, -1)), *both.unbind(2)
 
     def _join(self, heads: Tensor, languages: Tensor | None) -> Tensor:
         """Project the concatenated heads `[B, T, d]`."""

@@ -25,6 +25,7 @@ class SharedValuesSection(SelfAttentionSection):
 
     def check(self, context: StackContext) -> None:
         """More than one layer."""
+        super().check(context)
         if context.layers < 2:
             raise ValueError(
                 f"{context.side}.mixer: {self.type} mixes values of several layers, and there is only one; "
@@ -94,7 +95,7 @@ class LIMeConfig(SharedValuesSection):
 
     def below(self, context: StackContext) -> BelowMix:
         """Keys and values of all layers below."""
-        return LayerIntegratedMemory(context.layer, context.heads)
+        return LayerIntegratedMemory(context.layer, context.key_heads)
 
 
 class LayerIntegratedMemory(BelowMix):

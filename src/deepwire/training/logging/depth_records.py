@@ -15,7 +15,7 @@ from deepwire.training.logging.metrics_log import MetricsLog, Value
 
 if TYPE_CHECKING:  # a run file is read without them, and sooner
     from deepwire.checkpoint.run_directory import RunDirectory
-    from deepwire.model.encoder_decoder import TranslationModel
+    from deepwire.model.translation_model import TranslationModel
 
 
 class RecordConfig(Section):
@@ -86,7 +86,7 @@ def layers_of(model: TranslationModel) -> list[tuple[str, list[nn.Parameter]]]:
     """Every parameter once: ``encoder.1``, ..., ``encoder.rest``, likewise the decoder, ``other``."""
     layers: list[tuple[str, list[nn.Parameter]]] = []
     seen: set[nn.Parameter] = set()
-    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+    for side, stack in model.stacks().items():
         for name, parameters in stack.parameters_by_layer():
             layers.append((f"{side}.{name}", [each for each in parameters if each not in seen]))
             seen |= set(parameters)
@@ -110,7 +110,7 @@ def gradient_norms(layers: list[tuple[str, list[nn.Parameter]]]) -> dict[str, Va
 def depth_weights(model: TranslationModel) -> dict[str, Value]:
     """The depth weights of both stacks by ``side.key``, as lists of rows; of several for a pair the mean."""
     rows_by_key: dict[str, Value] = {}
-    for side, stack in (("encoder", model.encoder), ("decoder", model.decoder)):
+    for side, stack in model.stacks().items():
         for weights in stack.depth_weights():
             values = weights.values.detach().float()
             values = values.mean(-1) if values.dim() > 2 else values

@@ -14,7 +14,7 @@ from deepwire.data.prepare.prepared import Prepared
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError, UsageError
 from deepwire.io.regular_files import UnreadableError, read_json
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.training.config import TextMetric, TrainingConfig
 
 CHANGEABLE = frozenset({*changeable_keys(TrainingConfig, "training"), *changeable_keys(DataConfig, "data")})

@@ -18,7 +18,7 @@ from deepwire.data.batches.batching import StreamPosition
 from deepwire.errors import ModelError
 from deepwire.io.atomic import json_text, require_space
 from deepwire.io.regular_files import read_json
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.training.config import EarlyStoppingConfig
 from deepwire.training.parallel_strategy import Snapshot
 from deepwire.training.run.spec import TrainingSpec

@@ -20,7 +20,7 @@ from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
 from deepwire.model.context import Side
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.training.warm_start.transfer import RowMap, map_rows
 from deepwire.training.warm_start.warm_start_config import DecoderLayers, PretrainedSection
 

@@ -16,7 +16,7 @@ from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import Vocabularies
 from deepwire.errors import ModelError
 from deepwire.model.context import Side
-from deepwire.model.encoder_decoder import TranslationModel
+from deepwire.model.translation_model import TranslationModel
 from deepwire.training.freezing import matches
 from deepwire.training.warm_start.transfer import RowMap, by_language, map_rows, with_tags
 from deepwire.training.warm_start.warm_start_config import StartFromSection

@@ -20,8 +20,8 @@ from deepwire.data.languages import Languages
 from deepwire.data.subwords.base import SPECIAL_PIECES, UNK, Vocabulary
 from deepwire.errors import ModelError
 from deepwire.model.build import build_model
-from deepwire.model.encoder_decoder import TranslationModel
 from deepwire.model.meta_init import meta_init
+from deepwire.model.translation_model import TranslationModel
 
 _SPECIAL = len(SPECIAL_PIECES)
 

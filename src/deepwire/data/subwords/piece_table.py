@@ -1,0 +1,95 @@
+"""SentencePiece models whose pieces are numbered by a table of their own, as those of OPUS-MT are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Self
+
+import sentencepiece
+
+from deepwire.data.subwords.base import SPECIAL_PIECES, UNK, Vocabulary
+from deepwire.data.subwords.words import Dictionary
+from deepwire.errors import ModelError, UsageError
+
+_TAG = re.compile(r"(>>[^<>\s]+<<|__[a-z]{2,3}__|[a-z]{3}_[A-Z][a-z]{3}|[a-z]{2}_[A-Z]{2})(\s+|(?<=[<_])|$)")
+"""Languages as OPUS-MT, M2M-100, NLLB and mBART write them."""
+
+
+class PieceTableVocabulary(Vocabulary):
+    """Text is cut by a SentencePiece model, and each piece looked up in a table; what it lacks is UNK.
+
+    Two sides may share a table and cut text with different models. A tag of a language in front of a text,
+    such as `>>fra<<`, is one piece where the table has it, and is left out of decoded text.
+
+    Args:
+        model: The serialised SentencePiece model.
+        table: Ordinary pieces, numbered from 4.
+        where: What errors call the model.
+
+    Raises:
+        ModelError: The bytes are no such model.
+    """
+
+    def __init__(self, model: bytes, table: Dictionary, where: str = "SentencePiece model") -> None:
+        self.model, self._table = model, table
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+        except (RuntimeError, ValueError, OSError):
+            raise ModelError(f"{where}: not a SentencePiece model, or damaged") from None
+
+    @property
+    def size(self) -> int:
+        """Number of entries of the table."""
+        return len(self._table)
+
+    @classmethod
+    def load(cls, folder: Path, name: str) -> Self:
+        """Read `NAME.model` and `NAME.pieces.json` of a folder.
+
+        Raises:
+            ModelError: One is missing or damaged.
+        """
+        path = folder / f"{name}.model"
+        try:
+            model = path.read_bytes()
+        except OSError as fault:
+            raise ModelError(f"{path}: cannot read: {fault.strerror}") from None
+        return cls(model, Dictionary.load(folder / f"{name}.pieces.json"), str(path))
+
+    def files(self, name: str) -> dict[str, bytes]:
+        """The model and the table."""
+        return {f"{name}.model": self.model, f"{name}.pieces.json": self._table.to_json()}
+
+    def encode(self, text: str) -> list[int]:
+        """Text to piece numbers."""
+        number, numbers = self._table.number, []
+        tag = _TAG.match(text)
+        if tag is not None and number(tag[1]) != UNK:
+            numbers.append(number(tag[1]))
+            text = text[tag.end() :]
+        pieces = self._processor.encode(text.encode("utf-8", "replace").decode(), out_type=str)
+        return [*numbers, *map(number, pieces)]
+
+    def sample(self, text: str, seed: int, strength: float) -> list[int]:  # noqa: ARG002
+        """The one segmentation that there is.
+
+        Raises:
+            UsageError: A random one is asked for.
+        """
+        if strength:
+            raise UsageError(
+                "a vocabulary with a table of pieces cannot be segmented at random",
+                "set data.vocabulary.sampling to 0",
+            )
+        return self.encode(text)
+
+    def _join(self, ids: list[int]) -> str:
+        pieces = [self._piece(number) if number != UNK else "\u2047" for number in ids]
+        pieces = [piece for piece in pieces if _TAG.fullmatch(piece) is None]
+        return str(self._processor.decode_pieces(pieces)).strip()
+
+    def _piece(self, number: int) -> str:
+        if number < len(SPECIAL_PIECES):
+            return SPECIAL_PIECES[number]
+        return self._table.piece(number)

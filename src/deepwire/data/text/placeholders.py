@@ -1,0 +1,225 @@
+"""Parts of a text that a translation has unchanged: numbers, addresses, variables of programs, tags.
+
+A model that was trained with `data.placeholders` sees a symbol in the place of each, one character for
+private use that the vocabulary keeps whole: `7 von {count}` is `N0 von V0`. The same part of the translation
+has the same symbol, and what it stands for is put back afterwards.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+KINDS: Mapping[str, str] = {
+    "address": r"https?://[^\s<>\"')\]]*[^\s<>\"')\].,;:!?]"
+    r"|www\.[^\s<>\"')\]]*[^\s<>\"')\].,;:!?]"
+    r"|(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64})+",
+    "tag": r"</?[A-Za-z][^<>\n]*>",
+    "variable": r"%(?:\([^)\s]+\))?[-+#0]*\d*(?:\.\d+)?(?:hh|h|ll|l|z|j|t)?[diouxXeEfgGcrsa@](?![^\W_])"
+    r"|%\d+\$[a-z]|%%"
+    r"|\$?\{\{?[^{}\n]*\}\}?",
+    "number": r"(?<![\w.,:/])\d+(?:[.,:/]\d+)*(?!\w)",
+}
+"""What each kind looks like; the earlier one is found first."""
+
+SYMBOLS_PER_KIND = 16
+_FIRST = 0xF9000
+SYMBOLS = tuple(chr(_FIRST + place) for place in range(SYMBOLS_PER_KIND * len(KINDS)))
+"""The symbols of all kinds, those of a kind one after the other."""
+
+_PATTERN = re.compile(
+    "|".join(f"(?P<{kind}>{pattern})" for kind, pattern in KINDS.items())
+    + f"|(?P<symbol>[{SYMBOLS[0]}-{SYMBOLS[-1]}])"
+)
+_SYMBOL = re.compile(f"[{SYMBOLS[0]}-{SYMBOLS[-1]}]")
+_SYMBOLS_APART = re.compile(f"([{SYMBOLS[0]}-{SYMBOLS[-1]}])")
+_EVERY_SYMBOL = frozenset(SYMBOLS)
+_GLUED = re.compile(r"\w\0\w|\d[.,:/]\0\d|\d\0[.,:/]\d")
+_OPENING = frozenset("([{«„“‘‚'\"/=#@-–—$€£")
+_CLOSING = frozenset(")]}»“”’'\".,;:!?%/-–—…°€$£")
+
+
+class Placeholder(NamedTuple):
+    """A part of a text that stays."""
+
+    begin: int
+    end: int
+    kind: str
+    """One of `KINDS`; a symbol that the text itself has counts as a variable."""
+
+
+class Protected(NamedTuple):
+    """A text with symbols, and what each stands for."""
+
+    text: str
+    values: Mapping[str, str]
+
+
+def find_placeholders(text: str) -> list[Placeholder]:
+    """All of a text, in their order; none overlap."""
+    return [
+        Placeholder(match.start(), match.end(), _kind(match.lastgroup)) for match in _PATTERN.finditer(text)
+    ]
+
+
+def _kind(group: str | None) -> str:
+    return "variable" if group is None or group == "symbol" else group
+
+
+def count_placeholders(text: str) -> Counter[str]:
+    """How often a text has each."""
+    return Counter(text[found.begin : found.end] for found in find_placeholders(text))
+
+
+def protect(text: str) -> Protected:
+    """A symbol for each placeholder, numbered by kind; from the 17th of a kind on they stay as they are."""
+    parts, values, at = [], dict[str, str](), 0
+    for found, symbol in _with_symbols(text):
+        if symbol:
+            parts += [text[at : found.begin], symbol]
+            values[symbol] = text[found.begin : found.end]
+            at = found.end
+    return Protected("".join(parts) + text[at:], values)
+
+
+def protect_pair(source: str, target: str) -> tuple[str, str]:
+    """Both texts with symbols for the placeholders that they have in common.
+
+    The n-th time that the source has a placeholder goes with the n-th time that the target has it.
+    """
+    if not (_PATTERN.search(source) and _PATTERN.search(target)):
+        return source, target
+    places: dict[str, list[Placeholder]] = {}
+    for found in find_placeholders(target):
+        places.setdefault(target[found.begin : found.end], []).append(found)
+    of_source, of_target = [], []
+    for found, symbol in _with_symbols(source):
+        same = places.get(source[found.begin : found.end])
+        if symbol and same:
+            of_source.append((found, symbol))
+            of_target.append((same.pop(0), symbol))
+    return _replaced(source, of_source), _replaced(target, sorted(of_target))
+
+
+def _with_symbols(text: str) -> list[tuple[Placeholder, str]]:
+    """The placeholders and their symbols; an empty one where those of the kind are used up."""
+    counts = Counter[str]()
+    given = []
+    for found in find_placeholders(text):
+        number = counts[found.kind]
+        counts[found.kind] += 1
+        first = SYMBOLS_PER_KIND * list(KINDS).index(found.kind)
+        given.append((found, SYMBOLS[first + number] if number < SYMBOLS_PER_KIND else ""))
+    return given
+
+
+def _replaced(text: str, places: Sequence[tuple[Placeholder, str]]) -> str:
+    parts, at = [], 0
+    for found, symbol in places:
+        parts += [text[at : found.begin], symbol]
+        at = found.end
+    return "".join(parts) + text[at:]
+
+
+def restore(text: str, values: Mapping[str, str]) -> str:
+    """The text with what its symbols stand for; a symbol that stands for nothing is left out.
+
+    What could not be told from a word or number next to it gets a space.
+    """
+    restored, restored_last = "", False
+    for part in _SYMBOLS_APART.split(text):
+        following = values.get(part, "") if part in _EVERY_SYMBOL else part
+        if (part in _EVERY_SYMBOL or restored_last) and _GLUED.search(restored[-2:] + "\0" + following[:2]):
+            restored += " "
+        restored += following
+        restored_last = part in _EVERY_SYMBOL
+    return restored
+
+
+def symbols_in(text: str) -> Counter[str]:
+    """How often a text has each symbol."""
+    return Counter(_SYMBOL.findall(text))
+
+
+def has_letters(text: str) -> bool:
+    """Whether there is anything but placeholders, figures and signs, and so something to translate."""
+    return any(map(str.isalpha, _PATTERN.sub("", text)))
+
+
+class Core(NamedTuple):
+    """A text for a model that knows no symbols.
+
+    Attributes:
+        before, behind: Placeholders at the ends, with the signs next to them: they stay where they are.
+        text: What is between them, without what no model can read: addresses, variables, tags.
+        kept: The placeholders that the translation of `text` must have, and how often.
+    """
+
+    before: str
+    text: str
+    behind: str
+    kept: Mapping[str, int]
+
+
+_SIGNS = r"[\s()\[\]–—:;,.!?/|-]*"
+_BREAK = re.compile(r"[()\[\]–—:;|.!?]|\s-\s")
+
+
+def core(text: str) -> Core:
+    """What is to be translated of a text, and what stays.
+
+    A number at an end stays with the text, unless a sign parts them: `12 Hunde`, but not `12: Hunde`.
+    """
+    found = find_placeholders(text)
+    if not found:
+        return Core("", text, "", {})
+    if not has_letters(text):
+        return Core(text, "", "", {})
+    begin, end = 0, len(text)
+    while found and (gap := re.fullmatch(_SIGNS, text[begin : found[0].begin])) is not None:
+        following = re.compile(_SIGNS).match(text, found[0].end)
+        edge = following.end() if following else found[0].end
+        if found[0].kind == "number" and not _BREAK.search(gap[0] + text[found[0].end : edge]):
+            break
+        begin = edge
+        found.pop(0)
+    while found and re.fullmatch(_SIGNS, text[found[-1].end : end]):
+        start = begin + len(re.sub(r"(?:(?<=[.!?])\s|[\s(\[–—:;,/|-])*\Z", "", text[begin : found[-1].begin]))
+        beside = len(found) > 1 and re.fullmatch(_SIGNS, text[found[-2].end : found[-1].begin])
+        parted = _BREAK.search(text[max(0, start - 1) : found[-1].begin].replace(",", ":"))
+        if found[-1].kind == "number" and not (beside or parted):
+            break
+        end = start
+        found.pop()
+    if begin >= end:
+        return Core(text, "", "", {})
+    parts, at, kept = [], begin, Counter[str]()
+    for one in found:
+        kept[text[one.begin : one.end]] += 1
+        if one.kind != "number":
+            parts.append(text[at : one.begin])
+            at = one.end
+    inner = re.sub(r"\(\s*\)|(?<=\s)\s+", "", "".join([*parts, text[at:end]]))
+    return Core(text[:begin], inner, text[end:], kept)
+
+
+def spaced_alike(source: str, translation: str, values: Sequence[str]) -> str:
+    """The translation without spaces between a placeholder and a sign that the source has next to it.
+
+    Args:
+        source: The text.
+        translation: Its translation.
+        values: The placeholders.
+    """
+    for value in dict.fromkeys(values):
+        at = source.find(value)
+        if at < 0:
+            continue
+        before, behind = source[at - 1 : at] if at else "", source[at + len(value) :][:1]
+        if before in _OPENING and f"{before} {value}" in translation:
+            translation = translation.replace(f"{before} {value}", before + value)
+        if behind in _CLOSING and f"{value} {behind}" in translation:
+            translation = translation.replace(f"{value} {behind}", value + behind)
+    return translation

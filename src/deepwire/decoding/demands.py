@@ -1,0 +1,132 @@
+"""What a translation must have besides being good: placeholders of its source, and translations of terms."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from deepwire.data.text.placeholders import (
+    SYMBOLS,
+    core,
+    count_placeholders,
+    protect,
+    restore,
+    spaced_alike,
+    symbols_in,
+)
+from deepwire.data.vocabulary import Vocabularies, Vocabulary
+from deepwire.decoding.required_phrases import Phrase, phrase_of
+from deepwire.decoding.terminology import Term, Terminology
+
+
+@dataclass(frozen=True)
+class LineDemands:
+    """What the translation of one line must have.
+
+    Attributes:
+        source: The line.
+        text: What the model reads: the line, or with symbols for its placeholders.
+        values: What the symbols stand for.
+        kept: Placeholders without a symbol, and how often the translation must have each.
+        terms: The terms of the line, as often as they occur.
+    """
+
+    source: str
+    text: str
+    values: Mapping[str, str] = field(default_factory=dict)
+    kept: Mapping[str, int] = field(default_factory=dict)
+    terms: tuple[Term, ...] = ()
+    ends: tuple[str, str] = ("", "")
+    """What stands before and behind the translation."""
+    symbols: bool = False
+    """Whether the model writes symbols."""
+
+    def __bool__(self) -> bool:
+        return bool(self.values or self.kept or self.terms)
+
+    def met_by(self, translation: str) -> bool:
+        """Whether a translation, with its symbols, has all that it must have."""
+        if self.symbols and symbols_in(translation) != Counter(dict.fromkeys(self.values, 1)):
+            return False
+        found = count_placeholders(translation)
+        if any(found[value] < count for value, count in self.kept.items()):
+            return False
+        return all(term.count(translation) >= count for term, count in Counter(self.terms).items())
+
+    def phrases(self, target: Vocabulary, prefix: str = "") -> list[Phrase]:
+        """What the search must bring in; what the vocabulary cannot write is left out.
+
+        Args:
+            target: The vocabulary.
+            prefix: What the translation begins with, in any case.
+        """
+        wanted: list[Phrase | None] = []
+        there = symbols_in(prefix) + count_placeholders(prefix)
+        for value, count in [*dict.fromkeys(self.values, 1).items(), *self.kept.items()]:
+            wanted += [phrase_of(target, [value])] * (count - there[value])
+        for term, count in Counter(self.terms).items():
+            phrase = phrase_of(target, term.texts(), whole=term.whole)
+            wanted += [phrase] * (count - term.count(prefix))
+        return [phrase for phrase in wanted if phrase is not None]
+
+    def finished(self, translation: str) -> str:
+        """The translation without symbols; placeholders that it lacks stand at its end."""
+        wanted = Counter(self.values.values()) + Counter(self.kept)
+        text = restore(translation, self.values) if self.symbols else translation
+        if self.symbols and wanted - count_placeholders(text):
+            # One of them cannot be told from what stands next to it.
+            text = restore(translation, {symbol: f" {value} " for symbol, value in self.values.items()})
+            text = " ".join(text.split())
+        lacking = (wanted - count_placeholders(text)).elements()
+        text = spaced_alike(self.source, text, [*self.values.values(), *self.kept])
+        return self._between(" ".join([*([text] if text else []), *lacking]))
+
+    def _between(self, translation: str) -> str:
+        return self.ends[0] + translation + self.ends[1]
+
+
+def with_symbols(prefix: str, values: Mapping[str, str]) -> str:
+    """A given beginning of a translation with symbols where it has what they stand for."""
+    for symbol, value in values.items():
+        prefix = prefix.replace(value, symbol, 1)
+    return prefix
+
+
+@dataclass(frozen=True)
+class DemandFinder:
+    """Finds what translations must have.
+
+    Args:
+        vocabularies: Of the model; those with symbols for placeholders are always given these.
+        placeholders: Whether a model without symbols must keep placeholders, too.
+        terms: Terms and their translations; None = none.
+    """
+
+    vocabularies: Vocabularies
+    placeholders: bool = False
+    terms: Terminology | None = None
+
+    @property
+    def active(self) -> bool:
+        """Whether anything can be demanded."""
+        return self.vocabularies.has_symbols or self.placeholders or self.terms is not None
+
+    def of(self, line: str) -> LineDemands:
+        """What the translation of a line must have."""
+        if self.vocabularies.has_symbols:
+            protected = protect(line)
+            # Where the symbols of a kind are used up, the others are read as they are.
+            kept = count_placeholders(protected.text)
+            for symbol in SYMBOLS:
+                kept.pop(symbol, None)
+            terms = self._terms(protected.text)
+            return LineDemands(line, protected.text, protected.values, kept, terms, symbols=True)
+        if self.placeholders:
+            found = core(line)
+            ends = found.before, found.behind
+            return LineDemands(line, found.text, {}, found.kept, self._terms(found.text), ends)
+        return LineDemands(line, line, terms=self._terms(line))
+
+    def _terms(self, text: str) -> tuple[Term, ...]:
+        return () if self.terms is None else tuple(self.terms.find(text))

@@ -1,0 +1,118 @@
+"""Lines that are too long for a model: translated piece by piece, and never cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from deepwire.data.text.pairs import plain
+from deepwire.data.text.sentences import SentenceSplitter, TextSegments, has_sentence_rules
+from deepwire.data.vocabulary import Vocabulary
+from deepwire.decoding.model_inputs import Warn
+from deepwire.decoding.translation_io import Candidate, Request, Translation
+
+_MOST_PER_CHARACTER = 4
+"""Subwords: as many as a character has bytes, and one for the space in front."""
+_SHOWN = 40
+
+
+@dataclass(frozen=True)
+class LongLine:
+    """A line in pieces.
+
+    Attributes:
+        segments: The pieces, and what stands between them.
+        places: The places of the requests for its pieces; None for one that stays as it is.
+    """
+
+    segments: TextSegments
+    places: tuple[int | None, ...]
+
+
+@dataclass(frozen=True)
+class LongLines:
+    """Cuts lines that have too many subwords: into sentences, and these at punctuation or spaces.
+
+    Without the package that tells sentences apart only the latter.
+
+    Args:
+        vocabulary: Of the source.
+        longest: So many subwords a model reads.
+        languages: Source and target language, where they are known; else empty.
+        warn: Hears what cannot be cut.
+    """
+
+    vocabulary: Vocabulary
+    longest: int
+    languages: tuple[str, str]
+    warn: Warn
+
+    def expanded(
+        self, lines: Sequence[int], requests: Sequence[Request]
+    ) -> tuple[list[int], list[Request], list[LongLine | int]]:
+        """Requests for pieces in the place of lines that are too long.
+
+        Returns:
+            The line numbers, the requests, and of each line how it was cut, or the place of its request.
+        """
+        numbers, found, cuts = list[int](), list[Request](), list[LongLine | int]()
+        for line, request in zip(lines, requests, strict=True):
+            segments = self._cut(plain(request.text))
+            if segments is None:
+                cuts.append(len(found))
+                numbers.append(line)
+                found.append(request)
+                continue
+            places: list[int | None] = []
+            for index, text in enumerate(segments.texts):
+                if index in segments.too_long:
+                    shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+                    self.warn(f"line {line}: a word too long for the model stays as it is: {shown}")
+                    places.append(None)
+                    continue
+                places.append(len(found))
+                numbers.append(line)
+                found.append(replace(request, text=text, prefix="" if index else request.prefix))
+            cuts.append(LongLine(segments, tuple(places)))
+        return numbers, found, cuts
+
+    def joined(
+        self, line: int, request: Request, cut: LongLine, translations: Sequence[Translation]
+    ) -> Translation:
+        """Of a line, from those of its pieces: the best of each, then the second of each, and so on."""
+        pieces = [None if place is None else translations[place].candidates for place in cut.places]
+        count = min((len(own) for own in pieces if own is not None), default=1)
+        candidates = []
+        for rank in range(count):
+            own = [None if piece is None else piece[rank] for piece in pieces]
+            there = [candidate for candidate in own if candidate is not None]
+            texts = [
+                kept if candidate is None else candidate.text
+                for candidate, kept in zip(own, cut.segments.texts, strict=True)
+            ]
+            candidates.append(
+                Candidate(
+                    cut.segments.joined(texts, request.to or self.languages[1]),
+                    tuple(token for candidate in there for token in candidate.tokens),
+                    sum(candidate.log_probability for candidate in there),
+                    sum(candidate.score for candidate in there),
+                )
+            )
+        return Translation(line, request, tuple(candidates))
+
+    def _cut(self, text: str) -> TextSegments | None:
+        """The pieces of a text that is too long; None for others."""
+        if _MOST_PER_CHARACTER * len(text) + 1 <= self.longest or text.isspace():
+            return None
+        if len(text) <= self.longest * _MOST_PER_CHARACTER and self._lengths([text])[0] <= self.longest:
+            return None
+        return self._splitter.split(text)
+
+    def _lengths(self, texts: Sequence[str]) -> list[int]:
+        return [len(ids) for ids in self.vocabulary.encode_lines(texts)]
+
+    @cached_property
+    def _splitter(self) -> SentenceSplitter:
+        rules = has_sentence_rules()
+        return SentenceSplitter(self.languages[0], self._lengths, self.longest, sentences=rules)

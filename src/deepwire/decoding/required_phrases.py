@@ -1,0 +1,100 @@
+"""Phrases that a translation must have, as subwords of the target vocabulary."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from deepwire.data.subwords.sentencepiece import SPACE, SentencePieceVocabulary
+from deepwire.data.text.placeholders import SYMBOLS
+from deepwire.data.vocabulary import UNK, Vocabulary, symbol_ids
+
+_JOINER = "@@"
+_UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]")
+_BYTE = re.compile(r"<0x[0-9A-F]{2}>")
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """What a translation must have: one of several sequences of subwords.
+
+    Attributes:
+        ways: The sequences; none is empty.
+        whole: Whether the word ends with the phrase.
+    """
+
+    ways: tuple[tuple[int, ...], ...]
+    whole: bool = True
+
+    @property
+    def longest(self) -> int:
+        """Subwords of the longest way."""
+        return max(map(len, self.ways))
+
+
+@dataclass(frozen=True)
+class WordBounds:
+    """Which subwords of a vocabulary stand within a word.
+
+    Attributes:
+        inside: `[V]` bool, subwords that go on with the word of the one before them.
+        open: Subwords whose word goes on with the next one.
+        symbols: `[k]` subwords for placeholders: only phrases have them.
+    """
+
+    inside: Tensor
+    open: frozenset[int]
+    symbols: Tensor
+
+
+@lru_cache(maxsize=8)
+def word_bounds(vocabulary: Vocabulary) -> WordBounds:
+    """Those of a vocabulary, which stays in memory with them."""
+    pieces = vocabulary.pieces(range(vocabulary.size))
+    inside = torch.zeros(vocabulary.size, dtype=torch.bool)
+    if isinstance(vocabulary, SentencePieceVocabulary):
+        inside[4:] = torch.tensor([_goes_on(piece) for piece in pieces[4:]])
+    joined = frozenset(place for place, piece in enumerate(pieces) if piece.endswith(_JOINER))
+    ids = list(symbol_ids(vocabulary).values())
+    return WordBounds(inside, joined, torch.tensor(ids, dtype=torch.int64))
+
+
+def _goes_on(piece: str) -> bool:
+    """Whether a piece of SentencePiece belongs to the word before it: no space, no sign, no ideograph."""
+    if _BYTE.fullmatch(piece):
+        return True
+    first = piece[:1]
+    return first != SPACE and first.isalnum() and not _UNSPACED.match(first)
+
+
+def phrase_of(vocabulary: Vocabulary, texts: Iterable[str], *, whole: bool = True) -> Phrase | None:
+    """The phrase that is one of some texts; None where the vocabulary can write none of them."""
+    known = symbol_ids_of(vocabulary)
+    ways = dict.fromkeys(way for text in texts if (way := _written(vocabulary, text, known)))
+    return Phrase(tuple(ways), whole) if ways else None
+
+
+@lru_cache(maxsize=8)
+def symbol_ids_of(vocabulary: Vocabulary) -> dict[str, int]:
+    """`symbol_ids`, computed once."""
+    return symbol_ids(vocabulary)
+
+
+def _written(vocabulary: Vocabulary, text: str, symbols: dict[str, int]) -> tuple[int, ...]:
+    """A text as subwords from which it can be read again; none where there are no such."""
+    if text in SYMBOLS:
+        return (symbols[text],) if text in symbols else ()
+    ids = vocabulary.encode(text)
+    if UNK in ids or vocabulary.decode(ids) != text:
+        return ()
+    return tuple(ids)
+
+
+def remaining(phrases: Sequence[Phrase], met: int) -> int:
+    """Most subwords of the phrases whose bit in `met` is not set."""
+    return sum(phrase.longest for place, phrase in enumerate(phrases) if not met >> place & 1)

@@ -1,0 +1,127 @@
+"""Terms and the translations that they must have, read from a TSV file and found in texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from deepwire.data.text.files import display
+from deepwire.decoding.translation_io import read_text
+from deepwire.errors import DataError
+
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+_WORD_START = re.compile(rf"(?<![^\W{_UNSPACED}])\w")
+_KEY = 2
+_FORM = "expected SOURCE<tab>TARGET, several targets with | between them"
+
+
+class Term(NamedTuple):
+    """A source term and the target terms of which a translation must have one.
+
+    Attributes:
+        source: Words; `*` at the end of a word stands for any ending.
+        targets: What it may become; `*` at the end stands for any ending.
+    """
+
+    source: str
+    targets: tuple[str, ...]
+
+    @property
+    def whole(self) -> bool:
+        """Whether words end with the target."""
+        return not any(target.endswith("*") for target in self.targets)
+
+    def texts(self) -> tuple[str, ...]:
+        """What may be written; a small letter at the beginning may also be a capital."""
+        found: dict[str, None] = {}
+        for target in self.targets:
+            text = target.removesuffix("*")
+            found[text] = None
+            if text[:1].islower():
+                found[text[0].upper() + text[1:]] = None
+        return tuple(found)
+
+    def count(self, translation: str) -> int:
+        """How often a translation has one of the targets, in whatever case its first letter is."""
+        return len(_written(self).findall(translation))
+
+
+@lru_cache(maxsize=4096)
+def _written(term: Term) -> re.Pattern[str]:
+    return _pattern([re.escape(text) for text in term.texts()], open_end=not term.whole)
+
+
+def _pattern(choices: Iterable[str], *, open_end: bool = False) -> re.Pattern[str]:
+    """One of some patterns as whole words; ideographs are words of their own."""
+    ordered = sorted(choices, key=len, reverse=True)
+    end = "" if open_end else rf"(?![^\W{_UNSPACED}])"
+    return re.compile(rf"(?<![^\W{_UNSPACED}])(?:{'|'.join(ordered)}){end}")
+
+
+@dataclass(frozen=True)
+class Terminology:
+    """Terms, found longest first."""
+
+    terms: tuple[Term, ...]
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read `SOURCE<tab>TARGET` lines; empty ones and those that begin with `#` are skipped.
+
+        Raises:
+            DataError: A line has another form, two lines of one term differ, or there is no term.
+        """
+        found: dict[str, Term] = {}
+        places: dict[str, int] = {}
+        for number, line in enumerate(read_text(path, lambda _: None), 1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            where = f"{display(path)}:{number}"
+            source, *others = [" ".join(column.split()) for column in line.split("\t")]
+            targets = tuple(target.strip() for target in others[0].split("|")) if others else ()
+            complete = len(others) == 1 and all(one.strip("* ") for one in targets)
+            if not complete or not source[:1].isalnum():
+                raise DataError(f"{where}: no term and translation with one tab between them", _FORM)
+            key = source.casefold()
+            if key in found and found[key].targets != targets:
+                raise DataError(
+                    f"{where}: {source!r} stands in line {places[key]} with another translation",
+                    "write both in one line: SOURCE<tab>ONE|OTHER",
+                )
+            found.setdefault(key, Term(source, targets))
+            places.setdefault(key, number)
+        if not found:
+            raise DataError(f"{display(path)}: has no terms", _FORM)
+        return cls(tuple(found.values()))
+
+    def find(self, text: str) -> Iterator[Term]:
+        """The terms of a text in their order, as often as they occur; none overlap."""
+        at = 0
+        for start in _WORD_START.finditer(text):
+            if start.start() < at:
+                continue
+            begins = text[start.start() : start.start() + _KEY]
+            near = [*self._by_start.get(begins.casefold(), ()), *self._by_start.get(begins[0].casefold(), ())]
+            for term, pattern in near:
+                if match := pattern.match(text, start.start()):
+                    yield term
+                    at = match.end()
+                    break
+
+    @cached_property
+    def _by_start(self) -> dict[str, list[tuple[Term, re.Pattern[str]]]]:
+        """The terms by their first letters, longest first; one of one letter under all that it can begin."""
+        found: dict[str, list[tuple[Term, re.Pattern[str]]]] = {}
+        for term in sorted(self.terms, key=lambda one: len(one.source), reverse=True):
+            words = r"\s+".join(
+                re.escape(word.removesuffix("*")) + (r"\w*" if word.endswith("*") else "")
+                for word in term.source.split(" ")
+            )
+            pattern = re.compile(_pattern([words]).pattern, re.IGNORECASE)
+            key = re.split(r"[*\s]", term.source)[0][:_KEY].casefold()
+            found.setdefault(key, []).append((term, pattern))
+        return found

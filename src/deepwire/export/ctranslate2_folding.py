@@ -1,0 +1,91 @@
+"""Connections with factors as plain ones: the factors become part of weights that CTranslate2 reads.
+
+All of it is exact up to rounding, and up to the epsilon of norms where the stream has a factor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from deepwire.model.connections.admin import Admin
+from deepwire.model.connections.connection import Connection
+from deepwire.model.connections.pre_norm_variants import LayerNormScaling, LayerScale
+from deepwire.model.connections.scaled_post_norm import BranchNorm, ScaledPostNorm
+from deepwire.model.context import Sublayer
+from deepwire.model.cross_attention import CrossAttention
+from deepwire.model.mixers.self_attention import SelfAttention
+from deepwire.model.stack import Stack
+
+# By sub-layer: its name in CTranslate2, the maps that read the stream, and the one that writes to it.
+_PLACES: Mapping[Sublayer, tuple[str, tuple[str, ...], str]] = {
+    "mixer": ("self_attention", ("linear_0",), "linear_1"),
+    "cross": ("attention", ("linear_0",), "linear_2"),
+    "feed_forward": ("ffn", ("linear_0", "linear_0_noact"), "linear_1"),
+}
+
+
+@torch.no_grad()
+def fold(arrays: Mapping[str, Tensor], stack: Stack, first: str) -> dict[str, Tensor]:
+    """The arrays of one stack with the factors of its connection and of its parametrisation in them.
+
+    Args:
+        arrays: As if there were none.
+        stack: With them.
+        first: Name of the embedding.
+    """
+    folded, connection = dict(arrays), stack.connection
+
+    def multiply(name: str, factor: Tensor | float, *, columns: bool = False) -> None:
+        array = folded[name]
+        rows = isinstance(factor, Tensor) and factor.dim() and array.dim() == 2 and not columns
+        folded[name] = array * (factor.unsqueeze(1) if isinstance(factor, Tensor) and rows else factor)
+
+    before = [f"{first}/weight", "position_encodings/encodings"]  # what makes the stream of the next call
+    for index, call in enumerate(stack.calls):
+        name, readers, writer = _PLACES[call.kind]
+        place = f"layer_{call.layer}/{name}"
+        for leaf in ("weight", "bias"):
+            multiply(f"{place}/{writer}/{leaf}", _of_branch(connection, index))
+        if isinstance(connection, LayerNormScaling):
+            for leaf in ("gamma", "beta"):
+                if f"{place}/layer_norm/{leaf}" in folded:
+                    multiply(f"{place}/layer_norm/{leaf}", (call.layer + 1) ** -0.5)
+        if isinstance(connection, Admin):
+            # LN(w x + F(x)) is LN(z + F(z / w)) with z = w x, which the norm before can make.
+            weight = connection.scales[index]
+            for each in before:
+                if each in folded:
+                    multiply(each, weight, columns=True)
+            for reader in readers:
+                if f"{place}/{reader}/weight" in folded:
+                    multiply(f"{place}/{reader}/weight", 1 / weight, columns=True)
+            before = [f"{place}/layer_norm/{leaf}" for leaf in ("gamma", "beta")]
+    _scale_queries(folded, stack)
+    return folded
+
+
+def _of_branch(connection: Connection, index: int) -> Tensor | float:
+    """What the output of a call is multiplied by before it joins a stream with factor 1."""
+    factor: Tensor | float = getattr(connection.dropout, "factor", 1.0)
+    if isinstance(connection, ScaledPostNorm):
+        return factor / connection.scale
+    if isinstance(connection, BranchNorm):
+        return factor * connection.factor
+    if isinstance(connection, LayerScale):
+        scaled: Tensor = factor * connection.scales[index]
+        return scaled
+    return factor
+
+
+def _scale_queries(arrays: dict[str, Tensor], stack: Stack) -> None:
+    for kind, modules in (("self_attention", stack.mixers), ("attention", stack.crosses)):
+        for layer, module in enumerate(modules):
+            if not isinstance(module, SelfAttention | CrossAttention) or module.query_scale == 1:
+                continue
+            for leaf in ("weight", "bias"):
+                name = f"layer_{layer}/{kind}/linear_0/{leaf}"
+                arrays[name] = arrays[name].clone()
+                arrays[name][: stack.dim] *= module.query_scale

@@ -1,0 +1,196 @@
+"""A deepwire model as a model of transformers; it computes and searches with the installed deepwire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import Seq2SeqLMOutput
+
+from deepwire.data.languages import Languages
+from deepwire.data.vocabulary import BOS, EOS, PAD
+from deepwire.decoding.decoding_config import DecodingConfig, with_settings
+from deepwire.decoding.generate import generate
+from deepwire.decoding.model_inputs import TargetLanguage
+from deepwire.decoding.step_models import Ensemble, LanguageTagModel
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+from deepwire.model.translation_model import TranslationModel
+
+from .configuration_deepwire import DeepwireConfig
+
+IGNORED = -100
+"""Label of a target subword that does not count."""
+# What generate is asked for there, and here.
+SEARCH = {
+    "num_beams": "beam",
+    "num_return_sequences": "n_best",
+    "min_new_tokens": "min_length",
+    "no_repeat_ngram_size": "no_repeat_ngram",
+    "length_penalty": "length_penalty",
+}
+
+
+class DeepwireForSeq2SeqLM(PreTrainedModel):
+    """Any model that deepwire can build."""
+
+    config: DeepwireConfig
+    config_class = DeepwireConfig
+    main_input_name = "input_ids"
+    base_model_prefix = "translation"
+
+    def __init__(self, config: DeepwireConfig) -> None:
+        super().__init__(config)
+        self.translation = _build(config)
+        first: dict[int, str] = {}
+        named = list(self.named_parameters(remove_duplicate=False))
+        self._tied_weights_keys = {
+            name: first[id(value)] for name, value in named if first.setdefault(id(value), name) != name
+        }
+        self.post_init()
+
+    def _init_weights(self, module: torch.nn.Module) -> None:
+        """deepwire has initialised them."""
+
+    @classmethod
+    def from_pretrained(cls, *arguments: Any, **settings: Any) -> Any:
+        """As in the base class, which empties constants that are not stored."""
+        loaded = super().from_pretrained(*arguments, **settings)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        stored = model.state_dict()
+        with torch.no_grad(), torch.random.fork_rng():
+            constants = dict(_build(model.config).named_buffers())
+            for name, value in model.translation.named_buffers():
+                if f"translation.{name}" not in stored:
+                    value.copy_(constants[name])
+        return loaded
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        decoder_input_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        languages: Tensor | None = None,
+        return_dict: bool | None = None,
+        **_: object,
+    ) -> Seq2SeqLMOutput:
+        """Log-probabilities `[B, T, V]` as logits, and with `labels` the mean loss of their subwords.
+
+        Args:
+            input_ids: Sources `[B, S]`, which end with EOS.
+            attention_mask: `[B, S]`, 0 at padding.
+            decoder_input_ids: `[B, T]`; without them the labels behind BOS.
+            labels: `[B, T]`, which end with EOS; -100 and padding do not count.
+            languages: `[B]` the target languages, of a model with parameters of each.
+            return_dict: Whatever it is, named results are returned.
+        """
+        source = _masked(input_ids, attention_mask)
+        if labels is not None:
+            labels = labels.masked_fill(labels == IGNORED, PAD)
+            if decoder_input_ids is None:
+                decoder_input_ids = functional.pad(labels, (1, -1), value=BOS)
+        if decoder_input_ids is None:
+            raise ValueError("give labels or decoder_input_ids")
+        log_probs = self.translation.log_probs(source, decoder_input_ids, languages=languages)
+        loss = None
+        if labels is not None:
+            loss = functional.nll_loss(log_probs.flatten(0, 1), labels.flatten(), ignore_index=PAD)
+        return Seq2SeqLMOutput(loss=loss, logits=log_probs)
+
+    @torch.no_grad()
+    def generate(
+        self,
+        inputs: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        *,
+        to: str = "",
+        **wanted: Any,
+    ) -> Tensor:
+        """Translations found by deepwire's search, `[B * n, T]` beginning with BOS, padded with PAD.
+
+        Settings are those of the model. Others may be given by the names of deepwire (`beam=8`) or by those
+        of transformers (`num_beams=8`, `max_new_tokens=100`).
+
+        Args:
+            inputs: Sources `[B, S]`, also called `input_ids`.
+            attention_mask: `[B, S]`, 0 at padding.
+            to: The target language, of a model of several directions.
+            wanted: Settings of the search.
+        """
+        inputs = wanted.pop("input_ids", inputs)
+        if inputs is None:
+            raise ValueError("give input_ids")
+        mode = self.training
+        self.eval()
+        try:
+            return self._search(_masked(inputs, attention_mask), to, self._settings(wanted))
+        finally:
+            self.train(mode)
+
+    def _settings(self, wanted: dict[str, Any]) -> DecodingConfig:
+        for name in ("decoder_input_ids", "labels", "synced_gpus", "use_cache", "generation_config"):
+            wanted.pop(name, None)
+        renamed = {SEARCH.get(name, name): value for name, value in wanted.items() if value is not None}
+        longest = renamed.pop("max_new_tokens", None)
+        if "max_length" in renamed:
+            longest = renamed.pop("max_length") - 1
+        if longest is not None:
+            renamed |= {"max_length_ratio": 0.0, "max_length_extra": max(1, longest - 1)}
+        return with_settings(DecodingConfig.model_validate(self.config.decoding), renamed)
+
+    def _search(self, source: Tensor, to: str, config: DecodingConfig) -> Tensor:
+        translation, count = self.translation, source.size(0)
+        if config.group_range is not None:
+            translation = translation.restrict(*config.group_range)
+        model: Any = Ensemble([translation])
+        target = self._target(to)
+        if target is not None:
+            if target.source_tag is not None:
+                at = int(self.config.source_bos)
+                tags = source.new_full((count, 1), target.source_tag)
+                source = torch.cat((source[:, :at], tags, source[:, at:]), 1)
+            model = LanguageTagModel(model, [target] * count, self.config.target_size - self._tags)
+        limits = [config.output_limit(length - 1) for length in (source != PAD).sum(1).tolist()]
+        found = generate(model, source, limits, config, list(range(count)))
+        rows = [torch.tensor([BOS, *each.ids, EOS]) for sentence in found for each in sentence]
+        padded: Tensor = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=PAD)
+        return padded.to(source.device)
+
+    @property
+    def _tags(self) -> int:
+        """Entries of both vocabularies that are tags of languages."""
+        languages = Languages.from_metadata(self.config.languages or {})
+        return 0 if languages is None else languages.tags
+
+    def _target(self, to: str) -> TargetLanguage | None:
+        languages = Languages.from_metadata(self.config.languages or {})
+        if languages is None:
+            return None
+        if not to and len(languages.targets) > 1:
+            raise ValueError(f"give generate(to=...), one of {', '.join(languages.targets)}")
+        number = languages.target(to or languages.targets[0])
+        pieces = [size - self._tags for size in (self.config.source_size, self.config.target_size)]
+        return TargetLanguage(
+            number,
+            pieces[0] + number if languages.tags_source else None,
+            pieces[1] + number if languages.tags_target else BOS,
+        )
+
+
+def _build(config: DeepwireConfig) -> TranslationModel:
+    """Also where transformers wants a model without values: deepwire makes constants while it builds."""
+    with torch.device("cpu"):
+        return build_model(
+            ModelConfig.model_validate(config.model),
+            config.source_size,
+            config.target_size,
+            languages=config.own_parameters,
+        )
+
+
+def _masked(ids: Tensor, mask: Tensor | None) -> Tensor:
+    return ids if mask is None else ids.masked_fill(mask == 0, PAD)

@@ -1,0 +1,84 @@
+"""Mixers that read in one direction, and pairs of them that read an encoder's sentences from both ends."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from deepwire.model.context import StackContext
+from deepwire.model.cross_attention import Memory
+from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.mixers.backward_order import backward_order, turn
+from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
+
+
+class DirectionalSection(MixerSection, ABC):
+    """Settings of a mixer that reads from left to right.
+
+    In an encoder one half of the features is that of such a mixer, and the other half that of a mixer of its
+    own that reads from right to left.
+    """
+
+    reads_any_width: ClassVar[bool] = True
+
+    def build(self, context: StackContext) -> TokenMixer:
+        """One mixer of a decoder, or one in each direction of an encoder."""
+        if context.causal:
+            return self.one_way(context)
+        half = self.each_way(context)
+        return BothDirections(self.one_way(half), self.one_way(half))
+
+    @staticmethod
+    def each_way(context: StackContext) -> StackContext:
+        """What a mixer of one direction is told: that it gives half of the features in an encoder."""
+        return context if context.causal else replace(context, dim=context.dim // 2)
+
+    @abstractmethod
+    def one_way(self, context: StackContext) -> TokenMixer:
+        """A mixer that reads vectors of width `context.mixer_width` and gives those of width `context.dim`.
+
+        It sees the past alone, on either side.
+        """
+
+
+class BothDirections(TokenMixer):
+    """[ahead | back]: what two mixers of an encoder give that read each sentence from either end.
+
+    Each gives one half of the features. The second turns each sentence around within its own length, so that
+    padding comes last for both and is never seen.
+    """
+
+    def __init__(self, ahead: TokenMixer, back: TokenMixer) -> None:
+        super().__init__()
+        self.ahead, self.back = ahead, back
+
+    def parallel(
+        self,
+        x: Tensor,
+        padding: Tensor | None,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> Tensor:
+        """Run over `[B, T, d_in]` in both directions, giving `[B, T, d]`."""
+        order = backward_order(x, padding)
+        back = self.back.parallel(turn(x, order), None, languages=languages)
+        return torch.cat((self.ahead.parallel(x, None, languages=languages), turn(back, order)), -1)
+
+    def init_state(self, rows: int, like: Tensor) -> State:
+        """None: half of it begins at the end."""
+        raise NotImplementedError("a recurrence in both directions reads whole sentences, not step by step")
+
+    def step(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """None: see `init_state`."""
+        raise NotImplementedError("a recurrence in both directions reads whole sentences, not step by step")

@@ -1,0 +1,159 @@
+"""mLSTM: an LSTM whose cell is a matrix, with an exponential input gate."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import logsigmoid, pad
+
+from deepwire.model.context import StackContext
+from deepwire.model.cross_attention import Memory
+from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.layers import Linear
+from deepwire.model.mixers.head_states import (
+    HEAD_EPS,
+    GatedOutput,
+    HeadLayerNorm,
+    HeadStateSection,
+    by_head,
+)
+from deepwire.model.mixers.mixer import State, TokenMixer
+from deepwire.ops.gated_product import gated_product, gated_step
+from deepwire.ops.over_positions import over_positions
+
+_EPS = 1e-6
+
+
+class MLSTMConfig(HeadStateSection):
+    """LSTM with matrix memory (Beck et al. 2024, xLSTM)."""
+
+    type: Literal["mlstm"] = "mlstm"
+
+    def one_way(self, context: StackContext) -> TokenMixer:
+        """One mixer of one direction."""
+        return MLSTM(self, context)
+
+
+class MLSTM(TokenMixer):
+    """C_t = f_t C_{t-1} + i_t k_t v_t^T, n_t = f_t n_{t-1} + i_t k_t, o_t = C_t^T q_t / max(|n_t . q_t|, 1).
+
+    f_t = s(w_f x_t + b_f), i_t = exp(w_i x_t + b_i), keys divided by sqrt(h), and y = W_o (LN(o) * s(W_g x))
+    with a norm of each head. Beck et al. 2024, "xLSTM: Extended Long Short-Term Memory", equations 19 to 27,
+    stabilised as in their appendix: exp(m_t) is taken out of C and n, with m_t = max(log f_t + m_{t-1},
+    log i_t). b_f begins between 3 and 6, as in their code, b_i at 0.
+    The state while decoding is ([C | n], m), `[rows, H, h, h + 1]` and `[rows, H]`, in float32 at least.
+    """
+
+    def __init__(self, config: MLSTMConfig, context: StackContext) -> None:
+        super().__init__()
+        self.heads, self.size = config.heads_in(context), config.head_size(context)
+        width, inner = context.mixer_width, self.heads * self.size
+        self.query = Linear(width, inner, bias=False, role="self_attention")
+        self.key = Linear(width, inner, bias=False, role="self_attention")
+        self.value = Linear(width, inner, bias=False)
+        self.gates = Linear(width, 2 * self.heads, bias=False, parts=2)
+        self.gate_bias = nn.Parameter(
+            torch.stack((torch.zeros(self.heads), torch.linspace(3.0, 6.0, self.heads)))
+        )
+        norm = HeadLayerNorm(self.heads, self.size, eps=HEAD_EPS)
+        self.output = GatedOutput(context, norm, heads=self.heads, size=self.size, activation=torch.sigmoid)
+
+    def parallel(
+        self,
+        x: Tensor,
+        padding: Tensor | None,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> Tensor:
+        """Mix `[B, T, d_in]`; padding on the right is seen by nobody before it."""
+        mixed: Tensor = self.output(matrix_lstm(*self._parts(x)), x)
+        return mixed
+
+    def init_state(self, rows: int, like: Tensor) -> State:
+        """Nothing stored, and m = 0."""
+        wide = torch.promote_types(like.dtype, torch.float32)
+        return (
+            like.new_zeros(rows, self.heads, self.size, self.size + 1, dtype=wide),
+            like.new_zeros(rows, self.heads, dtype=wide),
+        )
+
+    def step(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """One step on `[rows, 1, d_in]`."""
+        query, key, value, input_gate, forget_gate = (part.squeeze(2) for part in self._parts(x))
+        seen, following = matrix_lstm_step(state, query, key, value, input_gate, forget_gate)
+        return self.output(seen.unsqueeze(2), x), following
+
+    def _parts(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+        """Queries, keys and values `[B, H, T, h]`, and both gates before their functions `[B, H, T]`."""
+        query, key, value = (by_head(each(x), self.heads) for each in (self.query, self.key, self.value))
+        gates = self.gates(x)
+        wide = torch.promote_types(gates.dtype, torch.float32)
+        gates = gates.to(wide).unflatten(-1, (2, self.heads)) + self.gate_bias.to(wide)
+        input_gate, forget_gate = gates.permute(2, 0, 3, 1).unbind()
+        return query, key, value, input_gate, forget_gate
+
+
+def matrix_lstm(query: Tensor, key: Tensor, value: Tensor, input_gate: Tensor, forget_gate: Tensor) -> Tensor:
+    """The cell of `MLSTM` over all positions, in chunks.
+
+    Divided by exp(m_t), the cell is a state that decays by exp(log f_t + m_{t-1} - m_t) and takes keys times
+    exp(log i_t - m_t), both 1 at most.
+
+    Args:
+        query, key: `[B, H, T, h]`, T at least 1; keys not yet divided by sqrt(h).
+        value: `[B, H, T, n]`.
+        input_gate, forget_gate: Before their functions, `[B, H, T]`.
+
+    Returns:
+        o, `[B, H, T, n]`, in float32 at least.
+    """
+    wide = torch.promote_types(query.dtype, torch.float32)
+    log_input, log_forget = input_gate.to(wide), logsigmoid(forget_gate.to(wide))
+    with torch.no_grad():  # the result does not depend on it
+        level = _levels(log_input, log_forget)
+        before = pad(level, (1, 0))[..., :-1]
+    decay, strength = log_forget + before - level, (log_input - level).exp()
+    stored = key.to(wide) * (strength * key.size(-1) ** -0.5).unsqueeze(-1)
+    mixed = gated_product(query, stored, pad(value.to(wide), (0, 1), value=1.0), decay.unsqueeze(-1))
+    return _normalised(mixed, level)
+
+
+def matrix_lstm_step(
+    state: State, query: Tensor, key: Tensor, value: Tensor, input_gate: Tensor, forget_gate: Tensor
+) -> tuple[Tensor, State]:
+    """One position of `matrix_lstm`: o `[..., n]`, and the next state ([C | n], m); without the axis T."""
+    cell, before = state
+    log_input, log_forget = input_gate.to(cell.dtype), logsigmoid(forget_gate.to(cell.dtype))
+    level = torch.maximum(log_forget + before, log_input)
+    decay, strength = log_forget + before - level, (log_input - level).exp()
+    stored = key.to(cell.dtype) * (strength * key.size(-1) ** -0.5).unsqueeze(-1)
+    counted = pad(value.to(cell.dtype), (0, 1), value=1.0)
+    mixed, cell = gated_step(cell, query, stored, counted, decay.unsqueeze(-1))
+    return _normalised(mixed, level), (cell, level)
+
+
+def _levels(log_input: Tensor, log_forget: Tensor) -> Tensor:
+    """m_t = max(log f_t + m_{t-1}, log i_t) from m_0 = 0, `[B, H, T]`."""
+    if torch.compiler.is_exporting():
+        first = torch.zeros_like(log_input[..., 0])
+        inputs = (log_forget.movedim(-1, 0), log_input.movedim(-1, 0))
+        levels = over_positions(lambda m, now: (torch.maximum(now[0] + m[0], now[1]),), (first,), inputs)
+        return levels.movedim(1, -1)
+    kept = log_forget.cumsum(-1)
+    return kept + (log_input - kept).clamp(min=0).cummax(-1).values
+
+
+def _normalised(mixed: Tensor, level: Tensor) -> Tensor:
+    """C^T q / (max(|n . q|, exp(-m)) + eps), of both products side by side, `[..., n + 1]`."""
+    value, count = mixed[..., :-1], mixed[..., -1:]
+    least = (-level).exp().unsqueeze(-1)
+    return value / (torch.maximum(count.abs(), least) + _EPS)

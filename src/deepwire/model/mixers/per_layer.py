@@ -1,0 +1,94 @@
+"""A mixer for each layer: hybrids of attention and recurrences."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationInfo, field_validator
+
+from deepwire.config.section import UnusedSettings
+from deepwire.model.context import StackContext
+from deepwire.model.mixers.gla import GLAConfig
+from deepwire.model.mixers.mixer import MixerSection, TokenMixer
+from deepwire.model.mixers.self_attention import SelfAttentionConfig
+
+
+class PerLayerConfig(MixerSection):
+    """Layer l has mixer number l of a list, which begins anew where it ends."""
+
+    type: Literal["per_layer"] = "per_layer"
+    mixers: tuple[MixerSection, ...] = Field(
+        (SelfAttentionConfig(), GLAConfig()),
+        description="of layers 1, 2, ..., and from the first again; mixer: [self_attention, gla] will do",
+    )
+
+    @field_validator("mixers")
+    @classmethod
+    def _each_is_for_a_layer(cls, mixers: tuple[MixerSection, ...]) -> tuple[MixerSection, ...]:
+        if not mixers:
+            raise ValueError("must name one mixer at least")
+        for mixer in mixers:
+            if isinstance(mixer, PerLayerConfig):
+                raise ValueError("a list of mixers is made of mixers, not of lists")
+            if mixer.has_companion or mixer.reads_below or mixer.replaces or mixer.brings_cross_attention:
+                raise ValueError(
+                    f"{mixer.type} works in all layers of a stack or in none, so no list of mixers has it"
+                )
+        return mixers
+
+    @property
+    def has_feed_forward(self) -> bool:
+        """Whether any of them has."""
+        return any(mixer.has_feed_forward for mixer in self.mixers)
+
+    def has_norm(self, context: StackContext) -> bool:
+        """Whether any of those that a layer has."""
+        return any(mixer.has_norm(context) for mixer in self.mixers)
+
+    def check(self, context: StackContext) -> None:
+        """What any of them refuses."""
+        if len(self.mixers) > context.layers:
+            raise ValueError(
+                f"{context.side}.mixer: {len(self.mixers)} mixers for {context.layers} layers; leave out the "
+                "last ones"
+            )
+        for layer, mixer in enumerate(self.mixers):
+            if context.side not in mixer.sides:
+                raise ValueError(f"{context.side}.mixer: {mixer.type} does not work in the {context.side}")
+            told = replace(context, layer=layer)
+            if told.mixer_width != told.dim and not mixer.reads_any_width:
+                raise ValueError(
+                    f"{context.side}.mixer: {mixer.type} reads vectors of width {told.dim} only, not "
+                    f"{told.mixer_width} as this connection gives it"
+                )
+            mixer.check(told)
+
+    def check_sublayer(self, context: StackContext) -> None:
+        """What any of them has no place for."""
+        for mixer in self.mixers:
+            mixer.check_sublayer(context)
+
+    def unused_settings_in(self, context: StackContext) -> UnusedSettings:
+        """What changes nothing in any of them."""
+        for number, mixer in enumerate(self.mixers):
+            for key, reason in mixer.unused_settings_in(context):
+                yield f"mixers.{number}.{key}", reason
+
+    def build(self, context: StackContext) -> TokenMixer:
+        """The mixer of the layer."""
+        return self.mixers[context.layer % len(self.mixers)].build(context)
+
+
+_MIXERS = TypeAdapter(tuple[MixerSection, ...])
+
+
+def _list_of_mixers(value: object, info: ValidationInfo) -> object:
+    if not isinstance(value, list | tuple):
+        return value
+    # Here, so that the place of a mistake is that in the list.
+    return {"type": "per_layer", "mixers": _MIXERS.validate_python(value, context=info.context)}
+
+
+AnyMixer = Annotated[MixerSection, BeforeValidator(_list_of_mixers)]
+"""A mixer for all layers, or a list of mixers for the layers in turn."""

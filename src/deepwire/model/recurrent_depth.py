@@ -1,0 +1,184 @@
+"""Recurrent depth: the layers in the middle of an encoder run as often as asked for.
+
+Geiping et al. 2025 (Scaling up Test-Time Compute with Latent Reasoning: A Recurrent Depth Approach), there of
+language models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from typing import cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from deepwire.config.section import Section
+from deepwire.model.aggregations.aggregation import AggregationSection
+from deepwire.model.aggregations.last import LastConfig
+from deepwire.model.connections.connection import Connection, ConnectionSection
+from deepwire.model.context import StackContext
+from deepwire.model.cross_attention import CrossAttention, Memory
+from deepwire.model.fusions.fusion import Fusion, FusionSection
+from deepwire.model.fusions.top import TopConfig
+from deepwire.model.kv_cache import CacheIndex
+from deepwire.model.layers import FeedForward, Linear
+from deepwire.model.mixers.companion import Carried
+from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
+from deepwire.model.stack import Stack
+
+
+class RecurrenceConfig(Section):
+    """How often the layers between the first and the last ones run."""
+
+    prelude: int = Field(2, ge=0, le=10_000, description="first layers, which run once")
+    coda: int = Field(2, ge=0, le=10_000, description="last layers, which run once")
+    rounds: int = Field(
+        8,
+        ge=1,
+        le=1000,
+        description="how often the layers between them run: on average in training, and where translation "
+        "does not say otherwise",
+    )
+    backward: int = Field(8, ge=1, le=1000, description="last rounds of an update that gradients go through")
+    start_std: float = Field(
+        0.63, ge=0, le=100, description="standard deviation of what training begins with; 0 otherwise"
+    )
+
+    def check(
+        self,
+        context: StackContext,
+        mixer: MixerSection,
+        connection: ConnectionSection,
+        aggregation: AggregationSection,
+        fusion: FusionSection,
+    ) -> None:
+        """Refuse a stack whose layers cannot run again, with a `ValueError`."""
+        side = context.side
+        if side == "decoder":
+            raise ValueError(
+                "decoder.recurrence: rounds would each have keys of their own; set encoder.recurrence"
+            )
+        if self.prelude + self.coda >= context.layers:
+            raise ValueError(
+                f"{side}.recurrence: {self.prelude} layers of the prelude and {self.coda} of the coda leave "
+                f"none of {context.layers} to run again"
+            )
+        unfit = {
+            f"mixer {mixer.type}": mixer.has_companion or mixer.reads_below,
+            f"connection {connection.type}": connection.droppable(context) == "nothing",
+            f"aggregation {aggregation.type}": not isinstance(aggregation, LastConfig),
+            f"fusion {fusion.type}": not isinstance(fusion, TopConfig),
+        }
+        if found := [name for name, wrong in unfit.items() if wrong]:
+            raise ValueError(
+                f"{side}.recurrence: layers that run again cannot tell what lies below them, as {side}."
+                f"{found[0]} wants; leave one of them out"
+            )
+
+    def build(self, stack: Stack, context: StackContext) -> RecurrentStack:
+        """The stack with rounds."""
+        joint = Linear(2 * context.dim, context.dim, bias=False)
+        return RecurrentStack(self, stack, joint)
+
+
+class RecurrentStack(Stack):
+    """e = P(x), s_i = R(W [s_(i-1); e]) for i = 1 to r, and C(s_r): prelude, rounds and coda.
+
+    Each of the three begins as a stack of its own would, and ends with the final norm of the connection,
+    where it has one. In training s_0 is normal noise cut at three standard deviations, and only the last
+    rounds have gradients; otherwise s_0 is 0, so that a translation depends on nothing but its source.
+
+    Attributes:
+        rounds: r, outside training.
+        training_rounds: r of this update.
+    """
+
+    def __init__(self, config: RecurrenceConfig, stack: Stack, joint: nn.Module) -> None:
+        super().__init__(
+            stack.dim,
+            stack.connection,
+            stack.aggregation,
+            stack.fusion,
+            cast("Sequence[TokenMixer]", stack.mixers),
+            cast("Sequence[CrossAttention]", stack.crosses),
+            cast("Sequence[FeedForward]", stack.feed_forwards),
+            cast("Sequence[FeedForward]", stack.inner_feed_forwards),
+        )
+        self.recurrence, self.joint = config, joint
+        self.rounds = self.training_rounds = config.rounds
+
+    def parts(self) -> Mapping[str, nn.Module]:
+        """See the base class."""
+        return {**super().parts(), "recurrence": self.joint}
+
+    def with_rounds(self, rounds: int) -> RecurrentStack:
+        """The stack that runs its middle so often outside training; all parameters are shared."""
+        other = copy(self)
+        other.rounds = rounds
+        return other
+
+    def with_parts(
+        self,
+        *,
+        connection: Connection | None = None,
+        fusion: Fusion | None = None,
+        feed_forwards: Sequence[nn.Module] | None = None,
+    ) -> Stack:
+        """See the base class."""
+        plain = super().with_parts(connection=connection, fusion=fusion, feed_forwards=feed_forwards)
+        other = RecurrentStack(self.recurrence, plain, self.joint)
+        other.rounds, other.training_rounds = self.rounds, self.training_rounds
+        return other
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        padding: Tensor | None = None,
+        memory: Sequence[Memory] = (),
+        states: Sequence[State] = (),
+        cache_index: CacheIndex | None = None,
+        languages: Tensor | None = None,
+    ) -> tuple[tuple[Tensor, ...], tuple[State, ...], Carried]:
+        """Run the stack over whole sequences `[B, T, d]` of the source; see the base class."""
+        first, last = self.recurrence.prelude, len(self._layers) - self.recurrence.coda
+
+        def run(part: Tensor, layers: Sequence[range]) -> Tensor:
+            return self._run(part, layers, padding, languages)
+
+        entered = run(x, self._layers[:first]) if first else x
+        state = self._start(entered)
+        rounds = self.training_rounds if self.training else self.rounds
+        for number in range(rounds):
+            with torch.set_grad_enabled(
+                torch.is_grad_enabled() and number >= rounds - self.recurrence.backward
+            ):
+                state = run(self.joint(torch.cat((state, entered), -1)), self._layers[first:last])
+        if last < len(self._layers):
+            state = run(state, self._layers[last:])
+        # Every part has been normalised.
+        return self.fusion([state], lambda given: given, languages), (), ()
+
+    def _run(
+        self, x: Tensor, layers: Sequence[range], padding: Tensor | None, languages: Tensor | None
+    ) -> Tensor:
+        """The result of some layers, from where a stack begins to its final norm."""
+        depth = self.connection.start(x, padding, languages)
+        recomputes = self.recomputes and self.training and torch.is_grad_enabled()
+        for layer in layers:
+            given = (layer, depth, (), (), None, padding, (), languages)
+            if recomputes:
+                depth, _, _ = checkpoint(self._run_layer, *given, use_reentrant=False)
+            else:
+                depth, _, _ = self._run_layer(*given)
+        return self.connection.normalise(self.connection.result(depth, languages), languages)
+
+    def _start(self, like: Tensor) -> Tensor:
+        deviation = self.recurrence.start_std
+        if not self.training or not deviation:
+            return torch.zeros_like(like)
+        noise = torch.empty_like(like, requires_grad=False)
+        return nn.init.trunc_normal_(noise, std=deviation, a=-3 * deviation, b=3 * deviation)

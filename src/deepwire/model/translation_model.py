@@ -1,0 +1,349 @@
+"""What every translation model offers, whatever it is made of: loss, scores and decoding step by step."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from functools import partial
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from deepwire.errors import ModelError, UsageError
+from deepwire.model.config import ModelConfig
+from deepwire.model.context import Side
+from deepwire.model.decoder_state import DecoderState
+from deepwire.model.embedding import Embedding
+from deepwire.model.head import LossSums, OutputHead
+from deepwire.model.languages import LanguageTransform
+from deepwire.model.perturbation import Input, Perturbation, SimCutConfig
+from deepwire.model.stack import Stack
+from deepwire.ops.cross_entropy import SmoothingForm
+from deepwire.ops.r_drop import linear_r_drop
+from deepwire.ops.sim_cut import linear_sim_cut
+
+__all__ = ["LossSums", "TranslationModel"]
+
+
+class TranslationModel(nn.Module, ABC):
+    """Maps source tokens to a distribution over target tokens.
+
+    Sequences are int64 ids, padded on the right with `pad_id`.
+    In a model of several languages `languages` are the target languages of the rows, `[B]` int64 from 0, or
+    `[1]` for all rows. Only a model with parameters of each language wants them; others, which see the target
+    language in their input, take them and do nothing with them.
+
+    Attributes:
+        config: What it was built from.
+        source_vocabulary, target_vocabulary: Sizes V_s and V.
+        pad_id: Id of padding.
+        languages: How many target languages have parameters of their own; 0 where all share all.
+        transform: What each target language does to the encoder's output; None as a rule.
+    """
+
+    source_embedding: Embedding
+    target_embedding: Embedding
+    decoder: Stack
+    head: OutputHead
+    transform: LanguageTransform | None
+
+    def __init__(self, config: ModelConfig, languages: int = 0) -> None:
+        super().__init__()
+        self.config, self.languages = config, languages
+
+    @abstractmethod
+    def stacks(self) -> Mapping[Side, Stack]:
+        """The stacks by their side, in order; every model has a decoder."""
+
+    @abstractmethod
+    def start(self, source: Tensor, max_length: int, *, languages: Tensor | None = None) -> DecoderState:
+        """Read sources `[N, S]` once; the state has one row for each sentence.
+
+        `max_length` is the number of steps that may follow; states grow as needed, so it is only a promise.
+        """
+
+    @abstractmethod
+    def _decode(
+        self, source: Tensor, languages: Tensor | None, read: Input, target: Input
+    ) -> tuple[Tensor, ...]:
+        """Results `[B, T, d]` of sources `[B, S]`, where `read` and `target` are what the embeddings see."""
+
+    @abstractmethod
+    def _with(self, stacks: Mapping[Side, Stack], head: OutputHead) -> Self:
+        """The model with these stacks and this head; everything else, with its parameters, is shared."""
+
+    @property
+    def source_vocabulary(self) -> int:
+        """Entries of the source embedding."""
+        return self.source_embedding.table.weight.size(0)
+
+    @property
+    def target_vocabulary(self) -> int:
+        """Entries of the output projection."""
+        return self.head.table.weight.size(0)
+
+    @property
+    def pad_id(self) -> int:
+        """Id of padding, on both sides."""
+        return self.source_embedding.table.pad_id
+
+    @abstractmethod
+    def reads(self, source: Tensor, target_input: Tensor) -> Mapping[Side, Tensor]:
+        """The tokens that each stack reads of sources `[B, S]` and target prefixes `[B, T]`."""
+
+    def stack(self, side: Side) -> Stack:
+        """The stack of one side.
+
+        Raises:
+            ModelError: The model has none.
+        """
+        stacks = self.stacks()
+        if side not in stacks:
+            raise ModelError(f"the model has no {side}: its architecture is {self.config.architecture}")
+        return stacks[side]
+
+    def _checked(self, languages: Tensor | None, rows: Tensor) -> Tensor | None:
+        """The target languages of so many rows; None where nothing depends on them.
+
+        Raises:
+            UsageError: They are missing, or are not one for each row.
+        """
+        if not self.languages and not self.head.selects_by_language:
+            return None
+        if languages is None:
+            raise UsageError(
+                "the model has parameters of each target language, and was not told the target languages",
+                "give languages=, the number of the target language of each row",
+            )
+        if languages.shape not in (rows.shape[:1], (1,)):
+            raise UsageError(
+                f"target languages of shape {list(languages.shape)} for {rows.size(0)} rows",
+                "give one number for each row",
+            )
+        return languages
+
+    def decode(
+        self, source: Tensor, target_input: Tensor, *, languages: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """Decoder results, each `[B, T, d]`, of target prefixes `[B, T]` given sources `[B, S]`."""
+        return self._decode(source, self._checked(languages, source), Input(source), Input(target_input))
+
+    def _predict(
+        self, source: Tensor, languages: Tensor | None, read: Input, target: Input, output: Tensor
+    ) -> list[tuple[tuple[Tensor, ...], Tensor]]:
+        """Results, and the tokens that each is to predict: of the target, then what else is to be learned."""
+        return [(self._decode(source, languages, read, target), output)]
+
+    def loss(
+        self,
+        source: Tensor,
+        target_input: Tensor,
+        target_output: Tensor,
+        label_smoothing: float = 0.0,
+        form: SmoothingForm = "uniform_wrong",
+        r_drop: float = 0.0,
+        *,
+        languages: Tensor | None = None,
+        perturbation: Perturbation | None = None,
+    ) -> LossSums:
+        """Sum the loss over the real target tokens.
+
+        Args:
+            source: `[B, S]`.
+            target_input: `[B, T]`, begins with the start symbol.
+            target_output: `[B, T]`, ends with the end symbol.
+            label_smoothing: Mass epsilon taken from the true token.
+            form: Who receives it, see `deepwire.ops.cross_entropy.linear_cross_entropy`.
+            r_drop: Above 0, two passes with different dropout are made, and the distance between them counts
+                with this weight, see `deepwire.ops.r_drop`.
+            languages: Target language of each row, `[B]`.
+            perturbation: Disturbs the input, and with SimCut makes two passes, see `deepwire.ops.sim_cut`.
+
+        Raises:
+            ValueError: R-Drop and SimCut are asked for together.
+        """
+        sim_cut = perturbation.sim_cut if perturbation is not None else None
+        if r_drop and sim_cut is not None:
+            raise ValueError("R-Drop and SimCut exclude each other: both say what a second pass is for")
+        if r_drop or sim_cut is not None:
+            source, target_input = source.repeat(2, 1), target_input.repeat(2, 1)
+            if languages is not None and languages.size(0) > 1:
+                languages = languages.repeat(2)
+        read, target = Input(source), Input(target_input)
+        if perturbation is not None:
+            read, target = perturbation.draw(source, target_input)
+        languages = self._checked(languages, source)
+        loss = partial(self._loss_of, smoothing=label_smoothing, form=form, r_drop=r_drop, sim_cut=sim_cut)
+        first, *others = (
+            loss(results, output, languages=languages)
+            for results, output in self._predict(source, languages, read, target, target_output)
+        )
+        return first._replace(smoothed=sum((other.smoothed for other in others), first.smoothed))
+
+    def _loss_of(
+        self,
+        results: tuple[Tensor, ...],
+        output: Tensor,
+        *,
+        smoothing: float,
+        form: SmoothingForm,
+        r_drop: float,
+        sim_cut: SimCutConfig | None,
+        languages: Tensor | None,
+    ) -> LossSums:
+        """Of results, in two passes with R-Drop or SimCut, that are to predict tokens `[B, T]`."""
+        if r_drop:
+            pair = partial(linear_r_drop, alpha=r_drop)
+            return self.head.pair_loss(results, output, smoothing, form, pair, languages)
+        if sim_cut is not None:
+            cut = partial(linear_sim_cut, alpha=sim_cut.alpha, stop_gradient=sim_cut.stop_gradient)
+            return self.head.pair_loss(results, output, smoothing, form, cut, languages)
+        return self.head.loss(results, output, smoothing, form, languages)
+
+    # Wrappers that call the model itself, such as those for several processes, reach the loss.
+    forward = loss
+
+    @property
+    def needs_profile(self) -> bool:
+        """Whether training begins with `profile`."""
+        return any(stack.connection.needs_profile for stack in self.stacks().values())
+
+    @torch.no_grad()
+    def profile(self, source: Tensor, target_input: Tensor, *, languages: Tensor | None = None) -> None:
+        """Let connections that need it set parameters by what one pass over a batch shows, as in training.
+
+        Arguments as in `loss`. Nothing else changes but the state of random numbers.
+        """
+        stacks = self.stacks().values()
+        connections = [stack.connection for stack in stacks if stack.connection.needs_profile]
+        mode = self.training
+        self.train()
+        for connection in connections:
+            connection.profiling = True
+        try:
+            self.decode(source, target_input, languages=languages)
+        finally:
+            for connection in connections:
+                connection.profiling = False
+            self.train(mode)
+
+    def begin_update(self, number: int) -> None:
+        """Tell the connections that update `number` is next, from 1."""
+        for stack in self.stacks().values():
+            stack.connection.begin_update(number)
+
+    def log_probs(self, source: Tensor, target_input: Tensor, *, languages: Tensor | None = None) -> Tensor:
+        """Log-probabilities `[B, T, V]`, float32, after each prefix of `target_input` `[B, T]`."""
+        return self.head.log_probs(self.decode(source, target_input, languages=languages), languages)
+
+    def score(
+        self,
+        source: Tensor,
+        target_input: Tensor,
+        target_output: Tensor,
+        *,
+        languages: Tensor | None = None,
+    ) -> Tensor:
+        """Log-probability of each target token, `[B, T]` float32, 0 at padding."""
+        results = self.decode(source, target_input, languages=languages)
+        return self.head.target_log_probs(results, target_output, languages)
+
+    def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """Read one token per row, `[rows]`: log-probabilities `[rows, V]` of the next, and the next state.
+
+        Consumes `state`: only the returned one may be used afterwards.
+        """
+        return self.step_at(self.vectors_of(state), tokens, state.with_room())
+
+    def vectors_of(self, state: DecoderState) -> Tensor | None:
+        """What the embedding adds at the position of a state, `[1, d]` or `[rows, 1, d]`; None: nothing."""
+        return self.target_embedding.vectors(state.position, 1)
+
+    def step_at(
+        self, vectors: Tensor | None, tokens: Tensor, state: DecoderState
+    ) -> tuple[Tensor, DecoderState]:
+        """`step` without what depends on numbers of the state; with a `GraphStep`, a CUDA graph may hold it.
+
+        Args:
+            vectors: Of the position, see `vectors_of`.
+            tokens: `[rows]`.
+            state: With room for another step.
+        """
+        results, state = self._advance(self.target_embedding, vectors, tokens, state)
+        log_probs = self.head.log_probs([result[:, 0] for result in results], state.languages)
+        return log_probs, state
+
+    def _advance(
+        self, embedding: Embedding, vectors: Tensor | None, tokens: Tensor, state: DecoderState
+    ) -> tuple[tuple[Tensor, ...], DecoderState]:
+        """Read one token per row with an embedding: the results of the decoder, and the next state."""
+        state = state.begun()
+        results, states, _ = self.decoder(
+            embedding.placed(tokens.unsqueeze(1), vectors, state.languages),
+            memory=state.memory,
+            states=state.states,
+            cache_index=state.cache_index,
+            languages=state.languages,
+        )
+        return results, state.advanced(states)
+
+    def restrict(self, first: int, last: int) -> Self:
+        """The model that predicts with groups `first` to `last` of its decoder alone, counted from 1.
+
+        It shares all parameters with this one, and evaluates no decoder layer above the last group
+        (Yang et al. 2022, Table VI).
+
+        Raises:
+            ValueError: The decoder does not predict with a mixture of groups, or has not so many.
+        """
+        return self.with_stacks(decoder=self.decoder.restrict(first, last))
+
+    def with_rounds(self, rounds: int) -> Self:
+        """The model whose encoder runs its middle layers so often; it shares all parameters with this one.
+
+        Raises:
+            ModelError: It has no encoder.
+            ValueError: The encoder has no recurrent depth (`deepwire.model.recurrent_depth`).
+        """
+        return self.with_stacks(encoder=self.stack("encoder").with_rounds(rounds))
+
+    def select(self, tokens: Tensor, allowed: Tensor | None = None) -> Self:
+        """The model that steps to `tokens` `[k]` alone; their probabilities `[rows, k]` sum to one.
+
+        With `allowed` `[L, k]` each row has those of its target language alone, and `start` wants the
+        languages. It shares all else with this one; loss and `score` stay those of all tokens.
+        """
+        return self._with(self.stacks(), self.head.select(tokens, allowed))
+
+    def with_stacks(self, *, encoder: Stack | None = None, decoder: Stack | None = None) -> Self:
+        """The model with another encoder or decoder; everything else, with its parameters, is shared.
+
+        Raises:
+            ModelError: An encoder for a model that has none.
+        """
+        stacks = dict(self.stacks())
+        if encoder is not None:
+            self.stack("encoder")
+            stacks["encoder"] = encoder
+        stacks["decoder"] = decoder or self.decoder
+        return self._with(stacks, self.head.with_fusion(stacks["decoder"].fusion))
+
+    def parameter_groups(self) -> dict[str, int]:
+        """Number of parameters of each part; what several parts share counts in the first."""
+        parts: dict[str, nn.Module] = {
+            "source embedding": self.source_embedding,
+            "target embedding": self.target_embedding,
+            "output projection": self.head,
+        }
+        for side, stack in self.stacks().items():
+            parts |= {f"{side} {name}": part for name, part in stack.parts().items()}
+        if self.transform is not None:
+            parts["language transform"] = self.transform
+        seen: set[int] = set()
+        counts = {}
+        for name, part in parts.items():
+            new = {id(parameter): parameter.numel() for parameter in part.parameters()}
+            counts[name] = sum(size for key, size in new.items() if key not in seen)
+            seen |= set(new)
+        return {name: count for name, count in counts.items() if count}

@@ -1,0 +1,145 @@
+"""``deepwire export --format argos``: a package, installed and run by Argos' rules."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import ctranslate2
+import pytest
+import sentencepiece
+import torch
+
+import deepwire
+from deepwire.checkpoint.store import save_model
+from deepwire.cli.main import main
+from deepwire.data.text.pairs import Pair
+from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies
+from deepwire.data.vocabulary_config import BpeConfig
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+
+Text = Mapping[str, Sequence[str]]
+NAME = "translate-de_en-1_0"
+Export = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def words(multi30k: Text) -> tuple[Vocabularies, Vocabularies]:
+    """A joint vocabulary, and one of two sides."""
+    found = enumerate(zip(multi30k["de"][:300], multi30k["en"][:300], strict=True), 1)
+    pairs = [Pair(number, *both, 0) for number, both in found]
+    both, each = (Vocabularies.learn(BpeConfig(size=400, joint=joint), pairs) for joint in (True, False))
+    return both, each
+
+
+def saved(
+    folder: Path, vocabularies: Vocabularies, bias: bool = True, unknown: float = 1, **metadata: object
+) -> Path:
+    """A model that writes UNK as `unknown` says."""
+    stack = {"layers": 1, "connection": "post_norm"}
+    tie = "all" if vocabularies.joint else "none"
+    settings = {"d_model": 16, "heads": 2, "feed_forward": 32, "encoder": stack, "decoder": stack}
+    settings |= {"embeddings": {"tie": tie}, "bias": {"output": bias}}
+    torch.manual_seed(3)
+    model = build_model(
+        ModelConfig.model_validate(settings), vocabularies.source.size, vocabularies.target.size
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.4 * torch.randn_like(parameter))
+        if model.head.bias is not None:
+            model.head.bias[[PAD, BOS]] = -30
+            model.head.bias[EOS] += 4
+            model.head.bias[UNK] += unknown
+    languages = {"source": "de", "target": "en"}
+    save_model(folder, model, vocabularies, {**languages, "decoding": {"max_length_extra": 9}, **metadata})
+    return folder
+
+
+@pytest.fixture
+def export(multi30k: Text, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Export:
+    """Exit code and errors of the export of a model to ``tmp_path/out``."""
+
+    def run(model: Path, *options: str) -> tuple[int, str]:
+        (tmp_path / "text.de").write_text("\n".join(multi30k["de"][:6]))
+        given = ["--format", "argos", "--text", str(tmp_path / "text.de"), *options]
+        code = main(["export", str(model), "-o", str(tmp_path / "out"), *given])
+        return code, capsys.readouterr().err
+
+    return run
+
+
+def translated(folder: Path, text: str) -> list[str]:
+    """Lines of a text as Argos translates them: one SentencePiece model, beam 4, length penalty 0.2."""
+    pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / "sentencepiece.model"))
+    translator = ctranslate2.Translator(str(folder / "model"))
+    found = translator.translate_batch(
+        [pieces.encode(line, out_type=str) for line in text.split("\n")],
+        replace_unknowns=True,
+        max_batch_size=32,
+        batch_type="tokens",
+        beam_size=4,
+        num_hypotheses=4,
+        length_penalty=0.2,
+        return_scores=True,
+    )
+    return [pieces.decode(each.hypotheses[0]).replace("_", " ").strip() for each in found]
+
+
+def test_the_package_is_installed_and_translates(
+    words: tuple[Vocabularies, Vocabularies], multi30k: Text, export: Export, tmp_path: Path
+) -> None:
+    model = saved(tmp_path / "model", words[0], unknown=-30)
+    code, errors = export(model, "--from-name", "German", "--to-name", "English")
+    assert code == 0, errors
+    assert "length penalty of 0.2" in errors
+    # Argos unpacks the archive into its folder of packages, and looks for metadata in each folder there.
+    with zipfile.ZipFile(tmp_path / "out" / f"{NAME}.argosmodel") as archive:
+        assert {name.partition("/")[0] for name in archive.namelist()} == {NAME}
+        archive.extractall(tmp_path / "packages")
+    (installed,) = (tmp_path / "packages").iterdir()
+    metadata = json.loads((installed / "metadata.json").read_text())
+    assert metadata.items() >= {"from_code": "de", "to_code": "en", "from_name": "German"}.items()
+    assert metadata.items() >= {"to_name": "English", "type": "translate", "package_version": "1.0"}.items()
+    lines = list(multi30k["de"][:6])
+    settings = {"beam": 4, "length_penalty": 0.2, "length_penalty_form": "average", "max_length_extra": 200}
+    ours = deepwire.load(str(model), precision="fp32", settings={**settings, "max_length_ratio": 0})
+    there = translated(installed, "\n".join(lines))
+    here = ours.translate(lines)
+    assert there == here
+    assert not any("\u2047" in text for text in there)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_unknown_is_never_written(
+    bias: bool, words: tuple[Vocabularies, Vocabularies], export: Export, tmp_path: Path
+) -> None:
+    code, errors = export(saved(tmp_path / "model", words[0], bias), "--unchecked")
+    assert code == 2
+    assert "contradict" in errors
+    code, errors = export(tmp_path / "model", "--most-different", "1")
+    assert code == 0, errors
+    with zipfile.ZipFile(tmp_path / "out" / f"{NAME}.argosmodel") as archive:
+        archive.extractall(tmp_path / "packages")
+    translator = ctranslate2.Translator(str(tmp_path / "packages" / NAME / "model"))
+    (scored,) = translator.score_batch([["▁ein"]], [["<unk>"]])
+    assert scored.log_probs[0] < -1e6
+
+
+def test_what_argos_cannot_have_is_refused(
+    words: tuple[Vocabularies, Vocabularies], export: Export, tmp_path: Path
+) -> None:
+    for metadata, vocabularies, said in (
+        ({}, words[1], "the vocabulary is one for each side"),
+        ({"source_bos": True}, words[0], "begin with BOS"),
+        ({"source": None}, words[0], "does not say its source language"),
+    ):
+        model = saved(tmp_path / said[:9], vocabularies, **metadata)
+        code, errors = export(model)
+        assert (code, said in errors) == (4, True), errors
+    assert not list(tmp_path.glob("*out*"))
+    code, errors = export(model, "--format", "onnx", "--from-name", "German")
+    assert (code, "--format onnx: has no names of languages" in errors) == (2, True)

@@ -1,0 +1,182 @@
+"""``deepwire export --format huggingface-code``: systems that no class of transformers has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+import deepwire
+from deepwire.checkpoint.store import load_model, save_model
+from deepwire.cli.main import main
+from deepwire.data.text.pairs import Pair
+from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
+from deepwire.data.vocabulary_config import BpeConfig, WordsConfig
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+
+transformers = pytest.importorskip("transformers")
+
+Text = Mapping[str, Sequence[str]]
+LINES = 6
+STACK = {"layers": 2}
+SYSTEMS: dict[str, dict[str, object]] = {
+    "depth-wise LSTM": {side: {**STACK, "connection": "depth_lstm"} for side in ("encoder", "decoder")},
+    "DLCL with constants": {
+        "encoder": {**STACK, "aggregation": {"type": "dlcl", "learned": False}},
+        "decoder": {**STACK, "mixer": "average_attention"},
+    },
+    "a step of two": {"decoder": {**STACK, "mixer": "mhplstm"}, "embeddings": {"tie": "none"}},
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _modules(tmp_path_factory: pytest.TempPathFactory) -> object:
+    """transformers copies code of folders before it runs it: not into the home of who tests."""
+    from transformers import dynamic_module_utils
+
+    patch = pytest.MonkeyPatch()
+    patch.setattr(dynamic_module_utils, "HF_MODULES_CACHE", str(tmp_path_factory.mktemp("modules")))
+    yield
+    patch.undo()
+
+
+@pytest.fixture(scope="module")
+def pairs(multi30k: Text) -> list[Pair]:
+    found = enumerate(zip(multi30k["de"][:300], multi30k["en"][:300], strict=True), 1)
+    return [Pair(number, *both, 0) for number, both in found]
+
+
+@pytest.fixture(scope="module")
+def joint(pairs: list[Pair]) -> Vocabularies:
+    return Vocabularies.learn(BpeConfig(size=400), pairs)
+
+
+def saved(folder: Path, words: Vocabularies, settings: Mapping[str, object], **metadata: object) -> Path:
+    small = {"d_model": 16, "heads": 2, "feed_forward": 32, "encoder": STACK, "decoder": STACK, **settings}
+    names = metadata.get("languages", ())
+    assert isinstance(names, list | tuple)
+    sizes = [side.size + len(names) for side in (words.source, words.target)]
+    torch.manual_seed(3)
+    own = len(names) if "languages" in settings else 0
+    model = build_model(ModelConfig.model_validate(small), *sizes, languages=own)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.15 * torch.randn_like(parameter))
+        if model.head.bias is not None:
+            model.head.bias[..., [PAD, BOS]] = -30
+            model.head.bias[..., EOS] += 2
+    decoding = {"beam": 3, "length_penalty": 1.1, "max_length_extra": 6}
+    save_model(folder, model, words, {"decoding": decoding, **metadata})
+    return folder
+
+
+Export = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def export(multi30k: Text, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Export:
+    """Exit code and errors of the export of a model to ``tmp_path/out``."""
+
+    def run(model: Path, *options: str) -> tuple[int, str]:
+        (tmp_path / "text.de").write_text("\n".join(multi30k["de"][:LINES]))
+        command = ["export", str(model), "-o", str(tmp_path / "out"), "--format", "huggingface-code"]
+        code = main([*command, "--text", str(tmp_path / "text.de"), *options])
+        return code, capsys.readouterr().err
+
+    return run
+
+
+def opened(folder: Path) -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizer]:
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)
+    return model, transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_system_translates_the_same_there(
+    name: str, joint: Vocabularies, multi30k: Text, export: Export, tmp_path: Path
+) -> None:
+    model = saved(tmp_path / "model", joint, SYSTEMS[name], source_bos=name != "depth-wise LSTM")
+    code, errors = export(model)
+    assert code == 0, errors
+    assert "trust_remote_code=True" in errors
+    found = json.loads((tmp_path / "out" / "parity.json").read_text())["compared"]
+    assert found["largest_difference"] < 1e-4
+    assert (found["equal"], found["beam_equal"]) == (1, 1)
+    there, tokenizer = opened(tmp_path / "out")
+    lines = list(multi30k["de"][:LINES])
+    batch = tokenizer(lines, return_tensors="pt", padding=True)
+    texts = tokenizer.batch_decode(there.generate(**batch), skip_special_tokens=True)
+    assert texts == deepwire.load(str(model), precision="fp32").translate(lines)
+    more = there.generate(**batch, num_beams=4, num_return_sequences=2, max_new_tokens=3)
+    assert (more.size(0), more.size(1) <= 4) == (2 * LINES, True)
+
+
+def test_several_directions_and_another_vocabulary(
+    pairs: list[Pair], multi30k: Text, export: Export, tmp_path: Path
+) -> None:
+    words = Vocabularies.learn(WordsConfig(joint=True), pairs)
+    directions = {"languages": ["de", "en", "fr"], "directions": ["de-en", "de-fr"], "tag": "both"}
+    model = saved(tmp_path / "model", words, SYSTEMS["depth-wise LSTM"], **directions)
+    code, errors = export(model, "--into", "fr")
+    assert code == 0, errors
+    there, tokenizer = opened(tmp_path / "out")
+    lines = list(multi30k["de"][:LINES])
+    found = there.generate(**tokenizer(lines, return_tensors="pt", padding=True), to="fr")
+    ours = deepwire.load(str(model), precision="fp32").translate(lines, to="fr")
+    assert tokenizer.batch_decode(found) == ours
+    with pytest.raises(ValueError, match="one of en, fr"):
+        there.generate(torch.tensor([[5, EOS]]))
+
+
+def test_trainer_trains_it_and_what_it_saves_is_read_again(
+    joint: Vocabularies, multi30k: Text, export: Export, tmp_path: Path
+) -> None:
+    pytest.importorskip("accelerate")
+    assert export(saved(tmp_path / "model", joint, SYSTEMS["DLCL with constants"]))[0] == 0
+    model, tokenizer = opened(tmp_path / "out")
+    german, english = (list(multi30k[language][:8]) for language in ("de", "en"))
+    rows = tokenizer(german, text_target=english)
+    assert rows["labels"][0] == [*load_model(tmp_path / "model").vocabularies.target.encode(english[0]), EOS]
+    data = [{"input_ids": a, "labels": b} for a, b in zip(rows["input_ids"], rows["labels"], strict=True)]
+    arguments = transformers.Seq2SeqTrainingArguments(
+        output_dir=str(tmp_path / "trained"),
+        max_steps=6,
+        per_device_train_batch_size=8,
+        learning_rate=0.01,
+        report_to=[],
+        save_strategy="no",
+        logging_steps=1,
+        use_cpu=True,
+        disable_tqdm=True,
+    )
+    trainer = transformers.Seq2SeqTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=data,
+        data_collator=transformers.DataCollatorForSeq2Seq(tokenizer),
+    )
+    before = {name: value.clone() for name, value in model.named_buffers()}
+    trainer.train()
+    losses = [each["loss"] for each in trainer.state.log_history if "loss" in each]
+    assert losses[-1] < losses[0]
+    trainer.save_model(str(tmp_path / "trained"))
+    again, _ = opened(tmp_path / "trained")
+    assert before.keys() == dict(again.named_buffers()).keys()
+    assert all(torch.equal(value, before[name]) for name, value in again.named_buffers())
+    batch = tokenizer(german, return_tensors="pt", padding=True)
+    assert torch.equal(again.generate(**batch), model.generate(**batch))
+
+
+def test_a_missing_library_is_one_line(
+    joint: Vocabularies, export: Export, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from deepwire.export import huggingface
+
+    monkeypatch.setattr(huggingface, "find_spec", lambda _: None)
+    code, errors = export(saved(tmp_path / "model", joint, {}))
+    assert (code, "pip install 'deepwire[hf]'" in errors) == (2, True)
+    assert not list(tmp_path.glob("*out*"))

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepwire.data.text.placeholders import (
+    SYMBOLS,
+    SYMBOLS_PER_KIND,
+    core,
+    count_placeholders,
+    find_placeholders,
+    protect,
+    protect_pair,
+    restore,
+    spaced_alike,
+)
+
+PARTS = ["7", "1.250,50", "%s", "{name}", "<b>", "</b>", "https://a.de/x?y=1", "a@b.de", "Hund", "B2B"]
+SIGNS = ["(", ")", ",", ".", "–"]
+TEXTS = st.lists(st.sampled_from([*PARTS, *SIGNS, SYMBOLS[3]])).map(" ".join)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("12 Hunde, 1.000,5 kg um 12:30", ["12", "1.000,5", "12:30"]),
+        ("B2B und 3D sind Wörter", []),
+        ("Siehe https://a.de/b?c=1. Oder a.b@c.de!", ["https://a.de/b?c=1", "a.b@c.de"]),
+        ("%s hat %(n)d, {x} ${y} {{z}} %1$s 100 %", ["%s", "%(n)d", "{x}", "${y}", "{{z}}", "%1$s", "100"]),
+        ("Ein <b class='x'>Hund</b>", ["<b class='x'>", "</b>"]),
+        ("3 < 4", ["3", "4"]),
+    ],
+)
+def test_what_is_a_placeholder(text, expected):
+    assert [text[one.begin : one.end] for one in find_placeholders(text)] == expected
+
+
+@given(TEXTS)
+def test_protecting_and_restoring_is_the_text(text):
+    protected = protect(text)
+    assert restore(protected.text, protected.values) == text
+
+
+def test_more_placeholders_than_symbols_stay_as_they_are():
+    text = " ".join(str(number) for number in range(100, 120))
+    protected = protect(text)
+    assert len(protected.values) == SYMBOLS_PER_KIND
+    assert protected.text.endswith("116 117 118 119")
+
+
+def test_a_pair_has_symbols_for_what_both_sides_have():
+    source, target = protect_pair("Am 3. Mai 12 Hunde, 12 Katzen", "On May 3, 12 dogs, twelve cats")
+    values = dict(zip(source[3:4] + source[10:11], ["3", "12"], strict=True))
+    assert restore(target, values) == "On May 3, 12 dogs, twelve cats"
+    assert source.endswith("12 Katzen")
+
+
+@given(TEXTS)
+def test_what_is_cut_off_and_kept_are_all_placeholders(text):
+    found = core(text)
+    parts = count_placeholders(found.before) + count_placeholders(found.behind)
+    assert parts + type(parts)(found.kept) == count_placeholders(text)
+    assert text.startswith(found.before)
+    assert text.endswith(found.behind)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<b>Ein Hund läuft.</b>", ("<b>", "Ein Hund läuft.", "</b>")),
+        ("12 Hunde laufen.", ("", "12 Hunde laufen.", "")),
+        ("12: Hunde laufen. (7)", ("12: ", "Hunde laufen.", " (7)")),
+        ("Ein {x} läuft.", ("", "Ein läuft.", "")),
+        ("7 – 8", ("7 – 8", "", "")),
+    ],
+)
+def test_the_core_of_a_text(text, expected):
+    found = core(text)
+    assert (found.before, found.text, found.behind) == expected
+
+
+def test_what_is_put_back_is_no_part_of_a_word_or_number():
+    values = dict(zip(SYMBOLS[48:50], ["12", "7"], strict=True))
+    text = f"a{SYMBOLS[48]}b {SYMBOLS[49]}{SYMBOLS[48]} {SYMBOLS[48]}:{SYMBOLS[49]}, {SYMBOLS[0]}"
+    assert restore(text, values) == "a 12 b 7 12 12: 7, "
+
+
+def test_signs_stand_next_to_a_placeholder_as_in_the_source():
+    assert spaced_alike("(%s), 3 %", "( %s ), 3 %", ["%s", "3"]) == "(%s), 3 %"

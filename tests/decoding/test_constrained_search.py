@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+
+from deepwire.data.vocabulary import EOS
+from deepwire.decoding.constrained_search import constrained_search
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.generate import generate
+from deepwire.decoding.required_phrases import Phrase, WordBounds
+
+SIZE = 12
+
+
+def bounds(inside=(), opened=(), symbols=()):
+    mask = torch.zeros(SIZE, dtype=torch.bool)
+    mask[list(inside)] = True
+    return WordBounds(mask, frozenset(opened), torch.tensor(list(symbols), dtype=torch.int64))
+
+
+def search(toys, phrases, *, own=None, prefixes=None, limit=8, seed=0, model=None, **config):
+    sources = toys.random_sources(len(phrases), SIZE, seed=seed)
+    return constrained_search(
+        model or toys.Model(SIZE, seed=seed),
+        toys.padded(sources),
+        [limit] * len(phrases),
+        DecodingConfig.model_validate({"beam": 4, **config}),
+        phrases,
+        own or bounds(),
+        prefixes,
+    )
+
+
+def has(ids, way):
+    return any(tuple(ids[place : place + len(way)]) == tuple(way) for place in range(len(ids)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_translation_has_all_phrases(toys, seed):
+    phrases = [
+        [Phrase(((5, 6, 7),), whole=False)],
+        [],
+        [Phrase(((8,),), whole=False), Phrase(((4, 9), (9, 4)), whole=False)],
+        [Phrase((tuple(range(4, 12)) * 2,), whole=False)],
+    ]
+    found = search(toys, phrases, seed=seed, n_best=2)
+    for own, hypotheses in zip(phrases, found, strict=True):
+        assert hypotheses
+        assert all(any(has(one.ids, way) for way in phrase.ways) for phrase in own for one in hypotheses)
+        assert [one.score for one in hypotheses] == sorted((one.score for one in hypotheses), reverse=True)
+
+
+def test_scores_are_those_of_the_model(toys):
+    model, sources = toys.Model(SIZE), toys.random_sources(3, SIZE)
+    found = search(toys, [[Phrase(((5, 6),))], [Phrase(((7,),))], []], length_penalty=0)
+    for source, (best, *_) in zip(sources, found, strict=True):
+        assert best.score == pytest.approx(toys.log_probability(model, source, best.ids), abs=1e-4)
+
+
+def test_a_wide_beam_finds_the_best_of_all_translations(toys):
+    """Of all translations of up to three subwords that have the phrase, it is the most probable."""
+    size, longest = 8, 3
+    model, (source,) = toys.Model(size), toys.random_sources(1, size)
+    mask = WordBounds(torch.zeros(size, dtype=torch.bool), frozenset(), torch.zeros(0, dtype=torch.int64))
+    config = DecodingConfig(beam=64, length_penalty=0, min_length=0)
+    (found,) = constrained_search(
+        model, toys.padded([source]), [longest - 1], config, [[Phrase(((5,),), whole=False)]], mask
+    )
+    every = [ids for ids in toys.every_translation(list(range(4, size)), longest) if 5 in ids]
+    expected = max(every, key=lambda ids: toys.log_probability(model, source, ids))
+    assert found[0].ids == expected
+
+
+def test_without_phrases_it_is_at_least_as_good_as_the_free_search(toys):
+    sources = toys.random_sources(8, SIZE)
+    config = DecodingConfig(beam=4, stop="optimal", length_penalty=0)
+    free = generate(toys.Model(SIZE), toys.padded(sources), [8] * 8, config, range(8))
+    same = constrained_search(toys.Model(SIZE), toys.padded(sources), [8] * 8, config, [[]] * 8, bounds())
+    # The free search drops ends that are not among the best `beam`, so this one may do better.
+    assert all(one[0].score >= other[0].score - 1e-5 for one, other in zip(same, free, strict=True))
+
+
+def test_a_whole_word_ends_with_the_phrase(toys):
+    inside = (4, 5, 6, 7)
+    for seed in range(5):
+        for hypotheses in search(toys, [[Phrase(((8, 9),))]] * 4, own=bounds(inside=inside), seed=seed):
+            ids = hypotheses[0].ids
+            following = [ids[at + 2] for at in range(len(ids) - 2) if ids[at : at + 2] == (8, 9)]
+            assert not all(one in inside for one in following) or not following
+
+
+def test_symbols_come_from_phrases_alone(toys):
+    for seed in range(5):
+        for hypotheses in search(toys, [[Phrase(((8,),))]] * 4, own=bounds(symbols=(8, 9)), seed=seed):
+            assert hypotheses[0].ids.count(8) == 1
+            assert 9 not in hypotheses[0].ids
+
+
+def test_it_begins_with_the_prefix(toys):
+    found = search(toys, [[Phrase(((8,),))], []], prefixes=[[5, 6], []])
+    assert found[0][0].ids[:2] == (5, 6)
+    assert 8 in found[0][0].ids
+
+
+def test_no_repeated_ngrams_and_sentences_of_different_length(toys):
+    found = search(toys, [[Phrase(((5, 6),))], [], [Phrase(((7,),))]] * 6, no_repeat_ngram=2, limit=12)
+    for hypotheses in found[1::3]:  # what a phrase brings may have come before
+        ids = hypotheses[0].ids
+        assert len(list(pairwise(ids))) == len(set(pairwise(ids)))
+        assert EOS not in ids

@@ -1,0 +1,107 @@
+"""Placeholders and terms that translations must have, with random models that know nothing of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from deepwire.data.text.pairs import Pair
+from deepwire.data.text.placeholders import SYMBOLS, count_placeholders
+from deepwire.data.vocabulary import Vocabularies
+from deepwire.data.vocabulary_config import BpeConfig
+from deepwire.decoding.decoding_config import DecodingConfig
+from deepwire.decoding.terminology import Term, Terminology
+from deepwire.decoding.translation_io import Request
+from deepwire.decoding.translator import Translator
+from deepwire.errors import UsageError
+
+LINES = [
+    "ein Hund läuft",
+    "7 Hunde und 12 Katzen",
+    "<b>ein Hund</b> sieht {name} (https://a.de/b?c=1)",
+    "%s",
+    "",
+    "12 : 12",
+    "Schreib an a@b.de, {name} %d!",
+    " ".join(str(number) for number in range(100, 120)) + " Hunde",
+]
+
+
+@pytest.fixture(scope="module")
+def learned():
+    """Vocabularies without and with symbols."""
+    texts = ["ein Hund läuft durch das Gras", "a dog runs through the grass", "a cat & 0123456789 signs"] * 3
+    pairs = [Pair(line, text, text[::-1], 0) for line, text in enumerate(texts, 1)]
+    config = BpeConfig(size=420)
+    plain = Vocabularies.learn(config, pairs)
+    return {False: plain, True: Vocabularies.learn_from_blocks(config, [pairs], SYMBOLS)}
+
+
+def translator(toys, vocabularies, terms=None, **config):
+    return Translator(
+        [toys.Model(size=vocabularies.target.size, sharpness=1.0)],
+        vocabularies,
+        DecodingConfig.model_validate({"max_length_ratio": 1, "max_length_extra": 3, "beam": 2, **config}),
+        terms=terms,
+    )
+
+
+@pytest.mark.parametrize("symbols", [False, True])
+@pytest.mark.parametrize("search", [{"beam": 1}, {"beam": 3, "n_best": 2}, {"beam": 3, "no_repeat_ngram": 2}])
+def test_every_placeholder_is_kept(toys, learned, symbols, search):
+    vocabularies = learned[symbols]
+    assert vocabularies.has_symbols is symbols
+    settings = {"placeholders": not symbols, **search}
+    answers = list(translator(toys, vocabularies, **settings).translations(LINES))
+    for line, answer in zip(LINES, answers, strict=True):
+        for candidate in answer.candidates:
+            lost = count_placeholders(line) - count_placeholders(candidate.text)
+            assert not lost, (line, candidate.text)
+            assert not any(symbol in candidate.text for symbol in SYMBOLS)
+    assert answers[4].text == ""
+    if not symbols:
+        assert answers[3].text == "%s"
+        assert answers[5].text == "12 : 12"
+
+
+def test_placeholders_are_lost_where_nobody_asked_for_them(toys, learned):
+    """The test above can fail."""
+    answers = translator(toys, learned[False]).translate(LINES)
+    assert any(
+        count_placeholders(line) - count_placeholders(text) for line, text in zip(LINES, answers, strict=True)
+    )
+
+
+@pytest.mark.parametrize("symbols", [False, True])
+def test_samples_keep_placeholders(toys, learned, symbols):
+    tool = translator(toys, learned[symbols], placeholders=True, n_best=3, sampling={})
+    for line, answer in zip(LINES, tool.translations(LINES), strict=True):
+        for candidate in answer.candidates:
+            assert not count_placeholders(line) - count_placeholders(candidate.text)
+
+
+def test_terms_are_in_every_translation(toys, learned):
+    terms = Terminology((Term("Hund*", ("hound", "dog")), Term("Katzen", ("cat*",))))
+    tool = translator(toys, learned[False], terms, n_best=2)
+    for line, answer in zip(LINES, tool.translations(LINES), strict=True):
+        for candidate in answer.candidates:
+            for term in terms.find(line):
+                assert term.count(candidate.text) >= 1, (line, candidate.text)
+
+
+def test_a_prefix_may_have_the_placeholder(toys, learned):
+    for symbols in (False, True):
+        tool = translator(toys, learned[symbols], placeholders=True)
+        (answer,) = tool.translations([Request("ein Hund {name} läuft", prefix="a {name} dog")])
+        assert answer.text.startswith("a {name} dog")
+        assert answer.text.count("{name}") == 1
+
+
+def test_terms_and_samples_exclude_each_other(toys, learned):
+    with pytest.raises(UsageError, match="sampling"):
+        translator(toys, learned[False], Terminology((Term("Hund", ("dog",)),)), sampling={})
+
+
+def test_scores_of_pairs_see_symbols(toys, learned):
+    tool = translator(toys, learned[True])
+    one, other, lacking = tool.score([("Hund 7", "dog 7"), ("Hund 12", "dog 12"), ("Hund 7", "dog 8")])
+    assert one.log_probability == other.log_probability != lacking.log_probability

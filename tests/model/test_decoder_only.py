@@ -1,0 +1,167 @@
+"""Decoder-only translation: one causal stack whose prefix is the source."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from choices import LANGUAGES, SOCKETS, choices, members
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+from torch.nn import functional
+
+from deepwire.errors import ModelError, UsageError
+from deepwire.model.config import ModelConfig
+from deepwire.model.decoder_only import DecoderOnly
+from deepwire.ops.packed_linear import pack_linears
+from deepwire.testing import SIZE, TOLERANCE, batch, check_model, check_recomputation, small_model
+
+ALONE = {"architecture": "decoder_only"}
+
+
+def one_line(reason: str) -> None:
+    """It fails where there is none, or more than a line."""
+    assert reason
+    assert "\n" not in reason
+
+
+def stack_of_decoder() -> st.SearchStrategy[dict[str, object]]:
+    """A stack with any choice at every socket."""
+    return st.fixed_dictionaries({socket: st.sampled_from(choices(socket, "decoder")) for socket in SOCKETS})
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(stack_of_decoder(), st.sampled_from(LANGUAGES), st.sampled_from(["learned", "sinusoidal"]))
+def test_any_combination_works_or_is_refused_with_a_reason(decoder, languages, positions) -> None:
+    """Gradients, padding of sources of different lengths, causality, steps and selection."""
+    wanted = {**ALONE, "decoder": decoder, "positions": positions}
+    try:
+        check_model(wanted if languages is None else {**wanted, "languages": languages})
+    except UsageError as error:
+        one_line(error.message)
+
+
+@pytest.mark.parametrize("socket", SOCKETS)
+def test_every_member_works_alone_unless_it_reads_an_encoder(socket: str) -> None:
+    refused, reasons = [], []
+    for name in members(socket):
+        try:
+            check_model({**ALONE, "decoder": {socket: {"type": name}}})
+        except UsageError as error:
+            refused.append(name)
+            reasons.append(error.message)
+    expected = {
+        "mixer": ["luna", "merged_attention", "mixed_attention"],
+        "connection": ["rnmt", "collaboration"],
+        "aggregation": [],
+        "fusion": ["blocks", "transparent"],
+    }
+    assert refused == expected[socket]
+    assert all("reads an encoder" in each or "does not work in the decoder" in each for each in reasons)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"embeddings": {"tie": "none"}},
+        {"embeddings": {"tie": "output", "norm": True}},
+        {"embeddings": {"side": True, "start": "eos"}},
+        {"positions": "none"},
+        {"decoder": {"mixer": {"type": "self_attention", "relative": 2, "relative_values": True}}},
+        {"inner_norm": True},
+    ],
+)
+def test_settings_of_the_model_work_alone(changes: dict[str, object]) -> None:
+    check_model({**ALONE, **changes})
+    check_recomputation(small_model({**ALONE, **changes}))
+
+
+def test_source_and_target_are_one_sequence() -> None:
+    """What is predicted behind a source is what is predicted behind the same tokens in a target."""
+    model = small_model({**ALONE, "embeddings": {"tie": "all"}})
+    source, target_input, _ = batch()
+    joined = torch.cat((source[:1], target_input[:1]), 1)
+    nothing = source[:1, :0]
+    found = model.log_probs(source[:1], target_input[:1])
+    expected = model.log_probs(nothing, joined)[:, source.size(1) :]
+    assert torch.allclose(found, expected, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("mixer", ["self_attention", "average_attention", "gru", "mhplstm"])
+def test_steps_without_a_source(mixer: str) -> None:
+    model = small_model({**ALONE, "decoder": {"mixer": mixer}})
+    _, tokens, _ = batch()
+    nothing = tokens[:, :0]
+    whole = model.log_probs(nothing, tokens)
+    state = model.start(nothing, 6)
+    for position in range(tokens.size(1)):
+        log_probs, state = model.step(tokens[:, position], state)
+        assert torch.allclose(log_probs, whole[:, position], atol=TOLERANCE)
+
+
+def test_a_long_target_after_sources_of_different_lengths() -> None:
+    """Slots of the cache are dropped and added on the way."""
+    model = small_model({**ALONE, "decoder": {"mixer": {"type": "self_attention", "relative": 3}}})
+    source = torch.tensor([[4, 9, 5, 17, 6, 8, 2], [8, 2, 0, 0, 0, 0, 0]])
+    tokens = torch.randint(4, SIZE, (2, 40), generator=torch.Generator().manual_seed(1))
+    whole = model.log_probs(source, tokens)
+    state = model.start(source, 40).expand(3)
+    for position in range(40):
+        log_probs, state = model.step(tokens[:, position].repeat_interleave(3), state)
+        assert torch.allclose(log_probs[::3], whole[:, position], atol=TOLERANCE)
+        state = state.reorder(torch.tensor([0, 0, 1, 3, 3, 3]))
+
+
+def test_loss_of_the_source_counts_each_of_its_words_but_the_first() -> None:
+    plain, both = (small_model({**ALONE, "source_loss": wanted}) for wanted in (False, True))
+    source, target_input, target_output = batch()
+    log_probs = both.log_probs(source[:, :0], source)
+    of_source = functional.nll_loss(
+        log_probs[:, :-1].flatten(0, 1), source[:, 1:].flatten(), ignore_index=0, reduction="sum"
+    )
+    expected = plain.loss(source, target_input, target_output)
+    assert torch.equal(both.loss(source, target_input, target_output).nll, expected.nll)  # not in training
+    found = both.train().loss(source, target_input, target_output)
+    assert torch.equal(found.nll, expected.nll)
+    assert int(found.tokens) == int(expected.tokens)
+    assert torch.allclose(found.smoothed, expected.smoothed + of_source, atol=1e-4)
+    twice = both.loss(source, target_input, target_output, r_drop=1.0)
+    assert torch.allclose(twice.smoothed, found.smoothed, atol=1e-3)  # no dropout: no divergence
+
+
+def test_weights_laid_out_for_decoding() -> None:
+    model = small_model(ALONE)
+    source, target, _ = batch()
+    with torch.inference_mode():
+        before, _ = model.step(target[:, 0], model.start(source, 3))
+        pack_linears(model, "none")
+        after, _ = model.step(target[:, 0], model.start(source, 3))
+    assert (after - before).abs().max() < TOLERANCE
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        ({"decoder": {"mixer": "luna"}}, "decoder.mixer: luna reads an encoder"),
+        ({"decoder": {"inner_feed_forward": True}}, "needs a cross-attention after it"),
+        ({"share_layers": True}, "share_layers: true needs an encoder"),
+        ({"languages": {"transform": "identity"}}, "languages.transform: identity needs an encoder"),
+    ],
+)
+def test_what_needs_an_encoder_is_refused(wanted: dict[str, object], reason: str) -> None:
+    with pytest.raises(ValidationError, match=reason):
+        ModelConfig.model_validate({**ALONE, **wanted})
+
+
+def test_there_is_no_encoder_to_ask_for() -> None:
+    model = small_model(ALONE)
+    assert isinstance(model, DecoderOnly)
+    with pytest.raises(ModelError, match="no encoder"):
+        model.stack("encoder")
+    with pytest.raises(ModelError, match="no encoder"):
+        model.with_stacks(encoder=model.decoder)
+
+
+def test_constants_for_depth_are_those_of_a_stack_alone() -> None:
+    model = small_model({**ALONE, "decoder": {"connection": "deepnorm", "layers": 4}})
+    assert model.decoder.connection.scale == pytest.approx(8**0.25)
