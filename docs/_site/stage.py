@@ -21,7 +21,11 @@ DOCS = Path(__file__).resolve().parents[1]
 ROOT = DOCS.parent
 _LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(((?:\.\./)+[^)#\s]+)(#[^)]*)?\)")
 # Pages beside `docs` that belong to the site too.
-BESIDE = {"CHANGELOG.md": "reports/changelog.md", "CONTRIBUTING.md": "understand/contributing.md"}
+BESIDE = {
+    "CHANGELOG.md": "reports/changelog.md",
+    "CONTRIBUTING.md": "understand/contributing.md",
+    "DEPENDENCIES.md": "understand/dependencies.md",
+}
 
 
 def generated() -> dict[str, str]:

@@ -87,7 +87,7 @@ def test_it_translates_the_same_there(export: Export, folder: Path, tmp_path: Pa
 
 
 class Again(ExportFormat):
-    """Another format, added as `docs/howto/exporting.md` says; what it stands for is CTranslate2's."""
+    """Another format, added as CONTRIBUTING.md says; what it stands for is CTranslate2's."""
 
     name, quantizations = "again", ("float32",)
     inner = CTranslate2()

@@ -1,4 +1,4 @@
-"""Does what the shell blocks of a page say, in this process: files, commands, and pipes into them."""
+"""Does what the shell blocks of a page say, in this process: files, commands, pipes into commands."""
 
 from __future__ import annotations
 

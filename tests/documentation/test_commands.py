@@ -53,7 +53,8 @@ def words(command: str) -> list[str]:
 
 @cache
 def parser(verb: str) -> Any:
-    return typer.main.get_command(build_app(verb)).commands[verb]
+    tree: Any = typer.main.get_command(build_app(verb))
+    return tree.commands[verb]
 
 
 def parse(arguments: list[str]) -> None:

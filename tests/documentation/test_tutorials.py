@@ -18,6 +18,13 @@ from shell_blocks import do, steps
 TEXT = ROOT / "examples" / "multi30k"
 # What makes a page small; each must occur in it.
 SMALLER = {
+    "../README.md": {
+        "test: corpus/test}": "test: corpus/test, vocabulary: {size: 500}}",
+        "d_model: 256": "d_model: 16",
+        "feed_forward: 1024": "feed_forward: 32",
+        "max_updates: 20k": "max_updates: 4, batch_tokens: 300, validation: {every: 4}",
+        "warmup: 1000": "warmup: 2",
+    },
     "tutorials/own-text.md": {
         "size: 8000": "size: 500",
         "d_model: 256": "d_model: 16",
@@ -57,9 +64,9 @@ SMALLER = {
         "data.test=corpus/test, training.batch_tokens=300, training.max_updates=3, "
         "training.validation.every=3, training.checkpoint.every=3, training.schedule.warmup=1]",
         "seeds: [1, 2, 3]": "seeds: [1]\nsamples: 100",
-        "max_updates: 400": "max_updates: 2",
-        "    half: [training.schedule.peak=0.0025]\n": "",
-        " --jobs 2": "",
+        # Each trial is a process of its own; tests of `deepwire results` have some.
+        "search:\n  max_updates: 400\n  alternatives:\n    half: [training.schedule.peak=0.0025]\n"
+        "    double: [training.schedule.peak=0.01]\n": "",
     },
 }
 
@@ -95,7 +102,7 @@ def test_the_commands_of_a_page_work_in_order(
         if "| deepwire" in line or "inspect" in line:
             assert said
         done += 1
-    assert done >= 4
+    assert done >= 2
     if page.endswith("own-connection.md"):
         from gains import GainConfig
 

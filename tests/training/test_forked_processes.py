@@ -108,7 +108,7 @@ def test_a_process_that_is_killed_ends_the_command(launcher: Launcher) -> None:
     assert job.wait() == [1]
     errors = [line for line in launcher.text().splitlines() if line.startswith(("error:", "hint:"))]
     assert len(errors) == 2
-    assert errors[0].startswith("error: the job cannot go on: another process ended without a word")
+    assert errors[0].startswith("error: the job cannot go on: another process ended without an error message")
 
 
 @pytest.mark.parametrize("rank", [0, 1])

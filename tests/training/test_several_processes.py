@@ -160,7 +160,7 @@ def test_a_process_that_is_killed_ends_all(launcher: Launcher, record_property: 
     killed = time.monotonic()
     assert job.wait() == [1, -signal.SIGKILL]
     record_property("figure", f"the other process ended {time.monotonic() - killed:.1f} s after the kill")
-    assert "error: the job cannot go on: another process ended without a word" in launcher.text()
+    assert "error: the job cannot go on: another process ended without an error message" in launcher.text()
     assert "Traceback" not in launcher.text()
 
 

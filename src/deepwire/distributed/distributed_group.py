@@ -186,7 +186,7 @@ class DistributedGroup(ProcessGroup):
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            reason = f"another process ended without a word ({_connection(error)})"
+            reason = f"another process ended without an error message ({_connection(error)})"
             with suppress(RuntimeError):
                 if self._store.check([_REASON]):
                     reason = self._store.get(_REASON).decode()

@@ -1,4 +1,4 @@
-"""What a format of another program must offer; `docs/howto/exporting.md` says how to add one."""
+"""What a format of another program must offer; CONTRIBUTING.md says how to add one."""
 
 from __future__ import annotations
 
