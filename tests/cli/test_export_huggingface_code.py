@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -90,7 +91,7 @@ def export(multi30k: Text, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     return run
 
 
-def opened(folder: Path) -> tuple[transformers.PreTrainedModel, transformers.PreTrainedTokenizer]:
+def opened(folder: Path) -> tuple[Any, Any]:
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)
     return model, transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from given_functions import DIM, close, golden_case
 from golden_names import GRADIENT_TOLERANCE, OUTPUT_TOLERANCE
-from torch import Tensor, nn
+from torch import Tensor
 
 from deepwire.model.config import ModelConfig
 from deepwire.model.kv_cache import CacheIndex
@@ -59,8 +59,8 @@ def test_recurrence_of_gla() -> None:
     with torch.no_grad():
         check_steps(golden, gated_step, [query * scale, key, value, decay], torch.zeros(2, 2, 8, 8))
         # From the state after three positions on.
-        rest = (heads_first(each[:, 3:]) for each in (query * scale, key, value, decay))
-        later = gated_product(*rest, initial=golden["out.states"][2])
+        rest = [heads_first(each[:, 3:]) for each in (query * scale, key, value, decay)]
+        later = gated_product(rest[0], rest[1], rest[2], rest[3], golden["out.states"][2])
     assert close(heads_first(later), golden["out.result"][:, 3:], OUTPUT_TOLERANCE)
 
 
@@ -76,8 +76,8 @@ def test_recurrence_of_the_gated_delta_rule() -> None:
     )
     with torch.no_grad():
         check_steps(golden, gated_delta_step, inputs, torch.zeros(2, 2, 8, 8))
-        rest = (heads_first(each[:, 3:]) for each in inputs)
-        later = gated_delta_product(*rest, initial=golden["out.states"][2])
+        rest = [heads_first(each[:, 3:]) for each in inputs]
+        later = gated_delta_product(rest[0], rest[1], rest[2], rest[3], rest[4], golden["out.states"][2])
     assert close(heads_first(later), golden["out.result"][:, 3:], OUTPUT_TOLERANCE)
 
 
@@ -89,7 +89,7 @@ def test_cell_of_mlstm() -> None:
     query, key, value, input_gate, forget_gate = leaves
     output = matrix_lstm(query, key, value, input_gate.squeeze(-1), forget_gate.squeeze(-1))
     check_whole(golden, output, {f"in.{name}": leaf for name, leaf in zip(names, leaves, strict=True)})
-    state = torch.zeros(2, 2, 8, 9), torch.zeros(2, 2)
+    state: tuple[torch.Tensor, ...] = torch.zeros(2, 2, 8, 9), torch.zeros(2, 2)
     with torch.no_grad():
         for position in range(query.size(2)):
             now = [each[:, :, position] for each in (query, key, value)]
@@ -125,7 +125,7 @@ def test_recurrence_of_mamba2() -> None:
     assert close(state.transpose(-2, -1), golden["out.last_state"], OUTPUT_TOLERANCE)
 
 
-DELTANETS = {
+DELTANETS: dict[str, dict[str, object]] = {
     "gated_deltanet_layer": {"expand_key": 0.75, "expand_value": 1.125},
     "gated_deltanet_layer_noconv": {"expand_key": 1.0, "expand_value": 1.0, "convolution": None},
 }
@@ -133,12 +133,12 @@ DELTANETS = {
 
 def deltanet(
     golden: Tensors, settings: Mapping[str, object]
-) -> tuple[GatedDeltaNet, dict[str, nn.Parameter]]:
+) -> tuple[GatedDeltaNet, dict[str, torch.Tensor]]:
     """Our mixer with the parameters of a case, and those that have one name there."""
     context = ModelConfig.model_validate({"d_model": DIM, "heads": 2}).contexts()["decoder"]
     mixer = GatedDeltaNetConfig.model_validate(settings).build(context)
     assert isinstance(mixer, GatedDeltaNet)
-    single = {
+    single: dict[str, torch.Tensor] = {
         "W_q": mixer.query.weight,
         "W_k": mixer.key.weight,
         "W_v": mixer.value.weight,

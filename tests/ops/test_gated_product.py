@@ -71,9 +71,10 @@ def test_chunks_are_the_steps(kind: str, length: int, begun: bool) -> None:
     delta = kind == "delta"
     inputs = delta_inputs(length) if delta else product_inputs(length, alike=kind == "alike")
     initial = torch.randn(B, H, M, N, dtype=torch.float64) if begun else None
-    whole, step = (gated_delta_product, gated_delta_step) if delta else (gated_product, gated_step)
+    whole: Callable[..., Tensor] = gated_delta_product if delta else gated_product
+    step = gated_delta_step if delta else gated_step
     leaves = [each.requires_grad_() for each in (*inputs, *([initial] if begun else []))]
-    found, expected = whole(*inputs, initial), one_by_one(step, inputs, initial)
+    found, expected = whole(*inputs, initial=initial), one_by_one(step, inputs, initial)
     torch.testing.assert_close(found, expected)
     weights = torch.randn_like(found)
     torch.testing.assert_close(
@@ -93,7 +94,8 @@ def test_no_decay_is_too_fast_or_too_slow_in_float32(kind: str, fastest: float) 
         else product_inputs(length, alike=kind == "alike", fastest=fastest)
     )
     narrow = [each.float().requires_grad_() for each in inputs]
-    whole, step = (gated_delta_product, gated_delta_step) if delta else (gated_product, gated_step)
+    whole: Callable[..., Tensor] = gated_delta_product if delta else gated_product
+    step = gated_delta_step if delta else gated_step
     found = whole(*narrow)
     torch.testing.assert_close(found.double(), one_by_one(step, inputs, None), rtol=1e-4, atol=1e-4)
     assert all(grad.isfinite().all() for grad in torch.autograd.grad(found.sum(), narrow))
