@@ -333,15 +333,14 @@ def translate(
     torchrun --nproc-per-node 4 -m deepwire translate runs/demo --input big.de --output big.en
     """
     changes = specified(beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds, n_best=n_best)
-    changes |= specified(placeholders=placeholders, guards=guards)
-    sampling = sampling_settings(sample, top_k, top_p, temperature, seed, beam)
+    changes |= specified(placeholders=placeholders, guards=guards, batch_tokens=batch_tokens)
     job = TranslationJob(
         models=models,
         text=InputText(input_, prefix, json_input, language_column),
         output=output,
         format=_format(as_json, n_best is not None, scores),
         languages=(to or "", from_ or ""),
-        settings={**changes, **specified(batch_tokens=batch_tokens, sampling=sampling)},
+        settings=changes | specified(sampling=sampling_settings(sample, top_k, top_p, temperature, seed, beam)),
         device=device,
         precision=precision,
         shortlist=chosen_shortlist(shortlist, shortlist_from, seen),
