@@ -328,19 +328,18 @@ def translate(
 
     deepwire translate runs/a runs/b@avg5 --input test.de.gz --beam 8 --n-best 4
 
-    deepwire translate runs/six-directions --to fr < test.en
-
     torchrun --nproc-per-node 4 -m deepwire translate runs/demo --input big.de --output big.en
     """
     changes = specified(beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds, n_best=n_best)
     changes |= specified(placeholders=placeholders, guards=guards, batch_tokens=batch_tokens)
+    sampling = sampling_settings(sample, top_k, top_p, temperature, seed, beam)
     job = TranslationJob(
         models=models,
         text=InputText(input_, prefix, json_input, language_column),
         output=output,
         format=_format(as_json, n_best is not None, scores),
         languages=(to or "", from_ or ""),
-        settings=changes | specified(sampling=sampling_settings(sample, top_k, top_p, temperature, seed, beam)),
+        settings=changes | specified(sampling=sampling),
         device=device,
         precision=precision,
         shortlist=chosen_shortlist(shortlist, shortlist_from, seen),

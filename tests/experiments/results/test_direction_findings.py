@@ -94,7 +94,7 @@ def done(
 
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stderr(said):
-        patch.setattr("deepwire.cli.results._can_plot", lambda: False)  # the page is that of other plans
+        patch.setattr("deepwire.cli.results.can_plot", lambda *_: False)  # the page is that of other plans
         patch.setattr(experiment_runner, "train_runs", one_by_one(train))
         patch.setattr(experiment_runner, "measure_run", stop)
         assert main(command) == 143

@@ -95,7 +95,7 @@ def test_a_search_takes_what_has_the_lowest_validation_loss(
             signal.raise_signal(signal.SIGTERM)
         return train_here(run)
 
-    monkeypatch.setattr("deepwire.cli.results._can_plot", lambda: False)
+    monkeypatch.setattr("deepwire.cli.results.can_plot", lambda *_: False)
     monkeypatch.setattr(experiment_runner, "train_runs", one_by_one(train))
     assert main(command) == 143
     assert main([*command, "--report-only"]) == 0
