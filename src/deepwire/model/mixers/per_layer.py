@@ -84,5 +84,7 @@ def _list_of_mixers(value: object, info: ValidationInfo) -> object:
     return {"type": "per_layer", "mixers": _MIXERS.validate_python(value, context=info.context)}
 
 
-AnyMixer = Annotated[MixerSection, BeforeValidator(_list_of_mixers)]
+AnyMixer = Annotated[
+    MixerSection, BeforeValidator(_list_of_mixers, json_schema_input_type=tuple[MixerSection, ...])
+]
 """A mixer for all layers, or a list of mixers for the layers in turn."""
