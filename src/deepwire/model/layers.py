@@ -25,7 +25,7 @@ ACTIVATIONS: Mapping[str, tuple[Callable[[Tensor], Tensor], int]] = {
     "glu": (functional.glu, 2),
 }
 
-FeedForwardActivation = Literal["relu", "gelu", "glu", "swiglu", "geglu"]
+FeedForwardActivation = Literal["relu", "gelu", "silu", "glu", "swiglu", "geglu"]
 # Of a gate that has a matrix of its own in a feed-forward network (Shazeer 2020, equation 6).
 GATES: Mapping[str, Callable[[Tensor], Tensor]] = {"swiglu": functional.silu, "geglu": functional.gelu}
 
