@@ -30,7 +30,7 @@ $(READY): pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet --upgrade pip
 	$(BIN)/python -m pip install --disable-pip-version-check --quiet $(TORCH)
-	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[dev,docs]'
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[dev]'
 	@touch $@
 
 demo: $(READY) ## train a small model on examples/multi30k, translate, score (about ten minutes on two cores)
@@ -47,6 +47,7 @@ check: $(READY) ## style, types, import directions
 	$(BIN)/lint-imports
 
 docs: $(READY) ## the documentation site, into build/site; a broken link is an error
+	$(BIN)/python -m pip install --disable-pip-version-check --quiet --editable '.[docs]'
 	$(BIN)/python docs/_site/stage.py
 	PYTHONUTF8=1 $(BIN)/zensical build --strict --config-file build/mkdocs.yml
 

@@ -17,7 +17,6 @@ def test_there_are_two() -> None:
     assert [path.stem for path in NOTEBOOKS] == ["inside_a_model", "train_and_translate"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {

@@ -57,8 +57,12 @@ TINY_NUMBERS = {
 
 @pytest.mark.parametrize(
     "settings",
-    [RECURRENT, TINY_NUMBERS, PARTS[1], drawn(1, 1)],
-    ids=["loops", "tiny-numbers", "modern", "drawn"],
+    [
+        pytest.param(RECURRENT, id="loops", marks=pytest.mark.slow),
+        pytest.param(TINY_NUMBERS, id="tiny-numbers", marks=pytest.mark.slow),
+        pytest.param(PARTS[1], id="modern", marks=pytest.mark.slow),
+        pytest.param(drawn(1, 1), id="drawn"),
+    ],
 )
 def test_onnx_computes_any_model(settings: dict[str, object], tmp_path: Path) -> None:
     """`many_exports.py` does the same for as many as a night allows."""

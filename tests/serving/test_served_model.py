@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from deepwire.decoding.generate import generate
 from deepwire.decoding.translation_io import Request
 from deepwire.errors import UsageError
 from deepwire.serving.model_pool import ModelPool
@@ -12,15 +13,13 @@ from deepwire.serving.served_model import Search, ServedModel
 
 def test_each_core_gets_a_batch_of_its_own(served_model, serving, monkeypatch):
     """Twelve texts for two cores are two batches; two texts stay together, for a part is too little work."""
-    translator = served_model._translator
     batches = []
-    generate = translator._generate
 
-    def counted(languages, source, *others):
+    def counted(model, source, *others, **options):
         batches.append(len(source))
-        return generate(languages, source, *others)
+        return generate(model, source, *others, **options)
 
-    monkeypatch.setattr(translator, "_generate", counted)
+    monkeypatch.setattr("deepwire.decoding.sentence_search.generate", counted)
     texts = serving.texts(12)
     alone = [
         served_model.translate([Request(text)], served_model.lengths([text]), served_model.search)[0].text

@@ -99,7 +99,7 @@ class Trainer:
         self._memory = 0
         dropping = self.spec.config.layer_drop
         self.layer_drop = LayerDrop(dropping, self.model, self.spec.seed) if dropping is not None else None
-        encoder = self.model.encoder
+        encoder = self.model.stacks().get("encoder")
         self.rounds = RoundsDraw(encoder, self.spec.seed) if isinstance(encoder, RecurrentStack) else None
         self.perturbation = perturbation_of(self.spec.config, self.spec.prepared.vocabularies)
         self._rate_made = self.rate_of(max(1, self.state.update))
