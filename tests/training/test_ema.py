@@ -47,7 +47,7 @@ def test_the_average_is_that_of_the_definition(
     for update, value in enumerate(values, 1):
         with torch.no_grad():
             weight.fill_(value)
-        average.follow(update)
+        average.update(update)
         since = update - start
         keeps = min(decay, (1 + since) / (10 + since)) if warmup else decay
         wanted = value if since <= 0 else keeps * wanted + (1 - keeps) * value
@@ -60,7 +60,7 @@ def test_the_model_has_the_averages_within_the_block_only_and_to_the_last_bit() 
     average = averages(EmaConfig(), {"a": weight})
     with torch.no_grad():
         weight.add_(torch.randn(50))
-    average.follow(1)
+    average.update(1)
     before = weight.detach().clone()
     with average.as_model():
         inside = weight.detach().clone()

@@ -14,7 +14,7 @@ from deepwire.ops.allocator import give_memory_back, keep_memory
 from deepwire.training.config import EarlyStoppingConfig, Metric
 from deepwire.training.device import PrecisionPolicy, memory_in_use
 from deepwire.training.logging.meter import Averages, Meter
-from deepwire.training.logging.progress import Display, Standing, human_time, short
+from deepwire.training.logging.progress import Display, TrainingStatus, human_time, short
 from deepwire.training.optimizer import StepResult
 from deepwire.training.run.spec import require_same_digests
 from deepwire.training.run.state import Patience, TrainingState
@@ -90,8 +90,8 @@ def test_meter_averages_over_tokens_and_leaves_bad_updates_out() -> None:
     meter.add(sums(120.0, 60.0), 30, step(3.0, True))
     found = meter.averages()
     assert (found.loss, found.nll, found.gradient_norm, found.tokens) == (3.5, 1.75, 2.0, 40)
-    assert meter.take_verdicts() == [True, False, True]
-    assert meter.take_verdicts() == []
+    assert meter.take_finite() == [True, False, True]
+    assert meter.take_finite() == []
     other = Meter(CPU)
     other.load_state(meter.state())
     assert other.averages() == found
@@ -249,7 +249,7 @@ def test_times_as_people_say_them(seconds: float | None, text: str) -> None:
 def test_lines_go_to_stderr_and_with_the_time_to_the_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    standing = Standing(2000, 1.372, 0.5, 60.0, 4320.0, 3.5e-4, 3_100_000_000)
+    standing = TrainingStatus(2000, 1.372, 0.5, 60.0, 4320.0, 3.5e-4, 3_100_000_000)
     averages = Averages(4.113, 3.2, 0.61, 100, 18_200.0)
     with Display(tmp_path / "log.txt") as display:
         display.train_line(standing, averages)

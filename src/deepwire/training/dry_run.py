@@ -143,7 +143,7 @@ def _measured(trainer: Trainer, updates: Iterator[DeviceUpdate]) -> Iterator[_Me
         sums = make_gradient(trainer, update)
         step = trainer.step(update, sums[0])
         if trainer.average is not None:
-            trainer.average.follow(update.number)
+            trainer.average.update(update.number)
         loss = float(sums[0]) / update.target_tokens  # waits for the device
         if not bool(step.finite):
             trainer.recorder.say(f"u {update.number}: loss or gradient is not finite")

@@ -57,7 +57,7 @@ class MovingAverage:
         self._averages = {name: parameter.detach().clone() for name, parameter in self._parameters.items()}
 
     @torch.no_grad()
-    def follow(self, update: int) -> None:
+    def update(self, update: int) -> None:
         """Move the averages towards the weights after an update, counted from 1."""
         torch._foreach_lerp_(*self._local(), self.weight(update))
 

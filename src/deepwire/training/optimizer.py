@@ -192,7 +192,7 @@ class Optimizer:
             maximize=False,
         )
 
-    def forget_steps(self, count: int) -> None:
+    def undo_steps(self, count: int) -> None:
         """Take back the count of steps that turned out not to be finite."""
         self.steps -= count
 

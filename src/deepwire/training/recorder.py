@@ -14,7 +14,7 @@ from deepwire.model.translation_model import TranslationModel
 from deepwire.training.logging.depth_records import DepthRecords
 from deepwire.training.logging.meter import Averages
 from deepwire.training.logging.metrics_log import EventWriter, MetricsLog
-from deepwire.training.logging.progress import Display, Standing
+from deepwire.training.logging.progress import Display, TrainingStatus
 from deepwire.training.parallel_strategy import Snapshot
 from deepwire.training.run.spec import TrainingSpec
 from deepwire.training.run.state import TrainingState, save_checkpoint
@@ -43,10 +43,10 @@ class Recorder(Protocol):
     def started_from(self, report: StartReport | PretrainedReport) -> None:
         """Record which parameters came from another model."""
 
-    def move(self, standing: Standing) -> None:
+    def move(self, status: TrainingStatus) -> None:
         """Show how far the run has come."""
 
-    def train(self, state: TrainingState, averages: Averages, standing: Standing) -> None:
+    def train(self, state: TrainingState, averages: Averages, status: TrainingStatus) -> None:
         """Record the averages of an interval of updates."""
 
     def gradients(self, update: int, model: TranslationModel) -> None:
@@ -90,10 +90,10 @@ class SilentRecorder:
     def started_from(self, report: StartReport | PretrainedReport) -> None:
         """Do nothing."""
 
-    def move(self, standing: Standing) -> None:
+    def move(self, status: TrainingStatus) -> None:
         """Do nothing."""
 
-    def train(self, state: TrainingState, averages: Averages, standing: Standing) -> None:
+    def train(self, state: TrainingState, averages: Averages, status: TrainingStatus) -> None:
         """Do nothing."""
 
     def gradients(self, update: int, model: TranslationModel) -> None:
@@ -162,17 +162,17 @@ class RunRecorder:
         for line in report.lines():
             self.say(line)
 
-    def move(self, standing: Standing) -> None:
+    def move(self, status: TrainingStatus) -> None:
         """Advance the bar."""
-        self._display.move(standing)
+        self._display.move(status)
 
-    def train(self, state: TrainingState, averages: Averages, standing: Standing) -> None:
+    def train(self, state: TrainingState, averages: Averages, status: TrainingStatus) -> None:
         """Record the averages of an interval of updates."""
         values = {
             "loss": averages.loss,
             "nll": averages.nll,
             "perplexity": averages.perplexity,
-            "learning_rate": standing.learning_rate,
+            "learning_rate": status.learning_rate,
             "gradient_norm": averages.gradient_norm,
             "tokens_per_second": averages.tokens_per_second,
         }
@@ -185,12 +185,12 @@ class RunRecorder:
                 "epoch": state.epochs,
                 "target_tokens": state.target_tokens,
                 **values,
-                "seconds": standing.seconds,
-                "memory": standing.memory,
+                "seconds": status.seconds,
+                "memory": status.memory,
             }
         )
         self._events.write("train", state.update, values)
-        self._display.train_line(standing, averages)
+        self._display.train_line(status, averages)
 
     def gradients(self, update: int, model: TranslationModel) -> None:
         """Record the gradients of an update by layer, if it is due."""

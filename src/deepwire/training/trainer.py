@@ -24,8 +24,8 @@ from deepwire.training.device_batches import DeviceUpdate, feed
 from deepwire.training.disturbed_input import perturbation_of
 from deepwire.training.ema import MovingAverage
 from deepwire.training.layer_drop import LayerDrop
-from deepwire.training.logging.meter import Crowding, Meter, Pace
-from deepwire.training.logging.progress import Standing
+from deepwire.training.logging.meter import Meter, RemainingTime, ThreadContention
+from deepwire.training.logging.progress import TrainingStatus
 from deepwire.training.optimizer import Optimizer, StepResult
 from deepwire.training.parallel_strategy import LossFunction, ParallelStrategy
 from deepwire.training.recorder import Recorder
@@ -102,15 +102,15 @@ class Trainer:
         encoder = self.model.stacks().get("encoder")
         self.rounds = RoundsDraw(encoder, self.spec.seed) if isinstance(encoder, RecurrentStack) else None
         self.perturbation = perturbation_of(self.spec.config, self.spec.prepared.vocabularies)
-        self._rate_made = self.rate_of(max(1, self.state.update))
+        self._current_rate = self.rate_of(max(1, self.state.update))
         self._meter = Meter(self.device, divergence=self.spec.config.divergence is not None)
         if self.state.interval:
             self._meter.load_state(self.state.interval)
         self._saved_at = self._last_good = self.state.update
         self._started = time.perf_counter()
         self._seconds_before = self.state.seconds
-        self._pace = Pace()
-        self._crowding = Crowding(torch.get_num_threads() if self.device.type == "cpu" else 1)
+        self._remaining_time = RemainingTime()
+        self._contention = ThreadContention(torch.get_num_threads() if self.device.type == "cpu" else 1)
 
     @property
     def smoothing(self) -> tuple[float, SmoothingForm]:
@@ -162,14 +162,14 @@ class Trainer:
 
     def step(self, update: DeviceUpdate, loss: Tensor) -> StepResult:
         """Take the step of an update whose gradient is set; ``loss`` is only looked at."""
-        self._rate_made = self.rate_of(update.number)
-        return self.optimizer.step(self._rate_made, loss)
+        self._current_rate = self.rate_of(update.number)
+        return self.optimizer.step(self._current_rate, loss)
 
     def count(self, update: DeviceUpdate, sums: Sequence[Tensor], step: StepResult) -> None:
         """Take note of an update that was made: what `make_gradient` gave, and the outcome of its step."""
         self._meter.add(sums, update.target_tokens, step)
         if self.average is not None:
-            self.average.follow(update.number)
+            self.average.update(update.number)
         self._unread.append(update)
         state = self.state
         state.update, state.position = update.number, update.after
@@ -177,7 +177,7 @@ class Trainer:
         state.target_tokens += update.target_tokens
         state.steps = self.optimizer.steps
         state.scores = {}
-        self._pace.passed(progress(self.spec.config, state))
+        self._remaining_time.passed(progress(self.spec.config, state))
         self.recorder.depth_weights(update.number, self.model)
 
     def after_update(self) -> None:
@@ -194,15 +194,15 @@ class Trainer:
         stop_reason = self._limit()
         fresh = bool(self._unread)
         if fresh and (self.device.type == "cpu" or stop_reason or state.update % config.log_every == 0):
-            self._look_at_verdicts()
+            self._check_finite()
         if fresh and (stop_reason or state.update == 1 or state.update % config.log_every == 0):
             memory = memory_in_use(self.device, divided=self.processes.count > 1)
             self._memory = int(self.processes.all_reduce_numbers([memory])[0])
-            self.recorder.train(state, self._meter.averages(), self._standing())
+            self.recorder.train(state, self._meter.averages(), self._status())
             self._meter.reset()
-            if note := self._crowding.noticed():
+            if note := self._contention.warning():
                 self.recorder.say(f"note: {note}")
-        self.recorder.move(self._standing())
+        self.recorder.move(self._status())
         if fresh and self.validator is not None and (stop_reason or self.validator.due(state.update)):
             state.validation_due = True
         validated = state.validation_due and self._validate()
@@ -226,15 +226,15 @@ class Trainer:
         reason = f"{stopping.metric} has not improved for {stopping.patience} validations"
         return StopReason(reason, finished=True)
 
-    def _look_at_verdicts(self) -> None:
+    def _check_finite(self) -> None:
         """Learn which of the last updates were skipped because they were not finite; waits for the device."""
         state = self.state
-        for update, finite in zip(self._unread, self._meter.take_verdicts(), strict=True):
+        for update, finite in zip(self._unread, self._meter.take_finite(), strict=True):
             if finite:
                 state.bad_in_a_row, self._last_good = 0, update.number
                 continue
             state.bad_in_a_row += 1
-            self.optimizer.forget_steps(1)
+            self.optimizer.undo_steps(1)
             self.recorder.skipped(update.number, update.lines.tolist())
         self._unread.clear()
         state.steps = self.optimizer.steps
@@ -251,7 +251,7 @@ class Trainer:
         if self.validator is None:
             return False
         state, started = self.state, time.perf_counter()
-        with self._as_shown(), self.strategy.whole() as model:
+        with self._with_averages(), self.strategy.whole() as model:
             validation = self.validator.run(
                 model, self.precision_policy, state.update, lambda: self.signals.stop_wanted
             )
@@ -278,16 +278,16 @@ class Trainer:
         if not (due or (validated and (not changed or self._is_among_best()))):
             return
         if self._unread:
-            self._look_at_verdicts()
+            self._check_finite()
         state.seconds, state.interval = self._seconds(), self._meter.state()
-        with self._as_shown():
+        with self._with_averages():
             kept = self.average.state() if self.average is not None else {}
             snapshot = self.strategy.snapshot(self.optimizer.state() | kept)
             self.recorder.save(self.model, snapshot, state, asked=asked)
         self._saved_at = state.update
         self._meter.skip_time()
 
-    def _as_shown(self) -> AbstractContextManager[None]:
+    def _with_averages(self) -> AbstractContextManager[None]:
         """The model as validation scores it and checkpoints hold it: with averages where that is wanted."""
         return nullcontext() if self.average is None else self.average.as_model()
 
@@ -298,14 +298,14 @@ class Trainer:
     def _seconds(self) -> float:
         return self._seconds_before + time.perf_counter() - self._started
 
-    def _standing(self) -> Standing:
+    def _status(self) -> TrainingStatus:
         share = progress(self.spec.config, self.state)
-        return Standing(
+        return TrainingStatus(
             update=self.state.update,
             epoch=self.state.epochs,
             share=share,
             seconds=self._seconds(),
-            seconds_left=self._pace.seconds_left(share),
-            learning_rate=self._rate_made,
+            seconds_left=self._remaining_time.seconds_left(share),
+            learning_rate=self._current_rate,
             memory=self._memory,
         )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 from forked import fork
 
-from deepwire.training.logging.meter import CoreTime, Crowding, Pace
+from deepwire.training.logging.meter import CoreTime, RemainingTime, ThreadContention
 
 
 class Clock:
@@ -25,7 +25,7 @@ class Clock:
 
 def test_the_slow_first_update_is_not_expected_again() -> None:
     clock = Clock()
-    pace = Pace(clock)
+    pace = RemainingTime(clock)
     assert pace.seconds_left(0.0) is None
     for update in range(1, 101):
         clock.now += 60.0 if update == 1 else 0.5
@@ -39,7 +39,7 @@ def test_the_slow_first_update_is_not_expected_again() -> None:
 def test_slow_updates_are_forgotten_and_validation_is_counted() -> None:
     """Ten slow ones at the beginning; a validation of 20 s after every 100 updates of 1 s."""
     clock = Clock()
-    pace = Pace(clock)
+    pace = RemainingTime(clock)
     for update in range(1, 1001):
         clock.now += 30.0 if update <= 10 else 1.0
         pace.passed(update / 2000)
@@ -52,7 +52,7 @@ def test_slow_updates_are_forgotten_and_validation_is_counted() -> None:
 
 def test_a_run_that_goes_on_expects_what_it_sees() -> None:
     clock = Clock()
-    pace = Pace(clock)
+    pace = RemainingTime(clock)
     for update in (901, 902, 903, 904):
         clock.now += 2.0
         pace.passed(update / 1000)
@@ -68,8 +68,8 @@ def crowded(shares: list[tuple[float, float]], threads: int = 2) -> list[str | N
         had, waited = had + more, waited + wait
         times.append(CoreTime(had, waited))
     given = iter(times)
-    crowding = Crowding(threads, core_time=lambda: next(given))
-    return [crowding.noticed() for _ in shares]
+    crowding = ThreadContention(threads, core_time=lambda: next(given))
+    return [crowding.warning() for _ in shares]
 
 
 def test_waiting_threads_are_noticed_once() -> None:
@@ -83,7 +83,7 @@ def test_waiting_threads_are_noticed_once() -> None:
 
 
 def test_where_the_system_does_not_tell_nothing_is_said() -> None:
-    assert Crowding(2, core_time=lambda: None).noticed() is None
+    assert ThreadContention(2, core_time=lambda: None).warning() is None
 
 
 @pytest.fixture
@@ -106,9 +106,9 @@ def busy_core() -> Iterator[None]:
 @pytest.mark.skipif(CoreTime.now() is None, reason="the system does not tell how long threads wait")
 @pytest.mark.usefixtures("busy_core")
 def test_a_core_that_is_shared_is_seen() -> None:
-    crowding = Crowding(2, enough=0.2)
+    crowding = ThreadContention(2, enough=0.2)
     deadline = time.monotonic() + 60
-    while (note := crowding.noticed()) is None:
+    while (note := crowding.warning()) is None:
         assert time.monotonic() < deadline
         sum(range(10_000))
     assert "wait for a free core" in note

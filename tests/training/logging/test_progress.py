@@ -11,9 +11,9 @@ from types import ModuleType
 import pytest
 
 from deepwire.training.logging import progress
-from deepwire.training.logging.progress import Display, Standing
+from deepwire.training.logging.progress import Display, TrainingStatus
 
-HALFWAY = Standing(10, 0.5, 0.5, 3.0, 3.0, 1e-3, 1000)
+HALFWAY = TrainingStatus(10, 0.5, 0.5, 3.0, 3.0, 1e-3, 1000)
 
 
 class Notebook:

@@ -58,7 +58,7 @@ class Meter:
     def __init__(self, device: torch.device, *, divergence: bool = False) -> None:
         # loss, nll, tokens, gradient norm, updates, and the divergence if there is one
         self._sums = torch.zeros(5 + divergence, dtype=torch.float64, device=device)
-        self._verdicts: list[Tensor] = []
+        self._finite: list[Tensor] = []
         self._seconds = 0.0
         self._since = time.perf_counter()
 
@@ -68,7 +68,7 @@ class Meter:
         count = torch.full_like(loss, tokens)
         row = torch.stack([loss, nll, count, step.norm.double(), torch.ones_like(count), *rest])
         self._sums += torch.where(step.finite, row, 0.0)
-        self._verdicts.append(step.finite)
+        self._finite.append(step.finite)
         now = time.perf_counter()
         self._seconds += now - self._since
         self._since = now
@@ -77,11 +77,11 @@ class Meter:
         """Do not count the time since the last update: it went into validation or saving."""
         self._since = time.perf_counter()
 
-    def take_verdicts(self) -> list[bool]:
+    def take_finite(self) -> list[bool]:
         """Whether each update since the last call was finite; waits for the device."""
-        verdicts: list[bool] = torch.stack(self._verdicts).tolist() if self._verdicts else []
-        self._verdicts.clear()
-        return verdicts
+        finite: list[bool] = torch.stack(self._finite).tolist() if self._verdicts else []
+        self._finite.clear()
+        return finite
 
     def averages(self) -> Averages:
         """The interval so far; waits for the device."""
@@ -125,7 +125,7 @@ _SECONDS = 5.0
 _CROWDED = 0.2
 
 
-class Pace:
+class RemainingTime:
     """How long the rest of a run takes, by its later updates.
 
     The first of a process are slow: kernels are chosen, memory is asked for. So the pace is that of the last
@@ -173,7 +173,7 @@ class CoreTime(NamedTuple):
         return cls(had / 1e9, waited / 1e9) if had else None
 
 
-class Crowding:
+class ThreadContention:
     """Notices once that the threads of a run wait for cores which other programs have.
 
     Threads that share an operation wait for the slowest of them, and keep their cores busy meanwhile, so that
@@ -194,7 +194,7 @@ class Crowding:
         self._threads, self._enough, self._core_time = threads, enough, core_time
         self._before = core_time() if threads > 1 else None
 
-    def noticed(self) -> str | None:
+    def warning(self) -> str | None:
         """What to tell the user; None while there is nothing to tell, and after it was told."""
         if self._before is None:
             return None

@@ -23,7 +23,7 @@ from deepwire.training.logging.meter import Averages
 
 
 @dataclass(frozen=True)
-class Standing:
+class TrainingStatus:
     """Where a run stands.
 
     Attributes:
@@ -137,23 +137,23 @@ class Display:
         self._file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
         self._file.flush()
 
-    def move(self, standing: Standing) -> None:
+    def move(self, status: TrainingStatus) -> None:
         """Advance the bar; nothing is printed in a pipe."""
         self._bar.update(
             self._task,
-            completed=standing.share,
-            description=f"u {standing.update} ep {standing.epoch:.2f}",
-            left=human_time(standing.seconds_left),
+            completed=status.share,
+            description=f"u {status.update} ep {status.epoch:.2f}",
+            left=human_time(status.seconds_left),
         )
 
-    def train_line(self, standing: Standing, averages: Averages) -> None:
+    def train_line(self, status: TrainingStatus, averages: Averages) -> None:
         """Show the averages of an interval of updates."""
         distance = "" if averages.divergence is None else f"kl {averages.divergence:.3f} "
         self.say(
-            f"u {standing.update} ep {standing.epoch:.2f} loss {averages.loss:.3f} nll {averages.nll:.3f} "
-            f"{distance}ppl {short(averages.perplexity)} lr {standing.learning_rate:.1e}"
+            f"u {status.update} ep {status.epoch:.2f} loss {averages.loss:.3f} nll {averages.nll:.3f} "
+            f"{distance}ppl {short(averages.perplexity)} lr {status.learning_rate:.1e}"
             f" gn {averages.gradient_norm:.2f} tok/s {short(averages.tokens_per_second)}"
-            f" eta {human_time(standing.seconds_left)} mem {short(standing.memory)}"
+            f" eta {human_time(status.seconds_left)} mem {short(status.memory)}"
         )
 
     def valid_line(self, update: int, scores: dict[str, float], note: str, direction: str = "") -> None:
