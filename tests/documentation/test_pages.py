@@ -10,8 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from markdown_pages import DOCS, ROOT, all_pages, anchors, links, manual_pages, sentences, words
 
-# The manual is to have 35,000 words; it grew by new parts and is to be cut again.
-MOST_WORDS, MOST_WORDS_OF_A_SENTENCE, MOST_LINES_OF_README = 38_000, 30, 120
+MOST_WORDS, MOST_WORDS_OF_A_SENTENCE, MOST_LINES_OF_README = 35_000, 30, 120
 # Pages that are made when the site is built.
 GENERATED = (
     "reference/commands/",
