@@ -27,7 +27,7 @@ _SIDES: tuple[Side, Side] = ("encoder", "decoder")
 
 
 def _initialization_that_learns_best(given: Mapping[str, object]) -> Initialization:
-    """What a model begins with whose settings do not say it; docs/understand/papers.md has the measurements.
+    """What a model begins with whose settings do not say it; measured in docs/reports/measurements.md.
 
     Norms after the sum bring small embeddings to size at once, and small ones learn faster. Where the
     embedding goes up the stack as it is, the words would be a whisper beside the positions.

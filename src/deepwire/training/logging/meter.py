@@ -79,7 +79,7 @@ class Meter:
 
     def take_finite(self) -> list[bool]:
         """Whether each update since the last call was finite; waits for the device."""
-        finite: list[bool] = torch.stack(self._finite).tolist() if self._verdicts else []
+        finite: list[bool] = torch.stack(self._finite).tolist() if self._finite else []
         self._finite.clear()
         return finite
 
