@@ -41,6 +41,13 @@ def test_runs_without_text_and_spaces_between_runs():
     assert "".join(found) == "with bold text end"
 
 
+def test_a_run_without_a_translation_leaves_its_space():
+    runs = runs_of("Sie stehen ", "auf der Straße", " und ", "reden", ".")
+    alone = ["They stand", "on the street", "and", "talking", ""]
+    found = distribute("They stand on the street talking.", runs, alone)
+    assert found == ["They stand ", "on the street", " ", "talking", "."]
+
+
 @given(st.text(), st.lists(st.text(), min_size=1, max_size=6), st.integers(0, 6))
 def test_no_word_of_the_translation_is_lost(translation, texts, fixed):
     runs = [Run(text, place == fixed) for place, text in enumerate(texts)]

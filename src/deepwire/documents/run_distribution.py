@@ -139,7 +139,10 @@ def _with_spaces(pieces: list[str], runs: Sequence[Run]) -> list[str]:
         if left.text.isspace() or right.text.isspace():
             pass  # the space is there
         elif right.fixed or (spaced_left and not left.fixed):
-            before += " " if before else ""
+            said = "".join([*pieces[:place], before])
+            # The word between two runs may have no translation, but its spaces keep them apart.
+            parts = bool(before) or after[:1] not in _NO_SPACE_BEFORE
+            before += " " if parts and said and not said[-1:].isspace() else ""
         else:
             wanted = bool(after) and after[0] not in _NO_SPACE_BEFORE
             said = "".join([*pieces[:place], before])
