@@ -36,7 +36,10 @@ def test_the_shell_completes_commands_and_options(
     assert "gates" in completions("deepwire analyze ga", monkeypatch, capsys)
 
 
-def test_the_script_for_the_shell_names_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_script_for_the_shell_names_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("shellingham.detect_shell", lambda: ("bash", "/bin/bash"))
     with pytest.raises(SystemExit):
-        main(["--show-completion", "bash"])
+        main(["--show-completion"])
     assert "_DEEPWIRE_COMPLETE=complete_bash" in capsys.readouterr().out
