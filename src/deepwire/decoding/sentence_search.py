@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Event
-from typing import Generic, TypeVar
+from typing import Any, Generic
 
 import torch
 from torch import Tensor
@@ -24,11 +24,8 @@ from deepwire.decoding.step_models import (
     Ensemble,
     LanguageTagModel,
     StateT,
-    StepModel,
-    StepState,
 )
 
-AnyStateT = TypeVar("AnyStateT", bound=StepState)
 _Translate = Callable[[Sequence[int], Event], list[list[Hypothesis]]]
 
 
@@ -78,16 +75,10 @@ class SentenceSearch(Generic[StateT]):
             shortlist = self._batch_shortlist(languages, source, prefixes)
             limits, lines = self._limits(sentences, rows, config), [sentences.lines[row] for row in rows]
 
-            def run(model: StepModel[AnyStateT]) -> list[list[Hypothesis]]:
-                tokens = None if shortlist is None else shortlist.tokens
-                cancellable = CancellableModel(model, stop)
-                return generate(cancellable, source, limits, config, lines, prefixes, shortlist=tokens)
-
-            model = self.model if shortlist is None else self.model.select(*shortlist)
-            targets = [language for language in languages if language is not None]
-            if targets:
-                return run(LanguageTagModel(model, targets, self.vocabularies.target.size))
-            return run(model)
+            tokens = None if shortlist is None else shortlist.tokens
+            chosen = self.model if shortlist is None else self.model.select(*shortlist)
+            model = self._into(chosen, languages, stop)
+            return generate(model, source, limits, config, lines, prefixes, shortlist=tokens)
 
         tokens = max(1, config.batch_tokens // config.width)
         return self._in_batches(sentences, rows, tokens, translate)
@@ -113,16 +104,8 @@ class SentenceSearch(Generic[StateT]):
         def translate(rows: Sequence[int], stop: Event) -> list[list[Hypothesis]]:
             source, prefixes = self._inputs(sentences, rows)
             limits, own = self._limits(sentences, rows, config), [of_row[row] for row in rows]
-
-            def run(model: StepModel[AnyStateT]) -> list[list[Hypothesis]]:
-                cancellable = CancellableModel(model, stop)
-                return constrained_search(cancellable, source, limits, config, own, bounds, prefixes)
-
-            languages = [sentences.languages[row] for row in rows]
-            targets = [language for language in languages if language is not None]
-            if targets:
-                return run(LanguageTagModel(self.model, targets, self.vocabularies.target.size))
-            return run(self.model)
+            model = self._into(self.model, [sentences.languages[row] for row in rows], stop)
+            return constrained_search(model, source, limits, config, own, bounds, prefixes)
 
         found: dict[int, list[Hypothesis]] = {}
         by_width: dict[int, list[int]] = {}
@@ -132,6 +115,15 @@ class SentenceSearch(Generic[StateT]):
             tokens = max(1, config.batch_tokens // width)
             found |= dict(zip(group, self._in_batches(sentences, group, tokens, translate), strict=True))
         return [found[row] for row in rows]
+
+    def _into(
+        self, model: Ensemble[StateT], languages: Sequence[TargetLanguage | None], stop: Event
+    ) -> CancellableModel[Any]:
+        """A model that translates each row into its language, until it is told to stop."""
+        targets = [language for language in languages if language is not None]
+        if not targets:
+            return CancellableModel(model, stop)
+        return CancellableModel(LanguageTagModel(model, targets, self.vocabularies.target.size), stop)
 
     def _in_batches(
         self,
