@@ -243,7 +243,7 @@ def _tell_what_to_know(spec: TrainingSpec, frozen: Mapping[str, int], recorder: 
     for pattern, size in frozen.items():
         recorder.say(f"frozen by {pattern}: {short(size)} parameters")
     config, text = spec.config, spec.prepared.train
-    for warning in (cut_short(config), tiny_batches(config, len(text), len(text.target_side.tokens))):
+    for warning in (cut_short(config), tiny_batches(config, len(text), text.tokens[1])):
         if warning is not None:
             recorder.say(f"warning: {warning}")
 

@@ -222,7 +222,6 @@ class Validator:
         turns = zip_longest(*(share["chunks"] for share in shares), fillvalue=[])
         return [text for turn in turns for chunk in turn for text in chunk]
 
-
     def _chunks(self) -> list[list[int]]:
         """The lines in chunks that are translated one after the other; no document is in two of them."""
         size, lines = max(1, min(_CHUNK, math.ceil(self.size / self.processes.count))), self.lines.tolist()

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from deepwire.data.batches.collator import ROWS, Batch, Collator, partition_batches, whole_rows
+from deepwire.data.batches.context_side import ContextSide
 from deepwire.data.batches.epoch_order import EpochOrder, Indices, Permutation, mix
 from deepwire.data.batches.stored_array import Integers
-from deepwire.data.batches.context_side import ContextSide
 from deepwire.data.batches.token_store import Sentences, StoreSide, TokenStore
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
@@ -252,7 +252,11 @@ class UpdateStream:
         return [batches[piece.batch][piece.start : piece.stop] for piece in pieces]
 
     def _drawn(
-        self, sentences: StoreSide | ContextSide, vocabulary: Vocabulary, lines: Indices, where: tuple[int, int, int]
+        self,
+        sentences: StoreSide | ContextSide,
+        vocabulary: Vocabulary,
+        lines: Indices,
+        where: tuple[int, int, int],
     ) -> Sentences:
         """Random segmentations of some lines. A line that comes twice in an epoch gets two.
 
@@ -380,7 +384,7 @@ def _window_size(store: TokenStore, settings: BatchSettings, batch_size: int) ->
     With random segmentation windows are small, because a window is segmented before its first batch is there.
     """
     source, target = settings.context.source + 1, settings.context.target + 1
-    tokens = max(target * len(store.target_side.tokens), source * len(store.source_side.tokens))
+    tokens = max(target * store.tokens[1], source * store.tokens[0])
     line = tokens / len(store) + 1
     few = settings.sampling > 0
     batches = min(_BATCHES_IN_WINDOW[few] * batch_size / line, _LARGEST_WINDOW)

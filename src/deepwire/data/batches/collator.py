@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from deepwire.data.batches.epoch_order import Indices
 from deepwire.data.batches.context_side import sides_with_context
+from deepwire.data.batches.epoch_order import Indices
 from deepwire.data.batches.token_store import TokenStore
 from deepwire.data.context import NO_CONTEXT, ContextConfig, separator_of
 from deepwire.data.languages import Languages

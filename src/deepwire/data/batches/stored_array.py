@@ -191,7 +191,9 @@ DIRECTIONS, LINES, PREVIOUS = "pair.directions", "pair.lines", "pair.previous"
 _FORMAT = 2
 """2: with checksums of blocks, and the line of each pair."""
 _KINDS: dict[str, Kind] = {"<u2": np.dtype("<u2"), "<u4": np.dtype("<u4")}
-_SUMMED = frozenset((*(f"{side}.{name}" for side in SIDES for name in SIDE_FILES), DIRECTIONS, LINES, PREVIOUS))
+_SUMMED = frozenset(
+    (*(f"{side}.{name}" for side in SIDES for name in SIDE_FILES), DIRECTIONS, LINES, PREVIOUS)
+)
 
 
 def has_sums(name: str) -> bool:

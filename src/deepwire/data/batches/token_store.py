@@ -331,6 +331,12 @@ class TokenStore:
     def __len__(self) -> int:
         return self._pairs
 
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """Tokens of the sources and of the targets of all pairs, special ones not counted."""
+        source, target = (int(side.offsets[self._pairs]) for side in (self.source_side, self.target_side))
+        return source, target
+
     def source(self, line: int) -> NDArray[np.int64]:
         """Source tokens of a pair, no special ones."""
         return self.source_side.sentence(line)

@@ -288,16 +288,24 @@ class _BlockFilter:
             reasons,
             pairs,
             lines.lengths[:, kept],
-            self._digests_of(pairs),
+            self._digests_of(lines, pairs, kept),
             notes,
             _chosen(lines, ~kept, block.corpus) if self._show_dropped else [],
             _block_of(lines, beside, block.corpus) if self._documents else None,
         )
 
-    def _digests_of(self, pairs: PairBlock) -> Digests:
+    def _digests_of(self, lines: Lines, pairs: PairBlock, kept: NDArray[np.bool_]) -> Digests:
+        """Of documents a pair is the same as another one only behind the same pair."""
         if not self._digests:
             return digests_of([])
         sources, targets = pairs.source.lines(), pairs.target.lines()
+        if self._documents:
+            before = [place - 1 for place in np.flatnonzero(kept).tolist()]
+            in_front = [
+                f"{lines.sources[place]}\n{lines.targets[place]}\n".encode() if place >= 0 else b""
+                for place in before
+            ]
+            sources = [front + source for front, source in zip(in_front, sources, strict=True)]
         return digests_of([source + b"\n" + target for source, target in zip(sources, targets, strict=True)])
 
 

@@ -91,7 +91,6 @@ class MixedAttention(SelfAttention):
         mixed = mixed + _by_row(head_product(_grouped(weights[..., words:], width), values))
         return self._join(mixed.transpose(1, 2).flatten(2), languages), cache
 
-
     def prefill(
         self,
         x: Tensor,
@@ -103,7 +102,9 @@ class MixedAttention(SelfAttention):
         """Mix `[rows, T, d]` with the memory and themselves, and fill the cache."""
         query, key, value = self._project(x)
         state = cache_index.store(KeyValueCache(*state), key, value)
-        return self._with_memory(query, key, value, _required(memory), cache_index.prompt_bias, languages), state
+        return self._with_memory(
+            query, key, value, _required(memory), cache_index.prompt_bias, languages
+        ), state
 
     def _with_memory(
         self,
