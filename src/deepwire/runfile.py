@@ -93,6 +93,10 @@ class RunFile(Section):
             raise ValueError(
                 f"export.must_be: {self.export.must_be[0]} does not compute model.architecture=decoder_only"
             )
+        if self.export.must_be and self.data.context.used:
+            raise ValueError(
+                f"export.must_be: {self.export.must_be[0]} translates line by line, without data.context"
+            )
         if "huggingface" in self.export.must_be:
             refused = self._not_in_transformers()
             if refused is not None:
