@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from deepwire.data.context import NO_CONTEXT, ContextConfig, in_front, separator_of
 from deepwire.data.languages import Languages
@@ -15,6 +16,14 @@ from deepwire.errors import UsageError
 
 TranslateSome = Callable[[Sequence[int], Sequence[Request]], Sequence[Translation]]
 """Translates some lines of a window: their numbers, and the lines with what stands in front of them."""
+
+
+class Wave(NamedTuple):
+    """Lines that are translated together."""
+
+    places: Sequence[int]
+    requests: Sequence[Request]
+    """With what stands in front of them."""
 
 
 class Documents:
@@ -39,39 +48,69 @@ class Documents:
 
         `lines` are their numbers.
         """
-        known, found = [self._open], dict[int, Translation]()
+        full = [place for place, request in enumerate(requests) if not is_empty(request.text)]
+        empty = sorted(set(range(len(requests))) - set(full))
+        found = dict(
+            zip(empty, _some(translate, lines, empty, [requests[place] for place in empty]), strict=True)
+        )
+        starts = [index for index, place in enumerate(full) if place - 1 in found]
+        waves = self.waves([requests[place] for place in full], starts)
+        try:
+            wave = next(waves)
+            while True:
+                places = [full[index] for index in wave.places]
+                wave = waves.send(_some(translate, lines, places, wave.requests))
+        except StopIteration as end:
+            found |= zip(full, end.value, strict=True)
+        if len(requests) - 1 in empty:
+            self._open = []
+        return [found[place] for place in range(len(requests))]
+
+    def waves(
+        self, requests: Sequence[Request], starts: Collection[int]
+    ) -> Generator[Wave, Sequence[Translation], list[Translation]]:
+        """What is translated together, one after the other; receives the translations, and returns all.
+
+        Args:
+            requests: The next lines, none of them empty.
+            starts: The places of those that begin a document.
+        """
+        known: list[list[ContextLine]] = [self._open]
         documents: list[list[int]] = [[]]
-        empty = [place for place, request in enumerate(requests) if is_empty(request.text)]
-        if empty:
-            answers = translate([lines[place] for place in empty], [requests[place] for place in empty])
-            found |= zip(empty, answers, strict=True)
         for place in range(len(requests)):
-            if place in found:
+            if place in starts:
                 documents.append([])
                 known.append([])
-            else:
-                documents[-1].append(place)
-        for wave in self._waves(documents):
+            documents[-1].append(place)
+        found = dict[int, Translation]()
+        for group in self._together(documents):
             asked = []
-            for number, place in wave:
+            for number, place in group:
                 before = tuple(known[number][-self._context.most :])
                 asked.append(replace(requests[place], context=before))
                 known[number].append((requests[place].text, ""))
-            answers = translate([lines[place] for _, place in wave], asked)
-            for (number, place), answer in zip(wave, answers, strict=True):
+            answers = yield Wave([place for _, place in group], asked)
+            for (number, place), answer in zip(group, answers, strict=True):
                 found[place] = answer
                 if self._context.target:
                     known[number][-1] = (requests[place].text, answer.text)
         self._open = known[-1][-self._context.most :]
         return [found[place] for place in range(len(requests))]
 
-    def _waves(self, documents: Sequence[Sequence[int]]) -> Iterator[list[tuple[int, int]]]:
-        """Lines that are translated together: number of the document and place."""
+    def _together(self, documents: Sequence[Sequence[int]]) -> Iterator[list[tuple[int, int]]]:
+        """Lines that need no translation of each other: number of the document and place."""
+        every = [(number, place) for number, places in enumerate(documents) for place in places]
         if not self._context.target:
-            yield [(number, place) for number, places in enumerate(documents) for place in places]
+            yield from [every] if every else []
             return
         for index in range(max(map(len, documents))):
             yield [(number, places[index]) for number, places in enumerate(documents) if index < len(places)]
+
+
+def _some(
+    translate: TranslateSome, lines: Sequence[int], places: Sequence[int], requests: Sequence[Request]
+) -> Sequence[Translation]:
+    return translate([lines[place] for place in places], requests) if places else []
 
 
 def contexts_of(

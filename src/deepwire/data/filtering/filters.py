@@ -300,11 +300,11 @@ class _BlockFilter:
             return digests_of([])
         sources, targets = pairs.source.lines(), pairs.target.lines()
         if self._documents:
-            before = [place - 1 for place in np.flatnonzero(kept).tolist()]
-            in_front = [
-                f"{lines.sources[place]}\n{lines.targets[place]}\n".encode() if place >= 0 else b""
-                for place in before
+            before = [
+                (lines.sources[place - 1].strip(), lines.targets[place - 1].strip()) if place else ("", "")
+                for place in np.flatnonzero(kept).tolist()
             ]
+            in_front = ["\n".join((*pair, "")).encode() if any(pair) else b"" for pair in before]
             sources = [front + source for front, source in zip(in_front, sources, strict=True)]
         return digests_of([source + b"\n" + target for source, target in zip(sources, targets, strict=True)])
 

@@ -107,9 +107,9 @@ class TokenMixer(nn.Module, ABC):
         `cache_index` is that of the first of them.
         """
         outputs = []
-        for place, part in enumerate(x.split(1, 1)):
+        for place in range(x.size(1)):
             index = cache_index.at(cache_index.position + place)
-            output, state = self.step(part, state, index, memory, languages)
+            output, state = self.step(x[:, place : place + 1], state, index, memory, languages)
             outputs.append(output)
         return torch.cat(outputs, 1), state
 
