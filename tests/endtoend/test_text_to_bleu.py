@@ -62,7 +62,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, multi30k: Mapping[str, Seq
         for name, part in (("train", lines[:400]), ("valid", lines[400:424]), ("test", lines[424:444])):
             (folder / f"{name}.{language}").write_text("\n".join(part) + "\n", encoding="utf-8")
     (folder / "small.yaml").write_text(RUN_FILE)
-    result = deepwire_alone("train", "small.yaml", cwd=folder)
+    result = deepwire_command("train", "small.yaml", cwd=folder)
     assert result.returncode == 0, result.stderr
     return folder
 
@@ -102,7 +102,9 @@ def test_python_and_command_agree(trained: Path) -> None:
 
 
 def test_score_and_evaluate(trained: Path) -> None:
-    scored = deepwire_command("score", "runs/small", "--source", "test.de", "--target", "test.en", cwd=trained)
+    scored = deepwire_command(
+        "score", "runs/small", "--source", "test.de", "--target", "test.en", cwd=trained
+    )
     assert scored.returncode == 0, scored.stderr
     assert len([float(line) for line in scored.stdout.split()]) == 20
     evaluated = deepwire_command("evaluate", "--model", "runs/small", "--json", cwd=trained)
