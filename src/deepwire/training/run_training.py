@@ -280,15 +280,11 @@ def _stream(spec: TrainingSpec, micro_batch_tokens: int, share: tuple[int, int])
 
 def _begin_with_another(spec: TrainingSpec, model: TranslationModel, recorder: Recorder) -> None:
     """Fill the model from the one that the run is to begin with, if any."""
-    config, words, languages = spec.config, spec.prepared.vocabularies, spec.prepared.languages
+    config, words = spec.config, spec.prepared.vocabularies
+    bos, languages, context = spec.source_bos, spec.prepared.languages, spec.prepared.context
     if config.start_from is not None:
         report = start_from(
-            config.start_from,
-            model,
-            words,
-            source_bos=spec.source_bos,
-            languages=languages,
-            context=spec.prepared.context,
+            config.start_from, model, words, source_bos=bos, languages=languages, context=context
         )
         recorder.started_from(report)
     elif config.pretrained is not None:
