@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
 
 from deepwire.data.context import ContextConfig
+from deepwire.data.languages import Direction, Languages
 from deepwire.data.vocabulary import EOS, PAD
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.document_context import Documents
@@ -43,6 +46,7 @@ def translator(toys, model, source: int, target: int, **settings: object) -> Tra
         toys.vocabularies(PIECES),
         DecodingConfig.model_validate(config),
         context=ContextConfig(source=source, target=target, max_length=100),
+        warn=pytest.fail,
     )
 
 
@@ -84,10 +88,36 @@ def test_scores_are_those_that_translation_gives(toys, model, source, target) ->
             assert len(score.token_log_probabilities) == len(score.tokens) + 1
 
 
+@pytest.mark.parametrize("tag", ["source", "both"])
+def test_languages_and_contexts_stand_side_by_side(toys, tag: Literal["source", "both"]) -> None:
+    """Tags in front, separators behind the tags in the vocabulary."""
+    languages = Languages(tuple(map(Direction.parse, ["en-de", "de-en", "en-fr", "fr-en"])), tag)
+    torch.manual_seed(6)
+    made = build_model(
+        ModelConfig.model_validate({**SMALL, "encoder": {"layers": 1}, "decoder": {"layers": 1}}),
+        *[PIECES + languages.tags + 1] * 2,
+    )
+    context = ContextConfig(source=1, target=1)
+    tool = Translator(
+        [made.double().eval()],
+        toys.vocabularies(PIECES),
+        DecodingConfig(max_length_ratio=1, max_length_extra=4, beam=2),
+        languages=languages,
+        context=context,
+    )
+    lines = ["abc", "hg", "", "aa", "cdef"]
+    answers = list(tool.translations(lines, to="fr"))
+    assert all(set(answer.text) <= set("abcdefgh⁇") for answer in answers)
+    pairs = [(line, answer.text) for line, answer in zip(lines, answers, strict=True)]
+    scores = [score.log_probability for score in tool.score(pairs, to="fr") if score.flag is None]
+    expected = [answer.candidates[0].log_probability for answer in answers if answer.text]
+    assert scores == pytest.approx(expected, abs=1e-4)
+
+
 def test_a_separator_is_read_and_never_written(toys) -> None:
     """It is the entry behind the pieces; limits of the output count the line alone."""
 
-    class Recorded(toys.Model):  # type: ignore[name-defined]  # the class comes with a fixture
+    class Recorded(toys.Model):
         def __init__(self) -> None:
             super().__init__(size=PIECES + 1)
             self.seen: list[list[int]] = []

@@ -128,7 +128,9 @@ class TranslationScorer:
         if source and target and len(target) <= self._longest:
             return None
         side: Flag = "long_target" if source and target else "empty_target" if source else "empty_source"
-        self.source.warn(f"line {line}: {side.replace('_', ' ')}, the score is 0")
+        ends_document = self.context.context.used and not source and not target
+        if not ends_document:
+            self.source.warn(f"line {line}: {side.replace('_', ' ')}, the score is 0")
         return PairScore(line, 0.0, (), (), side)
 
 
