@@ -54,6 +54,16 @@ def without_outer_links(text: str, address: str, repository: str = "") -> str:
     return _LINK.sub(mended, text)
 
 
+def without_escaped_pipes(text: str) -> str:
+    """In tables, pipes within code lose the backslash that other readers of Markdown want, and this one shows."""
+    return re.sub(
+        r"^ *\|.*",
+        lambda row: re.sub(r"`[^`]*`", lambda code: code[0].replace(r"\|", "|"), row[0]),
+        text,
+        flags=re.M,
+    )
+
+
 def with_generated_pages(configuration: str) -> str:
     """The configuration, from the folder below, with all generated pages in the menu."""
     for page, below in (
@@ -83,9 +93,8 @@ def stage(build: Path) -> None:
     for page in target.rglob("*.md"):
         address = page.relative_to(target).as_posix()
         text = page.read_text(encoding="utf-8")
-        page.write_text(
-            without_outer_links(text, address, os.environ.get("DEEPWIRE_REPOSITORY", "")), encoding="utf-8"
-        )
+        text = without_outer_links(text, address, os.environ.get("DEEPWIRE_REPOSITORY", ""))
+        page.write_text(without_escaped_pipes(text), encoding="utf-8")
     configuration = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     (build / "mkdocs.yml").write_text(with_generated_pages(configuration), encoding="utf-8")
 

@@ -60,6 +60,11 @@ def test_links_out_of_the_documentation_become_names() -> None:
     assert "[the plugin](https://host/us/it/blob/main/examples/plugin)" in linked
 
 
+def test_pipes_within_the_code_of_a_table_are_no_columns() -> None:
+    page = "| `a \\| b` | c \\| d |\n\n`e \\| f`\n"
+    assert stage.without_escaped_pipes(page) == "| `a | b` | c \\| d |\n\n`e \\| f`\n"
+
+
 def test_the_menu_has_every_generated_page() -> None:
     menu = stage.with_generated_pages((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     assert [page for page in stage.generated() if page not in menu] == []
