@@ -188,12 +188,11 @@ def write_results(results: Mapping[str, dict[str, object]], options: argparse.Na
 def as_table(
     results: Mapping[str, dict[str, object]], figures: Mapping[str, object], options: argparse.Namespace
 ) -> str:
-    size = " ".join(["6+6 layers of d 512", *options.setting])
     lines = [
         f"# Connections beside post-norm, CPU {machine.kind(figures)}, {figures['date']}",
         "",
-        f"{size}, {options.vocabulary_size} words, one thread; "
-        "training in "
+        f"{' '.join(['6+6 layers of d 512', *options.setting])}, {options.vocabulary_size} words, one "
+        "thread; training in "
         f"{str(number_format()).removeprefix('torch.')} with {options.rows} sentences of {options.length} "
         f"subwords, decoding in float32 with {options.rows // 2} sentences, beam {BEAM}, {options.steps} "
         "steps. "

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 import torch
 
@@ -87,7 +89,7 @@ def test_scores_are_those_that_translation_gives(toys, model, source, target) ->
 
 
 @pytest.mark.parametrize("tag", ["source", "both"])
-def test_languages_and_contexts_stand_side_by_side(toys, tag: str) -> None:
+def test_languages_and_contexts_stand_side_by_side(toys, tag: Literal["source", "both"]) -> None:
     """Tags in front, separators behind the tags in the vocabulary."""
     languages = Languages(tuple(map(Direction.parse, ["en-de", "de-en", "en-fr", "fr-en"])), tag)
     torch.manual_seed(6)
@@ -115,7 +117,7 @@ def test_languages_and_contexts_stand_side_by_side(toys, tag: str) -> None:
 def test_a_separator_is_read_and_never_written(toys) -> None:
     """It is the entry behind the pieces; limits of the output count the line alone."""
 
-    class Recorded(toys.Model):  # type: ignore[name-defined]  # the class comes with a fixture
+    class Recorded(toys.Model):
         def __init__(self) -> None:
             super().__init__(size=PIECES + 1)
             self.seen: list[list[int]] = []
