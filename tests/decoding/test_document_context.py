@@ -72,6 +72,9 @@ def test_lines_read_those_in_front_of_them_and_documents_do_not_mix(toys, model,
         assert [answer.text for answer in tool.translations(LINES, window=window)] == found
     assert tool.translate(["hhh", "ab", "", *LINES[4:8]])[3:] == found[4:8]
     assert tool.translate(["\n".join(LINES)]) == ["\n".join(found)]
+    begun = tool.translate(LINES, ["", "hh", *[""] * 9])
+    assert begun[1].startswith("hh")
+    assert (begun[0], begun[4:]) == (found[0], found[4:])
 
 
 @pytest.mark.parametrize(("source", "target"), [(2, 0), (1, 2)])
