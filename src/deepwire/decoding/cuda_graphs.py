@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self, TypeVar
@@ -148,6 +148,17 @@ class CudaGraphModel:
     ) -> Tensor:
         """Log-probability of each token of `target_output`, `[B, T]` float32, 0 at PAD."""
         return self._model.score(source, target_input, target_output, languages=languages)
+
+    @property
+    def looking_layers(self) -> Sequence[int]:
+        """The decoder layers, from 0, that look at the source."""
+        return self._model.looking_layers
+
+    def source_weights(
+        self, source: Tensor, target_input: Tensor, layers: Collection[int], *, languages: Tensor | None = None
+    ) -> Mapping[int, Tensor]:
+        """See `TranslationModel.source_weights`; without a graph."""
+        return self._model.source_weights(source, target_input, layers, languages=languages)
 
     def restrict(self, first: int, last: int) -> Self:
         """The model with groups `first` to `last` of its decoder alone; ValueError where there are none."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from deepwire.data.vocabulary import PAD
+from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_inputs import Cancelled, TargetLanguage, target_language_ids
 from deepwire.errors import UsageError
 
@@ -79,6 +80,17 @@ class EnsembleMember(StepModel[StateT], ScoringModel, Protocol[StateT]):
 
     def with_rounds(self, rounds: int) -> Self:
         """The model whose encoder runs its middle so often; ValueError where it has no recurrent depth."""
+        ...
+
+    @property
+    def looking_layers(self) -> Sequence[int]:
+        """The decoder layers, from 0, that look at the source; ModelError: the model has no encoder."""
+        ...
+
+    def source_weights(
+        self, source: Tensor, target_input: Tensor, layers: Collection[int], *, languages: Tensor | None = None
+    ) -> Mapping[int, Tensor]:
+        """How much each target position looks at each of the source, `[B, H, T, S]` by decoder layer."""
         ...
 
     def select(self, tokens: Tensor, allowed: Tensor | None = None) -> Self:
@@ -260,3 +272,28 @@ class CancellableModel(Generic[StateT]):
         if self._stop.is_set():
             raise Cancelled
         return self._model.step(tokens, state)
+
+
+def as_configured(
+    models: Sequence[EnsembleMember[StateT]], config: DecodingConfig
+) -> Sequence[EnsembleMember[StateT]]:
+    """The models with the groups and rounds that the configuration chooses.
+
+    Raises:
+        UsageError: They do not have them.
+    """
+    changed = []
+    for number, member in enumerate(models, 1):
+        which, model = f", model {number}" if len(models) > 1 else "", member
+        setting = ""
+        try:
+            if config.group_range is not None:
+                setting = f"groups {config.groups}"
+                model = model.restrict(*config.group_range)
+            if config.rounds is not None:
+                setting = f"rounds {config.rounds}"
+                model = model.with_rounds(config.rounds)
+        except ValueError as error:
+            raise UsageError(f"{setting}{which}: {error}") from None
+        changed.append(model)
+    return changed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Self
 
@@ -18,6 +18,7 @@ from deepwire.model.embedding import Embedding
 from deepwire.model.head import LossSums, OutputHead
 from deepwire.model.languages import LanguageTransform
 from deepwire.model.perturbation import Input, Perturbation, SimCutConfig
+from deepwire.model.source_look import SourceLook
 from deepwire.model.stack import Stack
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.ops.r_drop import linear_r_drop
@@ -249,6 +250,34 @@ class TranslationModel(nn.Module, ABC):
         """Log-probability of each target token, `[B, T]` float32, 0 at padding."""
         results = self.decode(source, target_input, languages=languages)
         return self.head.target_log_probs(results, target_output, languages)
+
+    @property
+    def looking_layers(self) -> Sequence[int]:
+        """The decoder layers, from 0, that look at the source.
+
+        Raises:
+            ModelError: The model has no encoder to look at.
+        """
+        self.stack("encoder")
+        return self.decoder.looking_layers
+
+    def source_weights(
+        self, source: Tensor, target_input: Tensor, layers: Collection[int], *, languages: Tensor | None = None
+    ) -> Mapping[int, Tensor]:
+        """How much each target position looks at each of the source, by decoder layer, from 0.
+
+        Args:
+            source: `[B, S]`.
+            target_input: `[B, T]`, begins with the start symbol.
+            layers: Which, of `looking_layers`.
+            languages: Target language of each row, `[B]`.
+
+        Returns:
+            For each layer `[B, H, T, S]`.
+        """
+        look = SourceLook(layers)
+        self.with_stacks(decoder=self.decoder.watched(look)).decode(source, target_input, languages=languages)
+        return look.weights
 
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read one token per row, `[rows]`: log-probabilities `[rows, V]` of the next, and the next state.

@@ -15,7 +15,7 @@ from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex, KeyValueCache
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.model.mixers.self_attention import SelfAttention
-from deepwire.ops.attention import attention, finite_bias, head_product
+from deepwire.ops.attention import attention, attention_weights, finite_bias, head_product
 
 
 class MixedAttentionConfig(MixerSection):
@@ -65,12 +65,18 @@ class MixedAttention(SelfAttention):
         """Mix `[N * W, T, d]` with the memory of N sentences; W rows of one follow each other."""
         query, key, value = self._project(x)
         memory = _repeated(_required(memory), x.size(0))
-        # The encoder's words come first: with more keys than queries each query sees all that come before.
-        keys, values = torch.cat((memory.key, key), 2), torch.cat((memory.value, value), 2)
-        bias = torch.cat((memory.bias, memory.bias.new_zeros(x.size(0), 1, 1, x.size(1))), -1)
+        keys, bias = _joint_keys(key, memory)
+        values = torch.cat((memory.value, value), 2)
         drop = self.dropout if self.training else 0.0
         mixed = attention(query, keys, values, bias=bias, causal=True, dropout=drop, finite=True)
         return self._join(mixed.transpose(1, 2).flatten(2), languages)
+
+    def source_weights(self, x: Tensor, memory: Memory) -> Tensor:
+        """See the base class; what is left to 1 goes to the past."""
+        query, key, _ = self._project(x)
+        keys, bias = _joint_keys(key, memory)
+        weights = attention_weights(query, keys, bias=bias, causal=True, finite=True)
+        return weights[..., : memory.key.size(2)]
 
     def step(
         self,
@@ -102,6 +108,15 @@ def _required(memory: Memory | None) -> Memory:
     if memory is None:
         raise ValueError("mixed attention needs the memory of the encoder")
     return memory
+
+
+def _joint_keys(key: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+    """Keys of the encoder and of T positions behind them, `[N, K, S + T, h]`, and their bias.
+
+    The encoder's words come first: with more keys than queries each query sees all that come before.
+    """
+    bias = torch.cat((memory.bias, memory.bias.new_zeros(key.size(0), 1, 1, key.size(2))), -1)
+    return torch.cat((memory.key, key), 2), bias
 
 
 def _repeated(memory: Memory, rows: int) -> Memory:
