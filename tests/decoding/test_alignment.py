@@ -15,7 +15,7 @@ from deepwire.decoding.translation_io import FORMATS, Request
 from deepwire.decoding.translator import Translator
 from deepwire.errors import UsageError
 
-WORDS = "ein zwei drei hund katze haus mann frau".split()
+WORDS = ["ein", "zwei", "drei", "hund", "katze", "haus", "mann", "frau"]
 
 
 @pytest.fixture(scope="module")
@@ -29,16 +29,14 @@ def looking(toys):
     class Looking(toys.Model):
         """Row t of head 1 of layer 2 looks at text position 3 t, counted around; head 2 at EOS."""
 
-        looking_layers = (0, 1)
-
-        def source_weights(self, source, target_input, layers, *, languages=None):
+        def source_weights(self, source, target_input, layers=None, *, languages=None):
             rows, texts = torch.arange(target_input.size(1)), (source != PAD).sum(1) - 1
             weights = torch.zeros(len(source), 2, len(rows), source.size(1))
             for row, text in enumerate(texts.tolist()):
                 weights[row, 0, rows, rows * 3 % max(1, text)] = 0.6
                 weights[row, 0, rows, text] = 0.4
                 weights[row, 1, :, text] = 1.0
-            return {layer: weights if layer == 1 else weights.flip(2) for layer in layers}
+            return {layer: weights if layer == 1 else weights.flip(2) for layer in layers or (0, 1)}
 
     return Looking(size=12, seed=4)
 

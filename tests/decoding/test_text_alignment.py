@@ -25,7 +25,9 @@ def stripped(found):
     return [found.text[begin:end] for begin, end in found.spans]
 
 
-@pytest.mark.parametrize("text", ["Ein Hund läuft.", "  Der   Hund läuft 😀 weg. ", "𝔄 日本語 x", "", "e\u0301"])
+@pytest.mark.parametrize(
+    "text", ["Ein Hund läuft.", "  Der   Hund läuft 😀 weg. ", "𝔄 日本語 x", "", "e\u0301"]
+)
 def test_subwords_stand_where_the_text_has_them(subwords, text):
     """All that is no space is covered, in order."""
     found = tokens(subwords, text)

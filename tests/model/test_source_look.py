@@ -33,10 +33,9 @@ def test_every_decoder_shows_where_it_looks(decoder):
     encoder = {"mixer": {"type": "self_attention"}, "connection": {"type": "pre_norm"}}
     decoder = {**encoder, **decoder}
     model = small_model(model_settings(encoder, decoder))
-    layers = model.looking_layers
-    weights = model.source_weights(SOURCE, TARGET, layers)
-    assert sorted(weights) == sorted(layers)
-    alone = model.source_weights(SOURCE[1:, :3], TARGET[1:], layers)
+    weights = model.source_weights(SOURCE, TARGET)
+    assert sorted(weights) == ([0] if decoder["connection"]["type"] == "rnmt" else [0, 1, 2])
+    alone = model.source_weights(SOURCE[1:, :3], TARGET[1:])
     whole = decoder["mixer"]["type"] != "mixed_attention"  # it looks at the past with the rest
     for layer, found in weights.items():
         assert found.shape[0::2] == (2, 4)
@@ -55,7 +54,7 @@ def test_the_weights_are_those_that_sum_the_values():
     cross.register_forward_hook(lambda _, inputs, output: seen.update(inputs=inputs, output=output))
     with torch.no_grad():
         weights = model.source_weights(SOURCE, TARGET, [1])[1]
-        x, memory = seen["inputs"]
+        _, memory = seen["inputs"]
         mixed = (weights @ memory.value).transpose(1, 2).flatten(2)
         torch.testing.assert_close(cross.output(mixed), seen["output"], atol=1e-6, rtol=1e-5)
 
@@ -72,4 +71,4 @@ def test_looking_changes_nothing_for_others():
 def test_without_an_encoder_there_is_nothing_to_look_at():
     model = small_model({"architecture": "decoder_only", "decoder": {"layers": 2}})
     with pytest.raises(ModelError, match="no encoder"):
-        model.looking_layers
+        model.source_weights(SOURCE, TARGET)

@@ -52,7 +52,9 @@ Alignment = Annotated[
 ]
 AlignmentLayer = Annotated[
     int | None,
-    typer.Option(min=1, help="Decoder layer whose attention aligns. Default: the model's own, or the middle one."),
+    typer.Option(
+        min=1, help="Decoder layer whose attention aligns. Default: the model's own, or the middle one."
+    ),
 ]
 AlignmentHead = Annotated[
     int | None, typer.Option(min=1, help="Head of this layer. Default: the model's own, or the mean of all.")

@@ -208,15 +208,17 @@ def _translate_in_processes(job: TranslationJob, processes: ProcessGroup, *, qui
     """Translate in parts that several processes share; each of them calls this."""
     from deepwire.cli.line_by_line import warn
     from deepwire.cli.loading_in_processes import load_in_processes
+    from deepwire.decoding.document_context import require_no_context
     from deepwire.decoding.resumable_parts import PartsFolder, translate_parts
     from deepwire.decoding.translation_io import FORMATS
 
     _require_files(job)
     begun = time.monotonic()
-    translator, precision = load_in_processes(
+    model, precision = load_in_processes(
         job.models, job.settings, job.device, job.precision, processes, job.shortlist, job.terms
     )
-    translator = translator.aligning() if job.alignment else translator
+    require_no_context(model.context, "but several processes translate parts of a text")
+    translator = model.aligning() if job.alignment else model
     config = translator.config
     folder = PartsFolder.of(job.output)
     description = job.describe(config.model_dump(mode="json"), precision) if processes.main else {}
@@ -348,9 +350,7 @@ def translate(
     """
     changes = specified(beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds, n_best=n_best)
     changes |= specified(placeholders=placeholders, guards=guards, batch_tokens=batch_tokens)
-    changes |= alignment_settings(
-        alignment, alignment_layer, alignment_head, alignment_step, alignment_units
-    )
+    changes |= alignment_settings(alignment, alignment_layer, alignment_head, alignment_step, alignment_units)
     sampling = sampling_settings(sample, top_k, top_p, temperature, seed, beam)
     job = TranslationJob(
         models=models,

@@ -5,8 +5,9 @@ Nothing is kept while a translation is searched for, so every search can be alig
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from threading import Event
 from typing import Any, NamedTuple
 
@@ -36,15 +37,22 @@ class AlignedPair(NamedTuple):
 
     Attributes:
         source: As the model reads it, EOS at its end.
-        first: Places at its beginning that are no text: BOS, a tag.
+        first: Places at its beginning that are not the text: BOS, a tag, context.
         target: Subwords of the translation, without EOS.
         language: That of the translation; None with one direction.
+        context: Subwords that the decoder reads in front of the translation.
     """
 
     source: Sequence[int]
     first: int
     target: Sequence[int]
     language: TargetLanguage | None = None
+    context: Sequence[int] = ()
+
+    @property
+    def read(self) -> list[int]:
+        """What the decoder reads, to the last subword."""
+        return [BOS if self.language is None else self.language.first_token, *self.context, *self.target]
 
 
 @dataclass(frozen=True)
@@ -67,34 +75,35 @@ class AttentionAligner:
     device: torch.device
 
     def __post_init__(self) -> None:
-        layers = self._layers
+        layers = list(self._heads)
         if self.layer not in layers:
             raise UsageError(
                 f"alignment layer {self.layer + 1}: the decoder looks at the source in "
                 f"{_counted([layer + 1 for layer in layers])}",
                 "choose one of these with --alignment-layer or decoding.alignment.layer",
             )
-        heads = self._weights([AlignedPair([EOS], 0, [])], [self.layer])[self.layer].size(1)
+        heads = self._heads[self.layer]
         if (self.config.head or 1) > heads:
             raise UsageError(
                 f"alignment head {self.config.head}: layer {self.layer + 1} has heads 1 to {heads}",
                 "choose one of these with --alignment-head or decoding.alignment.head",
             )
 
-    @property
+    @cached_property
     def layer(self) -> int:
         """The layer, from 0."""
-        layers = self._layers
+        layers = list(self._heads)
         return layers[len(layers) // 2] if self.config.layer is None else self.config.layer - 1
 
-    @property
-    def _layers(self) -> Sequence[int]:
+    @cached_property
+    def _heads(self) -> Mapping[int, int]:
+        """How many heads each layer has that looks at the source."""
+        nothing = AlignedPair([EOS], 0, [], TargetLanguage(0, None, BOS))
         try:
-            return self.model.looking_layers
+            weights = attention_to_source(self.model, [nothing], None, self.device)
         except ModelError as error:
-            raise UsageError(
-                f"alignments come from attention to the source, and {error.message}"
-            ) from None
+            raise UsageError(f"alignments come from attention to the source, and {error.message}") from None
+        return {layer: found.size(1) for layer, found in sorted(weights.items())}
 
     def links(self, pairs: Sequence[AlignedPair]) -> list[list[Link]]:
         """For each subword of each translation, in order, the subword of the text that it comes from."""
@@ -103,11 +112,11 @@ class AttentionAligner:
             if stop.is_set():
                 raise Cancelled
             batch = [pairs[row] for row in rows]
-            weights = self._weights(batch, [self.layer])[self.layer]
+            weights = attention_to_source(self.model, batch, [self.layer], self.device)[self.layer]
             chosen = weights.mean(1) if self.config.head is None else weights[:, self.config.head - 1]
             return best_links(chosen, batch, self.config.step == "reads")
 
-        lengths = [max(len(pair.source), len(pair.target) + 1) for pair in pairs]
+        lengths = [max(len(pair.source), len(pair.read)) for pair in pairs]
         batches = batches_by_length(lengths, max(1, self.batch_tokens // _SHARE))
         found: list[list[Link]] = [[] for _ in pairs]
         for rows, links in zip(batches, ordered_map(align, batches, self.device), strict=True):
@@ -115,24 +124,26 @@ class AttentionAligner:
                 found[row] = own
         return found
 
-    def _weights(self, pairs: Sequence[AlignedPair], layers: Sequence[int]) -> dict[int, Tensor]:
-        return attention_to_source(self.model, pairs, layers, self.device)
-
 
 @torch.inference_mode()
 def attention_to_source(
-    model: EnsembleMember[Any], pairs: Sequence[AlignedPair], layers: Sequence[int], device: torch.device
+    model: EnsembleMember[Any],
+    pairs: Sequence[AlignedPair],
+    layers: Sequence[int] | None,
+    device: torch.device,
 ) -> dict[int, Tensor]:
-    """Weights `[N, H, T, S]` of the source positions by layer, from 0; row t reads subword t - 1."""
+    """Weights `[N, H, T, S]` of the source positions by layer, from 0; row t reads subword t - 1.
+
+    `layers` None: of all that look at the source; a model without any raises ModelError.
+    """
     languages = [pair.language for pair in pairs if pair.language is not None]
-    firsts = [BOS if pair.language is None else pair.language.first_token for pair in pairs]
     weights = model.source_weights(
         pad_batch([pair.source for pair in pairs], device),
-        pad_batch([[first, *pair.target] for first, pair in zip(firsts, pairs, strict=True)], device),
+        pad_batch([pair.read for pair in pairs], device),
         layers,
         languages=target_language_ids(languages, device) if languages else None,
     )
-    return {layer: weights[layer].float() for layer in layers}
+    return {layer: found.float() for layer, found in weights.items()}
 
 
 def best_links(weights: Tensor, pairs: Sequence[AlignedPair], reads: bool) -> list[list[Link]]:
@@ -145,7 +156,7 @@ def best_links(weights: Tensor, pairs: Sequence[AlignedPair], reads: bool) -> li
     no_text = (places < lengths[:, :1]) | (places >= lengths[:, 1:])
     best = weights.masked_fill(no_text.unsqueeze(1), -1.0).argmax(2).tolist()
     return [
-        [(row[place + reads] - pair.first, place) for place in range(len(pair.target))]
+        [(row[place + len(pair.context) + reads] - pair.first, place) for place in range(len(pair.target))]
         for row, pair in zip(best, pairs, strict=True)
     ]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self, TypeVar
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.kv_cache import GraphStep
+from deepwire.model.source_look import Layers
 from deepwire.model.translation_model import TranslationModel
 
 Result = TypeVar("Result")
@@ -103,14 +104,23 @@ class CudaGraphModel:
         self._captured: OrderedDict[Hashable, _CapturedStep | None] = OrderedDict()
 
     @torch.inference_mode()
-    def start(self, source: Tensor, max_length: int, *, languages: Tensor | None = None) -> CudaGraphState:
-        """Encode `source` `[N, S]`; `languages` `[N]` are the target languages, in a model of several."""
+    def start(
+        self,
+        source: Tensor,
+        max_length: int,
+        *,
+        languages: Tensor | None = None,
+        prompt: Tensor | None = None,
+    ) -> CudaGraphState:
+        """Encode `source` `[N, S]`, and read prompts `[N, P]`; arguments as in `TranslationModel.start`."""
         count, length = source.shape
         padded_length = -(-length // _LENGTH_STEP) * _LENGTH_STEP
         source = torch.nn.functional.pad(source, (0, padded_length - length), value=self._model.pad_id)
         if languages is not None and languages.numel() == count:
             languages = _pad_to_power_of_two(languages)
-        state = self._model.start(_pad_to_power_of_two(source), max_length, languages=languages)
+        prompt = None if prompt is None else _pad_to_power_of_two(prompt)
+        source = _pad_to_power_of_two(source)
+        state = self._model.start(source, max_length, languages=languages, prompt=prompt)
         return CudaGraphState(**vars(state), count=count)
 
     @torch.inference_mode()
@@ -149,13 +159,8 @@ class CudaGraphModel:
         """Log-probability of each token of `target_output`, `[B, T]` float32, 0 at PAD."""
         return self._model.score(source, target_input, target_output, languages=languages)
 
-    @property
-    def looking_layers(self) -> Sequence[int]:
-        """The decoder layers, from 0, that look at the source."""
-        return self._model.looking_layers
-
     def source_weights(
-        self, source: Tensor, target_input: Tensor, layers: Collection[int], *, languages: Tensor | None = None
+        self, source: Tensor, target_input: Tensor, layers: Layers = None, *, languages: Tensor | None = None
     ) -> Mapping[int, Tensor]:
         """See `TranslationModel.source_weights`; without a graph."""
         return self._model.source_weights(source, target_input, layers, languages=languages)

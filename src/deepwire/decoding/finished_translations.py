@@ -51,7 +51,7 @@ class Finishing:
             own = None if demands is None else demands[row]
             if copied[row]:
                 results.append((Candidate(request.text, (), 0.0, 0.0),))
-            elif row in found and found[row]:
+            elif found.get(row):
                 results.append(tuple(self._candidate(hypothesis, own) for hypothesis in found[row]))
             else:
                 results.append((_EMPTY if own is None else Candidate(own.finished(""), (), 0.0, 0.0),))
@@ -104,7 +104,9 @@ class Finishing:
     def _pair(sentences: Sentences, row: int, hypothesis: Hypothesis) -> AlignedPair:
         source, language = sentences.sources[row], sentences.languages[row]
         tagged = language is not None and language.source_tag is not None
-        return AlignedPair(source, (source[0] == BOS) + tagged, hypothesis.ids, language)
+        first = (source[0] == BOS) + tagged + (sentences.fronts[row] if sentences.fronts else 0)
+        context = sentences.prompts[row] if sentences.prompts else ()
+        return AlignedPair(source, first, hypothesis.ids, language, context)
 
 
 def _of_words(source: str, translation: str, units: str) -> TextAlignment:

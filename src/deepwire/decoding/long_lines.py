@@ -129,10 +129,12 @@ def _joined_alignment(
     aligned = [piece.alignment for piece in pieces if piece is not None]
     if not aligned or aligned[0] is None:
         return None
-    source = [*(part for pair in zip(segments.gaps, segments.texts) for part in pair), segments.gaps[-1]]
+    source = [segments.gaps[0]]
+    for text, gap in zip(segments.texts, segments.gaps[1:], strict=True):
+        source += [text, gap]
     places = [list(accumulate(map(len, parts)))[::2] for parts in (source, target)]
     parts = []
-    for piece, kept, *at in zip(pieces, segments.texts, *places):
+    for piece, kept, *at in zip(pieces, segments.texts, *(own[:-1] for own in places), strict=True):
         own = None if piece is None else piece.alignment
         parts.append((TextAlignment.copied(kept, aligned[0].units) if own is None else own, *at))
     return joined("".join(source), "".join(target), parts)

@@ -84,7 +84,7 @@ class TextAlignment:
 
     @property
     def links(self) -> tuple[Link, ...]:
-        """Links of words or of subwords, as `units` says, sorted; subwords only where a model saw the text."""
+        """Links of words or subwords, as `units` says, sorted; of subwords where a model saw the text."""
         if self.units == "words":
             return self.word_links
         return self.subword_links if self.source.tokens else ()
@@ -97,7 +97,9 @@ class TextAlignment:
         """
         source, target = _words(self.source.text), _words(self.target.text)
         owners = _owners(self.source.spans, source), _owners(self.target.spans, target)
-        links = {(i, j) for one, other in self.subword_links for i in owners[0][one] for j in owners[1][other]}
+        links = {
+            (i, j) for one, other in self.subword_links for i in owners[0][one] for j in owners[1][other]
+        }
         return tuple(sorted(links | set(_equal_words(self, source, target, links))))
 
     def pharaoh(self) -> str:
@@ -162,9 +164,9 @@ def _equal_words(
     counts = [Counter(words) for words in texts]
     places = {word: place for place, word in enumerate(texts[0])}
     for place, word in enumerate(texts[1]):
-        if place not in linked[1] and counts[0][word] == counts[1][word] == 1:
-            if places[word] not in linked[0]:
-                yield places[word], place
+        once = counts[0][word] == counts[1][word] == 1
+        if once and place not in linked[1] and places[word] not in linked[0]:
+            yield places[word], place
 
 
 def _covered(places: Sequence[Span | None]) -> Span:
@@ -189,7 +191,7 @@ def _places(said: str, text: str, values: Mapping[str, str]) -> list[Span | None
 
 
 def _matched(letters: str, shown: str) -> Iterable[tuple[int, int]]:
-    """Pairs of places in two texts, ascending; what differs goes in its order, as far as there is something."""
+    """Pairs of places in two texts, ascending; what differs goes in its order, as far as it goes."""
     at = shown.find(letters)
     if at >= 0:
         yield from ((place, place + at) for place in range(len(letters)))

@@ -29,6 +29,10 @@ _REPAIRED = {
 }
 
 
+ContextLine = tuple[str, str]
+"""A previous line of a document, and its translation; empty where that does not matter."""
+
+
 @dataclass(frozen=True)
 class Request:
     """A line to translate."""
@@ -42,6 +46,8 @@ class Request:
     """The language to translate into; empty: the one that is chosen for all lines."""
     from_: str = ""
     """The language of the text, where it is known: for a note where the model was not trained so."""
+    context: tuple[ContextLine, ...] = ()
+    """Previous lines of its document, the earliest first, for models that were trained with context."""
 
 
 @dataclass(frozen=True)
@@ -374,6 +380,6 @@ def aligned_lines(
     parts, texts = [], ["", ""]
     for request, candidate, line_break in zip(lines, candidates, line_breaks, strict=True):
         if candidate.alignment is not None:
-            parts.append((candidate.alignment, *map(len, texts)))
+            parts.append((candidate.alignment, len(texts[0]), len(texts[1])))
         texts = [texts[0] + plain(request.text) + line_break, texts[1] + candidate.text + line_break]
     return AlignedText(texts[1], joined(texts[0], texts[1], parts).links)

@@ -97,7 +97,7 @@ class CrossAttention(nn.Module):
 
     def _queries(self, x: Tensor, sentences: int) -> Tensor:
         """Of rows `[N * W, T, d]`, `[N, H, W * T, h]`."""
-        query = self.query(x).view(sentences, -1, self.heads, x.size(-1) // self.heads)
+        query: Tensor = self.query(x).view(sentences, -1, self.heads, x.size(-1) // self.heads)
         query = (query if self.query_norm is None else self.query_norm(query)).transpose(1, 2)
         return query * self.query_scale if self.query_scale != 1 else query
 

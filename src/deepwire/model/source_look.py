@@ -1,14 +1,17 @@
-"""How decoder layers look at the source: attention weights, kept while whole sequences pass through a stack."""
+"""How decoder layers look at the source: attention weights, kept while whole sequences pass a stack."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Protocol
 
 from torch import Tensor
 
 from deepwire.model.cross_attention import CrossAttention, Memory
 from deepwire.model.mixers.companion import Carried
+
+Layers = Collection[int] | None
+"""Layers, from 0; None: all that look at the source."""
 
 
 class SourceReader(Protocol):
@@ -20,26 +23,26 @@ class SourceReader(Protocol):
 
 
 class SourceLook:
-    """Keeps the weights of some layers, counted from 0; those of others cost nothing.
+    """Keeps the weights of some layers, counted from 0, or of all for None; those of others cost nothing.
 
     Attributes:
         weights: Of each layer that was passed `[N, H, T, S]`, without dropout; of one that a connection
             evaluates several times, the last.
     """
 
-    def __init__(self, layers: Iterable[int]) -> None:
-        self.layers = frozenset(layers)
+    def __init__(self, layers: Layers) -> None:
+        self.layers = None if layers is None else frozenset(layers)
         self.weights: dict[int, Tensor] = {}
         self._packed: dict[int, Tensor] = {}
 
     def pack(self, layer: int, cross: CrossAttention, encoded: Tensor, bias: Tensor, read: Carried) -> None:
         """See what a cross-attention with a companion packs of the source before it looks at that."""
-        if layer in self.layers:
+        if self.layers is None or layer in self.layers:
             self._packed[layer] = cross.packed_weights(encoded, bias, read)
 
     def see(self, layer: int, reader: SourceReader, x: Tensor, memory: Memory) -> None:
         """See one evaluation of a layer."""
-        if layer in self.layers:
+        if self.layers is None or layer in self.layers:
             weights = reader.source_weights(x, memory)
             packed = self._packed.get(layer)
             self.weights[layer] = weights if packed is None else weights @ packed

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Self
 
@@ -18,7 +19,7 @@ from deepwire.model.embedding import Embedding
 from deepwire.model.head import LossSums, OutputHead
 from deepwire.model.languages import LanguageTransform
 from deepwire.model.perturbation import Input, Perturbation, SimCutConfig
-from deepwire.model.source_look import SourceLook
+from deepwire.model.source_look import Layers, SourceLook
 from deepwire.model.stack import Stack
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.ops.r_drop import linear_r_drop
@@ -59,10 +60,21 @@ class TranslationModel(nn.Module, ABC):
         """The stacks by their side, in order; every model has a decoder."""
 
     @abstractmethod
-    def start(self, source: Tensor, max_length: int, *, languages: Tensor | None = None) -> DecoderState:
+    def start(
+        self,
+        source: Tensor,
+        max_length: int,
+        *,
+        languages: Tensor | None = None,
+        prompt: Tensor | None = None,
+    ) -> DecoderState:
         """Read sources `[N, S]` once; the state has one row for each sentence.
 
-        `max_length` is the number of steps that may follow; states grow as needed, so it is only a promise.
+        Args:
+            source: The sentences.
+            max_length: How many steps may follow; states grow as needed, so it is only a promise.
+            languages: See the class.
+            prompt: Target tokens `[N, P]` that are read too, perhaps none in some rows.
         """
 
     @abstractmethod
@@ -251,30 +263,11 @@ class TranslationModel(nn.Module, ABC):
         results = self.decode(source, target_input, languages=languages)
         return self.head.target_log_probs(results, target_output, languages)
 
-    @property
-    def looking_layers(self) -> Sequence[int]:
-        """The decoder layers, from 0, that look at the source.
-
-        Raises:
-            ModelError: The model has no encoder to look at.
-        """
-        self.stack("encoder")
-        return self.decoder.looking_layers
-
     def source_weights(
-        self, source: Tensor, target_input: Tensor, layers: Collection[int], *, languages: Tensor | None = None
+        self, source: Tensor, target_input: Tensor, layers: Layers = None, *, languages: Tensor | None = None
     ) -> Mapping[int, Tensor]:
-        """How much each target position looks at each of the source, by decoder layer, from 0.
-
-        Args:
-            source: `[B, S]`.
-            target_input: `[B, T]`, begins with the start symbol.
-            layers: Which, of `looking_layers`.
-            languages: Target language of each row, `[B]`.
-
-        Returns:
-            For each layer `[B, H, T, S]`.
-        """
+        """How prefixes `[B, T]` look at sources `[B, S]`: `[B, H, T, S]` by layer; ModelError: no encoder."""
+        self.stack("encoder")
         look = SourceLook(layers)
         self.with_stacks(decoder=self.decoder.watched(look)).decode(source, target_input, languages=languages)
         return look.weights
@@ -287,8 +280,17 @@ class TranslationModel(nn.Module, ABC):
         return self.step_at(self.vectors_of(state), tokens, state.with_room())
 
     def vectors_of(self, state: DecoderState) -> Tensor | None:
-        """What the embedding adds at the position of a state, `[1, d]` or `[rows, 1, d]`; None: nothing."""
-        return self.target_embedding.vectors(state.position, 1)
+        """What the embedding adds at the position of a state, `[1, d]` or `[rows, 1, d]`; None: nothing.
+
+        After prompts of different lengths each row has a position of its own.
+        """
+        index = state.cache_index
+        if index.skipped is None:
+            return self.target_embedding.vectors(state.position, 1)
+        vectors = self.target_embedding.vectors(0, state.position + 1)
+        if vectors is None:
+            return None
+        return vectors[(state.position - index.skipped).repeat_interleave(index.width)].unsqueeze(1)
 
     def step_at(
         self, vectors: Tensor | None, tokens: Tensor, state: DecoderState
@@ -300,41 +302,58 @@ class TranslationModel(nn.Module, ABC):
             tokens: `[rows]`.
             state: With room for another step.
         """
-        results, state = self._advance(self.target_embedding, vectors, tokens, state)
-        log_probs = self.head.log_probs([result[:, 0] for result in results], state.languages)
-        return log_probs, state
-
-    def _advance(
-        self, embedding: Embedding, vectors: Tensor | None, tokens: Tensor, state: DecoderState
-    ) -> tuple[tuple[Tensor, ...], DecoderState]:
-        """Read one token per row with an embedding: the results of the decoder, and the next state."""
         state = state.begun()
         results, states, _ = self.decoder(
-            embedding.placed(tokens.unsqueeze(1), vectors, state.languages),
+            self.target_embedding.placed(tokens.unsqueeze(1), vectors, state.languages),
             memory=state.memory,
             states=state.states,
             cache_index=state.cache_index,
             languages=state.languages,
         )
-        return results, state.advanced(states)
+        state = state.advanced(states)
+        log_probs = self.head.log_probs([result[:, 0] for result in results], state.languages)
+        return log_probs, state
+
+    def _prefilled(self, x: Tensor, lengths: Tensor, state: DecoderState) -> DecoderState:
+        """Read prompts into a state that has read nothing: all of their positions at once.
+
+        Args:
+            x: Embedded, `[N, T, d]`, and padded on the right.
+            lengths: Tokens of each, `[N]`.
+            state: Of one row for each.
+        """
+        # Where there are no values (`deepwire.model.cost`) all prompts are equally long.
+        each = [x.size(1)] if x.is_meta else lengths.tolist()
+        shortest, longest = min(each, default=0), max(each, default=0)
+        if longest == 0:
+            return state
+        if shortest < x.size(1):
+            # All end together: in front of a row comes something of its end, which nobody sees.
+            places = (torch.arange(longest, device=x.device) - (longest - lengths).unsqueeze(1)) % x.size(1)
+            x = x.gather(1, places.unsqueeze(-1).expand(-1, -1, x.size(-1)))
+        state = state.with_room(longest + 1)
+        state = replace(state, cache_index=state.cache_index.reading(lengths, shortest, longest)).begun()
+        _, states, _ = self.decoder(
+            x,
+            memory=state.memory,
+            states=state.states,
+            cache_index=state.cache_index,
+            languages=state.languages,
+        )
+        return state.advanced(states)
 
     def restrict(self, first: int, last: int) -> Self:
         """The model that predicts with groups `first` to `last` of its decoder alone, counted from 1.
 
         It shares all parameters with this one, and evaluates no decoder layer above the last group
-        (Yang et al. 2022, Table VI).
-
-        Raises:
-            ValueError: The decoder does not predict with a mixture of groups, or has not so many.
+        (Yang et al. 2022, Table VI). A decoder without so many groups raises ValueError.
         """
         return self.with_stacks(decoder=self.decoder.restrict(first, last))
 
     def with_rounds(self, rounds: int) -> Self:
         """The model whose encoder runs its middle layers so often; it shares all parameters with this one.
 
-        Raises:
-            ModelError: It has no encoder.
-            ValueError: The encoder has no recurrent depth (`deepwire.model.recurrent_depth`).
+        Without an encoder it raises ModelError; without recurrent depth (`recurrent_depth`) ValueError.
         """
         return self.with_stacks(encoder=self.stack("encoder").with_rounds(rounds))
 

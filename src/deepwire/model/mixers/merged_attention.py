@@ -128,7 +128,7 @@ class MergedAttention(TokenMixer):
         return attention_weights(query, memory.key, bias=memory.bias, causal=False, finite=True)
 
     def _queries(self, x: Tensor, sentences: int) -> Tensor:
-        """`[N, H, W * T, h]`: the W rows (beams) of a sentence are further queries, as one memory serves all."""
+        """`[N, H, W * T, h]`: the W rows of a sentence are further queries, as one memory serves all."""
         query = self._split(self.query(x).reshape(sentences, -1, self.dim))
         return query * self.query_scale if self.query_scale != 1 else query
 

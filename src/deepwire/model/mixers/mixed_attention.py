@@ -64,17 +64,12 @@ class MixedAttention(SelfAttention):
     ) -> Tensor:
         """Mix `[N * W, T, d]` with the memory of N sentences; W rows of one follow each other."""
         query, key, value = self._project(x)
-        memory = _repeated(_required(memory), x.size(0))
-        keys, bias = _joint_keys(key, memory)
-        values = torch.cat((memory.value, value), 2)
-        drop = self.dropout if self.training else 0.0
-        mixed = attention(query, keys, values, bias=bias, causal=True, dropout=drop, finite=True)
-        return self._join(mixed.transpose(1, 2).flatten(2), languages)
+        return self._with_memory(query, key, value, _required(memory), None, languages)
 
     def source_weights(self, x: Tensor, memory: Memory) -> Tensor:
         """See the base class; what is left to 1 goes to the past."""
         query, key, _ = self._project(x)
-        keys, bias = _joint_keys(key, memory)
+        keys, bias = _joint_keys(key, memory, None)
         weights = attention_weights(query, keys, bias=bias, causal=True, finite=True)
         return weights[..., : memory.key.size(2)]
 
@@ -103,6 +98,37 @@ class MixedAttention(SelfAttention):
         mixed = mixed + _by_row(head_product(_grouped(weights[..., words:], width), values))
         return self._join(mixed.transpose(1, 2).flatten(2), languages), cache
 
+    def prefill(
+        self,
+        x: Tensor,
+        state: State,
+        cache_index: CacheIndex,
+        memory: Memory | None = None,
+        languages: Tensor | None = None,
+    ) -> tuple[Tensor, State]:
+        """Mix `[rows, T, d]` with the memory and themselves, and fill the cache."""
+        query, key, value = self._project(x)
+        state = cache_index.store(KeyValueCache(*state), key, value)
+        return self._with_memory(
+            query, key, value, _required(memory), cache_index.prompt_bias, languages
+        ), state
+
+    def _with_memory(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        memory: Memory,
+        padding: Tensor | None,
+        languages: Tensor | None,
+    ) -> Tensor:
+        memory = _repeated(memory, query.size(0))
+        keys, bias = _joint_keys(key, memory, padding)
+        values = torch.cat((memory.value, value), 2)
+        drop = self.dropout if self.training else 0.0
+        mixed = attention(query, keys, values, bias=bias, causal=True, dropout=drop, finite=True)
+        return self._join(mixed.transpose(1, 2).flatten(2), languages)
+
 
 def _required(memory: Memory | None) -> Memory:
     if memory is None:
@@ -110,13 +136,13 @@ def _required(memory: Memory | None) -> Memory:
     return memory
 
 
-def _joint_keys(key: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+def _joint_keys(key: Tensor, memory: Memory, padding: Tensor | None) -> tuple[Tensor, Tensor]:
     """Keys of the encoder and of T positions behind them, `[N, K, S + T, h]`, and their bias.
 
     The encoder's words come first: with more keys than queries each query sees all that come before.
     """
-    bias = torch.cat((memory.bias, memory.bias.new_zeros(key.size(0), 1, 1, key.size(2))), -1)
-    return torch.cat((memory.key, key), 2), bias
+    own = memory.bias.new_zeros(key.size(0), 1, 1, key.size(2)) if padding is None else padding
+    return torch.cat((memory.key, key), 2), torch.cat((memory.bias, own), -1)
 
 
 def _repeated(memory: Memory, rows: int) -> Memory:
