@@ -25,7 +25,7 @@ def vocabularies():
 
 
 @pytest.fixture
-def looking(toys):
+def looking(toys) -> object:
     class Looking(toys.Model):
         """Row t of head 1 of layer 2 looks at text position 3 t, counted around; head 2 at EOS."""
 

@@ -43,7 +43,8 @@ def test_spans_of_pieces_are_those_of_decoded_beginnings(subwords):
     """The short way and the long way agree, where there is a short way."""
     ids = subwords.encode("Der Hund des Mannes läuft, 日 weg.")
     plain = subwords.encode("Der Hund des Mannes läuft weg.")
-    for each in (ids, plain, []):
+    none: list[int] = []
+    for each in (ids, plain, none):
         assert subwords.spans(each) == Vocabulary.spans(subwords, each)
 
 

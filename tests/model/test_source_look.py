@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -50,7 +51,7 @@ def test_every_decoder_shows_where_it_looks(decoder):
 def test_the_weights_are_those_that_sum_the_values():
     model = small_model({"decoder": {"layers": 2}, "bias": {"attention": True}})
     cross = model.decoder.crosses[1]
-    seen = {}
+    seen: dict[str, Any] = {}
     cross.register_forward_hook(lambda _, inputs, output: seen.update(inputs=inputs, output=output))
     with torch.no_grad():
         weights = model.source_weights(SOURCE, TARGET, [1])[1]
