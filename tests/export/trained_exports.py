@@ -1,11 +1,13 @@
 """Trained models of eight systems in every format that has them; for a night, not for the suite.
 
-    python tests/export/trained_exports.py [--updates 400] [--lines 200] [--only dlcl] [--keep FOLDER] [SETTING ...]
+    python tests/export/trained_exports.py [--updates 400] [--lines 200] [--only dlcl] [--keep FOLDER]
+        [SETTING ...]
 
 Each system is trained on the bundled Multi30k text and exported to ONNX, to a custom-code folder of
 transformers, and to the formats of plain Transformers where it is one. Each export is compared on test text,
 with BLEU. Prints one line for each; the exit code is 1 if one fails, or if BLEU differs by more than 0.1.
-Settings such as training.batch_tokens=800 hold for all trainings. With --keep it can be stopped and called again.
+Settings such as training.batch_tokens=800 hold for all trainings. With --keep it can be stopped and called
+again.
 """
 
 from __future__ import annotations

@@ -11,8 +11,11 @@ from deepwire.data.context import ContextConfig
 from deepwire.serving.served_model import load_served_model
 
 
-@pytest.mark.parametrize("architecture", [{}, {"architecture": "decoder_only"}], ids=str)
-@pytest.mark.parametrize("context", [{"source": 2}, {"source": 1, "target": 1}], ids=str)
+@pytest.mark.parametrize(
+    ("context", "architecture"),
+    [({"source": 2}, {}), ({"source": 1, "target": 1}, {"architecture": "decoder_only"})],
+    ids=["2+0", "1+1"],
+)
 def test_texts_of_a_request_are_documents_and_requests_do_not_mix(
     tmp_path: Path, serving, context, architecture
 ) -> None:

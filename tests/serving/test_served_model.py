@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+import deepwire
 from deepwire.decoding.generate import generate
 from deepwire.decoding.translation_io import Request
 from deepwire.errors import UsageError
@@ -64,3 +65,19 @@ def test_where_the_languages_are_not_known_none_can_be_named(served_model):
     }
     with pytest.raises(RequestError, match="one direction only"):
         unknown.into("en", None)
+
+
+def test_a_request_can_ask_for_alignments(served_model, one_direction, serving):
+    """They are those that Python gives, and count the words of a whole text, empty lines aside."""
+    text = "ein hund\n\nzwei drei katze"
+    with serving.running(served_model) as server:
+        (found,) = server.post({"text": text, "alignment": True}).json["translations"]
+        assert server.get("/languages").json["alignment"] is True
+        assert "alignment" not in server.post({"text": text}).json["translations"][0]
+        (best,) = server.post({"text": "ein hund", "alignment": True, "n_best": 2}).json["translations"]
+    model = deepwire.load(one_direction, "cpu", "fp32")
+    (whole,) = model.translate([text], alignment=True)
+    assert (found["text"], found["alignment"]) == (whole.text, [list(link) for link in whole.links])
+    assert whole.links
+    assert best["alignment"] == best["candidates"][0]["alignment"]
+    assert len(best["candidates"]) == 2

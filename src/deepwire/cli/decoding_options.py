@@ -44,6 +44,30 @@ Terms = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Terms that translations must have: SOURCE<tab>TARGET in each line."),
 ]
+Alignment = Annotated[
+    bool,
+    typer.Option(
+        "--alignment", help="Also write which words belong together: `translation ||| 0-0 1-2`, from 0."
+    ),
+]
+AlignmentLayer = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Decoder layer whose attention aligns. Default: the model's own, or the middle one."
+    ),
+]
+AlignmentHead = Annotated[
+    int | None, typer.Option(min=1, help="Head of this layer. Default: the model's own, or the mean of all.")
+]
+AlignmentStep = Annotated[
+    str | None,
+    typer.Option(
+        metavar="reads|writes", help="Attention of the step that writes a subword, or that reads it then."
+    ),
+]
+AlignmentUnits = Annotated[
+    str | None, typer.Option(metavar="words|subwords", help="What --alignment counts. Default: words.")
+]
 Groups = Annotated[
     str | None,
     typer.Option(
@@ -111,6 +135,20 @@ def use_threads(count: int | None) -> None:
 def specified(**options: object) -> dict[str, object]:
     """The options that have a value; a switch only where it is on."""
     return {name: value for name, value in options.items() if value is not None and value is not False}
+
+
+def alignment_settings(
+    alignment: bool, layer: int | None, head: int | None, step: str | None, units: str | None
+) -> dict[str, object]:
+    """The settings of the alignment, those that are given.
+
+    Raises:
+        UsageError: There are some, but no alignment is asked for.
+    """
+    settings = specified(layer=layer, head=head, step=step, units=units)
+    if settings and not alignment:
+        raise UsageError(f"--alignment-{next(iter(settings))} is for alignments", "add --alignment")
+    return {"alignment": settings} if settings else {}
 
 
 def search_settings(

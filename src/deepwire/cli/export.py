@@ -20,7 +20,7 @@ Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the expo
 Format = Annotated[
     str,
     typer.Option(
-        "--format", "--to", help="ctranslate2 (default), onnx, huggingface, huggingface-code or argos."
+        "--format", "--to", help="ctranslate2 (default), onnx, huggingface, huggingface-code, argos, marian."
     ),
 ]
 Quantization = Annotated[
@@ -178,13 +178,15 @@ def _require_language(model: LoadedModel, name: str) -> None:
 
 
 def _limits(export_format: ExportFormat, kind: str, most_different: float | None) -> Limits:
-    from deepwire.export.parity import EXACT, ROUNDED, Limits
+    from deepwire.export.parity import EXACT, ROUNDED, SAME, Limits
 
     if most_different is not None:
         return Limits(most_different)
     if kind != export_format.quantizations[0]:
         return Limits(ROUNDED)
-    return Limits(EXACT, same=export_format.computes_the_same)
+    return Limits(
+        EXACT, same=export_format.computes_the_same, largest=export_format.largest_difference or SAME
+    )
 
 
 def _read(text: Path | None, reference: Path | None, count: int) -> tuple[list[str], list[str] | None]:

@@ -14,6 +14,11 @@ import typer
 
 from deepwire.cli.decoding_options import (
     STDIO,
+    Alignment,
+    AlignmentHead,
+    AlignmentLayer,
+    AlignmentStep,
+    AlignmentUnits,
     BatchTokens,
     Beam,
     Device,
@@ -32,6 +37,7 @@ from deepwire.cli.decoding_options import (
     Terms,
     Threads,
     UseShortlist,
+    alignment_settings,
     chosen_shortlist,
     sampling_settings,
     specified,
@@ -107,6 +113,7 @@ class TranslationJob:
         shortlist: Whether to use that of the first model, or the folder of another.
         stream: Whether each line is answered before the next is read.
         terms: File of terms; None = none.
+        alignment: Whether alignments are written, too.
 
     Raises:
         UsageError: Both the job and the lines name a language.
@@ -123,6 +130,7 @@ class TranslationJob:
     shortlist: ShortlistChoice
     stream: bool
     terms: Path | None = None
+    alignment: bool = False
 
     def __post_init__(self) -> None:
         if self.languages[0] and self.text.language_column is not None:
@@ -143,6 +151,7 @@ class TranslationJob:
             "decoding settings": dict(config),
             "precision": precision,
             "format": [self.format, self.text.json],
+            **({"alignment": True} if self.alignment else {}),
             **({"languages": languages} if any(languages) else {}),
             **({"terms": self.terms.read_text("utf-8", "replace")} if self.terms is not None else {}),
             **({"shortlist": fingerprint(words)} if words is not None else {}),
@@ -179,7 +188,7 @@ def _translate_alone(job: TranslationJob, *, quiet: bool) -> None:
     from deepwire.cli.line_by_line import CountedLines, warn, write_answers
     from deepwire.decoding.translation_io import FORMATS
 
-    translator = load(
+    model = load(
         job.models,
         job.device,
         job.precision,
@@ -188,6 +197,7 @@ def _translate_alone(job: TranslationJob, *, quiet: bool) -> None:
         shortlist=job.shortlist,
         terms=job.terms,
     )
+    translator = model.aligning() if job.alignment else model
     requests = CountedLines(job.text.requests(warn))
     to, from_ = job.languages
     translations = translator.translations(requests, window=1 if job.stream else None, to=to, from_=from_)
@@ -204,10 +214,11 @@ def _translate_in_processes(job: TranslationJob, processes: ProcessGroup, *, qui
 
     _require_files(job)
     begun = time.monotonic()
-    translator, precision = load_in_processes(
+    model, precision = load_in_processes(
         job.models, job.settings, job.device, job.precision, processes, job.shortlist, job.terms
     )
-    require_no_context(translator.context, "but several processes translate parts of a text")
+    require_no_context(model.context, "but several processes translate parts of a text")
+    translator = model.aligning() if job.alignment else model
     config = translator.config
     folder = PartsFolder.of(job.output)
     description = job.describe(config.model_dump(mode="json"), precision) if processes.main else {}
@@ -319,6 +330,11 @@ def translate(
     terms: Terms = None,
     placeholders: Placeholders = False,
     guards: Guards = False,
+    alignment: Alignment = False,
+    alignment_layer: AlignmentLayer = None,
+    alignment_head: AlignmentHead = None,
+    alignment_step: AlignmentStep = None,
+    alignment_units: AlignmentUnits = None,
     precision: Precision = "auto",
     device: Device = "auto",
     threads: Threads = None,
@@ -334,6 +350,7 @@ def translate(
     """
     changes = specified(beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds, n_best=n_best)
     changes |= specified(placeholders=placeholders, guards=guards, batch_tokens=batch_tokens)
+    changes |= alignment_settings(alignment, alignment_layer, alignment_head, alignment_step, alignment_units)
     sampling = sampling_settings(sample, top_k, top_p, temperature, seed, beam)
     job = TranslationJob(
         models=models,
@@ -347,6 +364,7 @@ def translate(
         shortlist=chosen_shortlist(shortlist, shortlist_from, seen),
         stream=stream,
         terms=terms,
+        alignment=alignment,
     )
     run_translation(job, threads=threads, quiet=quiet)
 

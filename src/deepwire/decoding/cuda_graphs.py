@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Protocol, Self, TypeVar
@@ -20,6 +20,7 @@ from torch import Tensor
 
 from deepwire.model.decoder_state import DecoderState
 from deepwire.model.kv_cache import GraphStep
+from deepwire.model.source_look import Layers
 from deepwire.model.translation_model import TranslationModel
 
 Result = TypeVar("Result")
@@ -157,6 +158,12 @@ class CudaGraphModel:
     ) -> Tensor:
         """Log-probability of each token of `target_output`, `[B, T]` float32, 0 at PAD."""
         return self._model.score(source, target_input, target_output, languages=languages)
+
+    def source_weights(
+        self, source: Tensor, target_input: Tensor, layers: Layers = None, *, languages: Tensor | None = None
+    ) -> Mapping[int, Tensor]:
+        """See `TranslationModel.source_weights`; without a graph."""
+        return self._model.source_weights(source, target_input, layers, languages=languages)
 
     def restrict(self, first: int, last: int) -> Self:
         """The model with groups `first` to `last` of its decoder alone; ValueError where there are none."""

@@ -53,6 +53,24 @@ class SamplingConfig(Section):
     seed: int = Field(1, ge=0, lt=2**63, description="the same seed draws the same translation of a line")
 
 
+class AlignmentConfig(Section):
+    """Which attention says what a word of a translation comes from.
+
+    A subword belongs to the subword of the source that has the largest weight: in the step that writes it, or
+    in the one that reads it, which knows it (Chen et al. 2020, Accurate Word Alignment Induction from Neural
+    Machine Translation, section 3.1).
+    """
+
+    layer: int | None = Field(None, ge=1, description="decoder layer, from 1; null = the middle one")
+    head: int | None = Field(None, ge=1, description="head, from 1; null = the mean of all")
+    step: Literal["writes", "reads"] = Field(
+        "reads", description="the step of the decoder that writes a subword, or the next one, which reads it"
+    )
+    units: Literal["words", "subwords"] = Field(
+        "words", description="what is counted: words as spaces part them, or subwords of the vocabularies"
+    )
+
+
 class DecodingConfig(Section):
     """Settings of ``translate``, of BLEU during training and of ``evaluate``.
 
@@ -111,6 +129,9 @@ class DecodingConfig(Section):
         description="lines without words are copied; a translation that repeats itself or does not end is "
         "searched again without repeated n-grams",
     )
+    alignment: AlignmentConfig = Field(
+        default_factory=AlignmentConfig, description="how translations are aligned, where that is asked for"
+    )
     sampling: SamplingConfig | None = Field(None, description="draw at random instead of beam search")
     batch_tokens: Count = Field(
         8192,
@@ -159,11 +180,12 @@ class DecodingConfig(Section):
 
 
 def with_settings(config: DecodingConfig, settings: Mapping[str, object]) -> DecodingConfig:
-    """These settings with others on top.
+    """These settings with others on top; of the alignment those that are named.
 
     Raises:
         UsageError: A setting is impossible.
     """
-    return from_mapping(
-        DecodingConfig, {**config.model_dump(), **settings}, "decoding settings", allow_unused=True
-    )
+    both = {**config.model_dump(), **settings}
+    if isinstance(changed := both["alignment"], Mapping):
+        both["alignment"] = {**config.alignment.model_dump(), **changed}
+    return from_mapping(DecodingConfig, both, "decoding settings", allow_unused=True)

@@ -75,6 +75,7 @@ class Documents:
             requests: The next lines, none of them empty.
             starts: The places of those that begin a document.
         """
+        starts = frozenset(starts)
         known: list[list[ContextLine]] = [self._open]
         documents: list[list[int]] = [[]]
         for place in range(len(requests)):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import accumulate
 
 from deepwire.data.text.pairs import plain
 from deepwire.data.text.sentences import SentenceSplitter, TextSegments, has_sentence_rules
 from deepwire.data.vocabulary import Vocabulary
 from deepwire.decoding.model_inputs import Warn
+from deepwire.decoding.text_alignment import TextAlignment, joined
 from deepwire.decoding.translation_io import Candidate, Request, Translation
 
 _MOST_PER_CHARACTER = 4
@@ -91,12 +93,14 @@ class LongLines:
                 kept if candidate is None else candidate.text
                 for candidate, kept in zip(own, cut.segments.texts, strict=True)
             ]
+            parts = cut.segments.parts(texts, request.to or self.languages[1])
             candidates.append(
                 Candidate(
-                    cut.segments.joined(texts, request.to or self.languages[1]),
+                    "".join(parts),
                     tuple(token for candidate in there for token in candidate.tokens),
                     sum(candidate.log_probability for candidate in there),
                     sum(candidate.score for candidate in there),
+                    _joined_alignment(cut.segments, own, parts),
                 )
             )
         return Translation(line, request, tuple(candidates))
@@ -116,3 +120,21 @@ class LongLines:
     def _splitter(self) -> SentenceSplitter:
         rules = has_sentence_rules()
         return SentenceSplitter(self.languages[0], self._lengths, self.longest, sentences=rules)
+
+
+def _joined_alignment(
+    segments: TextSegments, pieces: Sequence[Candidate | None], target: Sequence[str]
+) -> TextAlignment | None:
+    """Of the whole line; None where its pieces are not aligned. `target` is gap, piece, gap, ..., gap."""
+    aligned = [piece.alignment for piece in pieces if piece is not None]
+    if not aligned or aligned[0] is None:
+        return None
+    source = [segments.gaps[0]]
+    for text, gap in zip(segments.texts, segments.gaps[1:], strict=True):
+        source += [text, gap]
+    places = [list(accumulate(map(len, parts)))[::2] for parts in (source, target)]
+    parts = []
+    for piece, kept, *at in zip(pieces, segments.texts, *(own[:-1] for own in places), strict=True):
+        own = None if piece is None else piece.alignment
+        parts.append((TextAlignment.copied(kept, aligned[0].units) if own is None else own, *at))
+    return joined("".join(source), "".join(target), parts)

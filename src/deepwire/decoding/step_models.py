@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from typing import Generic, Protocol, Self, TypeVar
@@ -21,6 +21,7 @@ from deepwire.data.vocabulary import PAD
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_inputs import Cancelled, TargetLanguage, pad_batch, target_language_ids
 from deepwire.errors import UsageError
+from deepwire.model.source_look import Layers
 
 
 class StepState(Protocol):
@@ -91,6 +92,15 @@ class EnsembleMember(StepModel[StateT], ScoringModel, Protocol[StateT]):
 
     def with_rounds(self, rounds: int) -> Self:
         """The model whose encoder runs its middle so often; ValueError where it has no recurrent depth."""
+        ...
+
+    def source_weights(
+        self, source: Tensor, target_input: Tensor, layers: Layers = None, *, languages: Tensor | None = None
+    ) -> Mapping[int, Tensor]:
+        """How much each target position looks at each of the source, `[B, H, T, S]` by decoder layer, from 0.
+
+        `layers` None: all that look. A model without an encoder raises ModelError.
+        """
         ...
 
     def select(self, tokens: Tensor, allowed: Tensor | None = None) -> Self:
@@ -296,7 +306,11 @@ class CancellableModel(Generic[StateT]):
 def as_configured(
     models: Sequence[EnsembleMember[StateT]], config: DecodingConfig
 ) -> Sequence[EnsembleMember[StateT]]:
-    """The models with the groups and rounds that the configuration chooses."""
+    """The models with the groups and rounds that the configuration chooses.
+
+    Raises:
+        UsageError: They do not have them.
+    """
     changed = []
     for number, member in enumerate(models, 1):
         which, model = f", model {number}" if len(models) > 1 else "", member

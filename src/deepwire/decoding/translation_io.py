@@ -13,11 +13,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import NamedTuple
 
 from deepwire.config.counts import counted
 from deepwire.data.text.files import BadLine, ReadNotes, display, read_lines
 from deepwire.data.text.pairs import plain
 from deepwire.decoding.model_inputs import Warn
+from deepwire.decoding.text_alignment import Link, TextAlignment, joined
 from deepwire.errors import DataError, UsageError
 
 _END = object()
@@ -59,6 +61,8 @@ class Candidate:
     """Natural logarithm, summed over the subwords and EOS."""
     score: float
     """The log-probability under the length penalty; what candidates are ranked by."""
+    alignment: TextAlignment | None = None
+    """Which words it has from which of the line, where that was asked for."""
 
 
 @dataclass(frozen=True)
@@ -225,22 +229,40 @@ TranslationFormat = Callable[[Translation], str]
 
 
 def format_plain(translation: Translation) -> str:
-    """The best translation."""
-    return translation.text
+    """The best translation; behind it ` ||| ` and its alignment, if it has one."""
+    return translation.text + _alignment_of(translation.candidates[0])
 
 
 def format_scored(translation: Translation) -> str:
-    """Score, tab, best translation."""
-    return f"{translation.score:.4f}\t{translation.text}"
+    """Score, tab, and what `format_plain` writes."""
+    return f"{translation.score:.4f}\t{format_plain(translation)}"
 
 
 def format_n_best(translation: Translation) -> str:
-    """One line for each candidate: `line ||| text ||| Score= log-probability ||| score`, lines from 0."""
+    """One line for each candidate: `line ||| text ||| Score= log-probability ||| score`, lines from 0.
+
+    The alignment is one column more.
+    """
     return "\n".join(
         f"{translation.line - 1} ||| {candidate.text} ||| Score= {candidate.log_probability:.4f} "
-        f"||| {candidate.score:.4f}"
+        f"||| {candidate.score:.4f}{_alignment_of(candidate)}"
         for candidate in translation.candidates
     )
+
+
+def _alignment_of(candidate: Candidate) -> str:
+    return "" if candidate.alignment is None else f" ||| {candidate.alignment.pharaoh()}"
+
+
+def alignment_record(candidate: Candidate) -> dict[str, object]:
+    """The alignment as JSON, pairs of numbers from 0; of subwords also those of the source."""
+    if candidate.alignment is None:
+        return {}
+    tokens = {"source_tokens": candidate.alignment.source.tokens}
+    return {
+        "alignment": [list(link) for link in candidate.alignment.links],
+        **(tokens if candidate.alignment.units == "subwords" else {}),
+    }
 
 
 def format_json(translation: Translation) -> str:
@@ -255,6 +277,7 @@ def format_json(translation: Translation) -> str:
         "score": best.score,
         "log_probability": best.log_probability,
         "tokens": best.tokens,
+        **alignment_record(best),
     }
     if len(translation.candidates) > 1:
         record["n_best"] = [
@@ -262,6 +285,7 @@ def format_json(translation: Translation) -> str:
                 "translation": candidate.text,
                 "score": candidate.score,
                 "log_probability": candidate.log_probability,
+                **alignment_record(candidate),
             }
             for candidate in translation.candidates
         ]
@@ -334,3 +358,28 @@ def split_lines(request: Request) -> tuple[list[Request], list[str]]:
     parts = [*_LINE_BREAK.split(_LAST_BREAK.sub("", request.text)), ""]
     first = replace(request, text=parts[0])
     return [first, *(replace(first, text=line, prefix="") for line in parts[2::2])], parts[1::2]
+
+
+class AlignedText(NamedTuple):
+    """A translation, and what of it comes from where.
+
+    Attributes:
+        text: The translation.
+        links: Words of the source and of the translation that belong together, `(0, 1)` the first and the
+            second one; or subwords, where `decoding.alignment.units` says so.
+    """
+
+    text: str
+    links: tuple[Link, ...]
+
+
+def aligned_lines(
+    lines: Sequence[Request], candidates: Sequence[Candidate], line_breaks: Sequence[str]
+) -> AlignedText:
+    """A text of several lines, what comes after each, and the best translation of each, which is aligned."""
+    parts, texts = [], ["", ""]
+    for request, candidate, line_break in zip(lines, candidates, line_breaks, strict=True):
+        if candidate.alignment is not None:
+            parts.append((candidate.alignment, len(texts[0]), len(texts[1])))
+        texts = [texts[0] + plain(request.text) + line_break, texts[1] + candidate.text + line_break]
+    return AlignedText(texts[1], joined(texts[0], texts[1], parts).links)

@@ -7,20 +7,20 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from itertools import islice
-from typing import Generic
+from typing import Generic, Literal, overload
 
 import torch
 
 from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
-from deepwire.data.text.pairs import plain
 from deepwire.data.text.placeholders import protect_pair
 from deepwire.data.vocabulary import Vocabularies
+from deepwire.decoding.attention_alignment import AttentionAligner
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.demands import DemandFinder, LineDemands, with_symbols
 from deepwire.decoding.document_context import ContextEncoder, Documents
-from deepwire.decoding.guards import NO_REPEAT, nothing_to_translate, suspicious
-from deepwire.decoding.hypotheses import Hypothesis
+from deepwire.decoding.finished_translations import Finishing
+from deepwire.decoding.guards import nothing_to_translate
 from deepwire.decoding.long_lines import LongLines
 from deepwire.decoding.model_inputs import (
     LanguageSelector,
@@ -29,14 +29,16 @@ from deepwire.decoding.model_inputs import (
     TargetLanguage,
     Warn,
 )
+from deepwire.decoding.second_searches import meet_demands, try_again
 from deepwire.decoding.sentence_search import Sentences, SentenceSearch
 from deepwire.decoding.shortlist import Shortlist
 from deepwire.decoding.step_models import Ensemble, EnsembleMember, StateT, as_configured
 from deepwire.decoding.terminology import Terminology
 from deepwire.decoding.translation_io import (
-    Candidate,
+    AlignedText,
     Request,
     Translation,
+    aligned_lines,
     has_several_lines,
     pairs_of,
     request_of,
@@ -46,8 +48,6 @@ from deepwire.decoding.translation_io import (
 )
 from deepwire.decoding.translation_scoring import PairScore, TranslationScorer
 from deepwire.errors import UsageError
-
-_EMPTY = (Candidate("", (), 0.0, 0.0),)
 
 
 class Translator(Generic[StateT]):
@@ -93,6 +93,7 @@ class Translator(Generic[StateT]):
         context: ContextConfig = NO_CONTEXT,
     ) -> None:
         self.model = Ensemble(as_configured(models, config), weights)
+        self._aligner: AttentionAligner | None = None
         self.vocabularies, self.config, self._shortlist = vocabularies, config, shortlist
         self.context, self._before = context, ContextEncoder(vocabularies, languages, context)
         self.device = torch.device(device)
@@ -128,6 +129,20 @@ class Translator(Generic[StateT]):
         other.config = with_settings(self.config, changes)
         return other
 
+    def aligning(self) -> Translator[StateT]:
+        """The same models, whose candidates are aligned as `decoding.alignment` says; nothing is copied.
+
+        The attention is that of the first model.
+
+        Raises:
+            UsageError: It has no such layer or head, or does not look at the source.
+        """
+        other = copy(self)
+        settings = self.config.alignment, self.config.batch_tokens, self.device
+        other._aligner = AttentionAligner(self.model.models[0], *settings)
+        return other
+
+    @overload
     def translate(
         self,
         lines: Iterable[str],
@@ -135,7 +150,29 @@ class Translator(Generic[StateT]):
         *,
         to: str | Iterable[str] | None = None,
         from_: str | None = None,
-    ) -> list[str]:
+        alignment: Literal[False] = False,
+    ) -> list[str]: ...
+
+    @overload
+    def translate(
+        self,
+        lines: Iterable[str],
+        prefixes: Iterable[str] | None = None,
+        *,
+        to: str | Iterable[str] | None = None,
+        from_: str | None = None,
+        alignment: Literal[True],
+    ) -> list[AlignedText]: ...
+
+    def translate(
+        self,
+        lines: Iterable[str],
+        prefixes: Iterable[str] | None = None,
+        *,
+        to: str | Iterable[str] | None = None,
+        from_: str | None = None,
+        alignment: bool = False,
+    ) -> list[str] | list[AlignedText]:
         """The best translation of each text; as many as there are texts, in their order.
 
         Each line of a text of several lines is translated on its own, and the line breaks between them (LF or
@@ -149,6 +186,7 @@ class Translator(Generic[StateT]):
                 directions.
             from_: The language of the lines. It changes nothing but a warning where the model was not trained
                 in this direction.
+            alignment: Also give which words belong together, see `aligning`.
 
         Raises:
             ValueError: There are more lines than prefixes or languages, or the other way round.
@@ -165,10 +203,12 @@ class Translator(Generic[StateT]):
             )
             to = None
         texts = [split_lines(request_of(number, text)) for number, text in enumerate(requests, 1)]
-        answers = self.translations((line for lines, _ in texts for line in lines), to=to, from_=from_)
-        return [
-            "".join(next(answers).text + line_break for line_break in line_breaks) for _, line_breaks in texts
-        ]
+        translator = self.aligning() if alignment else self
+        answers = translator.translations((line for lines, _ in texts for line in lines), to=to, from_=from_)
+        best = (answer.candidates[0] for answer in answers)
+        if alignment:
+            return [aligned_lines(lines, list(islice(best, len(lines))), breaks) for lines, breaks in texts]
+        return ["".join(next(best).text + line_break for line_break in breaks) for _, breaks in texts]
 
     def translations(
         self,
@@ -321,76 +361,18 @@ class Translator(Generic[StateT]):
         full = [row for row, ids in enumerate(sentences.sources) if ids]
         search = SentenceSearch(self.model, self.vocabularies, self.device, self.languages, self._shortlist)
         found = dict(zip(full, search.search(sentences, full, self.config), strict=True))
-        if self.config.guards and self.config.sampling is None:
-            self._try_again(search, sentences, found)
-        if demands is not None:
-            self._meet(demands, requests, search, sentences, found)
-        translations = []
-        for row, (line, request) in enumerate(zip(lines, requests, strict=True)):
-            own = None if demands is None else demands[row]
-            candidates = tuple(self._candidate(hypothesis, own) for hypothesis in found.get(row, ()))
-            if copied[row]:
-                candidates = (Candidate(request.text, (), 0.0, 0.0),)
-            elif own is not None and not candidates:
-                candidates = (Candidate(own.finished(""), (), 0.0, 0.0),)
-            translations.append(Translation(line, request, candidates or _EMPTY))
-        return translations
+        # What was drawn at random stays; missing placeholders are added to it.
+        if self.config.sampling is None:
+            if self.config.guards:
+                try_again(search, sentences, found, self.config)
+            if demands is not None:
+                meet_demands(demands, requests, search, sentences, found, self.config)
+        finishing = Finishing(self.vocabularies, self._aligner)
+        candidates = finishing.candidates(requests, sentences, found, demands, copied)
+        return [Translation(*parts) for parts in zip(lines, requests, candidates, strict=True)]
 
     def _prefix_ids(self, request: Request, demands: Sequence[LineDemands] | None, row: int) -> list[int]:
         if not request.prefix:
             return []
         prefix = request.prefix if demands is None else with_symbols(request.prefix, demands[row].values)
         return self.vocabularies.target.encode(prefix)
-
-    def _try_again(
-        self, search: SentenceSearch[StateT], sentences: Sentences, found: dict[int, list[Hypothesis]]
-    ) -> None:
-        """Search again, without repeated n-grams, where the best translation is clearly wrong."""
-
-        def is_wrong(row: int, hypotheses: Sequence[Hypothesis]) -> bool:
-            length = sentences.length(row)
-            source = sentences.sources[row][-length - 1 :]
-            return suspicious(source, hypotheses[0].ids, self.config.output_limit(length))
-
-        again = [row for row, hypotheses in found.items() if is_wrong(row, hypotheses)]
-        if again:
-            config = with_settings(self.config, {"no_repeat_ngram": NO_REPEAT})
-            better = search.search(sentences, again, config)
-            # One that is wrong in both tries is shown as the model would have it.
-            found.update({row: own for row, own in zip(again, better, strict=True) if not is_wrong(row, own)})
-
-    def _meet(
-        self,
-        demands: Sequence[LineDemands],
-        requests: Sequence[Request],
-        search: SentenceSearch[StateT],
-        sentences: Sentences,
-        found: dict[int, list[Hypothesis]],
-    ) -> None:
-        """Search again where translations lack something, for those that have it."""
-        if self.config.sampling is not None:
-            return  # what was drawn at random stays; missing placeholders are added to it
-        target = self.vocabularies.target
-
-        def met(row: int) -> bool:
-            return all(demands[row].met_by(target.decode(one.ids)) for one in found[row])
-
-        # Lacking terms alone disturb the rest least; where that costs another one, all of them are demanded.
-        for every in (False, True):
-            again = [row for row in found if not met(row)]
-            phrases = []
-            for row in again:
-                prefix = with_symbols(requests[row].prefix, demands[row].values)
-                have = "" if every else target.decode(found[row][0].ids)
-                phrases.append(demands[row].phrases(target, prefix, have))
-            if again:
-                better = search.search_with(sentences, again, phrases, self.config)
-                found.update({row: own for row, own in zip(again, better, strict=True) if own})
-
-    def _candidate(self, hypothesis: Hypothesis, demands: LineDemands | None) -> Candidate:
-        target = self.vocabularies.target
-        # A line must stay one line, even if the vocabulary can spell a line break byte by byte.
-        text = plain(target.decode(hypothesis.ids))
-        text = text if demands is None else demands.finished(text)
-        tokens = tuple(target.pieces(hypothesis.ids))
-        return Candidate(text, tokens, hypothesis.log_probability, hypothesis.score)

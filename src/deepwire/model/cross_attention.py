@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from deepwire.model.context import StackContext
 from deepwire.model.introspection import GateProbe, Place
 from deepwire.model.layers import Linear
-from deepwire.ops.attention import attention, finite_bias
+from deepwire.ops.attention import attention, attention_weights, finite_bias
 
 
 class Memory(NamedTuple):
@@ -67,22 +67,39 @@ class CrossAttention(nn.Module):
         """
         raise NotImplementedError(f"{type(self).__name__} has no companion")
 
+    def packed_weights(self, encoded: Tensor, padding: Tensor, carried: tuple[Tensor, ...]) -> Tensor:
+        """How much of each source position is in each key of `project_beside`, `[N, 1, l, S]`."""
+        raise NotImplementedError(f"{type(self).__name__} has no companion")
+
     def forward(self, x: Tensor, memory: Memory) -> Tensor:
         """Attend from `[N * W, T, d]` to the memory of N sentences; W rows of a sentence follow each other.
 
         The W rows (beams) become further query positions of their sentence, so the memory serves them all.
         """
         rows, length, dim = x.shape
-        query = self.query(x).view(memory.key.size(0), -1, self.heads, dim // self.heads)
-        query = (query if self.query_norm is None else self.query_norm(query)).transpose(1, 2)
-        if self.query_scale != 1:
-            query = query * self.query_scale
         drop = self.dropout if self.training else 0.0
         seen = attention(
-            query, memory.key, memory.value, bias=memory.bias, causal=False, dropout=drop, finite=True
+            self._queries(x, memory.key.size(0)),
+            memory.key,
+            memory.value,
+            bias=memory.bias,
+            causal=False,
+            dropout=drop,
+            finite=True,
         )
         joined: Tensor = self.output(seen.transpose(1, 2).reshape(rows, length, dim))
         return joined
+
+    def source_weights(self, x: Tensor, memory: Memory) -> Tensor:
+        """The weight that each head gives to each source position, `[N, H, T, S]`, for x `[N, T, d]`."""
+        query = self._queries(x, memory.key.size(0))
+        return attention_weights(query, memory.key, bias=memory.bias, causal=False, finite=True)
+
+    def _queries(self, x: Tensor, sentences: int) -> Tensor:
+        """Of rows `[N * W, T, d]`, `[N, H, W * T, h]`."""
+        query: Tensor = self.query(x).view(sentences, -1, self.heads, x.size(-1) // self.heads)
+        query = (query if self.query_norm is None else self.query_norm(query)).transpose(1, 2)
+        return query * self.query_scale if self.query_scale != 1 else query
 
     def gate_probes(self, place: Place) -> tuple[GateProbe, ...]:
         """Where gates of this layer's attention can be seen, for analyses; nowhere as a rule."""

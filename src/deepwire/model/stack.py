@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from functools import partial
-from typing import cast
+from typing import Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from deepwire.model.layer_ownership import layers_of_parameters
 from deepwire.model.layers import FeedForward
 from deepwire.model.mixers.companion import Carried, Companion
 from deepwire.model.mixers.mixer import Below, State, TokenMixer
+from deepwire.model.source_look import SourceLook
 
 
 class Stack(nn.Module):
@@ -40,6 +42,7 @@ class Stack(nn.Module):
         dropped_calls: Numbers of calls that training leaves out: the state passes them by as it is. So a
             layer without calls gives what it reads, also to aggregation and fusion.
         call_scales: What training multiplies the output of each call by; None: nothing.
+        look: Keeps how layers look at the encoder while whole sequences pass; None: nobody wants to know.
     """
 
     def __init__(
@@ -68,6 +71,8 @@ class Stack(nn.Module):
         self.dropped_calls: frozenset[int] = frozenset()
         self.call_scales: tuple[float, ...] | None = None
         self.dim = dim
+        self._looking = "cross" if len(self.crosses) else "mixer"
+        self.look: SourceLook | None = None
         self._of_connection: dict[str, int] | None = None
         ends = [index + 1 for index, call in enumerate(self.calls) if call.closes]
         self._layers = [range(first, stop) for first, stop in zip([0, *ends], ends, strict=False)]
@@ -87,6 +92,12 @@ class Stack(nn.Module):
             ValueError: This one cannot.
         """
         raise ValueError("the encoder has no rounds (model.encoder.recurrence)")
+
+    def watched(self, look: SourceLook) -> Self:
+        """The same stack, all parameters shared, with another `look`."""
+        other = copy(self)
+        other.look = look
+        return other
 
     def with_parts(
         self,
@@ -141,6 +152,8 @@ class Stack(nn.Module):
             of_mixers.append(self._mixer(layer).remember(carried))
             read = self.companion.read(carried, layer, languages)
             cross = cast("CrossAttention", self.crosses[layer])
+            if self.look is not None:
+                self.look.pack(layer, cross, encoded[0 if single else layer], bias, read)
             memory, moved = cross.project_beside(encoded[0 if single else layer], bias, read, languages)
             memories.append(memory)
             carried = self.companion.write(carried, layer, moved, languages)
@@ -235,6 +248,8 @@ class Stack(nn.Module):
             if ways is not None and call.kind == "mixer":
                 seen = self.connection.with_stream(depth, ways.query)
             read = self.connection.read(seen, index, languages)
+            if self.look is not None and cache_index is None and call.kind == self._looking:
+                self.look.see(call.layer, self._readers()[call.layer], read, memory[call.layer])
             if call.kind == "cross":
                 output = self.crosses[call.layer](read, memory[call.layer])
             elif call.kind == "feed_forward":

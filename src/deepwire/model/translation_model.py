@@ -19,6 +19,7 @@ from deepwire.model.embedding import Embedding
 from deepwire.model.head import LossSums, OutputHead
 from deepwire.model.languages import LanguageTransform
 from deepwire.model.perturbation import Input, Perturbation, SimCutConfig
+from deepwire.model.source_look import Layers, SourceLook
 from deepwire.model.stack import Stack
 from deepwire.ops.cross_entropy import SmoothingForm
 from deepwire.ops.r_drop import linear_r_drop
@@ -262,6 +263,15 @@ class TranslationModel(nn.Module, ABC):
         results = self.decode(source, target_input, languages=languages)
         return self.head.target_log_probs(results, target_output, languages)
 
+    def source_weights(
+        self, source: Tensor, target_input: Tensor, layers: Layers = None, *, languages: Tensor | None = None
+    ) -> Mapping[int, Tensor]:
+        """How prefixes `[B, T]` look at sources `[B, S]`: `[B, H, T, S]` by layer; ModelError: no encoder."""
+        self.stack("encoder")
+        look = SourceLook(layers)
+        self.with_stacks(decoder=self.decoder.watched(look)).decode(source, target_input, languages=languages)
+        return look.weights
+
     def step(self, tokens: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
         """Read one token per row, `[rows]`: log-probabilities `[rows, V]` of the next, and the next state.
 
@@ -336,19 +346,14 @@ class TranslationModel(nn.Module, ABC):
         """The model that predicts with groups `first` to `last` of its decoder alone, counted from 1.
 
         It shares all parameters with this one, and evaluates no decoder layer above the last group
-        (Yang et al. 2022, Table VI).
-
-        Raises:
-            ValueError: The decoder does not predict with a mixture of groups, or has not so many.
+        (Yang et al. 2022, Table VI). A decoder without so many groups raises ValueError.
         """
         return self.with_stacks(decoder=self.decoder.restrict(first, last))
 
     def with_rounds(self, rounds: int) -> Self:
         """The model whose encoder runs its middle layers so often; it shares all parameters with this one.
 
-        Raises:
-            ModelError: It has no encoder.
-            ValueError: The encoder has no recurrent depth (`deepwire.model.recurrent_depth`).
+        Without an encoder it raises ModelError; without recurrent depth (`recurrent_depth`) ValueError.
         """
         return self.with_stacks(encoder=self.stack("encoder").with_rounds(rounds))
 

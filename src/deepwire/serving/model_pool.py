@@ -146,6 +146,15 @@ class ModelPool:
         """Longer texts would be cut."""
         return self._models[leg.model].most_subwords
 
+    def why_not_aligned(self, route: Route) -> str:
+        """Why translations along a route cannot be aligned; empty if they can."""
+        return next(filter(None, (self._models[leg.model].why_not_aligned for leg in route)), "")
+
+    @property
+    def aligns(self) -> bool:
+        """Whether all translations can be aligned with their texts."""
+        return not any(model.why_not_aligned for model in self._models)
+
     @property
     def fewest_subwords(self) -> int:
         """What every model reads without cutting it."""

@@ -152,6 +152,7 @@ _MUST_BE: Mapping[str, str] = {
     "list": "a list of strings",
     "int": "a whole number",
     "finite_number": "a whole number",
+    "bool": "true or false",
     "model": f"a JSON object such as {_EXAMPLE}",
 }
 
@@ -175,6 +176,8 @@ class RequestBody(BaseModel):
     """Hypotheses kept per sentence; default: that of the server."""
     n_best: int | None = Field(None, ge=1)
     """Asks for the best so many translations of each text, with scores."""
+    alignment: bool = False
+    """Asks which words of each text and of its translation belong together."""
 
     @model_validator(mode="after")
     def _one_of_two(self) -> Self:

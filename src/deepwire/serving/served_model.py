@@ -24,11 +24,18 @@ _FEWEST_TEXTS = 2
 
 
 class Search(NamedTuple):
-    """What all texts of a batch share: the settings of the search, and which of the models translates."""
+    """What all texts of a batch share.
+
+    Attributes:
+        beam, n_best: Settings of the search.
+        model: Which of the models translates.
+        alignment: Whether translations are aligned with their texts.
+    """
 
     beam: int
     n_best: int
     model: int = 0
+    alignment: bool = False
 
 
 class ServedModel:
@@ -40,6 +47,9 @@ class ServedModel:
         direction: The languages of a model with one direction, if they are known.
         stored_bytes: Size of its stored weights.
         reload: Loads the translator again after `unload`; None = it stays.
+
+    Attributes:
+        why_not_aligned: Why its translations cannot be aligned; empty if they can.
     """
 
     def __init__(
@@ -58,6 +68,11 @@ class ServedModel:
         self._config, self._languages = translator.config, translator.languages
         self.context = translator.context
         self._vocabularies, self._device = translator.vocabularies, translator.device
+        self.why_not_aligned = ""
+        try:
+            translator.aligning()
+        except UsageError as error:
+            self.why_not_aligned = error.message
 
     @property
     def loaded(self) -> bool:
@@ -148,6 +163,7 @@ class ServedModel:
         """Translations in order; on a CPU a batch of texts for each core."""
         tokens = self._batch_tokens(lengths, search.beam)
         translator = self.load().with_search(beam=search.beam, n_best=search.n_best, batch_tokens=tokens)
+        translator = translator.aligning() if search.alignment else translator
         # Texts of many clients are no document: each brings its context.
         return list(translator.translations(requests, window=len(requests), documents=False))
 

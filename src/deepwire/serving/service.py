@@ -15,7 +15,7 @@ from collections.abc import (
 )
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -23,7 +23,8 @@ import deepwire
 from deepwire.data.context import NO_CONTEXT
 from deepwire.data.text.sentences import SentenceSplitter
 from deepwire.decoding.document_context import Documents, Wave
-from deepwire.decoding.translation_io import Request, Translation
+from deepwire.decoding.text_alignment import composed
+from deepwire.decoding.translation_io import Candidate, Request, Translation
 from deepwire.ops.allocator import Surplus, give_memory_back
 from deepwire.serving.batcher import Batcher
 from deepwire.serving.model_pool import Leg, ModelPool, Route
@@ -36,6 +37,7 @@ Gone = Callable[[], Awaitable[None]]
 """Returns when the client has gone away."""
 
 _Result = TypeVar("_Result")
+_EMPTY = (Candidate("", (), 0.0, 0.0),)
 _PART = 256  # sentences of a long text that wait at a time
 
 
@@ -98,6 +100,7 @@ class Service:
             "version": deepwire.__version__,
             "languages": self.models.languages(),
             "beam": search.beam,
+            "alignment": self.models.aligns,
             "limits": {
                 "texts": limits.texts,
                 "characters": limits.characters,
@@ -196,6 +199,7 @@ class Service:
         """
         translations: list[Translation] = []
         for number, leg in enumerate(route):
+            before = translations
             if number:
                 texts = [translation.text for translation in translations]
                 lengths = await self.aside(partial(self.models.lengths, leg, texts))
@@ -204,12 +208,14 @@ class Service:
             own = search._replace(model=leg.model, n_best=search.n_best if last else 1)
             requests = [Request(text, to=leg.to, from_=leg.from_) for text in texts]
             context = NO_CONTEXT if starts is None else self.models.context(leg)
-            if not context.used:
+            if context.used:
+                costs = [min(length * (context.source + 1), context.max_length) for length in lengths]
+                waves = Documents(context).waves(requests, starts or ())
+                translations = await self._in_waves(waves, costs, own, client, gone)
+            else:
                 translations = await self._answer(Job(requests, lengths, own, client), gone)
-                continue
-            costs = [min(length * (context.source + 1), context.max_length) for length in lengths]
-            waves = Documents(context).waves(requests, starts or ())
-            translations = await self._in_waves(waves, costs, own, client, gone)
+            if number and search.alignment:
+                translations = [_by_way_of(*pair) for pair in zip(before, translations, strict=True)]
         return translations
 
     async def _in_waves(
@@ -244,6 +250,8 @@ class Service:
     async def _translate(self, body: RequestBody, client: str, gone: Gone) -> dict[str, object]:
         search = self._search(body)
         route = self.models.route(body.target, body.source)
+        if search.alignment and (why := self.models.why_not_aligned(route)):
+            raise RequestError("invalid", f"alignment: {why}")
         texts = [TextLines.of(text) for text in body.all]
         translated: dict[_LinePosition, Translation] = {}
         places, starts = list[_LinePosition](), set[int]()
@@ -263,7 +271,9 @@ class Service:
             translated = dict(zip(places, translations, strict=True))
         scores = body.n_best is not None
         return {
-            "translations": [_record(text, index, translated, scores) for index, text in enumerate(texts)]
+            "translations": [
+                _record(text, index, translated, scores, search.alignment) for index, text in enumerate(texts)
+            ]
         }
 
     def _most_subwords(self, leg: Leg) -> int:
@@ -281,7 +291,7 @@ class Service:
             raise RequestError("invalid", f"beam: at most {self.most_beam}, but is {beam}")
         if n_best > beam:
             raise RequestError("invalid", f"n_best: at most the beam ({beam}), but is {n_best}")
-        return Search(beam, n_best)
+        return Search(beam, n_best, alignment=body.alignment)
 
     async def _fitting_lengths(
         self, leg: Leg, lines: Sequence[str], places: Sequence[_LinePosition], texts: Sequence[TextLines]
@@ -325,33 +335,63 @@ def _line(texts: Sequence[TextLines], place: _LinePosition) -> str:
     return texts[place.text].lines[place.line]
 
 
+def _by_way_of(first: Translation, second: Translation) -> Translation:
+    """A translation of the best translation of a text, aligned with the text itself."""
+    before = first.candidates[0].alignment
+    candidates = tuple(
+        replace(one, alignment=composed(before, one.alignment)) if before and one.alignment else one
+        for one in second.candidates
+    )
+    return replace(second, candidates=candidates)
+
+
 def _record(
-    text: TextLines, index: int, translated: Mapping[_LinePosition, Translation], scores: bool
+    text: TextLines,
+    index: int,
+    translated: Mapping[_LinePosition, Translation],
+    scores: bool,
+    alignment: bool,
 ) -> dict[str, object]:
     """A translation as JSON, of a text of several lines with the line breaks of the text.
 
     With scores, one line has its candidates, and several have a record each under `lines`: the translation of
-    a line does not depend on the others.
+    a line does not depend on the others. An alignment counts the words of the whole text.
     """
-    lines = [
-        _line_record(translated.get(_LinePosition(index, number)), scores)
-        for number in range(len(text.lines))
-    ]
+    own = [translated.get(_LinePosition(index, number)) for number in range(len(text.lines))]
+    lines = [_line_record(translation, scores, alignment) for translation in own]
     if len(lines) == 1:
         return lines[0]
-    whole: dict[str, object] = {"text": text.joined([str(line["text"]) for line in lines])}
+    best = ["" if translation is None else translation.text for translation in own]
+    whole: dict[str, object] = {"text": text.joined(best)}
+    if alignment:
+        whole["alignment"] = _whole_alignment(text.lines, best, own)
     return {**whole, "lines": lines} if scores else whole
 
 
-def _line_record(translation: Translation | None, scores: bool) -> dict[str, object]:
+def _whole_alignment(
+    lines: Sequence[str], best: Sequence[str], translations: Sequence[Translation | None]
+) -> list[list[int]]:
+    """Links between the words of all lines."""
+    links, counts = [], [0, 0]
+    for line, text, translation in zip(lines, best, translations, strict=True):
+        aligned = None if translation is None else translation.candidates[0].alignment
+        for source, target in () if aligned is None else aligned.word_links:
+            links.append([source + counts[0], target + counts[1]])
+        counts = [counts[0] + len(line.split()), counts[1] + len(text.split())]
+    return links
+
+
+def _line_record(translation: Translation | None, scores: bool, alignment: bool) -> dict[str, object]:
     """The translation of a line; of an empty one there is none."""
-    if translation is None:
-        empty: dict[str, object] = {"text": "", "score": 0.0, "log_probability": 0.0}
-        return {"text": "", "candidates": [empty]} if scores else {"text": ""}
-    if not scores:
-        return {"text": translation.text}
-    candidates = [
-        {"text": candidate.text, "score": candidate.score, "log_probability": candidate.log_probability}
-        for candidate in translation.candidates
-    ]
-    return {"text": translation.text, "candidates": candidates}
+    candidates = _EMPTY if translation is None else translation.candidates
+    records: list[dict[str, object]] = []
+    for candidate in candidates:
+        record: dict[str, object] = {"text": candidate.text}
+        if scores:
+            record |= {"score": candidate.score, "log_probability": candidate.log_probability}
+        if alignment:
+            links = () if candidate.alignment is None else candidate.alignment.word_links
+            record["alignment"] = [list(link) for link in links]
+        records.append(record)
+    best = {name: value for name, value in records[0].items() if name in ("text", "alignment")}
+    return {**best, "candidates": records} if scores else best

@@ -135,8 +135,8 @@ def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) ->
 
     The result lies in `<data.prepared>/<languages>-<digest>`; the digest covers the bytes of the text
     and every setting that matters, the seed not among them. Memory does not grow with the corpus, but for the
-    digests of `filters.drop_duplicates`. Several processes may prepare the same at once: one works, the
-    others wait.
+    digests of `filters.drop_duplicates` and, with `context`, 16 bytes a line. Several processes may prepare
+    the same at once: one works, the others wait.
 
     Args:
         data: The data section of a run file.

@@ -77,6 +77,14 @@ class Vocabulary(ABC):
         """Raw text of piece numbers: PAD and BOS are left out, EOS ends it, UNK becomes U+2047 (⁇)."""
         return self._join(_ordinary(ids))
 
+    def spans(self, ids: Sequence[int]) -> list[tuple[int, int]]:
+        """Where each piece begins and ends in `decode(ids)`; one that writes nothing is empty there."""
+        ends = [len(self.decode(ids[:count])) for count in range(1, len(ids) + 1)]
+        # What is not complete, as a part of a character, may look longer than it becomes.
+        for place in reversed(range(len(ends) - 1)):
+            ends[place] = min(ends[place], ends[place + 1])
+        return list(zip([0, *ends[:-1]], ends, strict=True)) if ends else []
+
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The pieces as people read them, special ones as `<s>`."""
         return [SPECIAL_PIECES[number] if number < 4 else self._piece(number) for number in map(int, ids)]

@@ -8,6 +8,7 @@ import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Self
 
@@ -147,6 +148,15 @@ class SentencePieceVocabulary(Vocabulary):
 
     def _join(self, ids: list[int]) -> str:
         return unescaped(self._processor.decode(ids))
+
+    def spans(self, ids: Sequence[int]) -> list[tuple[int, int]]:
+        """See the base class; the spelling of the pieces tells it sooner, where that is the text."""
+        pieces = [self._piece(number).replace(SPACE, " ") for number in ids]
+        if not ids or "".join(pieces).lstrip(" ") != self.decode(ids):
+            return super().spans(ids)
+        lead = len(pieces[0]) - len(pieces[0].lstrip(" "))
+        ends = [max(0, end - lead) for end in accumulate(map(len, pieces))]
+        return list(zip([0, *ends[:-1]], ends, strict=True))
 
     def _piece(self, number: int) -> str:
         return str(self._processor.id_to_piece(number))

@@ -57,12 +57,16 @@ class TextSegments(NamedTuple):
             translations: One for each piece.
             language: That of the translations: whether there are spaces between sentences depends on it.
         """
+        return "".join(self.parts(translations, language))
+
+    def parts(self, translations: Sequence[str], language: str = "") -> list[str]:
+        """What `joined` puts together: a gap, a translation, a gap, ..., a gap."""
         spaced = is_spaced(language)
         parts = [self.gaps[0]]
         for place, translation in enumerate(translations, 1):
             last = place == len(translations)
             parts += [translation, self.gaps[place] if last else fitting_gap(self.gaps[place], spaced)]
-        return "".join(parts)
+        return parts
 
 
 def is_spaced(language: str) -> bool:

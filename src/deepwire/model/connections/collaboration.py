@@ -220,6 +220,12 @@ class GatedCrossAttention(CrossAttention):
         mixed: Tensor = self.gate(block, summary)
         return mixed
 
+    def source_weights(self, x: Tensor, memory: Memory) -> Tensor:
+        """Of both attentions, the heads of that to the block first: `[N, 2 H, T, S]` for x `[N, T, d]`."""
+        key, value = memory.key.chunk(2, 1), memory.value.chunk(2, 1)
+        block = super().source_weights(x, Memory(key[0], value[0], memory.bias))
+        return torch.cat((block, self.summary.source_weights(x, Memory(key[1], value[1], memory.bias))), 1)
+
     def gate_probes(self, place: Place) -> tuple[GateProbe, ...]:
         """The gate between block and summary."""
         meaning = "the encoder's block alone is let through"

@@ -18,7 +18,7 @@ from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.layers import Linear
 from deepwire.model.mixers.companion import Carried
 from deepwire.model.mixers.mixer import State, TokenMixer
-from deepwire.ops.attention import attention
+from deepwire.ops.attention import attention, attention_weights
 from deepwire.ops.causal_product import causal_product
 from deepwire.ops.dropout import dropout
 
@@ -47,11 +47,20 @@ class Packing(nn.Module):
 
     def forward(self, p: Tensor, text: Tensor, padding: Tensor | None) -> Tensor:
         """Pack C `[B, S, w]` into `[B, l, d]` by P of that shape; padding `[B, 1, 1, S]`, -inf at padding."""
-        query = split_heads(self.query(p), self.heads)
-        both = [split_heads(part, self.heads) for part in self.key_value(text).chunk(self.parts, -1)]
+        query, key, value = self._project(p, text)
         drop = self.dropout if self.training else 0.0
-        seen = attention(query, both[0], both[-1], bias=padding, causal=False, dropout=drop)
+        seen = attention(query, key, value, bias=padding, causal=False, dropout=drop)
         return seen.transpose(1, 2).flatten(2)
+
+    def weights(self, p: Tensor, text: Tensor, padding: Tensor | None) -> Tensor:
+        """The weight of each position of C in each row of Y, `[B, H, l, S]`; arguments as above."""
+        query, key, _ = self._project(p, text)
+        return attention_weights(query, key, bias=padding, causal=False)
+
+    def _project(self, p: Tensor, text: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries `[B, H, l, h]`, keys and values `[B, H, S, h]`."""
+        both = [split_heads(part, self.heads) for part in self.key_value(text).chunk(self.parts, -1)]
+        return split_heads(self.query(p), self.heads), both[0], both[-1]
 
 
 class LunaSelfAttention(TokenMixer):
@@ -111,6 +120,13 @@ class LunaCrossAttention(CrossAttention):
         p, bias = carried
         packed = self.packing(p, encoded, padding)
         return super().project(packed, bias, languages), packed
+
+    def packed_weights(self, encoded: Tensor, padding: Tensor, carried: Carried) -> Tensor:
+        """The weight of each source position in each row of Y, `[N, 1, l, S]`; arguments as above.
+
+        It is the mean over the heads that pack, as each head that reads Y reads what all of them made.
+        """
+        return self.packing.weights(carried[0], encoded, padding).mean(1, keepdim=True)
 
     def project(self, encoded: Tensor, bias: Tensor, languages: Tensor | None = None) -> Memory:
         """Not without P."""

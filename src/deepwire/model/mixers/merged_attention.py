@@ -12,7 +12,7 @@ from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex
 from deepwire.model.mixers.average_attention import empty_sum, running_mean
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
-from deepwire.ops.attention import attention, finite_bias
+from deepwire.ops.attention import attention, attention_weights, finite_bias
 
 
 class MergedAttentionConfig(MixerSection):
@@ -109,16 +109,28 @@ class MergedAttention(TokenMixer):
         """Attend from x, add the average, and project; both `[N * W, T, d]`."""
         if memory is None:
             raise ValueError("merged attention needs the memory of the encoder")
-        # The W rows (beams) of a sentence become further queries, so that one memory serves them all.
-        query = self._split(self.query(x).reshape(memory.key.size(0), -1, self.dim))
-        if self.query_scale != 1:
-            query = query * self.query_scale
         drop = self.dropout if self.training else 0.0
         seen = attention(
-            query, memory.key, memory.value, bias=memory.bias, causal=False, dropout=drop, finite=True
+            self._queries(x, memory.key.size(0)),
+            memory.key,
+            memory.value,
+            bias=memory.bias,
+            causal=False,
+            dropout=drop,
+            finite=True,
         )
         joined: Tensor = self.output(seen.transpose(1, 2).reshape(x.shape) + average)
         return joined
+
+    def source_weights(self, x: Tensor, memory: Memory) -> Tensor:
+        """See the base class."""
+        query = self._queries(x, memory.key.size(0))
+        return attention_weights(query, memory.key, bias=memory.bias, causal=False, finite=True)
+
+    def _queries(self, x: Tensor, sentences: int) -> Tensor:
+        """`[N, H, W * T, h]`: the W rows of a sentence are further queries, as one memory serves all."""
+        query = self._split(self.query(x).reshape(sentences, -1, self.dim))
+        return query * self.query_scale if self.query_scale != 1 else query
 
     def _split(self, x: Tensor) -> Tensor:
         """`[N, T, d]` to `[N, H, T, h]`."""

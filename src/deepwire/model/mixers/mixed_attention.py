@@ -15,7 +15,7 @@ from deepwire.model.cross_attention import Memory
 from deepwire.model.kv_cache import CacheIndex, KeyValueCache
 from deepwire.model.mixers.mixer import MixerSection, State, TokenMixer
 from deepwire.model.mixers.self_attention import SelfAttention
-from deepwire.ops.attention import attention, finite_bias, head_product
+from deepwire.ops.attention import attention, attention_weights, finite_bias, head_product
 
 
 class MixedAttentionConfig(MixerSection):
@@ -66,6 +66,13 @@ class MixedAttention(SelfAttention):
         query, key, value = self._project(x)
         return self._with_memory(query, key, value, _required(memory), None, languages)
 
+    def source_weights(self, x: Tensor, memory: Memory) -> Tensor:
+        """See the base class; what is left to 1 goes to the past."""
+        query, key, _ = self._project(x)
+        keys, bias = _joint_keys(key, memory, None)
+        weights = attention_weights(query, keys, bias=bias, causal=True, finite=True)
+        return weights[..., : memory.key.size(2)]
+
     def step(
         self,
         x: Tensor,
@@ -115,11 +122,9 @@ class MixedAttention(SelfAttention):
         padding: Tensor | None,
         languages: Tensor | None,
     ) -> Tensor:
-        # The encoder's words come first: with more keys than queries each query sees all that come before.
         memory = _repeated(memory, query.size(0))
-        keys, values = torch.cat((memory.key, key), 2), torch.cat((memory.value, value), 2)
-        own = memory.bias.new_zeros(key.size(0), 1, 1, key.size(2)) if padding is None else padding
-        bias = torch.cat((memory.bias, own), -1)
+        keys, bias = _joint_keys(key, memory, padding)
+        values = torch.cat((memory.value, value), 2)
         drop = self.dropout if self.training else 0.0
         mixed = attention(query, keys, values, bias=bias, causal=True, dropout=drop, finite=True)
         return self._join(mixed.transpose(1, 2).flatten(2), languages)
@@ -129,6 +134,15 @@ def _required(memory: Memory | None) -> Memory:
     if memory is None:
         raise ValueError("mixed attention needs the memory of the encoder")
     return memory
+
+
+def _joint_keys(key: Tensor, memory: Memory, padding: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Keys of the encoder and of T positions behind them, `[N, K, S + T, h]`, and their bias.
+
+    The encoder's words come first: with more keys than queries each query sees all that come before.
+    """
+    own = memory.bias.new_zeros(key.size(0), 1, 1, key.size(2)) if padding is None else padding
+    return torch.cat((memory.key, key), 2), torch.cat((memory.bias, own), -1)
 
 
 def _repeated(memory: Memory, rows: int) -> Memory:

@@ -166,6 +166,13 @@ class TokenMixer(nn.Module, ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} does not look at the encoder")
 
+    def source_weights(self, x: Tensor, memory: Memory) -> Tensor:
+        """The weight that each head gives to each source position, `[N, H, T, S]`, for x `[N, T, d]`.
+
+        Only mixers that take the place of cross-attention have them.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not look at the encoder")
+
     def accompany(
         self, x: Tensor, carried: Carried, padding: Tensor | None, languages: Tensor | None = None
     ) -> tuple[Tensor, Tensor]:

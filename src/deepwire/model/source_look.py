@@ -1,0 +1,48 @@
+"""How decoder layers look at the source: attention weights, kept while whole sequences pass a stack."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+from torch import Tensor
+
+from deepwire.model.cross_attention import CrossAttention, Memory
+from deepwire.model.mixers.companion import Carried
+
+Layers = Collection[int] | None
+"""Layers, from 0; None: all that look at the source."""
+
+
+class SourceReader(Protocol):
+    """A cross-attention, or a mixer that takes its place."""
+
+    def source_weights(self, x: Tensor, memory: Memory) -> Tensor:
+        """The weight that each head gives to each source position, `[N, H, T, S]`, for x `[N, T, d]`."""
+        ...
+
+
+class SourceLook:
+    """Keeps the weights of some layers, counted from 0, or of all for None; those of others cost nothing.
+
+    Attributes:
+        weights: Of each layer that was passed `[N, H, T, S]`, without dropout; of one that a connection
+            evaluates several times, the last.
+    """
+
+    def __init__(self, layers: Layers) -> None:
+        self.layers = None if layers is None else frozenset(layers)
+        self.weights: dict[int, Tensor] = {}
+        self._packed: dict[int, Tensor] = {}
+
+    def pack(self, layer: int, cross: CrossAttention, encoded: Tensor, bias: Tensor, read: Carried) -> None:
+        """See what a cross-attention with a companion packs of the source before it looks at that."""
+        if self.layers is None or layer in self.layers:
+            self._packed[layer] = cross.packed_weights(encoded, bias, read)
+
+    def see(self, layer: int, reader: SourceReader, x: Tensor, memory: Memory) -> None:
+        """See one evaluation of a layer."""
+        if self.layers is None or layer in self.layers:
+            weights = reader.source_weights(x, memory)
+            packed = self._packed.get(layer)
+            self.weights[layer] = weights if packed is None else weights @ packed

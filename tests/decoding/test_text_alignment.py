@@ -1,0 +1,86 @@
+"""Subwords found in texts, and links between words."""
+
+from __future__ import annotations
+
+import pytest
+
+from deepwire.data.text.pairs import Pair
+from deepwire.data.vocabulary import Vocabularies, Vocabulary
+from deepwire.data.vocabulary_config import BpeConfig
+from deepwire.decoding.text_alignment import TextAlignment, TextTokens, composed, joined
+
+
+@pytest.fixture(scope="module")
+def subwords():
+    lines = ["Ein Hund läuft.", "Der Hund des Mannes läuft weg.", "Hunde laufen, Männer laufen."]
+    pairs = [Pair(line, text, text, 0) for line, text in enumerate(lines * 3)]
+    return Vocabularies.learn(BpeConfig(size=300), pairs).source
+
+
+def tokens(vocabulary, text, shown=None, values=None):
+    return TextTokens.of(vocabulary, vocabulary.encode(text), text if shown is None else shown, values)
+
+
+def stripped(found):
+    return [found.text[begin:end] for begin, end in found.spans]
+
+
+@pytest.mark.parametrize(
+    "text", ["Ein Hund läuft.", "  Der   Hund läuft 😀 weg. ", "𝔄 日本語 x", "", "e\u0301"]
+)
+def test_subwords_stand_where_the_text_has_them(subwords, text):
+    """All that is no space is covered, in order."""
+    found = tokens(subwords, text)
+    assert len(found.spans) == len(found.tokens) == len(subwords.encode(text))
+    covered = {place for begin, end in found.spans for place in range(begin, end)}
+    assert {text[place] for place in covered if text[place].isspace()} <= {" "}
+    assert covered >= {place for place, letter in enumerate(text) if not letter.isspace()}
+    seen = [span for span in found.spans if span[0] < span[1]]
+    assert seen == sorted(seen)
+
+
+def test_spans_of_pieces_are_those_of_decoded_beginnings(subwords):
+    """The short way and the long way agree, where there is a short way."""
+    ids = subwords.encode("Der Hund des Mannes läuft, 日 weg.")
+    plain = subwords.encode("Der Hund des Mannes läuft weg.")
+    none: list[int] = []
+    for each in (ids, plain, none):
+        assert subwords.spans(each) == Vocabulary.spans(subwords, each)
+
+
+def test_symbols_cover_what_they_stand_for(subwords):
+    symbol = "\U000f9000"
+    found = tokens(subwords, f"Hund {symbol}.", "Hund  3,50 .", {symbol: "3,50"})
+    assert "3,50" in {found.text[begin:end] for begin, end in found.spans}
+    assert "".join(dict.fromkeys("".join(stripped(found)).split())) == "Hund3,50."
+
+
+def test_ends_that_no_model_saw_are_left_aside(subwords):
+    found = tokens(subwords, "Der Hund", "(1) Der Hund -- x")
+    assert "".join("".join(stripped(found)).split()) == "DerHund"
+    assert max(end for _, end in found.spans) == len("(1) Der Hund")
+
+
+def test_words_are_linked_if_their_subwords_are():
+    source = TextTokens("ab c", ("a", "b", " c"), ((0, 1), (1, 2), (2, 4)))
+    target = TextTokens("x yz", ("x", " y", "z"), ((0, 1), (1, 3), (3, 4)))
+    alignment = TextAlignment(source, target, ((0, 2), (1, 0), (2, 1)))
+    assert alignment.word_links == ((0, 0), (0, 1), (1, 1))
+    assert alignment.pharaoh() == "0-0 0-1 1-1"
+    subwords = TextAlignment(source, target, ((0, 2), (1, 0), (2, 1)), "subwords")
+    assert subwords.pharaoh() == "0-2 1-0 2-1"
+
+
+def test_a_word_that_both_have_once_is_linked_where_nothing_else_is():
+    source, target = (TextTokens(text, (), ()) for text in ("a {n} b {n} 7", "7 x {n}"))
+    assert TextAlignment(source, target, ()).word_links == ((4, 0),)
+
+
+def test_parts_are_joined_and_legs_composed():
+    one = TextAlignment.copied("a b")
+    whole = joined("a b\na b", "(a b)\n a b", [(one, 0, 1), (one, 4, 7)])
+    assert whole.word_links == ((0, 0), (1, 1), (2, 2), (3, 3))
+    words = [TextTokens("p q", (), ((0, 1), (2, 3))), TextTokens("r s t", (), ((0, 1), (2, 3), (4, 5)))]
+    first = TextAlignment(words[0], words[1], ((0, 1), (1, 0), (1, 2)))
+    second = TextAlignment(words[1], words[0], ((0, 0), (2, 1)))
+    assert composed(first, second).links == ((1, 0), (1, 1))
