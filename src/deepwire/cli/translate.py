@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -351,22 +351,14 @@ def translate(
     changes = specified(beam=beam, length_penalty=length_penalty, groups=groups, rounds=rounds, n_best=n_best)
     changes |= specified(placeholders=placeholders, guards=guards, batch_tokens=batch_tokens)
     changes |= alignment_settings(alignment, alignment_layer, alignment_head, alignment_step, alignment_units)
-    sampling = sampling_settings(sample, top_k, top_p, temperature, seed, beam)
+    changes |= specified(sampling=sampling_settings(sample, top_k, top_p, temperature, seed, beam))
+    text = InputText(input_, prefix, json_input, language_column)
+    form = _format(as_json, n_best is not None, scores)
+    chosen = chosen_shortlist(shortlist, shortlist_from, seen)
     job = TranslationJob(
-        models=models,
-        text=InputText(input_, prefix, json_input, language_column),
-        output=output,
-        format=_format(as_json, n_best is not None, scores),
-        languages=(to or "", from_ or ""),
-        settings=changes | specified(sampling=sampling),
-        device=device,
-        precision=precision,
-        shortlist=chosen_shortlist(shortlist, shortlist_from, seen),
-        stream=stream,
-        terms=terms,
-        alignment=alignment,
+        models, text, output, form, (to or "", from_ or ""), changes, device, precision, chosen, stream
     )
-    run_translation(job, threads=threads, quiet=quiet)
+    run_translation(replace(job, terms=terms, alignment=alignment), threads=threads, quiet=quiet)
 
 
 def _format(as_json: bool, n_best: bool, scores: bool) -> str:
