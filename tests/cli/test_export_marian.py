@@ -57,8 +57,6 @@ def saved(folder: Path, words: Vocabularies, settings: Mapping[str, object], **m
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
-        for table in (model.source_embedding.table, model.target_embedding.table):
-            table.weight[PAD] = 0
         if model.head.bias is not None:
             model.head.bias[[PAD, BOS]] = -30
             model.head.bias[EOS] += 2

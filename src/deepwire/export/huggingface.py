@@ -174,8 +174,7 @@ def _config(
 
 
 def _start(model: TranslationModel, numbers: Mapping[str, int]) -> int:
-    start = model.config.embeddings.start
-    return numbers["pad" if start == "zero" else start]
+    return numbers[model.config.embeddings.start]
 
 
 def _first_token(model: LoadedModel, numbers: Mapping[str, int], languages: Languages | None) -> int:

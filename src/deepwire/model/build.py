@@ -72,6 +72,7 @@ def build_model(
     target = _embedding(config, target_table, contexts["decoder"], language["decoder"], _read_as(config))
     head = _head(config, target_table, contexts["decoder"], decoder, targets)
     model: TranslationModel
+    target.zero_id = BOS_ID if config.embeddings.start == "zero" else None
     if config.alone:
         target.positions = source.positions  # one sequence has one table
         model = DecoderOnly(config, source, target, decoder, head, targets)
@@ -183,7 +184,5 @@ def _embedding(
 
 
 def _read_as(config: ModelConfig) -> tuple[int, int] | None:
-    """Whose vector a target begins with, where that is not its own; that of padding is zero."""
-    others = {"eos": EOS_ID, "zero": PAD_ID}
-    start = config.embeddings.start
-    return (BOS_ID, others[start]) if start in others else None
+    """Whose vector a target begins with, where that is not its own."""
+    return (BOS_ID, EOS_ID) if config.embeddings.start == "eos" else None

@@ -217,6 +217,7 @@ class Embedding(nn.Module):
 
     Attributes:
         read_as: (id, other id): the first is looked up as if it were the other; None without.
+        zero_id: The id whose vector is zero, whatever its row of the table is for; None: no id.
     """
 
     def __init__(
@@ -235,6 +236,7 @@ class Embedding(nn.Module):
         self.table, self.positions, self.scale, self.norm = table, positions, scale, norm
         self.read_as, self.language, self.side = read_as, language, side
         self.dropout = Dropout(dropout)
+        self.zero_id: int | None = None
 
     def forward(self, tokens: Tensor, languages: Tensor | None = None, cut: Tensor | None = None) -> Tensor:
         """Embed `[B, T]`, whose first tokens are at position 0, to `[B, T, d]`.
@@ -276,6 +278,8 @@ class Embedding(nn.Module):
         if self.read_as is not None:
             tokens = tokens.masked_fill(tokens == self.read_as[0], self.read_as[1])
         x: Tensor = self.table(tokens)
+        if self.zero_id is not None:
+            x = x.masked_fill((tokens == self.zero_id).unsqueeze(-1), 0.0)
         if cut is not None:
             x = x.masked_fill(cut.unsqueeze(-1), 0.0)
         if self.language is not None:

@@ -17,7 +17,8 @@ _IN_TRANSFORMERS: Allowed = {
     "activation": ("relu", "gelu", "silu"),
     "stack.connection": ("pre_norm", "post_norm"),
     **dict.fromkeys(("stack.connection.residual", "stack.connection.embedding_norm")),
-    **dict.fromkeys(("embeddings.norm", "embeddings.start")),
+    "embeddings.norm": None,
+    "embeddings.start": ("bos", "eos"),
 }
 
 
@@ -79,8 +80,6 @@ def huggingface_class(config: ModelConfig) -> HuggingFaceClass:
         raise ValueError(f"embeddings.tie={config.embeddings.tie} with {connection.type}")
     if found.model_type == "m2m_100" and config.bias.output:
         raise ValueError("bias.output=true with positions=halves")
-    if found.model_type == "m2m_100" and config.embeddings.start == "zero":
-        raise ValueError("embeddings.start=zero with positions=halves")
     return found
 
 
