@@ -460,6 +460,27 @@ def test_what_transformers_does_not_compute_is_refused_before_it_is_trained(
         load_run_file(path)
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ("model.encoder.connection=pre_norm", "model.encoder.connection=pre_norm"),
+        ("model.embeddings.start=bos", "model.embeddings.start=bos"),
+        ("data.source_bos=true", "data.source_bos=true"),
+    ],
+)
+def test_what_marian_does_not_compute_is_refused_before_it_is_trained(
+    here: Path, changed: str, said: str
+) -> None:
+    stack = "{layers: 2, connection: post_norm}"
+    parts = "embeddings: {start: zero}, positions: {type: sinusoidal, layout: halves}"
+    model = f"{{encoder: {stack}, decoder: {stack}, {parts}}}"
+    plain = f"data: {{source: de, target: en, train: train}}\nmodel: {model}\nexport: {{must_be: [marian]}}\n"
+    base = write(here / "plain.yaml", plain)
+    assert load_run_file(base).config.export.must_be == ("marian",)
+    with pytest.raises(UsageError, match=re.escape(f"Marian does not compute {said}")):
+        load_run_file(base, [changed])
+
+
 def test_a_default_that_depends_on_what_is_wrong_is_no_second_mistake() -> None:
     """`model.initialization` follows the connections, and has nothing to follow where they are misspelt."""
     with pytest.raises(UsageError) as refused:

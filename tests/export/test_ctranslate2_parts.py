@@ -54,6 +54,7 @@ def scores_of(model: TranslationModel, folder: Path) -> tuple[torch.Tensor, torc
     [
         {"norm": "rms"},
         {"activation": "swiglu"},
+        {"activation": "silu", "embeddings": {"start": "zero"}},
         {"activation": "geglu", "bias": {"feed_forward": "both"}},
         {"positions": "rotary"},
         {"positions": {"type": "rotary", "layout": "interleaved", "base": 50}},

@@ -39,6 +39,19 @@ _ACTIVATIONS = {name: name.upper() for name in PLAIN_ACTIVATIONS} | {
 }
 
 
+_INSTEAD = {
+    ".mixer.relative": "use positions: rotary, which tell the distance of two words too",
+    ".mixer=": "use mixer: self_attention",
+    ".aggregation=": "use aggregation: last",
+    ".fusion=": "use fusion: top",
+    ".positions=": "use sinusoidal, learned or rotary positions",
+    ".connection=": "use connection: pre_norm, post_norm, deepnorm, admin, branch_norm or layer_scale",
+    "activation=": "use relu, gelu, silu, swiglu or geglu",
+    "embeddings.start=": "use embeddings: {start: bos} or {start: zero}",
+    "different": "give both sides the same",
+}
+
+
 class TransformerSettings(TypedDict):
     """What CTranslate2 must know beside the arrays."""
 
@@ -112,8 +125,16 @@ def require_plain(model: TranslationModel) -> None:
     if setting is not None:
         raise ModelError(
             f"CTranslate2 does not compute model.{setting}",
-            "it computes Transformers with self-attention without relative positions, pre- or post-norm",
+            f"{_instead(setting)}; --format onnx exports every model",
         )
+
+
+def _instead(setting: str) -> str:
+    """What to train with in the place of a setting that it does not compute."""
+    return next(
+        (advice for part, advice in _INSTEAD.items() if part in setting),
+        "it computes Transformers with self-attention, pre- or post-norm",
+    )
 
 
 def _normalises_embedding(connection: ConnectionSection) -> bool:
