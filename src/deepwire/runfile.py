@@ -25,6 +25,7 @@ from deepwire.model.huggingface_class import huggingface_class
 from deepwire.model.portability import ExportConfig, not_in_ctranslate2
 from deepwire.recipes.notes import RecipeNote, note_of
 from deepwire.recipes.parameters import expanded, name_suffix
+from deepwire.tasks import TASKS, TaskName, with_presets
 from deepwire.training.config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -43,6 +44,10 @@ class RunFile(Section):
         json_schema_extra=MAY_CHANGE,
         description="run directory; default: runs/<name of the run file>",
     )
+    task: TaskName = Field(
+        default="translation",
+        description="translation, or language_model: text of one side, read by a decoder alone",
+    )
     data: DataConfig = Field(description="text, vocabulary, filters")
     model: ModelConfig = Field(default_factory=ModelConfig, description="architecture")
     training: TrainingConfig = Field(default_factory=TrainingConfig, description="how it is trained")
@@ -54,8 +59,14 @@ class RunFile(Section):
     )
     recipe: RecipeNote | None = Field(default=None, description="what a recipe says about itself")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _has_the_presets_of_its_task(cls, given: object) -> object:
+        return with_presets(given)
+
     def unused_settings(self) -> UnusedSettings:
         """What one section sets for something that another one leaves out."""
+        yield from TASKS[self.task].unused_settings()
         if self.data.valid is None:
             for name in ("bleu", "metrics", "metric", "bleu_every", "beam", "max_sentences", "max_tokens"):
                 yield f"training.validation.{name}", "there is no validation set; set data.valid"
@@ -66,6 +77,11 @@ class RunFile(Section):
             stack.depth_weights() for stack in self._stacks().values()
         ):
             yield "training.record.depth_weights", "this model learns no weights of layers"
+
+    @model_validator(mode="after")
+    def _fits_its_task(self) -> RunFile:
+        TASKS[self.task].check(self.data, self.model, self.training)
+        return self
 
     @model_validator(mode="after")
     def _says_what_to_translate_into(self) -> RunFile:

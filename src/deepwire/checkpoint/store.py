@@ -316,8 +316,9 @@ def _fitting_model(
     """The model that ``config.json`` describes, built only after its shapes were found in the file."""
     config = recorded_config(record, folder)
     tags = _tags(folder, record)
-    sizes = (vocabularies.source.size + tags, vocabularies.target.size + tags)
     named = (record.get("source_vocabulary"), record.get("target_vocabulary"))
+    source = 0 if config.alone and named[0] == 0 else vocabularies.source.size + tags  # 0: a language model
+    sizes = (source, vocabularies.target.size + tags)
     if sizes != named:
         raise ModelError(f"{folder}: vocabulary/ and tags make {sizes} entries, but {CONFIG} names {named}")
     languages = recorded_languages(record)

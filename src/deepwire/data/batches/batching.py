@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from deepwire.data.batches.collator import ROWS, Batch, Collator, partition_batches, whole_rows
+from deepwire.data.batches.collator import ROWS, Batch, Collator, collator, partition_batches, whole_rows
 from deepwire.data.batches.epoch_order import EpochOrder, Indices, Permutation, mix
 from deepwire.data.batches.stored_array import Integers
 from deepwire.data.batches.token_store import Sentences, StoreSide, TokenStore
@@ -165,7 +165,7 @@ class UpdateStream:
         self._window = _window_size(store, settings, self._batch_size)
         self._vocabularies = vocabularies
         self._share = share
-        self._collator = Collator(store, settings.source_bos, settings.languages)
+        self._collator = collator(store, settings.source_bos, settings.languages)
 
     def updates(self, start: StreamPosition) -> Iterator[tuple[Update, StreamPosition]]:
         """Updates from `start` on, without end, each with the position behind it."""
@@ -212,8 +212,7 @@ class UpdateStream:
         lengths = [sentences.lengths for sentences in drawn] or _lengths(sides, lines)
         # Not numpy's generators: their streams may change from one release to the next.
         ties = Permutation(len(lines), mix(self._seed, epoch, window, 0)).all()
-        sources = lengths[0].astype(np.int64) + 1 + self._collator.before_source
-        targets = lengths[1].astype(np.int64) + 1
+        sources, targets = self._collator.lengths(*lengths)
         order, widths = length_order(sources, targets, ties), np.maximum(sources, targets)
         cuts = cut_batches(widths[order], self._batch_size, settings.micro_batch_tokens)
         by_length = np.split(order, cuts[1:-1])
@@ -281,15 +280,14 @@ def validation_batches(
         languages: Of a store with several directions.
         lines: Which pairs; default: all.
     """
-    collator = Collator(store, source_bos, languages)
+    made_by = collator(store, source_bos, languages)
     chosen = np.arange(len(store)) if lines is None else lines
-    sources = store.source_lengths[chosen].astype(np.int64) + 1 + collator.before_source
-    targets = store.target_lengths[chosen].astype(np.int64) + 1
+    sources, targets = made_by.lengths(store.source_lengths[chosen], store.target_lengths[chosen])
     order = length_order(sources, targets, np.arange(len(chosen)))
     cuts = cut_batches(np.maximum(sources, targets)[order], max_tokens)
     for start, end in pairwise(cuts):
         rows = chosen[order[start:end]]
-        yield collator.collate(store.source_side.gather(rows), store.target_side.gather(rows), rows)
+        yield made_by.collate(store.source_side.gather(rows), store.target_side.gather(rows), rows)
 
 
 def length_order(sources: Integers, targets: Integers, ties: Integers) -> Indices:

@@ -219,6 +219,7 @@ class StoreHeader(NamedTuple):
     sides: dict[Side, SideHeader]
     directions: bool
     lines: bool
+    packed: bool = False
 
     @classmethod
     def read(cls, path: Path) -> StoreHeader:
@@ -233,7 +234,8 @@ class StoreHeader(NamedTuple):
             if header["format"] != _FORMAT:
                 raise DataError(f"{path}: written by another version of deepwire")
             sides = {side: _side(header[side]) for side in SIDES}
-            return cls(int(header["sentences"]), sides, bool(header["directions"]), bool(header["lines"]))
+            flags = bool(header["directions"]), bool(header["lines"]), bool(header.get("packed", False))
+            return cls(int(header["sentences"]), sides, *flags)
         except FileNotFoundError:
             raise DataError(f"{path}: the file is missing") from None
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -243,7 +245,7 @@ class StoreHeader(NamedTuple):
         """Write it."""
         header: dict[str, object] = {"format": _FORMAT, "sentences": self.sentences}
         header |= {name: {**side._asdict(), "dtype": side.dtype.str} for name, side in self.sides.items()}
-        header |= {"directions": self.directions, "lines": self.lines}
+        header |= {"directions": self.directions, "lines": self.lines, "packed": self.packed}
         path.write_text(json.dumps(header, indent=1) + "\n")
 
     def files(self) -> dict[str, tuple[Kind, int]]:

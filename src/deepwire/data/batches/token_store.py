@@ -99,6 +99,7 @@ class StoreWriter:
         target_size: Entries of the target vocabulary.
         directions: Whether each pair comes with the number of its direction.
         lines: Whether each pair comes with the number of its line in its corpus.
+        packed: Whether targets are blocks of a text of one side (`deepwire.data.prepare.packing`).
     """
 
     def __init__(
@@ -109,13 +110,14 @@ class StoreWriter:
         *,
         directions: bool = False,
         lines: bool = False,
+        packed: bool = False,
     ) -> None:
         folder.mkdir(parents=True)
         self._folder = folder
         self._files: list[BinaryIO] = []
         self._sums: list[BlockSums] = []
         self._sides: list[_SideWriter] = []
-        self._directions, self._lines = None, None
+        self._directions, self._lines, self._packed = None, None, packed
         try:
             for side, size in zip(SIDES, (source_size, target_size), strict=True):
                 files = {name: self._summed(f"{side}.{name}") for name in SIDE_FILES}
@@ -169,6 +171,7 @@ class StoreWriter:
             {side: writer.header() for side, writer in zip(SIDES, self._sides, strict=True)},
             directions=self._directions is not None,
             lines=self._lines is not None,
+            packed=self._packed,
         )
         header.write(self._folder / HEADER)
 
@@ -286,6 +289,8 @@ class TokenStore:
         self.lines = self._arrays.get(LINES)
         """`[sentences]`: the line of each in its corpus, from 1; None where it was not kept."""
         self.parts = tuple(parts) or (Part(0, self._sentences),)
+        self.packed = header.packed
+        """Whether the targets are blocks of a text of one side, each behind the token before it."""
 
     def _side(self, side: Side, header: SideHeader) -> StoreSide:
         tokens, lengths, offsets, text, text_offsets = (self._arrays[f"{side}.{name}"] for name in SIDE_FILES)
