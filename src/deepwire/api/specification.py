@@ -165,6 +165,7 @@ def model_metadata(config: RunFile, prepared: Prepared) -> dict[str, object]:
     pairs = {direction.name: direction.pairs for direction in prepared.mix}
     return {
         **(named if languages is None else languages.to_metadata()),
+        **({} if config.data.text is None else {"text": config.data.text.model_dump(mode="json")}),
         **({"training_pairs": pairs} if languages else {}),
         "source_bos": config.data.source_bos,
         "decoding": config.decoding.model_dump(mode="json"),

@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import LoadedModel, load_model
 from deepwire.data.languages import Languages
+from deepwire.data.text_config import TextConfig
 from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
 from deepwire.decoding.decoding_config import DecodingConfig, with_settings
 from deepwire.decoding.model_inputs import Warn
@@ -48,6 +49,25 @@ class LoadedModels:
     source_bos: bool
     languages: Languages | None
     """Of models with several directions."""
+    text: TextConfig | None = None
+    """What the documents of language models are; None: the models translate."""
+
+    def require_translation(self) -> None:
+        """See that the models translate.
+
+        Raises:
+            ModelError: They are language models.
+        """
+        if self.text is not None:
+            raise no_translation(self.models[0].folder)
+
+
+def no_translation(model: str | Path) -> ModelError:
+    """The error that a language model cannot do what is asked for."""
+    return ModelError(
+        f"{model}: is a language model, which has no source to translate",
+        "deepwire generate continues text with it, and deepwire perplexity scores text",
+    )
 
 
 def load_models(
@@ -83,7 +103,8 @@ def load_models(
     for other in models[1:]:
         _require_compatible(first, other)
     config = with_settings(stored_config(first), settings)
-    return LoadedModels(models, config, chosen_device, precision, _source_bos(first), languages_of(first))
+    described = _source_bos(first), languages_of(first), text_of(first)
+    return LoadedModels(models, config, chosen_device, precision, *described)
 
 
 def pick_device(name: str | None) -> torch.device:
@@ -154,6 +175,12 @@ def _require_compatible(first: LoadedModel, other: LoadedModel) -> None:
         )
     if _source_bos(first) != _source_bos(other):
         raise ModelError(f"{first.folder} and {other.folder} differ in data.source_bos")
+    texts = [text_of(model) for model in (first, other)]
+    if [text and text.unit for text in texts[:1]] != [text and text.unit for text in texts[1:]]:
+        raise ModelError(
+            f"{first.folder} and {other.folder} differ in task or data.text.unit",
+            "models act together only if they were trained for the same",
+        )
     first_languages, other_languages = languages_of(first), languages_of(other)
     if first_languages != other_languages and (
         first_languages is None or other_languages is None or not first_languages.equals(other_languages)
@@ -174,6 +201,20 @@ def languages_of(model: LoadedModel) -> Languages | None:
         return Languages.from_metadata(model.metadata)
     except ModelError as error:
         raise ModelError(f"{model.folder}: {error.message}", error.hint) from None
+
+
+def text_of(model: LoadedModel) -> TextConfig | None:
+    """What the documents of a stored language model are; None where it translates.
+
+    Raises:
+        ModelError: It does not say it, or says what it cannot be.
+    """
+    if model.model.source_vocabulary:
+        return None
+    try:
+        return TextConfig.model_validate(model.metadata.get("text"))
+    except ValidationError as error:
+        raise ModelError(f"{model.folder}: stored description of its text: {_first_error(error)}") from error
 
 
 def _source_bos(model: LoadedModel) -> bool:
@@ -216,11 +257,24 @@ def load(
     """What `deepwire.load` does, without the models' names and analyses; the arguments are the same.
 
     Raises:
-        ModelError: A model or the shortlist is missing or damaged, or the vocabularies differ.
+        ModelError: A model or the shortlist is missing or damaged, or the vocabularies differ, or it is a
+            language model.
         UsageError: A setting is impossible, or there is no shortlist or no such device.
     """
-    names = model_names(models)
-    loaded = load_models(names, device, precision, settings or {})
+    loaded = load_models(model_names(models), device, precision, settings or {})
+    loaded.require_translation()
+    return translator_of(loaded, weights=weights, warn=warn, shortlist=shortlist, terms=terms)
+
+
+def translator_of(
+    loaded: LoadedModels,
+    *,
+    weights: Sequence[float] | None = None,
+    warn: Warn | None = None,
+    shortlist: ShortlistChoice = False,
+    terms: str | PathLike[str] | None = None,
+) -> Translator[DecoderState]:
+    """A translator of loaded models; the other arguments and errors are those of `load`."""
     first = loaded.models[0]
     members: list[EnsembleMember[DecoderState]] = [stored.model for stored in loaded.models]
     if loaded.config.cuda_graphs and loaded.device.type == "cuda":

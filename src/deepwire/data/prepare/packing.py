@@ -15,14 +15,11 @@ from numpy.typing import NDArray
 
 from deepwire.data.batches.stored_array import Integers
 from deepwire.data.batches.token_store import Block, StoreWriter
-from deepwire.data.subwords.base import BOS, EOS, Segmentation
+from deepwire.data.subwords.base import EOS, Segmentation
+from deepwire.data.text.documents import LINE_BREAK
 from deepwire.data.text.pairs import Texts
 from deepwire.data.text_config import TextConfig
 from deepwire.errors import DataError
-
-LINE_BREAK = BOS
-"""Stands between the lines of a document: there, a line begins."""
-
 
 class Packed(NamedTuple):
     """Some blocks as the store takes them."""
