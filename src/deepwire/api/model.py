@@ -127,7 +127,9 @@ class Model(Translator[DecoderState]):
         if beam is not None and sampling is not None:
             raise UsageError("a beam is for searching, and sampling draws texts", "leave out one of them")
         changes = {"beam": beam or 1, "n_best": 1, **({} if beam is None else {"sampling": None})}
-        config = with_settings(self.config, changes if sampling is None else {**changes, "sampling": sampling})
+        config = with_settings(
+            self.config, changes if sampling is None else {**changes, "sampling": sampling}
+        )
         limit = config.max_length_extra if max_length is None else max_length
         if limit < 1:
             raise UsageError(f"max_length must be 1 or more, not {limit}")

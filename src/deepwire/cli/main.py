@@ -67,7 +67,8 @@ COMMANDS = {
     "serve": Command("deepwire.cli.serve:serve", "Translate for many clients over HTTP; with a web page."),
     "score": Command("deepwire.cli.score:score", "Log-probabilities of given translations."),
     "perplexity": Command(
-        "deepwire.cli.perplexity:perplexity", "Perplexity of text with a language model: per token, word, byte."
+        "deepwire.cli.perplexity:perplexity",
+        "Perplexity of text with a language model: per token, word, byte.",
     ),
     "evaluate": Command(
         "deepwire.cli.evaluate:evaluate", "BLEU, chrF, TER and significance, of files or of models."

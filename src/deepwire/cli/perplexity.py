@@ -76,14 +76,20 @@ def perplexity(
     from deepwire.io.output import check_output, write_output
 
     if joined and per_document:
-        raise UsageError("--joined makes one text of all documents, and --per-document scores each", "leave out one")
+        raise UsageError(
+            "--joined makes one text of all documents, and --per-document scores each", "leave out one"
+        )
     check_output(output, (input_,))
     use_threads(threads)
-    model = load(models, device, precision, settings=specified(groups=groups, batch_tokens=batch_tokens), warn=warn)
+    model = load(
+        models, device, precision, settings=specified(groups=groups, batch_tokens=batch_tokens), warn=warn
+    )
     lines = read_text(input_, warn)
     if per_document:
         scores = CountedLines(model.document_scores(lines, context=context, stride=stride))
-        write_answers(scores, scores, _document_json if as_json else _document, output, flush=False, quiet=quiet)
+        write_answers(
+            scores, scores, _document_json if as_json else _document, output, flush=False, quiet=quiet
+        )
         return
     score = model.perplexity(lines, context=context, stride=stride, joined=joined)
     if score.tokens == 0:

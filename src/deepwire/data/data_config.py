@@ -143,7 +143,9 @@ class CorpusConfig(Section):
             ValueError: It is not.
         """
         if self.prefix is None and self.jsonl is None:
-            raise ValueError(f"{role}: a language model reads files of text, a prefix with a target, or jsonl")
+            raise ValueError(
+                f"{role}: a language model reads files of text, a prefix with a target, or jsonl"
+            )
         if self.jsonl is not None and text.unit != "lines":
             raise ValueError(f"{role}: a line of jsonl is a document of its own: set data.text.unit to lines")
         for name in ("source_column", "more_references", "source", "target", "languages", "directions"):

@@ -51,9 +51,7 @@ class _DocumentModel(Generic[StateT]):
         """A state for each row of empty sources `[N, 0]`."""
         return self._model.start(source, max_length)
 
-    def step(
-        self, tokens: Tensor, state: EnsembleState[StateT]
-    ) -> tuple[Tensor, EnsembleState[StateT]]:
+    def step(self, tokens: Tensor, state: EnsembleState[StateT]) -> tuple[Tensor, EnsembleState[StateT]]:
         """Log-probabilities `[rows, V + 1]` of what follows `tokens` `[rows]`."""
         read = tokens.masked_fill(tokens == BOS, EOS).masked_fill(tokens == self._break, LINE_BREAK)
         log_probs, state = self._model.step(read, state)

@@ -149,11 +149,17 @@ class TextScorer:
             chosen = [windows[index] for index in batch]
             rows = [ids[each.document][each.start : each.stop] for each in chosen]
             before = [ids[each.document][each.start - 1] if each.start else EOS for each in chosen]
-            values = self.model.score(
-                torch.zeros(len(rows), 0, dtype=torch.int64, device=self.device),
-                pad_batch([[first, *row[:-1]] for first, row in zip(before, rows, strict=True)], self.device),
-                pad_batch(rows, self.device),
-            ).double().tolist()
+            values = (
+                self.model.score(
+                    torch.zeros(len(rows), 0, dtype=torch.int64, device=self.device),
+                    pad_batch(
+                        [[first, *row[:-1]] for first, row in zip(before, rows, strict=True)], self.device
+                    ),
+                    pad_batch(rows, self.device),
+                )
+                .double()
+                .tolist()
+            )
             for each, row in zip(chosen, values, strict=True):
                 own = row[each.scored - each.start : each.stop - each.start]
                 totals[each.document] += math.fsum(own)

@@ -111,12 +111,11 @@ def store(tmp_path: Path) -> TokenStore:
 
 
 def test_a_batch_predicts_every_token_once_from_the_one_before_it(store: TokenStore) -> None:
-    update, _ = next(
-        UpdateStream(store, BatchSettings(1000, 1000), seed=1).updates(StreamPosition())
+    update, _ = next(UpdateStream(store, BatchSettings(1000, 1000), seed=1).updates(StreamPosition()))
+    assert (
+        update.target_tokens
+        == len(stream_of(["abc", "de", "f"], "lines")) + len(stream_of(["ghijk", "l"], "lines")) - 2
     )
-    assert update.target_tokens == len(stream_of(["abc", "de", "f"], "lines")) + len(
-        stream_of(["ghijk", "l"], "lines")
-    ) - 2
     stream: dict[int, list[int]] = {}
     for batch in [*update.batches, *validation_batches(store, 7)]:
         assert batch.source.shape == (len(batch.lines), 0)
@@ -127,7 +126,11 @@ def test_a_batch_predicts_every_token_once_from_the_one_before_it(store: TokenSt
             assert stream.setdefault(int(line), predicted[real].tolist()) == predicted[real].tolist()
     a, b, c, d, e, f, g, h, i, j, k, l = pieces_of("abcdefghijkl")  # noqa: E741 - a letter
     assert [stream[line] for line in sorted(stream)] == [
-        [a, b, c, EOS], [d, e, EOS, f], [EOS], [g, h, i, j], [k, EOS, l, EOS],
+        [a, b, c, EOS],
+        [d, e, EOS, f],
+        [EOS],
+        [g, h, i, j],
+        [k, EOS, l, EOS],
     ]
 
 

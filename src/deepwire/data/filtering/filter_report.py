@@ -328,7 +328,9 @@ def report_lines(role: str, report: CheckReport) -> list[TextLine]:
     """The report of `role` (`train`, `valid`, `test`): totals, reasons and lines, warnings, samples."""
     share = report.kept / max(report.pairs, 1)
     lines = [
-        TextLine("title", f"{role}: {report.kept:,} of {counted(report.pairs, report.unit)} kept ({share:.2%})")
+        TextLine(
+            "title", f"{role}: {report.kept:,} of {counted(report.pairs, report.unit)} kept ({share:.2%})"
+        )
     ]
     if len(report.corpora) > 1:
         lines += [

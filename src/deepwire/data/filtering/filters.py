@@ -250,7 +250,11 @@ class FilteredBlock:
 
 
 def filter_blocks(
-    readers: Sequence[Reader], filters: FilterConfig | TextConfig, *, digests: bool, show_dropped: bool = False
+    readers: Sequence[Reader],
+    filters: FilterConfig | TextConfig,
+    *,
+    digests: bool,
+    show_dropped: bool = False,
 ) -> Iterator[FilteredBlock]:
     """Read corpora, and decide about each pair all that can be decided without the others.
 

@@ -21,6 +21,7 @@ from deepwire.data.text.pairs import Texts
 from deepwire.data.text_config import TextConfig
 from deepwire.errors import DataError
 
+
 class Packed(NamedTuple):
     """Some blocks as the store takes them."""
 
@@ -120,9 +121,7 @@ class BlockRows:
         self._store, self._text, self._counts = store, text, counts
         self._packing, self._corpus = Packing(text), 0
 
-    def add(
-        self, corpus: int, pieces: Segmentation, texts: Texts, numbers: NDArray[np.int64]
-    ) -> None:
+    def add(self, corpus: int, pieces: Segmentation, texts: Texts, numbers: NDArray[np.int64]) -> None:
         """Take some more lines of a corpus, whose number is that of the last ones or higher."""
         if corpus != self._corpus:
             self._write(self._packing.finish())
