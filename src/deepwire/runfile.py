@@ -117,7 +117,7 @@ class RunFile(Section):
                 )
         if not {"ctranslate2", "argos"}.isdisjoint(self.export.must_be):
             several = self.data.languages is not None
-            setting = not_in_ctranslate2(self.model, several=self.model.languages.used)
+            setting = not_in_ctranslate2(self.model)
             if setting is not None or several:
                 refused = "data.directions" if setting is None else f"model.{setting}"
                 raise ValueError(
@@ -132,7 +132,7 @@ class RunFile(Section):
     def _not_in_transformers(self) -> str | None:
         """The setting that `deepwire export --format huggingface` would refuse."""
         try:
-            huggingface_class(self.model, several=self.model.languages.used)
+            huggingface_class(self.model)
         except ValueError as setting:
             return f"model.{setting}"
         if self.data.source_bos:
