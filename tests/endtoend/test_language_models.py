@@ -13,7 +13,7 @@ import pytest
 import deepwire
 from deepwire.api.model import Model
 from deepwire.cli.main import main
-from deepwire.data.text.documents import documents_of
+from deepwire.data.text_documents import documents_of
 from deepwire.errors import ModelError, UsageError
 
 RUN_FILE = """

@@ -9,8 +9,8 @@ from os import PathLike
 from typing import TYPE_CHECKING, cast
 
 from deepwire.analysis import OF_A_MODEL, STANDARD
-from deepwire.data.text.documents import documents_of
 from deepwire.data.text_config import TextConfig
+from deepwire.data.text_documents import documents_of
 from deepwire.decoding.decoding_config import with_settings
 from deepwire.decoding.model_inputs import Warn
 from deepwire.decoding.model_loading import load_models, model_names, no_translation, translator_of
@@ -103,7 +103,7 @@ class Model(Translator[DecoderState]):
             prompts: How the texts begin; an empty one lets the model begin.
             max_length: Most subwords behind a prompt; default: `decoding.max_length_extra`.
             beam: Hypotheses of beam search; 1 = greedy. Default: greedy.
-            sampling: Draw at random: `temperature`, `top_k`, `top_p` and `seed`; `{}` draws from all subwords.
+            sampling: Draw at random: `temperature`, `top_k`, `top_p` and `seed`; `{}` draws from all.
                 Default: the model's `decoding.sampling`.
 
         Raises:

@@ -35,7 +35,7 @@ Stride = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Longer documents are read in windows that advance by so many tokens. Default: half the context.",
+        help="Longer documents are read in windows that advance by so many tokens. Default: context / 2.",
     ),
 ]
 Joined = Annotated[

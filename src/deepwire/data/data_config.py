@@ -261,7 +261,7 @@ class DataConfig(Section):
     @property
     def names_target(self) -> bool:
         """Whether `target` says which language the target side is in."""
-        return self.target != type(self).model_fields["target"].default
+        return self.target != str(type(self).model_fields["target"].default)
 
     @property
     def languages(self) -> Languages | None:

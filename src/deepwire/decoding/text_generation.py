@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from deepwire.data.subwords.base import BOS, EOS
-from deepwire.data.text.documents import LINE_BREAK, document_ids
 from deepwire.data.text.pairs import joined, plain
 from deepwire.data.text_config import TextConfig
+from deepwire.data.text_documents import LINE_BREAK, document_ids
 from deepwire.data.vocabulary import Vocabulary
 from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import torch
 
 from deepwire.data.subwords.base import EOS
-from deepwire.data.text.documents import document_ids, words_and_bytes
 from deepwire.data.text_config import TextConfig
+from deepwire.data.text_documents import document_ids, words_and_bytes
 from deepwire.data.vocabulary import Vocabulary
 from deepwire.decoding.model_inputs import batches_by_length, pad_batch
 from deepwire.decoding.step_models import ScoringModel
@@ -138,7 +138,7 @@ class TextScorer:
             own = document_ids(lines, self.vocabulary)
             counts += TextScore(0.0, len(own), *words_and_bytes(lines, self.text.unit), 1)
             ids += own
-        return counts + TextScore(*self._totals([ids]))
+        return counts + TextScore(self._totals([ids])[0])
 
     @torch.inference_mode()
     def _totals(self, ids: Sequence[Sequence[int]]) -> list[float]:

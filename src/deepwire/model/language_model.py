@@ -39,15 +39,15 @@ class LanguageModel(TranslationModel):
         """The decoder."""
         return {"decoder": self.decoder}
 
-    def reads(self, source: Tensor, target_input: Tensor) -> Mapping[Side, Tensor]:  # noqa: ARG002 - empty
+    def reads(self, source: Tensor, target_input: Tensor) -> Mapping[Side, Tensor]:
         """The text."""
         return {"decoder": target_input}
 
     def _decode(
         self,
-        source: Tensor,  # noqa: ARG002 - empty
+        source: Tensor,
         languages: Tensor | None,
-        read: Input,  # noqa: ARG002 - empty
+        read: Input,
         target: Input,
     ) -> tuple[Tensor, ...]:
         """See the base class."""
@@ -55,7 +55,7 @@ class LanguageModel(TranslationModel):
         results, _, _ = self.decoder(self.target_embedding(target.tokens, languages, target.cut))
         return results
 
-    def start(self, source: Tensor, max_length: int, *, languages: Tensor | None = None) -> DecoderState:  # noqa: ARG002 - see the base class
+    def start(self, source: Tensor, max_length: int, *, languages: Tensor | None = None) -> DecoderState:
         """A state of as many rows as the empty sources `[N, 0]` have."""
         sentences = source.size(0)
         like = self.target_embedding.table.weight.new_empty(sentences, 1, self.config.size("decoder")[0])

@@ -279,8 +279,9 @@ class _BlockFilter:
         self, readers: Sequence[Reader], filters: FilterConfig | TextConfig, digests: bool, show_dropped: bool
     ) -> None:
         self._readers = readers
-        pairs = isinstance(filters, FilterConfig)
-        self._filter = PairFilter(filters) if pairs else TextFilter(filters)
+        self._filter: PairFilter | TextFilter = (
+            TextFilter(filters) if isinstance(filters, TextConfig) else PairFilter(filters)
+        )
         self._digests, self._show_dropped = digests, show_dropped
 
     def __call__(self, block: RawBlock) -> FilteredBlock:

@@ -8,6 +8,7 @@ block before. So every token is predicted once, and the first token of a documen
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +17,9 @@ from numpy.typing import NDArray
 from deepwire.data.batches.stored_array import Integers
 from deepwire.data.batches.token_store import Block, StoreWriter
 from deepwire.data.subwords.base import EOS, Segmentation
-from deepwire.data.text.documents import LINE_BREAK
 from deepwire.data.text.pairs import Texts
 from deepwire.data.text_config import TextConfig
+from deepwire.data.text_documents import LINE_BREAK
 from deepwire.errors import DataError
 
 
@@ -59,7 +60,7 @@ class Packing:
         lines = texts.lines()
         blank = np.fromiter((not line.strip() for line in lines), np.bool_, len(lines))
         full = pieces.take(~blank)
-        # A line that follows another one begins with what stands between the two; a blank one ends a document.
+        # A line behind another one begins with what stands between the two; a blank one ends a document.
         follows = np.concatenate([[self._open], ~blank[:-1]]) if len(lines) else blank
         symbols = np.where(blank, EOS, self._between)
         lengths = np.zeros(len(lines), np.int64)
@@ -98,7 +99,7 @@ class Packing:
         done = int(np.searchsorted(self._ends, taken, "right"))
         block_of = np.minimum(np.maximum(self._ends[:done] - 1, 0) // size, count - 1)
         bounds = np.searchsorted(block_of, np.arange(count + 1))
-        texts = [b"".join(self._lines[start:stop]) for start, stop in zip(bounds, bounds[1:], strict=False)]
+        texts = [b"".join(self._lines[start:stop]) for start, stop in pairwise(bounds.tolist())]
         first = np.searchsorted(self._ends, np.arange(count) * size + 1)
         numbers = np.append(self._numbers, self._last)[first]
         self._stream, self._lines = self._stream[taken:], self._lines[done:]

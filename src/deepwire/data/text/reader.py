@@ -1,4 +1,4 @@
-"""Reading a corpus of one file or two, TSV or JSONL: one process cuts blocks of whole lines, any parses them."""
+"""Reading a corpus of files, TSV or JSONL: one process cuts blocks of whole lines, any parses them."""
 
 from __future__ import annotations
 

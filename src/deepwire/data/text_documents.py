@@ -33,9 +33,9 @@ def document_ids(lines: Sequence[str], vocabulary: Vocabulary) -> list[int]:
 
 
 def words_and_bytes(lines: Sequence[str], unit: Unit) -> tuple[int, int]:
-    """What a document counts: words between spaces, and bytes with line ends, an empty line between documents.
+    """What a document counts: words between spaces, and bytes with all line ends.
 
-    So the bytes of all documents are those of their file.
+    The empty line behind a document of several lines counts too: the bytes of all are those of their file.
     """
     ends = len(lines) + (unit == "documents")
     return sum(len(line.split()) for line in lines), sum(len(line.encode()) for line in lines) + ends
