@@ -210,6 +210,10 @@ class RunFile(Section):
                 raise ValueError(f"model.{error}") from None
         return self
 
+    def vocabulary_sizes(self, size: int) -> tuple[int, int]:
+        """Entries of source and target vocabulary of a model, where each has so many; 0: there is no source."""
+        return (0 if self.data.text is not None else size, size)
+
     def _stacks(self) -> dict[Side, Stack]:
         """The stacks without values, for what only they know about themselves."""
         from deepwire.model.build import build_stacks

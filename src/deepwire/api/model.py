@@ -9,11 +9,12 @@ from os import PathLike
 from typing import TYPE_CHECKING, cast
 
 from deepwire.analysis import OF_A_MODEL, STANDARD
+from deepwire.checkpoint.store import require_translation
 from deepwire.data.text_config import TextConfig
 from deepwire.data.text_documents import documents_of
 from deepwire.decoding.decoding_config import with_settings
 from deepwire.decoding.model_inputs import Warn
-from deepwire.decoding.model_loading import load_models, model_names, no_translation, translator_of
+from deepwire.decoding.model_loading import load_models, model_names, translator_of
 from deepwire.decoding.shortlist import ShortlistChoice
 from deepwire.decoding.text_generation import GeneratedText, TextGenerator
 from deepwire.decoding.text_scoring import TextScore, TextScorer
@@ -78,8 +79,7 @@ class Model(Translator[DecoderState]):
         return super().score(pairs, window=window, to=to)
 
     def _require_translation(self) -> None:
-        if self.text is not None:
-            raise no_translation(self.names[0])
+        require_translation(self.names[0], {"text": self.text})
 
     def _require_text(self) -> TextConfig:
         if self.text is None:

@@ -98,7 +98,7 @@ def _parameters(config: RunFile) -> int:
 
     size = configured_size(config.data) or _USUAL_VOCABULARY
     languages = 0 if config.data.languages is None else len(config.data.languages.names)
-    model = meta_model(config.model, size, size, languages)
+    model = meta_model(config.model, *config.vocabulary_sizes(size), languages)
     return sum(parameter.numel() for parameter in model.parameters())
 
 

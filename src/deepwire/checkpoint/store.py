@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -226,6 +227,19 @@ def metadata_of(record: dict[str, object]) -> dict[str, object]:
     """The metadata in a record from `read_config`; none in a record without."""
     metadata = record.get("metadata")
     return metadata if isinstance(metadata, dict) else {}
+
+
+def require_translation(name: str | Path, metadata: Mapping[str, object]) -> None:
+    """See that a model of such metadata translates; `name` is what errors call it.
+
+    Raises:
+        ModelError: It is a language model.
+    """
+    if metadata.get("text") is not None:
+        raise ModelError(
+            f"{name}: is a language model, which has no source to translate",
+            "deepwire generate continues text with it, and deepwire perplexity scores text",
+        )
 
 
 def recorded_languages(record: dict[str, object]) -> int:

@@ -75,6 +75,8 @@ def export(
     Examples: deepwire export runs/demo -o demo-ct2 --text test.de --reference test.en;
     deepwire export runs/demo@avg5 -o demo-onnx --format onnx --int8 --text test.de
     """
+    from deepwire.checkpoint.model_path import find_model
+    from deepwire.checkpoint.store import read_metadata, require_translation
     from deepwire.export.parity import compare
     from deepwire.io.atomic import new_folder
 
@@ -82,6 +84,7 @@ def export(
     kind = _quantization(export_format, quantization, int8)
     if output.exists():
         raise UsageError(f"{output}: exists already", "name another folder, or remove it first")
+    require_translation(model, read_metadata(find_model(model)))
     if unchecked == (text is not None) or (reference is not None and text is None):
         raise UsageError(
             "no text to compare translations on" if text is None else "--text and --unchecked contradict",

@@ -11,7 +11,7 @@ import torch
 from pydantic import ValidationError
 
 from deepwire.checkpoint.model_path import find_model
-from deepwire.checkpoint.store import LoadedModel, load_model
+from deepwire.checkpoint.store import LoadedModel, load_model, require_translation
 from deepwire.data.languages import Languages
 from deepwire.data.text_config import TextConfig
 from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
@@ -58,16 +58,7 @@ class LoadedModels:
         Raises:
             ModelError: They are language models.
         """
-        if self.text is not None:
-            raise no_translation(self.models[0].folder)
-
-
-def no_translation(model: str | Path) -> ModelError:
-    """The error that a language model cannot do what is asked for."""
-    return ModelError(
-        f"{model}: is a language model, which has no source to translate",
-        "deepwire generate continues text with it, and deepwire perplexity scores text",
-    )
+        require_translation(self.models[0].folder, self.models[0].metadata)
 
 
 def load_models(

@@ -172,5 +172,10 @@ def _architecture(name: str, vocabulary_size: int | None) -> tuple[MeasuredArchi
 
     subject = find_subject(name, vocabulary_size)
     sizes = subject.source_vocabulary, subject.target_vocabulary
+    if not subject.source_vocabulary:
+        raise UsageError(
+            f"{name}: is a language model, and this is the speed of translation",
+            "deepwire train RUN.yaml --dry-run measures its training",
+        )
     made = MeasuredArchitecture(name, subject.model, *sizes, subject.languages)
     return made, open_model(name).source if subject.kind == "model" else None
