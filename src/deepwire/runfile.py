@@ -211,7 +211,7 @@ class RunFile(Section):
         return self
 
     def vocabulary_sizes(self, size: int) -> tuple[int, int]:
-        """Entries of source and target vocabulary of a model, where each has so many; 0: there is no source."""
+        """Entries of both vocabularies of a model, where each has so many; 0: there is no source."""
         return (0 if self.data.text is not None else size, size)
 
     def _stacks(self) -> dict[Side, Stack]:

@@ -182,3 +182,32 @@ def test_wrong_calls_from_python(model: Model) -> None:
         model.generate(["A man"], beam=2, sampling={})
     with pytest.raises(UsageError, match="not texts but str"):
         model.perplexity("A man")
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("task=translation", "data.text is text of one side"),
+        ("model.architecture=encoder_decoder", "set model.architecture to decoder_only"),
+        ("training.validation.bleu=true", "a language model has none"),
+        ("model.positions=learned;model.max_length=16", "model.max_length has 16 positions"),
+        ("data.directions=[en-de]", "data.directions is for pairs"),
+        ("data.train={source_file: a, target_file: b}", "a language model reads files of text"),
+        ("data.train={jsonl: a.jsonl}", "data.text.unit"),
+        ("data.source=de", "has no effect"),
+        ("data.filters.max_ratio=2", "has no effect"),
+        ("decoding.max_length_ratio=3", "has no effect"),
+        ("model.source_loss=true", "has no effect"),
+        ("export.must_be=[onnx]", "onnx"),
+        ("model.decoder.connection=rnmt", "reads an encoder"),
+        ("data.train=nothing", "nothing.en: no such file"),
+    ],
+)
+def test_settings_that_do_not_go_with_it(
+    in_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    setting: str,
+    said: str,
+) -> None:
+    assert main(["data", "check", "run.yaml", *setting.split(";")]) != 0
+    assert said in capsys.readouterr().err

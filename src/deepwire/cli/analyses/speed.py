@@ -169,6 +169,7 @@ def _architecture(name: str, vocabulary_size: int | None) -> tuple[MeasuredArchi
     from deepwire.analysis.speed.speed_sweep import MeasuredArchitecture
     from deepwire.analysis.subject.model_and_text import open_model
     from deepwire.cli.inspect import find_subject
+    from deepwire.errors import UsageError
 
     subject = find_subject(name, vocabulary_size)
     sizes = subject.source_vocabulary, subject.target_vocabulary
