@@ -22,7 +22,7 @@ from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.errors import UsageError
 from deepwire.model.config import ModelConfig
 from deepwire.model.huggingface_class import huggingface_class
-from deepwire.model.portability import ExportConfig, not_in_ctranslate2
+from deepwire.model.portability import IN_MARIAN, ExportConfig, not_in_ctranslate2, not_in_marian
 from deepwire.recipes.notes import RecipeNote, note_of
 from deepwire.recipes.parameters import expanded, name_suffix
 from deepwire.tasks import TASKS, TaskName, with_presets
@@ -59,10 +59,7 @@ class RunFile(Section):
     )
     recipe: RecipeNote | None = Field(default=None, description="what a recipe says about itself")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _has_the_presets_of_its_task(cls, given: object) -> object:
-        return with_presets(given)
+    _has_the_presets_of_its_task = model_validator(mode="before")(with_presets)
 
     def unused_settings(self) -> UnusedSettings:
         """What one section sets for something that another one leaves out."""
@@ -109,6 +106,10 @@ class RunFile(Section):
             raise ValueError(
                 f"export.must_be: {self.export.must_be[0]} does not compute model.architecture=decoder_only"
             )
+        if self.export.must_be and self.data.context.used:
+            raise ValueError(
+                f"export.must_be: {self.export.must_be[0]} translates line by line, without data.context"
+            )
         if "huggingface" in self.export.must_be:
             refused = self._not_in_transformers()
             if refused is not None:
@@ -123,6 +124,13 @@ class RunFile(Section):
                 raise ValueError(
                     f"export.must_be: ctranslate2 does not compute {refused}; onnx computes every model"
                 )
+        if "marian" in self.export.must_be:
+            setting = not_in_marian(self.model)
+            others = {"directions": self.data.languages is not None, "source_bos=true": self.data.source_bos}
+            refused = next((f"data.{name}" for name, used in others.items() if used), None)
+            if setting is not None or refused is not None:
+                refused = refused if setting is None else f"model.{setting}"
+                raise ValueError(f"export.must_be: Marian does not compute {refused}; {IN_MARIAN}")
         words = self.data.vocabulary
         if "argos" in self.export.must_be and (self.data.source_bos or not words.joint):
             refused = "data.source_bos=true" if self.data.source_bos else "data.vocabulary.joint=false"

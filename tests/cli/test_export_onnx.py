@@ -23,6 +23,7 @@ from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.generate import generate
 from deepwire.export import onnx as onnx_format
 from deepwire.export import parity as parity_module
+from deepwire.export.searched_model import host_settings
 from deepwire.model.build import build_model
 from deepwire.model.config import ModelConfig
 
@@ -139,7 +140,7 @@ def test_the_host_searches_as_we_do(folder: Path, settings: dict[str, object]) -
     loaded = load_model(folder / "model")
     generator = torch.Generator().manual_seed(5)
     sources = [torch.randint(4, 400, (length,), generator=generator).tolist() for length in (3, 1, 7, 5)]
-    given = {name: value for name, value in config.model_dump().items() if name in onnx_format._SETTINGS}
+    given = host_settings(config)
     theirs = host(folder)(folder / "onnx", given).translate_ids(sources)
     for source, found in zip(sources, theirs, strict=True):
         read = torch.tensor([[BOS, *source, 2]])

@@ -303,3 +303,21 @@ def test_cuda_graphs_are_captured_with_what_torch_has(monkeypatch):
     work[1][1]()
     assert [graph.replays for graph, _ in seen] == [0, 1]
     assert seen[0][1] is seen[1][1]
+
+
+@pytest.mark.parametrize("name", ["learned positions", "average attention"])
+def test_steps_behind_prompts_of_different_lengths_are_captured(name: str) -> None:
+    model = small_model(MODELS[name])
+    replay = Replay()
+    captured = CudaGraphModel(model, replay)
+    source = torch.tensor([[5, 6, 7, 2], [8, 2, 0, 0], [9, 9, 2, 0]])
+    prompt = torch.tensor([[1, 4, 11], [0, 0, 0], [1, 0, 0]])
+    tokens = torch.randint(4, SIZE, (5, 3))
+    with torch.inference_mode():
+        for _ in range(2):
+            state, graph = (each.start(source, 5, prompt=prompt) for each in (model, captured))
+            for read in tokens:
+                expected, state = model.step(read, state)
+                found, graph = captured.step(read, graph)
+                torch.testing.assert_close(found, expected)
+    assert replay.captured

@@ -36,7 +36,7 @@ training:
   validation: {every: 6, bleu: true, max_sentences: 8}
   checkpoint: {every: 6}
   log_every: 2
-decoding: {beam: 3}
+decoding: {beam: 3, max_length_ratio: 1, max_length_extra: 5}
 """
 
 

@@ -37,7 +37,7 @@ training:
   validation: {every: 20, bleu: true, max_sentences: 16}
   checkpoint: {every: 10, keep_last: 3}
   log_every: 10
-decoding: {beam: 2}
+decoding: {beam: 2, max_length_extra: 5}
 """
 
 
@@ -62,7 +62,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, multi30k: Mapping[str, Seq
         for name, part in (("train", lines[:400]), ("valid", lines[400:424]), ("test", lines[424:444])):
             (folder / f"{name}.{language}").write_text("\n".join(part) + "\n", encoding="utf-8")
     (folder / "small.yaml").write_text(RUN_FILE)
-    result = deepwire_alone("train", "small.yaml", cwd=folder)
+    result = deepwire_command("train", "small.yaml", cwd=folder)
     assert result.returncode == 0, result.stderr
     return folder
 
@@ -102,15 +102,17 @@ def test_python_and_command_agree(trained: Path) -> None:
 
 
 def test_score_and_evaluate(trained: Path) -> None:
-    scored = deepwire_alone("score", "runs/small", "--source", "test.de", "--target", "test.en", cwd=trained)
+    scored = deepwire_command(
+        "score", "runs/small", "--source", "test.de", "--target", "test.en", cwd=trained
+    )
     assert scored.returncode == 0, scored.stderr
     assert len([float(line) for line in scored.stdout.split()]) == 20
-    evaluated = deepwire_alone("evaluate", "--model", "runs/small", "--json", cwd=trained)
+    evaluated = deepwire_command("evaluate", "--model", "runs/small", "--json", cwd=trained)
     assert evaluated.returncode == 0, evaluated.stderr
     assert "tok:13a" in evaluated.stdout
 
 
 def test_inspect_counts_what_is_stored(trained: Path) -> None:
-    by_run = json.loads(deepwire_alone("inspect", "runs/small", "--json", cwd=trained).stdout)
+    by_run = json.loads(deepwire_command("inspect", "runs/small", "--json", cwd=trained).stdout)
     by_file = json.loads(deepwire_command("inspect", "small.yaml", "--json", cwd=trained).stdout)
     assert by_run["parameters"] == by_file["parameters"] == sum(by_run["parts"].values())

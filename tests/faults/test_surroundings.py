@@ -55,14 +55,13 @@ def test_without_home_and_locale(tmp_path: Path, trainer: Trainer) -> None:
         "OMP_NUM_THREADS": "1",
     }
 
-    def call(*arguments: str) -> bytes:
-        command = [sys.executable, "-m", "deepwire", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
-        assert done.returncode == 0, done.stderr.decode()
-        return done.stdout
-
     limits = ("decoding.max_length_ratio=0", "decoding.max_length_extra=4")
-    call("train", "run.yaml", "run=läuft", *SHORT, *limits)
-    translated = call("translate", "läuft", "--input", "valid.src")
-    assert translated.decode("utf-8").count("\n") == 20
+    train = ["train", "run.yaml", "run=läuft", *SHORT, *limits]
+    translate = ["translate", "läuft", "--input", "valid.src", "--output", "übersetzt"]
+    # Both in one new interpreter, whose locale is that of the environment.
+    both = f"from deepwire.cli.main import main; import sys; sys.exit(main({train!r}) or main({translate!r}))"
+    command = [sys.executable, "-c", both]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert (tmp_path / "übersetzt").read_text(encoding="utf-8").count("\n") == 20
     assert "ä" in (tmp_path / "läuft" / "config.resolved.json").read_text(encoding="utf-8")

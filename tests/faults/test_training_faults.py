@@ -74,13 +74,15 @@ STOPPING = {
     signal.SIGTERM: 143,
     signal.SIGINT: 130,
     signal.SIGHUP: 129,
-    signal.SIGUSR2: 140,
-    signal.SIGALRM: 142,
     signal.SIGXCPU: 152,
 }
+LIKE_XCPU = {signal.SIGUSR2: 140, signal.SIGALRM: 142}
 
 
-@pytest.mark.parametrize(("number", "code"), STOPPING.items())
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [*STOPPING.items(), *(pytest.param(*each, marks=pytest.mark.slow) for each in LIKE_XCPU.items())],
+)
 def test_a_signal_saves_and_stops(
     trainer: Trainer, number: signal.Signals, code: int, record_property: Record
 ) -> None:

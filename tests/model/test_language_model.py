@@ -49,6 +49,8 @@ def test_steps_are_the_whole_pass(decoder: dict[str, object]) -> None:
     for place in range(7):
         step, state = model.step(tokens[:, place], state)
         torch.testing.assert_close(step, whole[:, place], atol=1e-5, rtol=1e-5)
+    prompted = model.start(tokens.new_zeros(3, 0), 7, prompt=tokens[:, :6])
+    torch.testing.assert_close(model.step(tokens[:, 6], prompted)[0], whole[:, 6], atol=1e-5, rtol=1e-5)
 
 
 @torch.no_grad()

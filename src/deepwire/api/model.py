@@ -58,6 +58,7 @@ class Model(Translator[DecoderState]):
         first: int = 1,
         to: str | None = None,
         from_: str | None = None,
+        documents: bool = True,
     ) -> Iterator[Translation]:
         """See `Translator.translations`.
 
@@ -65,7 +66,9 @@ class Model(Translator[DecoderState]):
             ModelError: It is a language model.
         """
         self._require_translation()
-        return super().translations(requests, window=window, first=first, to=to, from_=from_)
+        return super().translations(
+            requests, window=window, first=first, to=to, from_=from_, documents=documents
+        )
 
     def score(
         self, pairs: Iterable[tuple[str, str]], *, window: int | None = None, to: str | None = None

@@ -168,6 +168,7 @@ def model_metadata(config: RunFile, prepared: Prepared) -> dict[str, object]:
         **({} if config.data.text is None else {"text": config.data.text.model_dump(mode="json")}),
         **({"training_pairs": pairs} if languages else {}),
         "source_bos": config.data.source_bos,
+        **config.data.context.to_metadata(),
         "decoding": config.decoding.model_dump(mode="json"),
     }
 
@@ -187,6 +188,7 @@ def _translation(loaded: LoadedRunFile) -> TranslateTexts:
             device=next(model.parameters()).device,
             source_bos=loaded.config.data.source_bos,
             languages=loaded.config.data.languages,
+            context=loaded.config.data.context,
         )
         return translator.translate(texts, to=to)
 

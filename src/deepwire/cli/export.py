@@ -20,7 +20,7 @@ Output = Annotated[Path, typer.Option("--output", "-o", help="Folder of the expo
 Format = Annotated[
     str,
     typer.Option(
-        "--format", "--to", help="ctranslate2 (default), onnx, huggingface, huggingface-code or argos."
+        "--format", "--to", help="ctranslate2 (default), onnx, huggingface, huggingface-code, argos, marian."
     ),
 ]
 Quantization = Annotated[
@@ -135,12 +135,18 @@ def _load(name: str) -> LoadedModel:
     """The model.
 
     Raises:
-        ModelError: It reads symbols for placeholders, which nothing would put back there.
+        ModelError: It reads documents, or symbols for placeholders, which nothing would put back there.
     """
     from deepwire.checkpoint.model_path import find_model
     from deepwire.checkpoint.store import load_model
+    from deepwire.decoding.model_loading import context_of
 
     loaded = load_model(find_model(name))
+    if context_of(loaded).used:
+        raise ModelError(
+            f"{name}: was trained with data.context, and an exported model translates line by line",
+            "export a model that was trained without",
+        )
     if loaded.vocabularies.has_symbols:
         raise ModelError(
             f"{name}: was trained with data.placeholders, and an exported model cannot put them back",
@@ -186,13 +192,15 @@ def _require_language(model: LoadedModel, name: str) -> None:
 
 
 def _limits(export_format: ExportFormat, kind: str, most_different: float | None) -> Limits:
-    from deepwire.export.parity import EXACT, ROUNDED, Limits
+    from deepwire.export.parity import EXACT, ROUNDED, SAME, Limits
 
     if most_different is not None:
         return Limits(most_different)
     if kind != export_format.quantizations[0]:
         return Limits(ROUNDED)
-    return Limits(EXACT, same=export_format.computes_the_same)
+    return Limits(
+        EXACT, same=export_format.computes_the_same, largest=export_format.largest_difference or SAME
+    )
 
 
 def _read(text: Path | None, reference: Path | None, count: int) -> tuple[list[str], list[str] | None]:

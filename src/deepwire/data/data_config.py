@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from deepwire.config.counts import Count
 from deepwire.config.section import MAY_CHANGE, Section, UnusedSettings
+from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Direction, Languages, TagPlace, checked_language, expanded
 from deepwire.data.text_config import TextConfig
 from deepwire.data.vocabulary_config import VocabularyConfig
@@ -248,6 +249,9 @@ class DataConfig(Section):
         description="learn with symbols for numbers, addresses, %s, {name} and tags that both sides have; "
         "decoding puts back what they stand for",
     )
+    context: ContextConfig = Field(
+        NO_CONTEXT, description="previous sentences of the document in front of each sentence"
+    )
     filters: FilterConfig = Field(default_factory=FilterConfig, description="which training pairs to drop")
     prepared: Path = Field(
         json_schema_extra=MAY_CHANGE, default=Path("prepared"), description="folder of prepared corpora"
@@ -314,6 +318,7 @@ class DataConfig(Section):
         wanted = {
             "data.directions": self.directions is not None,
             "data.placeholders": self.placeholders,
+            "data.context": self.context.used,
             "data.vocabulary.sampling": self.vocabulary.sampling > 0,
         }
         if asked := [name for name, is_set in wanted.items() if is_set]:

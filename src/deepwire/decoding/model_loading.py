@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from deepwire.checkpoint.model_path import find_model
 from deepwire.checkpoint.store import LoadedModel, load_model, require_translation
+from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.languages import Languages
 from deepwire.data.text_config import TextConfig
 from deepwire.decoding.cuda_graphs import CudaGraphCapture, CudaGraphModel
@@ -49,6 +50,8 @@ class LoadedModels:
     source_bos: bool
     languages: Languages | None
     """Of models with several directions."""
+    context: ContextConfig = NO_CONTEXT
+    """What of the document they read in front of a sentence."""
     text: TextConfig | None = None
     """What the documents of language models are; None: the models translate."""
 
@@ -94,8 +97,8 @@ def load_models(
     for other in models[1:]:
         _require_compatible(first, other)
     config = with_settings(stored_config(first), settings)
-    described = _source_bos(first), languages_of(first), text_of(first)
-    return LoadedModels(models, config, chosen_device, precision, *described)
+    told = _source_bos(first), languages_of(first), context_of(first), text_of(first)
+    return LoadedModels(models, config, chosen_device, precision, *told)
 
 
 def pick_device(name: str | None) -> torch.device:
@@ -172,6 +175,8 @@ def _require_compatible(first: LoadedModel, other: LoadedModel) -> None:
             f"{first.folder} and {other.folder} differ in task or data.text.unit",
             "models act together only if they were trained for the same",
         )
+    if context_of(first) != context_of(other):
+        raise ModelError(f"{first.folder} and {other.folder} differ in data.context")
     first_languages, other_languages = languages_of(first), languages_of(other)
     if first_languages != other_languages and (
         first_languages is None or other_languages is None or not first_languages.equals(other_languages)
@@ -206,6 +211,18 @@ def text_of(model: LoadedModel) -> TextConfig | None:
         return TextConfig.model_validate(model.metadata.get("text"))
     except ValidationError as error:
         raise ModelError(f"{model.folder}: stored description of its text: {_first_error(error)}") from error
+
+
+def context_of(model: LoadedModel) -> ContextConfig:
+    """What of the document a stored model says it reads in front of a sentence.
+
+    Raises:
+        ModelError: It is damaged.
+    """
+    try:
+        return ContextConfig.from_metadata(model.metadata)
+    except ModelError as error:
+        raise ModelError(f"{model.folder}: {error.message}", error.hint) from None
 
 
 def _source_bos(model: LoadedModel) -> bool:
@@ -279,6 +296,7 @@ def translator_of(
         weights=weights,
         warn=warn,
         languages=loaded.languages,
+        context=loaded.context,
         shortlist=load_shortlist(shortlist, first.folder, first.vocabularies),
         terms=None if terms is None else Terminology.read(Path(terms)),
         direction=None if loaded.languages is not None else _direction(first.metadata),

@@ -119,6 +119,7 @@ def transformer_spec(settings: TransformerSettings, arrays: Mapping[str, Tensor]
             listed = index.isdigit() and not hasattr(place, part)
             place = getattr(place, kind)[int(index)] if listed else getattr(place, part)
         setattr(place, last, array.numpy())
+    spec.decoder.start_from_zero_embedding = settings["zero_start"]
     spec.config.layer_norm_epsilon = settings["norm_eps"]
     return spec
 

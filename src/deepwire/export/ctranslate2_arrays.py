@@ -32,7 +32,11 @@ LONGEST = 1024
 """Positions that are written out: CTranslate2 has a table where deepwire may have a formula."""
 NEVER = -1e9
 """Bias of PAD and BOS, which CTranslate2 may choose and deepwire never does."""
-_ACTIVATIONS = {name: name.upper() for name in PLAIN_ACTIVATIONS} | {"swiglu": "SWISH", "geglu": "GELU"}
+_ACTIVATIONS = {name: name.upper() for name in PLAIN_ACTIVATIONS} | {
+    "silu": "SWISH",
+    "swiglu": "SWISH",
+    "geglu": "GELU",
+}
 
 
 class TransformerSettings(TypedDict):
@@ -49,6 +53,8 @@ class TransformerSettings(TypedDict):
     rms_norm: bool
     gated: bool
     """Whether the activation is that of a gate with a matrix of its own."""
+    zero_start: bool
+    """Whether the decoder reads the vector zero first."""
     key_heads: tuple[int, int]
     rotary: tuple[RotaryConfig | None, RotaryConfig | None]
 
@@ -90,6 +96,7 @@ def settings_of(model: TranslationModel) -> TransformerSettings:
         "scale": (model.source_embedding.scale != 1, model.target_embedding.scale != 1),
         "rms_norm": config.norm == "rms",
         "gated": config.activation in GATES,
+        "zero_start": config.embeddings.start == "zero",
         "key_heads": (contexts["encoder"].key_heads, contexts["decoder"].key_heads),
         "rotary": (contexts["encoder"].rotary, contexts["decoder"].rotary),
     }

@@ -48,11 +48,14 @@ class ExportFormat(ABC):
         quantizations: Number formats of weights that it can store, the one as they are first.
         computes_the_same: Whether the other program makes the same operations in the same order, so that
             with weights as they are it is held to the same translations (`parity.Limits.same`).
+        largest_difference: Most that the log-probability of a subword may differ by then, in nats; None: as
+            `parity.SAME` says.
     """
 
     name: str
     quantizations: tuple[str, ...]
     computes_the_same: bool = False
+    largest_difference: float | None = None
 
     def named(self, from_name: str, to_name: str) -> ExportFormat:
         """The format with names of the languages, of one that stores any.

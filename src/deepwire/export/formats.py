@@ -9,8 +9,9 @@ from deepwire.export.ctranslate2 import CTranslate2
 from deepwire.export.export_format import ExportFormat
 from deepwire.export.huggingface import HuggingFace
 from deepwire.export.huggingface_custom import HuggingFaceCode
+from deepwire.export.marian import Marian
 from deepwire.export.onnx import ONNX
 
 FORMATS: Mapping[str, ExportFormat] = {
-    each.name: each for each in (CTranslate2(), ONNX(), HuggingFace(), HuggingFaceCode(), Argos())
+    each.name: each for each in (CTranslate2(), ONNX(), HuggingFace(), HuggingFaceCode(), Argos(), Marian())
 }

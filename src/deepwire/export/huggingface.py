@@ -174,7 +174,8 @@ def _config(
 
 
 def _start(model: TranslationModel, numbers: Mapping[str, int]) -> int:
-    return numbers[model.config.embeddings.start]
+    start = model.config.embeddings.start
+    return numbers["pad" if start == "zero" else start]
 
 
 def _first_token(model: LoadedModel, numbers: Mapping[str, int], languages: Languages | None) -> int:

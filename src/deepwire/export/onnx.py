@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,13 +20,12 @@ from deepwire import __version__
 from deepwire.checkpoint.store import LoadedModel
 from deepwire.data.languages import Languages
 from deepwire.data.vocabulary import BOS, EOS, PAD, UNK, Vocabularies
-from deepwire.decoding.decoding_config import DecodingConfig
 from deepwire.decoding.model_loading import stored_config
 from deepwire.errors import ModelError, UsageError
 from deepwire.export.decoding_graphs import Graph, decoding_graphs
 from deepwire.export.export_format import ExportedModel, ExportFormat
 from deepwire.export.onnx_graphs import round_weights, write_graph
-from deepwire.export.parity import numbers_of_pieces
+from deepwire.export.searched_model import SearchedModel, host_settings
 from deepwire.io.atomic import json_text
 from deepwire.model.encoder_decoder import EncoderDecoder
 
@@ -35,21 +35,6 @@ if TYPE_CHECKING:
 MANIFEST, VOCABULARY, HOST = "manifest.json", "vocabulary", "translate.py"
 FORMAT = 1
 _LIBRARIES = ("onnx", "onnxscript", "onnxruntime")
-# The settings of a search that the host knows; others are of deepwire's own alone.
-_SETTINGS = (
-    "beam",
-    "n_best",
-    "length_penalty",
-    "length_penalty_form",
-    "stop",
-    "max_length_ratio",
-    "max_length_extra",
-    "min_length",
-    "max_source_length",
-    "no_repeat_ngram",
-    "unknown_penalty",
-    "batch_tokens",
-)
 
 
 class ONNX(ExportFormat):
@@ -97,62 +82,25 @@ class ONNX(ExportFormat):
             "source_pieces": model.vocabularies.source.size,
             "target_pieces": model.vocabularies.target.size,
             "languages": _languages(model),
-            "decoding": {name: value for name, value in config.model_dump().items() if name in _SETTINGS},
+            "decoding": host_settings(config),
             "vocabulary": _vocabulary_files(model.vocabularies),
         }
         (folder / MANIFEST).write_text(json_text(manifest), encoding="utf-8")
 
     def read(self, folder: Path) -> ExportedModel:
         """See the base class."""
-        return _Read(folder)
+        return SearchedModel(folder / VOCABULARY, partial(_translator, folder))
 
     def version(self) -> str:
         """See the base class."""
         return f"onnxruntime {version('onnxruntime')}"
 
 
-class _Read(ExportedModel):
-    """The model in onnxruntime, run by the file that stands beside it."""
+def _translator(folder: Path, settings: Mapping[str, object]) -> Translator:
+    """The file that stands beside the graphs, run by onnxruntime."""
+    from deepwire.export.onnx_host import Translator
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        vocabularies = Vocabularies.load(folder / VOCABULARY)
-        self._source, self._target = (
-            numbers_of_pieces(side) for side in (vocabularies.source, vocabularies.target)
-        )
-        self._pieces = vocabularies.target.pieces(range(vocabularies.target.size))
-
-    def translate(
-        self, sources: Sequence[Sequence[str]], longest: int, language: str = ""
-    ) -> list[list[str]]:
-        greedy = DecodingConfig(beam=1, length_penalty=0, max_length_ratio=0, max_length_extra=longest)
-        return self.search(sources, greedy, language)
-
-    def search(
-        self, sources: Sequence[Sequence[str]], config: DecodingConfig, language: str = ""
-    ) -> list[list[str]]:
-        settings = {name: value for name, value in config.model_dump().items() if name in _SETTINGS}
-        ids = [[self._source[piece] for piece in source] for source in sources]
-        found = self._translator(settings).translate_ids(ids, language)
-        return [[self._pieces[number] for number in each[0].ids] for each in found]
-
-    def score(
-        self, sources: Sequence[Sequence[str]], targets: Sequence[Sequence[str]], language: str = ""
-    ) -> list[list[float]]:
-        translator = self._translator({})
-        return [
-            translator.score_ids(
-                [self._source[piece] for piece in source],
-                [self._target[piece] for piece in target],
-                language,
-            )
-            for source, target in zip(sources, targets, strict=True)
-        ]
-
-    def _translator(self, settings: Mapping[str, object]) -> Translator:
-        from deepwire.export.onnx_host import Translator
-
-        return Translator(self._folder, settings)
+    return Translator(folder, settings)
 
 
 def _described(graph: Graph, folder: Path) -> dict[str, object]:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import onnxruntime
 
 Array = np.ndarray[Any, np.dtype[Any]]
 Tensors = dict[str, Array]
@@ -38,12 +37,30 @@ class Hypothesis(NamedTuple):
 
 
 class Model:
-    """The three graphs: encoder, start and step."""
+    """The three graphs: encoder, start and step.
 
-    def __init__(self, folder: Path, manifest: Mapping[str, Any], **options: Any) -> None:
-        graphs = manifest["graphs"]
+    Args:
+        folder: With the graphs.
+        manifest: What there is.
+        threads: Of onnxruntime; 0: as many as there are cores.
+        providers: Where onnxruntime runs.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Mapping[str, Any],
+        threads: int = 0,
+        providers: Sequence[str] = ("CPUExecutionProvider",),
+    ) -> None:
+        import onnxruntime
+
+        graphs, options = manifest["graphs"], onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
         self.sessions = {
-            name: onnxruntime.InferenceSession(str(folder / graph["file"]), **options)
+            name: onnxruntime.InferenceSession(
+                str(folder / graph["file"]), sess_options=options, providers=list(providers)
+            )
             for name, graph in graphs.items()
         }
         self.names = {name: [leaf["name"] for leaf in graph["outputs"]] for name, graph in graphs.items()}
@@ -207,9 +224,7 @@ class Translator:
             raise ValueError(f"no such setting: {', '.join(sorted(unknown))}; there are {', '.join(known)}")
         self.settings = {**known, **(settings or {})}
         self.settings["n_best"] = min(self.settings["n_best"], self.settings["beam"])
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        self.model = Model(self.folder, self.manifest, sess_options=options, providers=list(providers))
+        self.model = Model(self.folder, self.manifest, threads, providers)
 
     def translate_ids(self, sources: Sequence[Sequence[int]], to: str = "") -> list[list[Hypothesis]]:
         """The best translations of each source, all as subwords without BOS, EOS and tags."""

@@ -58,11 +58,12 @@ class Limits:
 
     Attributes:
         mean: Most for `Parity.mean_difference`.
-        same: Whether no log-probability may differ by more than `SAME`, and no translation but in ties.
+        same: Whether no log-probability may differ by more than `largest`, and no translation but in ties.
     """
 
     mean: float
     same: bool = False
+    largest: float = SAME
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,8 @@ class Parity:
             found.append(f"allowed is {limits.mean:g} on average")
         if not limits.same:
             return found
-        if not self.largest_difference <= SAME:
-            found.append(f"allowed is {SAME:g} at most")
+        if not self.largest_difference <= limits.largest:
+            found.append(f"allowed is {limits.largest:g} at most")
         for what, unequal in (("greedily", self.unequal), (f"with a beam of {BEAM}", self.beam_unequal)):
             wrong = [each for each in unequal if not each.is_tie]
             if wrong:

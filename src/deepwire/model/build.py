@@ -187,5 +187,7 @@ def _embedding(
 
 
 def _read_as(config: ModelConfig) -> tuple[int, int] | None:
-    """Whose vector a target begins with, where that is not its own."""
-    return (BOS_ID, EOS_ID) if config.embeddings.start == "eos" else None
+    """Whose vector a target begins with, where that is not its own; that of padding is zero."""
+    others = {"eos": EOS_ID, "zero": PAD_ID}
+    start = config.embeddings.start
+    return (BOS_ID, others[start]) if start in others else None

@@ -35,8 +35,8 @@ class EmbeddingConfig(Section):
         False,
         description="add a learned vector of the side, source or target, at every position (He et al. 2018)",
     )
-    start: Literal["bos", "eos"] = Field(
-        "bos", description="whose vector the decoder reads first; the end symbol's in fairseq"
+    start: Literal["bos", "eos", "zero"] = Field(
+        "bos", description="whose vector the decoder reads first: the end symbol's in fairseq, zero in Marian"
     )
 
 

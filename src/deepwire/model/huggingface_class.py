@@ -79,6 +79,8 @@ def huggingface_class(config: ModelConfig) -> HuggingFaceClass:
         raise ValueError(f"embeddings.tie={config.embeddings.tie} with {connection.type}")
     if found.model_type == "m2m_100" and config.bias.output:
         raise ValueError("bias.output=true with positions=halves")
+    if found.model_type == "m2m_100" and config.embeddings.start == "zero":
+        raise ValueError("embeddings.start=zero with positions=halves")
     return found
 
 

@@ -55,12 +55,24 @@ class LanguageModel(TranslationModel):
         results, _, _ = self.decoder(self.target_embedding(target.tokens, languages, target.cut))
         return results
 
-    def start(self, source: Tensor, max_length: int, *, languages: Tensor | None = None) -> DecoderState:
-        """A state of as many rows as the empty sources `[N, 0]` have."""
+    def start(
+        self,
+        source: Tensor,
+        max_length: int,
+        *,
+        languages: Tensor | None = None,
+        prompt: Tensor | None = None,
+    ) -> DecoderState:
+        """A state of as many rows as the empty sources `[N, 0]` have; see the base class."""
         sentences = source.size(0)
         like = self.target_embedding.table.weight.new_empty(sentences, 1, self.config.size("decoder")[0])
         states = self.decoder.init_states(sentences, like)
-        return DecoderState((), states, CacheIndex(sentences), sentences)
+        state = DecoderState((), states, CacheIndex(sentences), sentences)
+        if prompt is None:
+            return state
+        return self._prefilled(
+            self.target_embedding(prompt, languages), (prompt != self.pad_id).sum(1), state
+        )
 
     def _with(self, stacks: Mapping[Side, Stack], head: OutputHead) -> Self:
         model = type(self)(self.config, self.target_embedding, stacks["decoder"], head)

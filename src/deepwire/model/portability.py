@@ -11,10 +11,11 @@ from deepwire.model.config import ModelConfig
 from deepwire.model.layers import GATES
 from deepwire.model.plain_settings import Allowed, beyond_plain
 
-FormatName = Literal["onnx", "ctranslate2", "huggingface", "huggingface-code", "argos"]
-PLAIN_ACTIVATIONS = ("relu", "gelu")
+FormatName = Literal["onnx", "ctranslate2", "huggingface", "huggingface-code", "argos", "marian"]
+PLAIN_ACTIVATIONS = ("relu", "gelu", "silu")
 _IN_CTRANSLATE2: Allowed = {
     "activation": (*PLAIN_ACTIVATIONS, *GATES),
+    "embeddings.start": ("bos", "zero"),
     **dict.fromkeys(("norm", "parametrization", "key_value_heads", "stack.size.key_value_heads")),
     "stack.positions": ("sinusoidal", "learned", "rotary"),
     # The factors of others than the first two can become part of weights.
@@ -37,6 +38,44 @@ class ExportConfig(Section):
         description="formats of 'deepwire export' that the model must fit: a setting that one of them does "
         "not have is refused when the run file is read, before days of training",
     )
+
+
+_IN_MARIAN: Allowed = {
+    "activation": ("relu", "silu"),
+    "stack.connection": ("pre_norm", "post_norm"),
+    **dict.fromkeys(("stack.connection.residual", "stack.connection.embedding_norm", "embeddings.norm")),
+    "embeddings.start": ("zero",),
+    "stack.mixer": ("self_attention", "ssru"),
+    "stack.positions": ("sinusoidal",),
+    "stack.positions.layout": ("halves",),
+    "stack.positions.first": (0,),
+}
+IN_MARIAN = (
+    "Marian computes post-norm Transformers, also with decoder.mixer: ssru, with embeddings: {start: zero} "
+    "and positions: {type: sinusoidal, layout: halves}"
+)
+"""What to do with a setting that it does not have."""
+
+
+def not_in_marian(config: ModelConfig) -> str | None:
+    """The setting that Marian does not compute; None if it computes such models.
+
+    With norms in front of sub-layers its self-attention makes keys and values of what is not normalised, so
+    that pre-norm is another model there; Neutron's order of norm and residual is post-norm.
+    """
+    if (setting := beyond_plain(config, _IN_MARIAN)) is not None:
+        return setting
+    encoder, decoder = config.encoder, config.decoder
+    connection = encoder.connection
+    others = {
+        "encoder.mixer=ssru": encoder.mixer.type == "ssru",
+        "encoder.connection=pre_norm": getattr(connection, "residual", "normalised") != "normalised",
+        "different connections of encoder and decoder": connection != decoder.connection,
+        "different sizes of encoder and decoder": config.size("encoder") != config.size("decoder"),
+        "embeddings.norm=true, a second norm of the embedding": config.embeddings.norm
+        and getattr(connection, "embedding_norm", True),
+    }
+    return next((setting for setting, refused in others.items() if refused), None)
 
 
 def not_in_ctranslate2(config: ModelConfig) -> str | None:

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Generator,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,7 +20,9 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 import deepwire
+from deepwire.data.context import NO_CONTEXT
 from deepwire.data.text.sentences import SentenceSplitter
+from deepwire.decoding.document_context import Documents, Wave
 from deepwire.decoding.translation_io import Request, Translation
 from deepwire.ops.allocator import Surplus, give_memory_back
 from deepwire.serving.batcher import Batcher
@@ -177,8 +188,12 @@ class Service:
         search: Search,
         client: str,
         gone: Gone,
+        starts: Collection[int] | None = None,
     ) -> list[Translation]:
-        """Leg after leg; only the last one has several candidates."""
+        """Leg after leg; only the last one has several candidates.
+
+        `starts` are the places of the texts that begin a document; None: each is one.
+        """
         translations: list[Translation] = []
         for number, leg in enumerate(route):
             if number:
@@ -188,8 +203,36 @@ class Service:
             last = number == len(route) - 1
             own = search._replace(model=leg.model, n_best=search.n_best if last else 1)
             requests = [Request(text, to=leg.to, from_=leg.from_) for text in texts]
-            translations = await self._answer(Job(requests, lengths, own, client), gone)
+            context = NO_CONTEXT if starts is None else self.models.context(leg)
+            if not context.used:
+                translations = await self._answer(Job(requests, lengths, own, client), gone)
+                continue
+            costs = [min(length * (context.source + 1), context.max_length) for length in lengths]
+            waves = Documents(context).waves(requests, starts or ())
+            translations = await self._in_waves(waves, costs, own, client, gone)
         return translations
+
+    async def _in_waves(
+        self,
+        waves: Generator[Wave, Sequence[Translation], list[Translation]],
+        lengths: Sequence[int],
+        search: Search,
+        client: str,
+        gone: Gone,
+    ) -> list[Translation]:
+        """Lines of documents, of which some wait for the translations of others."""
+        wave = next(waves)
+        while True:
+            job = Job(wave.requests, [lengths[place] for place in wave.places], search, client)
+            try:
+                answers = await self._answer(job, gone)
+            except TextFailedError as error:
+                raise TextFailedError(wave.places[error.index]) from error.__cause__
+            try:
+                wave = waves.send(answers)
+            except StopIteration as end:
+                translations: list[Translation] = end.value
+                return translations
 
     def _require_short(self, leg: Leg, lengths: Sequence[int]) -> None:
         """See that translations into a common language are not too long for the model that goes on."""
@@ -203,13 +246,18 @@ class Service:
         route = self.models.route(body.target, body.source)
         texts = [TextLines.of(text) for text in body.all]
         translated: dict[_LinePosition, Translation] = {}
-        places = [place for place in _places(texts) if has_words(_line(texts, place))]
+        places, starts = list[_LinePosition](), set[int]()
+        for place in _places(texts):
+            if has_words(_line(texts, place)):
+                places.append(place)
+            else:
+                starts.add(len(places))  # an empty line ends a document
         if places:
             self.batcher.require_room(len(places), client)
             lines = [_line(texts, place) for place in places]
             lengths = await self._fitting_lengths(route[0], lines, places, texts)
             try:
-                translations = await self._along(lines, lengths, route, search, client, gone)
+                translations = await self._along(lines, lengths, route, search, client, gone, starts)
             except TextFailedError as error:
                 raise TextFailedError(places[error.index].text) from error.__cause__
             translated = dict(zip(places, translations, strict=True))

@@ -18,6 +18,7 @@ from typing_extensions import TypedDict
 from deepwire.data.batches.epoch_order import DirectionShare, Part, epoch_weights, shares
 from deepwire.data.batches.stored_array import has_sums
 from deepwire.data.batches.token_store import TokenStore
+from deepwire.data.context import NO_CONTEXT, ContextConfig
 from deepwire.data.data_config import CorpusConfig, DataConfig
 from deepwire.data.languages import Languages
 from deepwire.data.prepare.build import TRAIN, VALID, VOCABULARY, Builder, CorpusPlace, Progress
@@ -109,18 +110,20 @@ class Prepared:
     """Of the sampling of directions."""
     corpora: tuple[str, ...] = ()
     """Names of the training corpora, in the order of `train.parts`."""
+    context: ContextConfig = NO_CONTEXT
+    """What of the document stands in front of a sentence."""
     replaced: str = ""
     """What was wrong with an earlier folder of the same text, in whose place this one was made."""
 
     @property
     def model_sizes(self) -> tuple[int, int, int]:
-        """Entries of source and target vocabulary, tags included, and languages (0: one direction).
+        """Entries of both vocabularies, tags and separator included, and languages (0: one direction).
 
         A model of text of one side has no source: 0 entries.
         """
         if self.train.packed:
             return 0, self.vocabularies.target.size, 0
-        tags = 0 if self.languages is None else self.languages.tags
+        tags = (0 if self.languages is None else self.languages.tags) + self.context.separators
         languages = 0 if self.languages is None else len(self.languages.names)
         return self.vocabularies.source.size + tags, self.vocabularies.target.size + tags, languages
 
@@ -137,8 +140,8 @@ def prepare(data: DataConfig, *, seed: int, progress: Progress | None = None) ->
 
     The result lies in `<data.prepared>/<languages>-<digest>`; the digest covers the bytes of the text
     and every setting that matters, the seed not among them. Memory does not grow with the corpus, but for the
-    digests of `filters.drop_duplicates`. Several processes may prepare the same at once: one works, the
-    others wait.
+    digests of `filters.drop_duplicates` and, with `context`, 16 bytes a line. Several processes may prepare
+    the same at once: one works, the others wait.
 
     Args:
         data: The data section of a run file.
@@ -258,6 +261,7 @@ def _open(folder: Path, data: DataConfig, digest: str) -> Prepared:
         mix=mix,
         temperature=data.sampling_temperature,
         corpora=tuple(part["name"] for part in header["corpora"]),
+        context=data.context,
     )
 
 

@@ -1,0 +1,194 @@
+"""``deepwire export --format marian``: models as Marian reads them, and by its equations."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from deepwire.checkpoint.store import load_model, save_model
+from deepwire.cli.main import main
+from deepwire.data.text.pairs import Pair
+from deepwire.data.vocabulary import BOS, EOS, PAD, Vocabularies
+from deepwire.data.vocabulary_config import BpeConfig, WordsConfig
+from deepwire.export.marian_files import read_npz, word_list
+from deepwire.model.build import build_model
+from deepwire.model.config import ModelConfig
+
+Text = Mapping[str, Sequence[str]]
+Export = Callable[..., tuple[int, str]]
+POSITIONS = {"type": "sinusoidal", "layout": "halves"}
+POST: dict[str, object] = {"layers": 2, "connection": "post_norm"}
+NEUTRON: dict[str, object] = {"layers": 1, "connection": {"type": "pre_norm", "residual": "normalised"}}
+SSRU: dict[str, object] = {"encoder": POST, "decoder": {**POST, "mixer": "ssru"}}
+MODELS: dict[str, dict[str, object]] = {
+    "ssru": SSRU,
+    "attention": {"encoder": POST, "decoder": POST, "embeddings": {"tie": "output"}, "activation": "silu"},
+    "normalised embedding": {"encoder": NEUTRON, "decoder": NEUTRON, "embeddings": {"tie": "inputs"}},
+    "unscaled": {
+        "encoder": {**POST, "scale_embedding": False},
+        "decoder": POST,
+        "bias": {"attention": True, "output": False},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def vocabularies(multi30k: Text) -> Vocabularies:
+    found = enumerate(zip(multi30k["de"][:300], multi30k["en"][:300], strict=True), 1)
+    return Vocabularies.learn(
+        BpeConfig(size=400, joint=True), [Pair(number, *both, 0) for number, both in found]
+    )
+
+
+def saved(folder: Path, words: Vocabularies, settings: Mapping[str, object], **metadata: object) -> Path:
+    small = {"d_model": 16, "heads": 2, "feed_forward": 32, "positions": POSITIONS, **settings}
+    embeddings = {"start": "zero", **settings.get("embeddings", {})}  # type: ignore[dict-item]
+    torch.manual_seed(3)
+    config = ModelConfig.model_validate({**small, "embeddings": embeddings})
+    model = build_model(config, words.source.size, words.target.size)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+        for table in (model.source_embedding.table, model.target_embedding.table):
+            table.weight[PAD] = 0
+        if model.head.bias is not None:
+            model.head.bias[[PAD, BOS]] = -30
+            model.head.bias[EOS] += 2
+    save_model(folder, model, words, {"decoding": {"max_length_extra": 9}, **metadata})
+    return folder
+
+
+@pytest.fixture
+def export(multi30k: Text, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Export:
+    """Exit code and errors of the export of a model to ``tmp_path/out``."""
+
+    def run(model: Path, *options: str) -> tuple[int, str]:
+        for language in ("de", "en"):
+            (tmp_path / f"text.{language}").write_text("\n".join(multi30k[language][:6]))
+        text = ["--text", str(tmp_path / "text.de"), "--reference", str(tmp_path / "text.en")]
+        given = ["--format", "marian", *([] if "--unchecked" in options else text), *options]
+        code = main(["export", str(model), "-o", str(tmp_path / "out"), *given])
+        return code, capsys.readouterr().err
+
+    return run
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_marian_s_equations_give_the_same(
+    name: str, vocabularies: Vocabularies, export: Export, tmp_path: Path
+) -> None:
+    # Without a bias PAD and BOS are as likely as words, and Marian is told never to choose them.
+    options = ("--most-different", "1") if name == "unscaled" else ()
+    code, errors = export(saved(tmp_path / "model", vocabularies, MODELS[name]), *options)
+    assert code == 0, errors
+    found = json.loads((tmp_path / "out" / "parity.json").read_text())["compared"]
+    assert found["lines"] == 6
+    if not options:
+        assert found["largest_difference"] < 1e-4
+        assert (found["equal"], found["beam_equal"]) == (1, 1)
+        assert found["bleu"][0] == found["bleu"][1]
+    arrays, settings = read_npz(tmp_path / "out" / "model.npz")
+    assert ("decoder_l1_rnn_Wf" in arrays) == (settings["dec-cell"] == "ssru") == (name == "ssru")
+    assert settings["tied-embeddings-all"] == (name == "ssru")
+
+
+def test_another_reader_of_marian_s_files_understands_them(
+    vocabularies: Vocabularies, export: Export, tmp_path: Path
+) -> None:
+    """CTranslate2's converter, all but its sinusoids, whose frequencies are not Marian's."""
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    from ctranslate2.converters.marian import MarianConverter
+
+    settings = {"encoder": POST, "decoder": POST}
+    model = saved(tmp_path / "model", vocabularies, settings)
+    assert export(model)[0] == 0
+    pieces = vocabularies.target.pieces(range(400))
+    (tmp_path / "vocab.yml").write_text(word_list(pieces), encoding="utf-8")
+    spec = MarianConverter(str(tmp_path / "out" / "model.npz"), [str(tmp_path / "vocab.yml")])._load()
+    loaded = load_model(model).model
+    for side, embedding in (("encoder", loaded.source_embedding), ("decoder", loaded.target_embedding)):
+        table = embedding.vectors(0, 50)
+        assert table is not None
+        getattr(spec, side).position_encodings.encodings = table.numpy()
+    spec.config.layer_norm_epsilon = 1e-6
+    spec.validate()
+    (tmp_path / "converted").mkdir()
+    spec.save(str(tmp_path / "converted"))
+    source, target = torch.arange(10, 16)[None], torch.arange(30, 37)[None]
+    translator = ctranslate2.Translator(str(tmp_path / "converted"), device="cpu")
+    text = [[[pieces[word] for word in row] for row in side] for side in (source, target)]
+    (found,) = translator.score_batch(*text)
+    end = torch.tensor([[EOS]])
+    with torch.no_grad():
+        expected = loaded.log_probs(
+            torch.cat((source, end), 1), torch.cat((torch.tensor([[BOS]]), target), 1)
+        ).gather(2, torch.cat((target, end), 1)[..., None])
+    np.testing.assert_allclose(found.log_probs, expected.flatten(), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (
+            {"encoder": {"connection": "pre_norm"}, "decoder": {"connection": "pre_norm"}},
+            "connection=pre_norm",
+        ),
+        ({**SSRU, "embeddings": {"start": "bos"}}, "embeddings.start=bos"),
+        ({**SSRU, "positions": "sinusoidal"}, "encoder.positions.layout=interleaved"),
+        ({**SSRU, "activation": "gelu"}, "activation=gelu"),
+        (
+            {**SSRU, "decoder": {**POST, "mixer": {"type": "ssru", "output_matrix": True}}},
+            "output_matrix=true",
+        ),
+        ({**SSRU, "encoder": {**POST, "size": {"feed_forward": 8}}}, "different sizes"),
+    ],
+)
+def test_what_marian_does_not_compute_is_refused_by_name(
+    settings: dict[str, object], said: str, vocabularies: Vocabularies, export: Export, tmp_path: Path
+) -> None:
+    code, errors = export(saved(tmp_path / "model", vocabularies, settings), "--unchecked")
+    assert (code, said in errors) == (4, True), errors
+    assert "embeddings: {start: zero}" in errors
+    assert not list(tmp_path.glob("*out*"))
+
+
+def test_an_existing_folder_stays(vocabularies: Vocabularies, export: Export, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    code, errors = export(saved(tmp_path / "model", vocabularies, SSRU))
+    assert (code, "exists already" in errors) == (2, True)
+
+
+def test_a_full_disk_leaves_nothing(vocabularies: Vocabularies, tmp_path: Path) -> None:
+    """In a process of its own, whose files may not become larger than the model is."""
+    model = saved(tmp_path / "model", vocabularies, SSRU)
+    command = ["export", str(model), "-o", str(tmp_path / "out"), "--format", "marian", "--unchecked"]
+    done = subprocess.run(
+        [sys.executable, "-m", "deepwire", *command],
+        capture_output=True,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
+        check=False,
+    )
+    assert done.returncode == 6, done.stderr
+    assert "cannot write: File too large" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_a_vocabulary_of_words(multi30k: Text, export: Export, tmp_path: Path) -> None:
+    found = enumerate(zip(multi30k["de"][:50], multi30k["en"][:50], strict=True), 1)
+    words = Vocabularies.learn(WordsConfig(joint=False), [Pair(number, *both, 0) for number, both in found])
+    settings = {**SSRU, "embeddings": {"tie": "none"}}
+    code, errors = export(saved(tmp_path / "model", words, settings))
+    assert code == 0, errors
+    assert "its vocabulary is of words" in errors
+    lines = (tmp_path / "out" / "target.yml").read_text(encoding="utf-8").splitlines()
+    assert '"</s>": 2' in lines
+    assert "vocabs: [" in (tmp_path / "out" / "decoder.yml").read_text()
